@@ -1,0 +1,35 @@
+"""nsysalign: where the time of a `torch.cuda.Event` interval went.
+
+Importing this package is cheap: neither torch nor pandas nor plotly is loaded until a function needs it.
+
+    >>> import nsysalign
+    >>> with nsysalign.region("forward"):        # a no-op outside `nsysalign run`
+    ...     pass
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nsysalign.region import region
+
+if TYPE_CHECKING:
+    from nsysalign.model import Analysis
+    from nsysalign.pipeline import analyze, load
+
+__version__ = "0.1.0"
+__all__ = ["Analysis", "__version__", "analyze", "load", "region"]
+
+_LAZY = {"analyze": "nsysalign.pipeline", "load": "nsysalign.pipeline", "Analysis": "nsysalign.model"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        import importlib
+
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

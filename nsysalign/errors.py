@@ -1,0 +1,43 @@
+"""Every error nsysalign raises on purpose.
+
+One tree, raised deep, caught once (in `nsysalign.cli`).  A message says what was found, what was expected and
+what to do next, in one or two lines; the exit code is 3 for everything but wrong usage.
+"""
+
+from __future__ import annotations
+
+
+class NsysAlignError(Exception):
+    """Base of all expected failures.  `next_step` is the command or action that helps."""
+
+    exit_code = 3
+
+    def __init__(self, message: str, next_step: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  next: {self.next_step}" if self.next_step else self.message
+
+
+class UsageError(NsysAlignError):
+    """The request itself cannot be carried out (wrong options, nested profilers)."""
+
+    exit_code = 2
+
+
+class NsysError(NsysAlignError):
+    """nsys is missing, too old, or did not leave the files it should have."""
+
+
+class TraceError(NsysAlignError):
+    """The trace cannot be read or lacks what the question needs."""
+
+
+class EventLogError(NsysAlignError):
+    """An event log cannot be read or does not belong to the trace."""
+
+
+class AnalysisError(NsysAlignError):
+    """A stored analysis cannot be read."""

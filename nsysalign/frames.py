@@ -1,0 +1,346 @@
+"""The columns of every DataFrame, declared once: name, dtype, unit and meaning.
+
+`check(frame, SPEC)` is called at each stage's exit: it selects the columns by name, in this order, and converts them
+to the declared dtype, so that a reader can rely on what this file says.  Times are int64 nanoseconds on the trace's
+clock.  -1 stands for "none" in integer reference columns, nullable columns use pandas' Int64.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Column(NamedTuple):
+    name: str
+    dtype: str
+    meaning: str
+
+
+class Spec(NamedTuple):
+    name: str
+    meaning: str
+    columns: tuple[Column, ...]
+
+    @property
+    def names(self) -> list[str]:
+        return [c.name for c in self.columns]
+
+
+def _spec(name: str, meaning: str, *columns: tuple[str, str, str]) -> Spec:
+    return Spec(name, meaning, tuple(Column(*c) for c in columns))
+
+
+def check(frame: pd.DataFrame, spec: Spec) -> pd.DataFrame:
+    """Select and convert the declared columns.  KeyError names a missing one."""
+    missing = [c for c in spec.names if c not in frame.columns]
+    if missing:
+        raise KeyError(f"{spec.name}: missing columns {missing}")
+    out = frame[spec.names]
+    wrong = {c.name: c.dtype for c in spec.columns if str(out[c.name].dtype) != c.dtype}
+    return out.astype(wrong) if wrong else out
+
+
+def empty(spec: Spec) -> pd.DataFrame:
+    """A table with the declared columns and no rows."""
+    import pandas as pd
+
+    return pd.DataFrame({c.name: pd.Series(dtype=c.dtype) for c in spec.columns})
+
+
+# --- trace -----------------------------------------------------------------------------------------------------
+
+OPERATIONS = _spec(
+    "operations", "one row per kernel, copy, memset or whole-graph execution, sorted by start_ns",
+    ("kind", "int8", "code into model.OPERATION_KINDS"),
+    ("start_ns", "int64", "start of execution on the GPU"),
+    ("end_ns", "int64", "end of execution on the GPU"),
+    ("process", "int64", "nsys globalPid"),
+    ("device", "int64", "CUDA device id"),
+    ("context", "int64", "CUDA context id"),
+    ("stream", "int64", "CUPTI stream id"),
+    ("correlation", "int64", "CUPTI correlation id, -1 where absent"),
+    ("name_id", "int64", "key into Trace.names, -1 for copies and memsets"),
+    ("bytes", "int64", "bytes copied or set, 0 for kernels"),
+    ("copy_kind", "int64", "CUDA_MEMCPY_KIND code, -1 for others"),
+    ("src_kind", "int64", "memory kind of a copy's source, -1 for others"),
+    ("dst_kind", "int64", "memory kind of a copy's (or memset's) destination, -1 for others"),
+    ("graph_node", "int64", "graph node id, -1 outside graphs"),
+    ("row", "int64", "rowid in the nsys table of its kind"),
+    ("call", "int64", "position in `calls` of the outermost API call that issued it, -1 where the trace has none"),
+)
+
+CALLS = _spec(
+    "calls", "one row per CUDA API call (runtime and driver), sorted by start_ns",
+    ("start_ns", "int64", "start of the call on the host"),
+    ("end_ns", "int64", "end of the call on the host"),
+    ("thread", "int64", "nsys globalTid"),
+    ("process", "int64", "nsys globalPid"),
+    ("correlation", "int64", "CUPTI correlation id, unique per process"),
+    ("name_id", "int64", "key into Trace.names"),
+    ("kind", "int8", "code into model.CALL_KINDS"),
+    ("outer", "int64", "position of the outermost call that contains it on its thread (itself if none does)"),
+    ("return_value", "int64", "CUDA error code, 0 is success"),
+    ("row", "int64", "rowid in CUPTI_ACTIVITY_KIND_RUNTIME"),
+)
+
+SYNCS = _spec(
+    "syncs", "one row per synchronisation record, joined to its API call",
+    ("call", "int64", "position in `calls` of the API call, -1 where absent"),
+    ("start_ns", "int64", "start"),
+    ("end_ns", "int64", "end"),
+    ("process", "int64", "nsys globalPid"),
+    ("context", "int64", "CUDA context id"),
+    ("stream", "int64", "CUPTI stream id, -1 for none"),
+    ("event", "int64", "CUPTI event id, -1 for none"),
+    ("event_sync", "int64", "eventSyncId (joins a wait to its record), -1 where the schema has none"),
+    ("correlation", "int64", "CUPTI correlation id"),
+)
+
+EVENT_ROWS = _spec(
+    "event_rows", "one row per CUDA event record that CUPTI reported",
+    ("process", "int64", "nsys globalPid"),
+    ("device", "int64", "CUDA device id"),
+    ("context", "int64", "CUDA context id"),
+    ("stream", "int64", "CUPTI stream id"),
+    ("correlation", "int64", "CUPTI correlation id of the record call"),
+    ("event", "int64", "CUPTI event id (reused)"),
+    ("event_sync", "int64", "eventSyncId, -1 where the schema has none"),
+    ("timestamp_ns", "int64", "GPU timestamp of the record, 0 where not traced"),
+)
+
+RANGES = _spec(
+    "ranges", "NVTX push/pop and start/end ranges",
+    ("start_ns", "int64", "begin"),
+    ("end_ns", "int64", "end; the session's end for ranges never closed"),
+    ("thread", "int64", "nsys globalTid that began the range"),
+    ("process", "int64", "nsys globalPid"),
+    ("text", "str", "message"),
+    ("kind", "int64", "nsys eventType: 59 push/pop, 60 start/end"),
+    ("row", "int64", "rowid in NVTX_EVENTS"),
+)
+
+STREAMS = _spec(
+    "streams", "streams the profiler knows",
+    ("process", "int64", "nsys globalPid"),
+    ("context", "int64", "CUDA context id"),
+    ("stream", "int64", "CUPTI stream id"),
+    ("flag", "int64", "3 legacy default, 1 blocking, 2 non-blocking, -1 unknown"),
+    ("device", "int64", "CUDA device id, -1 unknown"),
+)
+
+OVERHEAD = _spec(
+    "overhead", "the profiler's own work",
+    ("start_ns", "int64", "start"),
+    ("end_ns", "int64", "end"),
+    ("thread", "int64", "nsys globalTid"),
+    ("process", "int64", "nsys globalPid"),
+    ("name_id", "int64", "key into Trace.names"),
+)
+
+OS_CALLS = _spec(
+    "os_calls", "OS runtime library calls (only with -t osrt)",
+    ("start_ns", "int64", "start"),
+    ("end_ns", "int64", "end"),
+    ("thread", "int64", "nsys globalTid"),
+    ("name_id", "int64", "key into Trace.names"),
+)
+
+# --- event log -------------------------------------------------------------------------------------------------
+
+RECORDS = _spec(
+    "records", "Event.record() calls the probe saw, in file order",
+    ("process", "int64", "number of the header it belongs to"),
+    ("seq", "int64", "number within the process"),
+    ("tid", "int64", "Linux thread id"),
+    ("device", "int64", "CUDA device index, -1 unknown"),
+    ("stream_handle", "int64", "cudaStream_t, 0 for the default stream, -1 unknown"),
+    ("stream_id", "int64", "cuStreamGetId's answer, -1 unknown"),
+    ("t0_ns", "int64", "CLOCK_MONOTONIC just before the call"),
+    ("t1_ns", "int64", "CLOCK_MONOTONIC just after the call"),
+    ("region", "str", "region name with repetition (`name#k`), '' for none"),
+    ("site", "str", "innermost frame outside torch, triton and nsysalign, '' unknown"),
+    ("callers", "object", "tuple of up to three user frames above the site"),
+    ("library", "bool", "made inside a library, not by the user's own code"),
+    ("captured", "bool", "recorded into a CUDA graph"),
+    ("calibration", "bool", "made by the harness's own calibration work"),
+)
+
+WAITS = _spec(
+    "waits", "Stream waits on an event the probe saw",
+    ("process", "int64", "number of the header it belongs to"),
+    ("seq", "int64", "number within the process"),
+    ("record", "int64", "seq of the record waited for, -1 unknown"),
+    ("tid", "int64", "Linux thread id"),
+    ("stream_handle", "int64", "cudaStream_t of the waiting stream, -1 unknown"),
+    ("stream_id", "int64", "cuStreamGetId's answer, -1 unknown"),
+    ("t0_ns", "int64", "CLOCK_MONOTONIC just before the call"),
+    ("t1_ns", "int64", "CLOCK_MONOTONIC just after the call"),
+)
+
+ELAPSED = _spec(
+    "elapsed", "Event.elapsed_time() calls the probe saw",
+    ("process", "int64", "number of the header it belongs to"),
+    ("start", "int64", "seq of the start record, -1 for one the probe did not see"),
+    ("end", "int64", "seq of the end record, -1 for one the probe did not see"),
+    ("ms", "float64", "what torch returned, NaN where it raised"),
+    ("error", "str", "why there is no number, '' where there is one"),
+    ("region", "str", "region name with repetition, '' for none"),
+    ("site", "str", "where elapsed_time was called, '' unknown"),
+    ("t1_ns", "int64", "CLOCK_MONOTONIC just after the call, -1 unknown"),
+    ("calibration", "bool", "made by the harness's own calibration work"),
+)
+
+HOSTS = _spec(
+    "hosts", "pairs of host timestamps around a region",
+    ("process", "int64", "number of the header it belongs to"),
+    ("region", "str", "region name with repetition"),
+    ("t0_ns", "int64", "CLOCK_MONOTONIC at the start"),
+    ("t1_ns", "int64", "CLOCK_MONOTONIC at the end"),
+    ("tid", "int64", "Linux thread id, -1 unknown"),
+    ("site", "str", "call site, '' unknown"),
+)
+
+CLOCKS = _spec(
+    "clocks", "clock readings",
+    ("process", "int64", "number of the header it belongs to"),
+    ("monotonic_ns", "int64", "CLOCK_MONOTONIC"),
+    ("realtime_ns", "int64", "CLOCK_REALTIME, -1 unknown"),
+    ("trace_ns", "int64", "the same instant on the trace's clock, -1 unknown"),
+)
+
+# --- analysis --------------------------------------------------------------------------------------------------
+
+INTERVALS = _spec(
+    "intervals", "one row per placed interval",
+    ("interval", "int64", "number of the interval, the key of the other tables"),
+    ("name", "str", "unique name: label#repetition"),
+    ("label", "str", "what was measured by the same code"),
+    ("kind", "str", "event, host or nvtx"),
+    ("pid", "int64", "process id"),
+    ("tid", "int64", "thread of the start record (event), of the readings (host), of the range (nvtx)"),
+    ("start_record", "int64", "seq of the start record, -1 for other kinds"),
+    ("end_record", "int64", "seq of the end record, -1 for other kinds"),
+    ("device", "int64", "CUDA device, -1 for host intervals"),
+    ("start_stream", "int64", "CUPTI stream id of the start record, -1 for host intervals"),
+    ("end_stream", "int64", "CUPTI stream id of the end record, -1 for host intervals"),
+    ("elapsed_ns", "int64", "what was measured: round(ms * 1e6)"),
+    ("start_ns", "int64", "window start"),
+    ("end_ns", "int64", "window end: start_ns + elapsed_ns"),
+    ("start_lower_ns", "int64", "the start cannot be earlier"),
+    ("start_upper_ns", "int64", "the start cannot be later"),
+    ("error_ns", "int64", "half-width that holds the true start in at least 95 of 100 intervals"),
+    ("method", "str", "event-trace, bounds, inferred (event); exact (host, nvtx)"),
+    ("clock_residual_ns", "Int64", "distance of the end's own GPU timestamp from end_ns, NA without timestamps"),
+    ("kernel_only_ns", "int64", "union of kernel execution on the end stream inside the window"),
+    ("kernel_only_upper_ns", "int64", "the same plus whole-graph executions"),
+    ("kernel_outside_ns", "int64", "host intervals: kernel time issued inside that ran after the end"),
+    ("operations", "int64", "operations on the end stream that touch the window"),
+    ("site", "str", "call site of the start"),
+    ("end_site", "str", "call site of the end"),
+    ("callers", "object", "tuple of user frames above the site"),
+    ("library", "bool", "timed by a library, not by the user's own code"),
+    ("flags", "object", "tuple of remarks, e.g. profiler-disturbed"),
+    ("findings", "object", "tuple of rule names that concern this interval"),
+)
+
+PARTS = _spec(
+    "parts", "the budget: one row per interval and cause that is not always zero; ns sums to elapsed_ns",
+    ("interval", "int64", "number of the interval"),
+    ("cause", "str", "one of model.CAUSES"),
+    ("ns", "int64", "nanoseconds of this cause"),
+    ("lower_ns", "int64", "least over the error bar of the window's place"),
+    ("upper_ns", "int64", "most over the error bar of the window's place"),
+)
+
+SEGMENTS = _spec(
+    "segments", "the window in order: touching pieces with one cause each",
+    ("interval", "int64", "number of the interval"),
+    ("start_ns", "int64", "begin"),
+    ("end_ns", "int64", "end"),
+    ("cause", "str", "one of model.CAUSES"),
+    ("ref_kind", "str", "kernel, graph, memcpy, memset (nsys tables), api (RUNTIME), nvtx, overhead, event or ''"),
+    ("ref_id", "int64", "rowid in that nsys table, seq of the record for event, -1 for none"),
+    ("detail", "str", "what it was, in words"),
+)
+
+DETAILS = _spec(
+    "details", "parts broken down further",
+    ("interval", "int64", "number of the interval"),
+    ("cause", "str", "one of model.CAUSES"),
+    ("detail", "str", "dependency, contention, full-queue, staging, copy, call name, range name..."),
+    ("ns", "int64", "nanoseconds inside the window"),
+    ("direction", "str", "H2D, D2H, D2D, P2P for copies, '' otherwise"),
+    ("memory", "str", "pageable, pinned, device, managed for the host side of copies, '' otherwise"),
+    ("bytes", "int64", "bytes moved by the operations involved, 0 otherwise"),
+    ("stream", "int64", "the stream that was waited for, -1 otherwise"),
+    ("ref_kind", "str", "as in segments, for the longest piece"),
+    ("ref_id", "int64", "as in segments"),
+)
+
+OTHER_STREAMS = _spec(
+    "other_streams", "work launched inside the interval that ran on other streams, beside the budget",
+    ("interval", "int64", "number of the interval"),
+    ("stream", "int64", "CUPTI stream id"),
+    ("ns", "int64", "union of its execution"),
+)
+
+LABELS = _spec(
+    "labels", "one row per label; the budget shown is that of one real interval (`row`)",
+    ("label", "str", "what was measured by the same code"),
+    ("kind", "str", "event, host or nvtx"),
+    ("count", "int64", "intervals placed"),
+    ("row", "str", "name of the interval with the lower-median elapsed time"),
+    ("row_interval", "int64", "its number"),
+    ("site", "str", "call site"),
+    ("median_ns", "float64", "median of elapsed_ns"),
+    ("mean_ns", "float64", "mean"),
+    ("std_ns", "float64", "sample standard deviation, NaN for one"),
+    ("min_ns", "int64", "least"),
+    ("max_ns", "int64", "most"),
+    ("p05_ns", "float64", "5th percentile"),
+    ("p95_ns", "float64", "95th percentile"),
+    ("library", "bool", "timed by a library"),
+)
+
+UNALIGNED = _spec(
+    "unaligned", "what was measured but could not be placed",
+    ("name", "str", "name of the interval"),
+    ("label", "str", "its label"),
+    ("reason", "str", "why"),
+    ("site", "str", "call site, '' unknown"),
+)
+
+FINDINGS = _spec(
+    "findings", "diagnoses",
+    ("rule", "str", "name of the rule"),
+    ("severity", "str", "error, warning or info"),
+    ("label", "str", "the label it concerns"),
+    ("title", "str", "one line"),
+    ("evidence", "object", "numbers, as a dict"),
+    ("advice", "str", "what to change"),
+    ("site", "str", "call site"),
+)
+
+TIMELINE = _spec(
+    "timeline", "what ran around the chosen intervals, for drawing: host calls, ranges, operations",
+    ("interval", "int64", "number of the interval whose picture it belongs to"),
+    ("lane_kind", "str", "host (API calls), nvtx (ranges), stream (operations)"),
+    ("lane", "str", "thread or stream, in words"),
+    ("kind", "str", "kind of call or operation"),
+    ("name", "str", "name of the call, range or kernel"),
+    ("start_ns", "int64", "begin"),
+    ("end_ns", "int64", "end"),
+    ("ref_kind", "str", "as in segments"),
+    ("ref_id", "int64", "as in segments"),
+    ("link", "int64", "operations: rowid of the issuing API call, -1 for none (an arrow)"),
+    ("detail", "object", "dict for hovering: bytes, grid, bandwidth..."),
+)
+
+TRACE_SPECS = (OPERATIONS, CALLS, SYNCS, EVENT_ROWS, RANGES, STREAMS, OVERHEAD, OS_CALLS)
+LOG_SPECS = (RECORDS, WAITS, ELAPSED, HOSTS, CLOCKS)
+ANALYSIS_SPECS = (
+    INTERVALS, PARTS, SEGMENTS, DETAILS, OTHER_STREAMS, LABELS, UNALIGNED, FINDINGS, TIMELINE,
+)

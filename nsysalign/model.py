@@ -1,0 +1,142 @@
+"""The records that travel between the stages, and the words they use.
+
+collect -> trace -> align -> attribute -> diagnose -> report.  Every stage takes the previous record and returns a
+new one; nothing is edited in place.  All times are int64 nanoseconds on the trace's clock, intervals are half-open.
+Tables are pandas DataFrames whose columns are declared in `nsysalign.frames`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: The causes a nanosecond of an interval can have, in the order in which tables and charts show them.
+CAUSES: tuple[str, ...] = (
+    "kernel",
+    "graph",
+    "memcpy",
+    "memset",
+    "api_launch",
+    "launch_latency",
+    "queued",
+    "sync",
+    "api",
+    "event",
+    "profiler",
+    "host",
+    "unknown",
+)
+
+#: What each cause means, for legends, hover texts and documentation.
+CAUSE_MEANING: Mapping[str, str] = {
+    "kernel": "a kernel executes on the interval's stream",
+    "graph": "a CUDA graph executes on the stream (traced as one row: gaps and copies inside are not visible)",
+    "memcpy": "a copy executes on the stream, or the host stages pageable memory for one",
+    "memset": "a memset executes on the stream",
+    "api_launch": "the stream is idle and the host is inside the call that issues the next operation",
+    "launch_latency": "the stream is idle: the next operation is issued and on its way to the GPU",
+    "queued": "the next operation is issued but waits behind other work (dependency, contention, full queue)",
+    "sync": "the stream is idle and the host waits in a synchronisation call",
+    "api": "the stream is idle and the host is inside another CUDA call (allocation, module load, ...)",
+    "event": "the stream is idle and the next thing is the event record itself",
+    "profiler": "the stream is idle and the profiler holds up the issuing thread",
+    "host": "the stream is idle and the host has not begun to issue the next operation",
+    "unknown": "the trace cannot say",
+}
+
+#: Operation kinds, by the integer code of `operations.kind`.
+OPERATION_KINDS: tuple[str, ...] = ("kernel", "graph", "memcpy", "memset")
+
+#: API call kinds, by the integer code of `calls.kind`.
+CALL_KINDS: tuple[str, ...] = (
+    "launch",
+    "graph_launch",
+    "memcpy",
+    "memset",
+    "sync_device",
+    "sync_stream",
+    "sync_event",
+    "record",
+    "query_event",
+    "query_stream",
+    "wait_event",
+    "host_function",
+    "stream_memory_op",
+    "other",
+)
+CALL: Mapping[str, int] = {name: code for code, name in enumerate(CALL_KINDS)}
+KIND: Mapping[str, int] = {name: code for code, name in enumerate(OPERATION_KINDS)}
+
+#: Interval kinds: an event pair, a pair of host timestamps, an NVTX range projected on the GPU.
+INTERVAL_KINDS: tuple[str, ...] = ("event", "host", "nvtx")
+
+
+@dataclass(frozen=True)
+class TraceInfo:
+    """What is known about a trace as a whole: never holds environment, host or user names."""
+
+    path: str
+    nsys_version: str | None
+    schema_version: str | None
+    devices: tuple[str, ...]
+    driver_version: str | None
+    session_start_utc_ns: int | None
+    missing: tuple[str, ...] = ()  # tables and columns the analysis could have used
+    notes: tuple[str, ...] = ()  # what the profiler said about losses, in plain words
+
+
+@dataclass(frozen=True)
+class Trace:
+    """An nsys export, normalised.  Columns: `frames.OPERATIONS`, `frames.CALLS`, ..."""
+
+    info: TraceInfo
+    operations: pd.DataFrame
+    calls: pd.DataFrame
+    syncs: pd.DataFrame
+    event_rows: pd.DataFrame
+    ranges: pd.DataFrame
+    streams: pd.DataFrame
+    overhead: pd.DataFrame
+    os_calls: pd.DataFrame
+    names: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class EventLog:
+    """One or many event logs (design: section 5), merged.  `process` numbers the headers, from 0."""
+
+    headers: tuple[Mapping[str, Any], ...]
+    records: pd.DataFrame
+    waits: pd.DataFrame
+    elapsed: pd.DataFrame
+    hosts: pd.DataFrame
+    clocks: pd.DataFrame
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The result (design: section 6).  Columns: `frames.INTERVALS`, `frames.PARTS`, ..."""
+
+    trace: TraceInfo
+    intervals: pd.DataFrame
+    parts: pd.DataFrame
+    segments: pd.DataFrame
+    details: pd.DataFrame
+    other_streams: pd.DataFrame
+    labels: pd.DataFrame
+    unaligned: pd.DataFrame
+    findings: pd.DataFrame
+    timeline: pd.DataFrame
+    notes: tuple[str, ...] = ()
+    calibration: Mapping[str, Any] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        """An analysis in a notebook: the label table."""
+        from nsysalign.report.html import fragment
+
+        return fragment(self)
