@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nsysalign.region import region
+try:
+    from nsysalign.region import region
+except ImportError: region=None
 
 if TYPE_CHECKING:
     from nsysalign.model import Analysis

@@ -122,6 +122,13 @@ RANGES = _spec(
     ("row", "int64", "rowid in NVTX_EVENTS"),
 )
 
+MARKS = _spec(
+    "marks", "the probe's clock marks, seen from the trace",
+    ("trace_ns", "int64", "when nsys saw the mark"),
+    ("payload", "int64", "CLOCK_MONOTONIC that the mark carries"),
+    ("process", "int64", "nsys globalPid"),
+)
+
 STREAMS = _spec(
     "streams", "streams the profiler knows",
     ("process", "int64", "nsys globalPid"),
@@ -209,6 +216,73 @@ CLOCKS = _spec(
     ("monotonic_ns", "int64", "CLOCK_MONOTONIC"),
     ("realtime_ns", "int64", "CLOCK_REALTIME, -1 unknown"),
     ("trace_ns", "int64", "the same instant on the trace's clock, -1 unknown"),
+)
+
+MARKED = _spec(
+    "marked", "the probe's clock marks, seen from the process: the mark fell between the two readings",
+    ("process", "int64", "number of the header it belongs to"),
+    ("payload", "int64", "what the mark carries"),
+    ("before_ns", "int64", "CLOCK_MONOTONIC just before the mark"),
+    ("after_ns", "int64", "CLOCK_MONOTONIC just after the mark"),
+)
+
+# --- alignment -------------------------------------------------------------------------------------------------
+
+PLACED_RECORDS = _spec(
+    "placed_records", "every record of the log, matched to its API call and stream",
+    ("log_process", "int64", "number of the header in the event log"),
+    ("seq", "int64", "number within the process"),
+    ("process", "int64", "nsys globalPid, -1 where the trace does not know the process"),
+    ("thread", "int64", "nsys globalTid, -1 unknown"),
+    ("call", "int64", "position in `calls`, -1 where no call was found"),
+    ("call_start_ns", "int64", "start of the record call"),
+    ("call_end_ns", "int64", "end of the record call"),
+    ("device", "int64", "CUDA device, -1 unknown"),
+    ("lane", "int64", "number of the (process, context, stream) in Alignment.lanes, -1 unknown"),
+    ("stream", "int64", "CUPTI stream id, -1 unknown"),
+    ("timestamp_ns", "int64", "the GPU's own timestamp, 0 where not traced"),
+    ("lower_ns", "int64", "the record cannot be earlier"),
+    ("upper_ns", "int64", "the record cannot be later"),
+    ("t_ns", "int64", "likeliest place"),
+    ("problem", "str", "why it cannot be placed, '' for placed ones"),
+)
+
+LANES = _spec(
+    "lanes", "streams as the analysis numbers them",
+    ("process", "int64", "nsys globalPid"),
+    ("device", "int64", "CUDA device"),
+    ("context", "int64", "CUDA context id"),
+    ("stream", "int64", "CUPTI stream id"),
+    ("flag", "int64", "3 legacy default, 1 blocking, 2 non-blocking, -1 unknown"),
+)
+
+WINDOWS = _spec(
+    "windows", "one row per interval with a place on the trace's clock",
+    ("kind", "str", "event, host or nvtx"),
+    ("log_process", "int64", "number of the header in the event log, -1 without a log"),
+    ("process", "int64", "nsys globalPid"),
+    ("thread", "int64", "nsys globalTid of the start"),
+    ("end_thread", "int64", "nsys globalTid of the end"),
+    ("start", "int64", "position in `records` (event), -1 for other kinds"),
+    ("end", "int64", "position in `records` (event), -1 for other kinds"),
+    ("start_lane", "int64", "lane of the start, -1 for host intervals"),
+    ("end_lane", "int64", "lane of the end, -1 for host intervals"),
+    ("open_ns", "int64", "host time at which the interval began to be issued: start of the start record's call"),
+    ("close_ns", "int64", "host time of the end record's call: work issued later is outside"),
+    ("close_end_ns", "int64", "end of that call"),
+    ("elapsed_ns", "int64", "round(ms * 1e6)"),
+    ("start_ns", "int64", "window start"),
+    ("end_ns", "int64", "window end"),
+    ("start_lower_ns", "int64", "the start cannot be earlier"),
+    ("start_upper_ns", "int64", "the start cannot be later"),
+    ("error_ns", "int64", "half-width that holds the true start in 95 of 100"),
+    ("method", "str", "event-trace, bounds, inferred, exact"),
+    ("clock_residual_ns", "Int64", "distance of the end's own timestamp from end_ns"),
+    ("region", "str", "region or range name, '' for none"),
+    ("site", "str", "call site of the start"),
+    ("end_site", "str", "call site of the end"),
+    ("callers", "object", "user frames above the site"),
+    ("library", "bool", "timed by a library"),
 )
 
 # --- analysis --------------------------------------------------------------------------------------------------
@@ -339,8 +413,9 @@ TIMELINE = _spec(
     ("detail", "object", "dict for hovering: bytes, grid, bandwidth..."),
 )
 
-TRACE_SPECS = (OPERATIONS, CALLS, SYNCS, EVENT_ROWS, RANGES, STREAMS, OVERHEAD, OS_CALLS)
-LOG_SPECS = (RECORDS, WAITS, ELAPSED, HOSTS, CLOCKS)
+TRACE_SPECS = (OPERATIONS, CALLS, SYNCS, EVENT_ROWS, RANGES, MARKS, STREAMS, OVERHEAD, OS_CALLS)
+LOG_SPECS = (RECORDS, WAITS, ELAPSED, HOSTS, CLOCKS, MARKED)
+ALIGN_SPECS = (PLACED_RECORDS, LANES, WINDOWS)
 ANALYSIS_SPECS = (
     INTERVALS, PARTS, SEGMENTS, DETAILS, OTHER_STREAMS, LABELS, UNALIGNED, FINDINGS, TIMELINE,
 )

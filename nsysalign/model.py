@@ -99,6 +99,7 @@ class Trace:
     syncs: pd.DataFrame
     event_rows: pd.DataFrame
     ranges: pd.DataFrame
+    marks: pd.DataFrame
     streams: pd.DataFrame
     overhead: pd.DataFrame
     os_calls: pd.DataFrame
@@ -115,6 +116,21 @@ class EventLog:
     elapsed: pd.DataFrame
     hosts: pd.DataFrame
     clocks: pd.DataFrame
+    marked: pd.DataFrame
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Records and intervals on the trace's clock.  Columns: `frames.PLACED_RECORDS`, `frames.WINDOWS`, ..."""
+
+    records: pd.DataFrame
+    lanes: pd.DataFrame
+    operation_lane: Any  # int64 array: lane of every operation
+    wait_calls: pd.DataFrame  # columns call, lane, record (position in records, -1 unknown), inferred
+    windows: pd.DataFrame
+    unaligned: pd.DataFrame
+    calibration: Mapping[str, Any]
     notes: tuple[str, ...] = ()
 
 

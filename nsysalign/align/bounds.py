@@ -1,0 +1,190 @@
+"""Where a record must lie, whatever the latencies are: difference constraints that cannot be wrong.
+
+    t(R) >= start of R's call; end of every operation issued to the stream before R; t of every record waited for before R
+    t(R) <= start of every operation issued to the stream after R; end of a successful synchronisation or query that
+            covers R; start of what is ordered after a wait on R; the end of elapsed_time on R
+    t(end) - t(start) = elapsed, within the clocks' slack
+
+Own bounds come first; the pairs, the order of records on a stream and the waits carry them to the other records until
+nothing moves (Bellman-Ford in rounds over whole arrays).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from nsysalign.align.neighbours import FAR, LaneOperations
+from nsysalign.model import CALL, Trace
+
+TICK_NS = 32  # the event clock of an H200 ticks every 32 ns
+#: CUPTI corrects its clock now and then: between GPU timestamps and elapsed_time the recordings show up to 3-5 us.
+CLOCK_STEP_NS = 5_000
+#: elapsed_time counts the GPU's own clock, the trace the host's: their rates differ by parts per million.
+CLOCK_RATE = 20e-6
+_ROUNDS = 64
+
+
+def slack_ns(elapsed_ns: np.ndarray) -> np.ndarray:
+    """How far t(end) - t(start) on the trace may be from elapsed_time: one tick, a float32 ulp, clock corrections."""
+    ulp = np.spacing((np.maximum(elapsed_ns, 1) / 1e6).astype(np.float32)).astype(float) * 1e6
+    return np.ceil(TICK_NS + ulp + CLOCK_STEP_NS + CLOCK_RATE * elapsed_ns).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Stream waits whose record is known: arrays of equal length."""
+
+    record: np.ndarray  # position in the records
+    lane: np.ndarray  # the lane that waits
+    issue_ns: np.ndarray  # start of the wait call
+    issued_ns: np.ndarray  # its end
+
+
+def own_bounds(trace: Trace, records: pd.DataFrame, around: pd.DataFrame, asked_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds from a record's own neighbours and synchronisations.
+
+    `records`: columns call, process, lane, event.  `asked_ns`: trace time at which elapsed_time on it had returned
+    (FAR where unknown).
+    """
+    calls = trace.calls
+    call = records["call"].to_numpy()
+    known = call >= 0
+    safe_call = np.maximum(call, 0)
+    c0 = np.where(known, calls["start_ns"].to_numpy()[safe_call], 0) if len(calls) else np.zeros(len(call), np.int64)
+    c1 = np.where(known, calls["end_ns"].to_numpy()[safe_call], 0) if len(calls) else np.zeros(len(call), np.int64)
+    lower = np.maximum(c0, around["safe_previous_end_ns"].to_numpy())
+    upper = np.minimum(around["safe_next_start_ns"].to_numpy(), asked_ns)
+    for first_end, keys, mine in _synchronisations(trace, records):
+        upper = np.minimum(upper, _first_after(first_end, keys, mine, c1))
+    return np.where(known, lower, 0), np.where(known, upper, FAR)
+
+
+def _synchronisations(trace: Trace, records: pd.DataFrame):
+    """(calls (key, start, end), keys) groups: device synchronisations by process, stream ones by lane, event ones by event."""
+    calls = trace.calls
+    kind, ok = calls["kind"].to_numpy(), calls["return_value"].to_numpy() == 0
+    start, end, process = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy(), calls["process"].to_numpy()
+    device = np.flatnonzero((kind == CALL["sync_device"]) & ok)
+    yield (process[device], start[device], end[device]), None, records["process"].to_numpy()
+    syncs = trace.syncs
+    call = syncs["call"].to_numpy()
+    joined = call >= 0
+    safe = np.maximum(call, 0)
+    if not len(calls):
+        return
+    stream = joined & (kind[safe] == CALL["sync_stream"]) & ok[safe] & (syncs["stream"].to_numpy() >= 0)
+    lane_key = _stream_key(syncs["process"].to_numpy(), syncs["context"].to_numpy(), syncs["stream"].to_numpy())
+    yield (lane_key[stream], start[safe][stream], end[safe][stream]), None, records["stream_key"].to_numpy()
+
+
+def _stream_key(process: np.ndarray, context: np.ndarray, stream: np.ndarray) -> np.ndarray:
+    return process + (context << 16) + stream  # globalPid leaves its low 24 bits free
+
+
+def stream_keys(lanes: pd.DataFrame, lane: np.ndarray) -> np.ndarray:
+    """A number per stream that synchronisation rows can be matched with; -2 for unknown lanes."""
+    if not len(lanes):
+        return np.full(len(lane), -2)
+    keys = _stream_key(lanes["process"].to_numpy(), lanes["context"].to_numpy(), lanes["stream"].to_numpy())
+    return np.where(lane >= 0, keys[np.maximum(lane, 0)], -2)
+
+
+def _first_after(group: tuple[np.ndarray, np.ndarray, np.ndarray], _keys, mine: np.ndarray, c1: np.ndarray) -> np.ndarray:
+    """Per record: least end among the group's calls with its key that began after c1."""
+    key, start, end = group
+    out = np.full(len(mine), FAR)
+    for value in np.intersect1d(np.unique(key), np.unique(mine)):
+        these = np.flatnonzero(key == value)
+        these = these[np.argsort(start[these], kind="stable")]
+        least = np.append(np.minimum.accumulate(end[these][::-1])[::-1], FAR)
+        here = np.flatnonzero(mine == value)
+        out[here] = least[np.searchsorted(start[these], c1[here])]
+    return out
+
+
+def event_synchronised(trace: Trace, records: pd.DataFrame) -> np.ndarray:
+    """Per record: end of the first successful event synchronisation or query of its event before that event is
+    recorded again (needs CUPTI event rows for the event's id); FAR for none."""
+    out = np.full(len(records), FAR)
+    calls, syncs = trace.calls, trace.syncs
+    event = records["event"].to_numpy()
+    have = np.flatnonzero((event >= 0) & (records["call"].to_numpy() >= 0))
+    if not len(have) or syncs.empty:
+        return out
+    call = syncs["call"].to_numpy()
+    safe = np.maximum(call, 0)
+    good = (call >= 0) & np.isin(calls["kind"].to_numpy()[safe], [CALL["sync_event"], CALL["query_event"]]) & (calls["return_value"].to_numpy()[safe] == 0) & (syncs["event"].to_numpy() >= 0)
+    right = pd.DataFrame({
+        "process": syncs["process"].to_numpy()[good], "event": syncs["event"].to_numpy()[good],
+        "at": calls["start_ns"].to_numpy()[safe][good], "done": calls["end_ns"].to_numpy()[safe][good],
+    }).sort_values("at")
+    recorded = calls["end_ns"].to_numpy()[records["call"].to_numpy()[have]]
+    left = pd.DataFrame({"process": records["process"].to_numpy()[have], "event": event[have], "at": recorded, "position": have}).sort_values("at")
+    left["again"] = left.groupby(["process", "event"])["at"].shift(-1, fill_value=int(FAR))
+    if right.empty:
+        return out
+    joined = pd.merge_asof(left, right.assign(sync=right["at"]), on="at", by=["process", "event"], direction="forward", allow_exact_matches=True)
+    ok = joined["done"].notna() & (joined["sync"].fillna(0) < joined["again"])
+    out[joined["position"].to_numpy()[ok]] = joined["done"].to_numpy()[ok].astype(np.int64)
+    return out
+
+
+def after_waits(waits: Waits, per_lane: dict[int, LaneOperations], count: int) -> np.ndarray:
+    """Per record: first start of an operation ordered after a wait on it; FAR for none."""
+    out = np.full(count, FAR)
+    for lane, ops in per_lane.items():
+        here = np.flatnonzero((waits.lane == lane) & (waits.record >= 0))
+        if len(here):
+            k = np.searchsorted(ops.issue_ns, waits.issued_ns[here])
+            first = np.append(ops.first_ns, FAR)[k]
+            np.minimum.at(out, waits.record[here], first)
+    return out
+
+
+def propagate(lower: np.ndarray, upper: np.ndarray, *, lane: np.ndarray, call_start: np.ndarray, call_end: np.ndarray,
+              start: np.ndarray, end: np.ndarray, elapsed: np.ndarray, waits: Waits) -> tuple[np.ndarray, np.ndarray]:
+    """Carry bounds along pairs, stream order and waits until nothing moves.  Arrays are copied."""
+    lower, upper = lower.copy(), upper.copy()
+    slack = slack_ns(elapsed)
+    groups = _lane_groups(lane, call_start, call_end)
+    for _ in range(_ROUNDS):
+        before = (lower.copy(), upper.copy())
+        np.maximum.at(lower, end, lower[start] + elapsed - slack)
+        np.maximum.at(lower, start, lower[end] - elapsed - slack)
+        np.minimum.at(upper, end, np.minimum(upper[start] + elapsed + slack, FAR))
+        np.minimum.at(upper, start, upper[end] - np.where(upper[end] < FAR, elapsed - slack, 0))
+        for members, by_end, earlier, later in groups:
+            low = np.append(-FAR, np.maximum.accumulate(lower[by_end]))
+            lower[members] = np.maximum(lower[members], low[earlier])
+            high = np.append(np.minimum.accumulate(upper[members][::-1])[::-1], FAR)
+            upper[by_end] = np.minimum(upper[by_end], high[later])
+        _along_waits(lower, lane, call_start, waits)
+        if np.array_equal(before[0], lower) and np.array_equal(before[1], upper):
+            break
+    return lower, upper
+
+
+def _lane_groups(lane: np.ndarray, call_start: np.ndarray, call_end: np.ndarray):
+    """Per lane: members by call start; members by call end; how many calls ended before each began; first to begin after each ended."""
+    groups = []
+    for number in np.unique(lane[lane >= 0]):
+        members = np.flatnonzero(lane == number)
+        members = members[np.argsort(call_start[members], kind="stable")]
+        by_end = members[np.argsort(call_end[members], kind="stable")]
+        earlier = np.searchsorted(call_end[by_end], call_start[members], side="right")
+        later = np.searchsorted(call_start[members], call_end[by_end], side="left")
+        groups.append((members, by_end, earlier, later))
+    return groups
+
+
+def _along_waits(lower: np.ndarray, lane: np.ndarray, call_start: np.ndarray, waits: Waits) -> None:
+    """Records issued after a wait come after what was waited for."""
+    for number in np.unique(waits.lane[waits.record >= 0]):
+        these = np.flatnonzero((waits.lane == number) & (waits.record >= 0))
+        these = these[np.argsort(waits.issued_ns[these], kind="stable")]
+        low = np.append(-FAR, np.maximum.accumulate(lower[waits.record[these]]))
+        members = np.flatnonzero(lane == number)
+        lower[members] = np.maximum(lower[members], low[np.searchsorted(waits.issued_ns[these], call_start[members], side="right")])

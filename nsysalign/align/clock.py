@@ -1,0 +1,123 @@
+"""From CLOCK_MONOTONIC in a process to the trace's clock.
+
+The two are one constant apart (plus drift over minutes).  Sources, best first: NVTX marks that carry their own
+CLOCK_MONOTONIC (good to 0.2 us), `clock` lines with `trace_ns`, and the session's start time (good to about 10 us,
+subject to steps of CLOCK_REALTIME).  The last is refined on the trace: a record call lies inside its Python call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+#: Python's call of `record` must contain the API call; readings of the two clocks agree this well.
+TOLERANCE_NS = 300
+
+
+@dataclass(frozen=True)
+class ClockMap:
+    """Offsets (trace - monotonic) at points of monotonic time; linear in between, constant outside."""
+
+    at_ns: np.ndarray
+    offset_ns: np.ndarray
+    source: str
+    width_ns: int  # half-width of the offset's uncertainty
+
+    def to_trace(self, monotonic_ns: np.ndarray) -> np.ndarray:
+        t = np.asarray(monotonic_ns, dtype=np.int64)
+        if len(self.at_ns) == 1:
+            return t + self.offset_ns[0]
+        # interpolate differences only: float64 cannot hold epoch nanoseconds
+        base = int(self.offset_ns[0])
+        shift = np.interp((t - self.at_ns[0]).astype(float), (self.at_ns - self.at_ns[0]).astype(float), (self.offset_ns - base).astype(float))
+        return t + base + np.rint(shift).astype(np.int64)
+
+
+def clock_map(*, clocks: pd.DataFrame, marked: pd.DataFrame, marks: pd.DataFrame, session_start_utc_ns: int | None) -> ClockMap | None:
+    """The map of one process from what its log and the trace say; None where nothing connects the two clocks."""
+    from_marks = _from_marks(marked, marks)
+    if from_marks is not None:
+        return from_marks
+    with_trace = clocks[clocks["trace_ns"] >= 0].sort_values("monotonic_ns")
+    if len(with_trace):
+        at = with_trace["monotonic_ns"].to_numpy()
+        return ClockMap(at, with_trace["trace_ns"].to_numpy() - at, "clock lines", 1_000)
+    real = clocks[clocks["realtime_ns"] >= 0]
+    if len(real) and session_start_utc_ns:
+        at = real["monotonic_ns"].to_numpy()[:1]
+        return ClockMap(at, real["realtime_ns"].to_numpy()[:1] - at - session_start_utc_ns, "session start time", 50_000)
+    return None
+
+
+def _from_marks(marked: pd.DataFrame, marks: pd.DataFrame) -> ClockMap | None:
+    """Each mark fell between two readings: offset in [trace - after, trace - before].  Bursts are intersected."""
+    if marked.empty or marks.empty:
+        return None
+    both = marked.merge(marks, on="payload", suffixes=("", "_trace")).sort_values("before_ns")
+    if both.empty:
+        return None
+    before, after, trace = (both[c].to_numpy() for c in ("before_ns", "after_ns", "trace_ns"))
+    burst = np.concatenate([[0], np.cumsum(np.diff(before) > 1_000_000_000)])
+    at, offset, width = [], [], []
+    for b in range(burst[-1] + 1):
+        here = burst == b
+        low, high = (trace - after)[here].max(), (trace - before)[here].min()
+        if low > high + 1_000:  # a clock step inside the burst: of no use
+            continue
+        at.append(int(before[here][0]))
+        offset.append(int((low + high) // 2))
+        width.append(int(abs(high - low) // 2) + 1)
+    if not at:
+        return None
+    return ClockMap(np.array(at), np.array(offset), "NVTX marks", max(width))
+
+
+def refine(rough: ClockMap, threads: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]) -> ClockMap:
+    """Sharpen a rough map: find the shift at which the most Python calls contain a record call.
+
+    `threads`: per thread the sorted (t0, t1) of the Python calls in monotonic time and (c0, c1) of the record calls
+    in trace time.  Done in chunks of time, so that drift over minutes is followed.
+    """
+    chunk, ats, offsets = 1_000, [], []
+    t0 = np.concatenate([t[0] for t in threads]) if threads else np.empty(0, np.int64)
+    if not len(t0):
+        return rough
+    edges = np.quantile(t0, np.linspace(0, 1, max(1, len(t0) // chunk) + 1))
+    centre = 0
+    for low, high in zip(edges[:-1], edges[1:], strict=True):
+        pieces = [(a[k], b[k], c, d) for a, b, c, d in threads for k in [np.flatnonzero((a >= low) & (a <= high))[:chunk]]]
+        for reach, step in ((60_000, 500), (2_000_000, 1_000), (20_000_000, 2_000)):
+            shift, share = _best_shift(rough, pieces, centre, reach, step)
+            if share > 0.8:
+                break
+        if share < 0.5:
+            continue
+        centre = shift
+        ats.append(int((low + high) // 2))
+        offsets.append(int(rough.to_trace(np.array([ats[-1]]))[0]) - ats[-1] + shift)
+    if not ats:
+        return rough
+    return ClockMap(np.array(ats, dtype=np.int64), np.array(offsets, dtype=np.int64), rough.source + ", refined on record calls", 2_000)
+
+
+def _best_shift(rough: ClockMap, pieces: list[tuple], centre: int, reach: int, step: int) -> tuple[int, float]:
+    shifts = np.arange(centre - reach, centre + reach + 1, step)
+    score = np.zeros(len(shifts), dtype=np.int64)
+    total = 0
+    for t0, t1, c0, c1 in pieces:
+        if not len(c0) or not len(t0):
+            continue
+        sample = slice(None) if len(t0) * len(shifts) < 20_000_000 else slice(None, None, max(1, len(t0) * len(shifts) // 20_000_000))
+        lo, hi = rough.to_trace(t0[sample]), rough.to_trace(t1[sample])
+        total += len(lo)
+        for n, shift in enumerate(shifts):
+            i = np.searchsorted(c0, lo + shift)
+            ok = i < len(c0)
+            score[n] += int((c1[np.minimum(i, len(c0) - 1)] <= hi + shift)[ok].sum())
+    best = score >= score.max()
+    runs = np.flatnonzero(best)
+    groups = np.split(runs, np.flatnonzero(np.diff(runs) > 1) + 1)
+    widest = max(groups, key=lambda g: (len(g), -abs(int(shifts[g[len(g) // 2]]) - centre)))
+    return int(shifts[widest[0]] + shifts[widest[-1]]) // 2, score.max() / max(total, 1)

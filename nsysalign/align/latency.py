@@ -1,0 +1,237 @@
+"""The latency model: where a record is likely to lie, calibrated on the trace at hand.
+
+Each record offers up to two observations of its own place:
+
+    from behind   it follows the previous operation's end (stream busy), or its own call (stream idle)
+    from ahead    the next operation, already queued, starts a fixed time after it
+
+    stream busy   KKKKKKKK|-- b --R-- n --|KKKK        b: end of the operation to the record, n: record to the next start
+    stream idle   [record call]-- ... --R              a: a function of the call's duration
+
+Every compared pair ties two records together (t_end = t_start + elapsed), so most of b, a and the spacing r of
+consecutive records follow from the trace itself by least squares with the unknown place of each pair eliminated.
+What no trace can tell is one common shift (all records later, n smaller): n is anchored at what was measured on two
+H200 machines with GPU timestamps: never less than 1.47 us, typically 1.5-1.8 us.  Its uncertainty is part of every
+error bar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nsysalign.align.neighbours import FAR
+from nsysalign.model import KIND
+
+#: Parameters, in the order of the regression's columns.
+PARAMETERS = (
+    "idle_ns",  # record's place after its call began, for a call of 1.5 us
+    "idle_short",  # per ns of call duration, up to KNEE_NS
+    "idle_long",  # per ns of call duration beyond
+    "busy_ns",  # end of the previous kernel to the record
+    "copy_ns",  # more after a copy or memset
+    "contended_ns",  # more while other streams run kernels
+    "spacing_ns",  # consecutive records behind busy streams
+    "ahead_ns",  # record to the start of a queued kernel
+)
+KNEE_NS = 3_000
+_REFERENCE_NS = 1_500
+#: Prior means and standard deviations (ns): wide where the trace usually decides, narrow where it cannot.
+_PRIOR = {
+    "idle_ns": (5_000, 1_800), "idle_short": (0.85, 0.3), "idle_long": (0.7, 0.25), "busy_ns": (3_000, 1_500),
+    "copy_ns": (400, 500), "contended_ns": (300, 500), "spacing_ns": (2_500, 2_000), "ahead_ns": (1_620, 110),
+}
+_SCALE_NS = {"idle": 250.0, "busy": 180.0, "ahead": 120.0}
+_SCALE_RANGE_NS = {"idle": (150.0, 700.0), "busy": (80.0, 500.0), "ahead": (60.0, 250.0)}
+#: The previous operation must end this long after the record's call, the next call be over this long before the
+#: record, for "busy" and "queued" to be certain.
+_MARGIN_NS = 1_500
+_STUDENT = 3.0
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Per record (arrays of equal length); times in trace ns, 0 / FAR where there is none."""
+
+    call_start: np.ndarray
+    call_end: np.ndarray
+    previous_end: np.ndarray
+    previous_is_copy: np.ndarray
+    contended: np.ndarray
+    behind: np.ndarray  # records of this stream between the previous operation and this one
+    next_start: np.ndarray
+    next_issued: np.ndarray
+    next_is_kernel: np.ndarray
+    ahead: np.ndarray  # records of this stream between this one and the next operation
+    waits: np.ndarray  # a stream wait lies between the previous operation and the record
+
+    def take(self, index: np.ndarray) -> Evidence:
+        return Evidence(**{name: getattr(self, name)[index] for name in self.__dataclass_fields__})
+
+
+@dataclass(frozen=True)
+class LatencyModel:
+    """Calibrated parameters, their covariance, and the spread of each observation."""
+
+    value: Mapping[str, float]
+    covariance: np.ndarray
+    scale: Mapping[str, float]
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def vector(self) -> np.ndarray:
+        return np.array([self.value[p] for p in PARAMETERS])
+
+    def idle_at(self, e: Evidence) -> np.ndarray:
+        """Likeliest place of a record whose stream is idle."""
+        x = _idle_columns(e)
+        return e.call_start + x @ self.vector[:3]
+
+    def idle_scale(self, e: Evidence) -> np.ndarray:
+        """Spread of that place: slow (cold) calls are less certain."""
+        over = np.maximum(e.call_end - e.call_start - KNEE_NS, 0)
+        return self.scale["idle"] + 0.25 * over
+
+    def busy_at(self, e: Evidence) -> np.ndarray:
+        """Likeliest place of a record behind an operation that was still running."""
+        v = self.value
+        return e.previous_end + v["busy_ns"] + v["copy_ns"] * e.previous_is_copy + v["contended_ns"] * e.contended + v["spacing_ns"] * e.behind
+
+    def ahead_at(self, e: Evidence) -> np.ndarray:
+        """Likeliest place of a record whose next operation was already queued."""
+        return e.next_start - self.value["ahead_ns"] - self.value["spacing_ns"] * e.ahead
+
+    def is_busy(self, e: Evidence) -> np.ndarray:
+        return (e.previous_end > 0) & (self.busy_at(e) > self.idle_at(e))
+
+    def is_queued_ahead(self, e: Evidence) -> np.ndarray:
+        """The next kernel's call had returned so long before the record that the kernel waited for it."""
+        at = np.where(self.is_busy(e), self.busy_at(e), self.idle_at(e))
+        return e.next_is_kernel & (e.next_start < FAR) & (e.next_issued + _MARGIN_NS < at)
+
+
+def _idle_columns(e: Evidence) -> np.ndarray:
+    duration = (e.call_end - e.call_start).astype(float)
+    return np.stack([np.ones(len(duration)), np.minimum(duration, KNEE_NS) - _REFERENCE_NS, np.maximum(duration - KNEE_NS, 0)], axis=1)
+
+
+def prior(*, traced: bool) -> LatencyModel:
+    """What is assumed before looking: `traced` says that CUPTI's event tracing ran (records take longer)."""
+    value = {p: float(_PRIOR[p][0]) for p in PARAMETERS}
+    if traced:
+        value |= {"idle_ns": 5_800.0, "busy_ns": 3_800.0, "spacing_ns": 4_500.0}
+    deviation = np.array([_PRIOR[p][1] for p in PARAMETERS], dtype=float)
+    return LatencyModel(value, np.diag(deviation**2), dict(_SCALE_NS))
+
+
+def calibrate(e: Evidence, start: np.ndarray, end: np.ndarray, elapsed: np.ndarray, *, traced: bool) -> LatencyModel:
+    """Fit the model on all records of a process and its compared pairs.
+
+    Iteratively reweighted least squares: observation k of record i says t_i = known_k + columns_k . parameters with
+    Student-t noise; the place of each pair (and of each unpaired record) is an unknown of its own, eliminated by
+    weighted demeaning.  Starts wide and narrows, so that a bad first guess does not decide.
+    """
+    model = prior(traced=traced)
+    mean, deviation = model.vector, np.sqrt(np.diag(model.covariance))
+    precision = np.diag(1 / deviation**2)
+    model = _first_guess(model, e, start, end, elapsed)
+    unpaired = np.setdiff1d(np.arange(len(e.call_start)), np.concatenate([start, end]))
+    record = np.concatenate([start, end, unpaired])
+    component = np.concatenate([np.arange(len(start)), np.arange(len(start)), len(start) + np.arange(len(unpaired))])
+    shift = np.concatenate([np.zeros(len(start), np.int64), elapsed, np.zeros(len(unpaired), np.int64)])
+    mine = e.take(record)
+    covariance = np.diag(deviation**2)
+    scale = dict(_SCALE_NS)
+    counts: dict[str, int] = {}
+    for widen in (6.0, 4.0, 2.0, 1.5, 1.0, 1.0, 1.0, 1.0):
+        obs = _observations(model, mine, component, shift)
+        if not len(obs["y"]):
+            break
+        sigma = obs["scale"] * widen
+        # residuals at the current parameters decide the weights; each component sits at its weighted median
+        residual = obs["y"] - obs["x"] @ model.vector
+        residual = residual - _component_median(obs["component"], residual)[obs["component"]]
+        weight = (_STUDENT + 1) / (_STUDENT + (residual / sigma) ** 2) / sigma**2
+        x, y = _demean(obs["component"], obs["x"], obs["y"], weight)
+        normal = (x * weight[:, None]).T @ x + precision
+        solution = np.linalg.solve(normal, (x * weight[:, None]).T @ y + precision @ mean)
+        covariance = np.linalg.inv(normal)
+        model = LatencyModel(dict(zip(PARAMETERS, solution.tolist(), strict=True)), covariance, scale, counts)
+        if widen == 1.0:
+            scale = _scales(obs, residual, scale)
+            counts = {name: int((obs["class"] == n).sum()) for n, name in enumerate(_SCALE_NS)}
+            model = LatencyModel(model.value, covariance, scale, counts)
+    return model
+
+
+def _first_guess(model: LatencyModel, e: Evidence, start: np.ndarray, end: np.ndarray, elapsed: np.ndarray) -> LatencyModel:
+    """Medians of what can be read off directly, so that the regression starts in the right place."""
+    value = dict(model.value)
+    certain = (e.previous_end > e.call_end + 2 * _MARGIN_NS) & ~e.previous_is_copy & (e.behind == 0) & ~e.waits
+    tight = certain & e.next_is_kernel & (e.ahead == 0) & (e.next_issued + _MARGIN_NS < e.previous_end) & (e.next_start < FAR)
+    if tight.sum() >= 3:
+        gap = (e.next_start - e.previous_end)[tight]
+        value["busy_ns"] = float(np.percentile(gap, 35) - value["ahead_ns"])
+    idle = e.previous_end < e.call_start
+    pair = idle[start] & certain[end]
+    if pair.sum() >= 3:
+        x = _idle_columns(e.take(start[pair]))
+        at = e.previous_end[end[pair]] + value["busy_ns"] - elapsed[pair] - e.call_start[start[pair]]
+        value["idle_ns"] = float(np.median(at - x[:, 1] * value["idle_short"] - x[:, 2] * value["idle_long"]))
+    return LatencyModel(value, model.covariance, model.scale)
+
+
+def _observations(model: LatencyModel, e: Evidence, component: np.ndarray, shift: np.ndarray) -> dict[str, np.ndarray]:
+    """y = place of the component's origin as each observation sees it, minus its parameters' part (x @ parameters)."""
+    n = len(component)
+    busy, queued = model.is_busy(e), model.is_queued_ahead(e)
+    # near the change-over between idle and busy neither formula is right
+    apart = np.abs(model.busy_at(e) - model.idle_at(e)) > 700
+    behind_idle = ~busy & ~e.waits & (apart | (e.previous_end == 0))
+    behind_busy = busy & ~e.waits & apart
+    zero = np.zeros(n)
+    rows = []
+    x_idle = np.concatenate([_idle_columns(e), np.zeros((n, 5))], axis=1)
+    x_busy = np.stack([zero, zero, zero, np.ones(n), e.previous_is_copy.astype(float), e.contended.astype(float), e.behind.astype(float), zero], axis=1)
+    x_ahead = np.stack([zero, zero, zero, zero, zero, zero, -e.ahead.astype(float), -np.ones(n)], axis=1)
+    for number, (mask, known, x, scale) in enumerate((
+        (behind_idle, e.call_start, x_idle, model.idle_scale(e)),
+        (behind_busy, e.previous_end, x_busy, np.full(n, model.scale["busy"])),
+        (queued, e.next_start, x_ahead, np.full(n, model.scale["ahead"])),
+    )):
+        # origin of the component = t - shift; the regression needs t = known + x.p, hence y = -(known - shift)
+        rows.append((-(known - shift)[mask], x[mask], scale[mask], component[mask], np.full(int(mask.sum()), number)))
+    y, x, scale, comp, cls = (np.concatenate([r[i] for r in rows]) for i in range(5))
+    _, comp = np.unique(comp, return_inverse=True)
+    # large times cancel within a component: take each component's first value away before going to float
+    base = np.zeros(comp.max() + 1 if len(comp) else 0, dtype=np.int64)
+    base[comp[::-1]] = y[::-1]
+    return {"y": (y - base[comp]).astype(float), "x": x, "scale": scale.astype(float), "component": comp, "class": cls}
+
+
+def _component_median(component: np.ndarray, value: np.ndarray) -> np.ndarray:
+    order = np.lexsort((value, component))
+    counts = np.bincount(component)
+    first = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    sorted_value = value[order]
+    return (sorted_value[first + (counts - 1) // 2] + sorted_value[first + counts // 2]) / 2
+
+
+def _demean(component: np.ndarray, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    total = np.bincount(component, weight)
+    columns = [np.bincount(component, weight * x[:, k]) / total for k in range(x.shape[1])]
+    return x - np.stack(columns, axis=1)[component], y - (np.bincount(component, weight * y) / total)[component]
+
+
+def _scales(obs: dict[str, np.ndarray], residual: np.ndarray, before: Mapping[str, float]) -> dict[str, float]:
+    """Spread per class from the residuals inside components of at least two observations (each sees half of it)."""
+    several = np.bincount(obs["component"])[obs["component"]] >= 2
+    out = dict(before)
+    for number, name in enumerate(_SCALE_NS):
+        r = residual[several & (obs["class"] == number)]
+        if len(r) >= 8:
+            low, high = _SCALE_RANGE_NS[name]
+            out[name] = float(np.clip(1.4826 * np.median(np.abs(r)) * 1.4, low, high))
+    return out

@@ -1,0 +1,173 @@
+"""Raw probe files -> `events-PID.jsonl` (design, section 5).
+
+The raw files may come from processes that were killed in the middle of a write: a slot counts only if it was finished,
+a text line only if it is whole JSON, a number that refers to a lost string means "unknown".  Paths become relative to
+the run's working directory; files outside it keep their name and their folder's name only, so that no log carries a
+home directory.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any
+
+from nsysalign.collect.probe.layout import CALIBRATION, CAPTURED, ELAPSED, RECORD, SLOT, SLOT_SIZE, WAIT
+
+_NAME = re.compile(r"(\d+)-(\d+)\.rec$")
+_FULL_BURST = 50  # marks kept of the first burst; later ones keep the tightest
+_LATER_BURST = 12
+
+
+@dataclass
+class _Texts:
+    """What the text file of one process says."""
+
+    header: dict[str, Any] = field(default_factory=dict)
+    first_seq: int = 0
+    strings: dict[int, str] = field(default_factory=dict)
+    errors: dict[int, str] = field(default_factory=dict)
+    contexts: dict[int, dict[str, Any]] = field(default_factory=dict)
+    lines: list[dict[str, Any]] = field(default_factory=list)  # clock, sync and note lines, in order
+
+
+def convert(raw_dir: Path, out_dir: Path, cwd: Path) -> list[Path]:
+    """Turn every process's raw files into event logs; returns their paths, sorted by pid."""
+    parts: dict[int, list[tuple[int, Path]]] = {}
+    for path in raw_dir.glob("*.rec"):
+        if match := _NAME.search(path.name):
+            parts.setdefault(int(match[1]), []).append((int(match[2]), path))
+    logs = []
+    for pid, files in sorted(parts.items()):
+        log = out_dir / f"events-{pid}.jsonl"
+        written = 0
+        with open(log, "w", encoding="utf-8") as out:
+            for _, path in sorted(files):
+                for line in _lines(path, cwd):
+                    out.write(json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n")
+                    written += 1
+        if written:
+            logs.append(log)
+        else:
+            log.unlink()
+    return logs
+
+
+def errors(raw_dir: Path) -> list[str]:
+    """What the probe itself could not do, one text per process."""
+    return [p.read_text(errors="replace").strip() for p in sorted(raw_dir.glob("*.errors"))]
+
+
+def _lines(slots: Path, cwd: Path) -> Iterator[dict[str, Any]]:
+    texts = _read_texts(slots.with_suffix(".txt"), int(_NAME.search(slots.name)[1]))
+    yield texts.header
+    yield from texts.lines
+    yield from _slot_lines(slots.read_bytes(), texts, cwd)
+
+
+def _read_texts(path: Path, pid: int) -> _Texts:
+    texts = _Texts(header={"type": "header", "format": "nsysalign-events", "version": 1, "pid": pid})
+    data = path.read_bytes() if path.exists() else b""
+    bursts = 0
+    for raw in data.split(b"\0", 1)[0].split(b"\n"):
+        try:
+            line = json.loads(raw)
+        except ValueError:
+            continue  # cut short by a kill
+        if "header" in line:
+            texts.header.update({k: v for k, v in line["header"].items() if v is not None})
+            texts.first_seq = line.get("first_seq", 0)
+        elif "str" in line:
+            texts.strings[line["str"]] = line["text"]
+        elif "err" in line:
+            texts.errors[line["err"]] = line["text"]
+        elif "ctx" in line:
+            texts.contexts[line["ctx"]] = line
+        elif "clock" in line:
+            texts.lines.append({"type": "clock", **line["clock"]})
+        elif "note" in line:
+            texts.lines.append({"type": "note", **line["note"]})
+        elif "sync" in line:
+            keep = _FULL_BURST if bursts == 0 else _LATER_BURST
+            bursts += 1
+            tightest = sorted(sorted(line["sync"], key=lambda m: m[1] - m[0])[:keep])
+            texts.lines += [{"type": "sync", "payload": b, "before_ns": b, "after_ns": a} for b, a in tightest]
+    return texts
+
+
+def _slot_lines(data: bytes, texts: _Texts, cwd: Path) -> Iterator[dict[str, Any]]:
+    usable = len(data) - len(data) % SLOT_SIZE
+    regions: dict[int, tuple[int, int]] = {}  # seq of a record -> its region
+    places = {number: _place(context, cwd) for number, context in texts.contexts.items()}
+    for index, slot in enumerate(SLOT.iter_unpack(data[:usable])):
+        kind, flags, device, context, region, repetition, t0, t1, a, b, x, tid, error, _, again = slot
+        if kind == 0 or kind != again:
+            continue
+        seq = texts.first_seq + index
+        name = f"{texts.strings[region]}#{repetition}" if region in texts.strings else None
+        line: dict[str, Any]
+        if kind == RECORD:
+            regions[seq] = (region, repetition)
+            line = {"type": "record", "seq": seq, "tid": tid, "device": device, "stream_handle": a, "stream_id": b}
+        elif kind == WAIT:
+            record = int(x) if int(x) in regions else None
+            line = {"type": "wait", "seq": seq, "record": record, "tid": tid, "stream_handle": a, "stream_id": b}
+        elif kind == ELAPSED:
+            # a record of another process (before a fork) has no line in this log
+            start, end = (n if n in regions else None for n in (a, b))
+            line = {"type": "elapsed", "start": start, "end": end, "ms": None if math.isnan(x) else x}
+            if error:
+                line["error"] = texts.errors.get(error, "unknown")
+            both = {regions[n] for n in (start, end) if n is not None}
+            if len(both) == 1 and (own := both.pop())[0] in texts.strings:
+                name = f"{texts.strings[own[0]]}#{own[1]}"
+        else:
+            continue
+        line |= {"t0_ns": t0, "t1_ns": t1}
+        if line.get("device") == -1:
+            del line["device"]
+        for key in ("stream_handle", "stream_id"):
+            if line.get(key) == -1:
+                del line[key]
+        if name:
+            line["region"] = name
+        line |= places.get(context, {})
+        if kind == WAIT:
+            line.pop("library", None)
+        if flags & CAPTURED:
+            line["captured"] = True
+        if flags & CALIBRATION:
+            line["calibration"] = True
+        yield line
+
+
+def _place(context: dict[str, Any], cwd: Path) -> dict[str, Any]:
+    """`site`, `callers` and `library` of a context, as far as they say something."""
+    frames = [f"{shorten(file, cwd)}:{number}" for file, number in context.get("frames", ())]
+    place: dict[str, Any] = {}
+    if frames:
+        place["site"] = frames[0]
+    if frames[1:]:
+        place["callers"] = frames[1:]
+    if context.get("library"):
+        place["library"] = True
+    return place
+
+
+def shorten(file: str, cwd: Path) -> str:
+    """A file's name for a log: relative inside `cwd`, else its folder's name and its own."""
+    if file.startswith("<"):
+        return file
+    for base in (str(cwd), os.path.realpath(cwd)):
+        for name in (file, os.path.realpath(file)):
+            if name.startswith(base.rstrip(os.sep) + os.sep):
+                return PurePath(name).relative_to(base).as_posix()
+    parts = PurePath(file).parts
+    if len(parts) <= 2 or (len(parts) == 4 and parts[1] == "home"):
+        return parts[-1]  # the folder's name would be the user's, or "/"
+    return PurePath(*parts[-2:]).as_posix()

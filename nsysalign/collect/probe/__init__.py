@@ -1,0 +1,87 @@
+"""The part of nsysalign that runs inside the user's process.  Standard library only.
+
+Loaded by `probe_path/sitecustomize.py` under the module name `_nsysalign_probe`, because the user's interpreter need
+not have nsysalign installed; everything here imports its siblings relatively.  Starting costs an import hook and
+nothing else: the real work (`runtime`) begins when torch.cuda is imported or a region is entered.
+
+Whatever goes wrong here is written to a file and the probe steps aside: it never raises into the user's code.
+"""
+
+from __future__ import annotations
+
+import os
+
+#: Folder of the raw files of this run, None while the probe does not run in this process.
+raw_dir: str | None = None
+#: Where the process was started: relative file names of code objects refer to it.
+start_cwd: str = ""
+
+_runtime = None
+
+
+def start(run_dir: str) -> None:
+    """Arm the import hook.  Called once per process, before any user code."""
+    global raw_dir, start_cwd
+    from .hook import install
+
+    raw_dir = os.path.join(run_dir, "raw")
+    start_cwd = os.getcwd()
+    install({"torch.cuda.streams": _wrap_streams, "torch.cuda.graphs": _wrap_graphs})
+
+
+def running():
+    """The running probe, made at the first need."""
+    global _runtime
+    if _runtime is None:
+        from .runtime import Runtime
+
+        _runtime = Runtime(raw_dir, start_cwd)
+    return _runtime
+
+
+def _wrap_streams(module) -> None:
+    from .wrap import wrap_streams
+
+    wrap_streams(module, running())
+
+
+def _wrap_graphs(module) -> None:
+    from .wrap import wrap_graphs
+
+    wrap_graphs(module, running())
+
+
+def enter_region(name: str) -> None:
+    """Called by `nsysalign.region`; never raises."""
+    try:
+        running().enter_region(name)
+    except Exception as error:
+        failed(error)
+
+
+def exit_region() -> None:
+    """Called by `nsysalign.region`; never raises."""
+    try:
+        running().exit_region()
+    except Exception as error:
+        failed(error)
+
+
+def failed(error: BaseException) -> None:
+    """Note a failure of the probe itself; after a few the probe steps aside for good."""
+    global _failures
+    _failures += 1
+    if _runtime is not None and _failures >= 3:
+        _runtime.aside = True
+    if _failures > 10 or raw_dir is None:
+        return
+    try:
+        import traceback
+
+        with open(os.path.join(raw_dir, f"{os.getpid()}.errors"), "a") as file:
+            file.write("".join(traceback.format_exception(type(error), error, error.__traceback__)) + "\n")
+    except Exception:
+        pass
+
+
+_failures = 0

@@ -1,0 +1,46 @@
+"""The two questions the probe asks the CUDA driver itself, through ctypes: which stream is this, does it capture."""
+
+from __future__ import annotations
+
+import ctypes
+
+
+class Driver:
+    """cuStreamGetId (12.0 or newer) and cuStreamIsCapturing; both say "unknown" where there is no driver.
+
+    Ids are cached per handle only for torch's own streams, which are never destroyed; the handle of an external stream
+    can come back with another stream behind it, so it is asked again every time (0.4 us).
+    """
+
+    def __init__(self) -> None:
+        self.ids: dict[int, int] = {}
+        self._get_id = self._is_capturing = None
+        try:
+            library = ctypes.CDLL("libcuda.so.1")
+        except OSError:
+            return
+        self._get_id = getattr(library, "cuStreamGetId", None)
+        if self._get_id is not None:
+            self._get_id.argtypes = (ctypes.c_void_p, ctypes.POINTER(ctypes.c_ulonglong))
+        self._is_capturing = getattr(library, "cuStreamIsCapturing", None)
+        if self._is_capturing is not None:
+            self._is_capturing.argtypes = (ctypes.c_void_p, ctypes.POINTER(ctypes.c_int))
+
+    def stream_id(self, stream: object, handle: int) -> int:
+        """The driver's number of the stream, -1 unknown."""
+        if self._get_id is None:
+            self.ids[handle] = -1
+        if self._get_id is None or handle < 0:
+            return -1
+        out = ctypes.c_ulonglong()
+        answer = out.value if self._get_id(handle, ctypes.byref(out)) == 0 else -1
+        # torch gives an external stream its handle as stream_id; its own have small odd numbers, 0 is the default
+        if answer >= 0 and (handle == 0 or getattr(stream, "stream_id", handle) != handle):
+            self.ids[handle] = answer
+        return answer
+
+    def is_capturing(self, handle: int) -> bool:
+        if self._is_capturing is None or handle < 0:
+            return False
+        out = ctypes.c_int()
+        return self._is_capturing(handle, ctypes.byref(out)) == 0 and out.value != 0

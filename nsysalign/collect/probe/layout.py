@@ -1,0 +1,33 @@
+"""The raw files of one process: how they are named and what lies in them.
+
+`<pid>-<n>.rec`   fixed-size slots, memory-mapped in chunks; the slot's place is the record's `seq` (plus the header's
+                  `first_seq`).  A slot whose two kind bytes are not equal and non-zero was never finished.
+`<pid>-<n>.txt`   JSON lines, memory-mapped, NUL-padded: the header, clock readings, notes, and the strings that slots
+                  refer to by number (`{"str": 3, "text": ...}`, `{"err": ...}`, `{"ctx": 5, "frames": [[file, line]], ...}`).
+`<n>` counts the starts within one pid: exec() keeps the pid.
+Both survive SIGKILL, os._exit and exec, because the kernel owns the pages.
+"""
+
+from __future__ import annotations
+
+import struct
+
+#: kind, flags, device, context number, region string number, repetition of the region, t0, t1, a, b, x, tid,
+#: error number, spare, kind again.
+#:   record   a = stream handle, b = stream id
+#:   wait     a = stream handle, b = stream id, x = seq of the record waited for (-1 unknown)
+#:   elapsed  a = seq of the start record, b = seq of the end record (-1 unknown), x = milliseconds or NaN
+SLOT = struct.Struct("<BBhIIIqqqqdIHBB")
+SLOT_SIZE = SLOT.size
+
+#: Slots per mapped chunk: a multiple of every page size in use (4, 16, 64 KiB).
+CHUNK_BITS = 13
+CHUNK_SLOTS = 1 << CHUNK_BITS
+CHUNK_BYTES = CHUNK_SLOTS * SLOT_SIZE
+
+RECORD, WAIT, ELAPSED = 1, 2, 3
+CAPTURED, CALIBRATION = 1, 2
+
+#: Number 0 of strings, errors and contexts means "none".
+NONE = 0
+TEXT_CHUNK = 1 << 18

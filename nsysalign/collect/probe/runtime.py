@@ -1,0 +1,272 @@
+"""The state of the probe in one process: what is written where, which regions and ranges are open.
+
+The hot path lives in `wrap`; everything here that costs more than a dictionary look-up runs once, or outside timed
+pairs.  All objects that `wrap`'s closures hold are changed in place, so that a forked child can start anew.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+from . import failed
+from .driver import Driver
+from .layout import CHUNK_BITS, CHUNK_SLOTS, NONE, SLOT, SLOT_SIZE
+from .sites import Sites
+from .store import Store
+
+_SYNC_EVERY_NS = 5_000_000_000
+_BURST = 50
+_PAIRS_PER_START = 4  # ranges begun at one start site: bounds the cost of one record
+
+
+class ThreadState:
+    """What belongs to one thread.  `region` and `repetition` are those of the innermost open region."""
+
+    __slots__ = ("open", "region", "repetition", "stack", "tid")
+
+    def __init__(self) -> None:
+        self.tid = threading.get_native_id()
+        self.stack: list[tuple[int, int, int | None]] = []
+        self.region = NONE
+        self.repetition = 0
+        self.open: dict[tuple[int, int], int] = {}
+
+
+class Runtime:
+    """One per process, made when torch.cuda is imported or the first region is entered."""
+
+    def __init__(self, raw_dir: str, start_cwd: str) -> None:
+        self.aside = False  # True: the probe gave up, wrappers only pass through
+        self.ready = False  # True: the store exists
+        self.raw_dir = raw_dir
+        self.store: Store | None = None
+        self.chunks: dict[int, Any] = {}
+        self.count = itertools.count(0)
+        self.first_seq = 0
+        self.last_record = -1
+        self.captures = 0
+        self.driver = Driver()
+        self.sites = Sites(start_cwd, lambda number, value: self._line({"ctx": number, **value}))
+        self.tls = threading.local()
+        self.calibrated: set[int] = set()  # devices that need no calibration (any more)
+        self.nvtx: Any = None
+        self._nvtx_tried = False
+        self.starts: dict[int, list] = {}  # context of a start -> [((start, end), Text)]
+        self.ends: dict[int, list] = {}  # context of an end -> [(start, end)]
+        self.pairs: set[tuple[int, int]] = set()
+        self._texts: dict[str, Any] = {}
+        self._strings: dict[str, int] = {}
+        self._errors: dict[str, int] = {}
+        self._counters: dict[str, Any] = {}
+        self._lock = threading.RLock()
+        self.next_sync = 0
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    # --- beginning ---------------------------------------------------------------------------------------------
+
+    def begin(self, device: int) -> None:
+        """Make the files and say who we are.  Called at the first event, before its record call."""
+        with self._lock:
+            if self.ready:
+                return
+            self.store = Store(self.raw_dir, self.first_seq)
+            self.chunks.update(self.store.chunks)
+            self.connect()
+            torch = sys.modules.get("torch")
+            self._line(
+                {
+                    "header": {
+                        "pid": os.getpid(),
+                        "device_name": self._device_name(torch, device),
+                        "torch": str(getattr(torch, "__version__", "")),
+                        "python": ".".join(map(str, sys.version_info[:3])),
+                        "clock": _clock(),
+                        "nvtx": "injection" if self.nvtx else "none",
+                    },
+                    "first_seq": self.first_seq,
+                }
+            )
+            for text, number in self._strings.items():
+                self._line({"str": number, "text": text})
+            self.sync()
+            atexit.register(self._at_exit)
+            self.ready = True
+
+    def connect(self) -> None:
+        """Find the profiler's NVTX door, once."""
+        if self._nvtx_tried:
+            return
+        self._nvtx_tried = True
+        if "NVTX_INJECTION64_PATH" not in os.environ:
+            return
+        try:
+            from .injection import Injection
+
+            self.nvtx = Injection()
+        except Exception as error:
+            failed(error)
+
+    def _device_name(self, torch: Any, device: int) -> str | None:
+        if self.captures or device < 0:
+            return None
+        try:
+            return str(torch.cuda.get_device_properties(device).name)
+        except Exception:
+            return None
+
+    def _line(self, value: dict) -> None:
+        if self.store is not None:
+            self.store.line(value)
+
+    # --- slots -------------------------------------------------------------------------------------------------
+
+    def chunk(self, seq: int) -> Any:
+        """The buffer of a slot whose chunk is not mapped yet."""
+        index = seq >> CHUNK_BITS
+        buffer = self.chunks[index] = self.store.grow(index)
+        return buffer
+
+    def write(self, kind: int, flags: int, seq: int, *, device: int = -1, context: int = 0, t0: int = 0, t1: int = 0,
+              a: int = -1, b: int = -1, x: float = 0.0, error: int = 0, tid: int | None = None) -> None:
+        """Write one slot: the slow way, for everything but records."""
+        me = self.me()
+        buffer = self.chunks.get(seq >> CHUNK_BITS) or self.chunk(seq)
+        SLOT.pack_into(
+            buffer, (seq & (CHUNK_SLOTS - 1)) * SLOT_SIZE, kind, flags, device, context, me.region, me.repetition,
+            t0, t1, a, b, x, tid or me.tid, error, 0, kind,
+        )
+
+    def me(self) -> ThreadState:
+        try:
+            return self.tls.state
+        except AttributeError:
+            state = self.tls.state = ThreadState()
+            return state
+
+    def error_number(self, error: BaseException) -> int:
+        """The number of an error text.  Only the first line: torch appends pages of advice."""
+        text = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        number = self._errors.get(text)
+        if number is None:
+            with self._lock:
+                number = self._errors[text] = min(len(self._errors) + 1, 65535)
+                self._line({"err": number, "text": text})
+        return number
+
+    # --- regions -----------------------------------------------------------------------------------------------
+
+    def enter_region(self, name: str) -> None:
+        me = self.me()
+        number = self._strings.get(name)
+        if number is None:
+            with self._lock:
+                self.connect()
+                number = self._strings.setdefault(name, len(self._strings) + 1)
+                self._counters.setdefault(name, itertools.count())
+                self._line({"str": number, "text": name})
+        repetition = next(self._counters[name])
+        range_id = self.nvtx.start(self.text(name), repetition) if self.nvtx else None
+        me.stack.append((number, repetition, range_id))
+        me.region, me.repetition = number, repetition
+
+    def exit_region(self) -> None:
+        me = self.me()
+        if not me.stack:
+            return
+        _, _, range_id = me.stack.pop()
+        if range_id is not None:
+            self.nvtx.end(range_id)
+        me.region, me.repetition = me.stack[-1][:2] if me.stack else (NONE, 0)
+
+    def text(self, message: str) -> Any:
+        text = self._texts.get(message)
+        if text is None:
+            text = self._texts[message] = self.nvtx.text(message)
+        return text
+
+    # --- implicit ranges ---------------------------------------------------------------------------------------
+
+    def learn_pair(self, start: int, end: int) -> None:
+        """From now on a record at `start` begins a range and the next one at `end` on its thread ends it."""
+        with self._lock:
+            if (start, end) in self.pairs:
+                return
+            self.pairs.add((start, end))
+            begun = self.starts.setdefault(start, [])
+            if self.nvtx is None or len(begun) >= _PAIRS_PER_START:
+                return
+            begun.append(((start, end), self.text(self.sites.labels[start])))
+            self.ends.setdefault(end, []).append((start, end))
+
+    def close_range(self, open_ranges: dict, key: tuple[int, int]) -> None:
+        range_id = open_ranges.pop(key, None)
+        if range_id is not None:
+            self.nvtx.end(range_id)
+
+    # --- clocks ------------------------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """A clock reading, and a burst of marks that ties perf_counter to the trace's clock."""
+        now = time.perf_counter_ns
+        self.next_sync = now() + _SYNC_EVERY_NS
+        self._line({"clock": _clock()})
+        if self.nvtx is None:
+            return
+        text, marks = self.text("nsysalign:sync"), []
+        for _ in range(_BURST):
+            before = now()
+            self.nvtx.mark(text, before)
+            marks.append([before, now()])
+        self._line({"sync": marks})
+
+    def note(self, **value: Any) -> None:
+        self._line({"note": value})
+
+    def housekeeping(self, seq: int) -> None:
+        """Outside timed pairs: prepare the next chunk, read the clocks."""
+        if (seq & (CHUNK_SLOTS - 1)) > CHUNK_SLOTS * 3 // 4 and (seq >> CHUNK_BITS) + 1 not in self.chunks:
+            self.chunk(seq + CHUNK_SLOTS)
+        if time.perf_counter_ns() >= self.next_sync:
+            self.sync()
+
+    def _at_exit(self) -> None:
+        try:
+            self.sync()
+        except Exception as error:
+            failed(error)
+
+    def _after_fork(self) -> None:
+        """A forked child is a process of its own: new files, numbers that no record of the parent has."""
+        try:
+            self._lock = threading.RLock()
+            self.store, self.ready = None, False
+            self.chunks.clear()
+            self.first_seq = ((next(self.count) >> CHUNK_BITS) + 1) << CHUNK_BITS
+            self.count = itertools.count(self.first_seq)
+            self.last_record = -1
+            self.sites.clear()
+            for table in (self.starts, self.ends, self.pairs, self._errors, self.calibrated):
+                table.clear()
+            me = getattr(self.tls, "state", None)
+            if me is not None:
+                me.tid = threading.get_native_id()
+                me.open.clear()
+                me.stack = [(number, repetition, None) for number, repetition, _ in me.stack]
+        except Exception as error:
+            failed(error)
+
+
+def _clock() -> dict[str, int]:
+    """Both clocks at one instant: of three tries the one with the closest monotonic readings around it."""
+    best = None
+    for _ in range(3):
+        before, real, after = time.perf_counter_ns(), time.time_ns(), time.perf_counter_ns()
+        if best is None or after - before < best[0]:
+            best = (after - before, (before + after) // 2, real)
+    return {"monotonic_ns": best[1], "realtime_ns": best[2]}

@@ -1,0 +1,70 @@
+"""Where a process keeps what it saw: memory-mapped files that grow in chunks.
+
+Writing is a store into mapped pages: no system call, nothing to flush, and what was written survives SIGKILL.
+Chunks are populated when they are made, so a store does not fault either.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import threading
+
+from .layout import CHUNK_BITS, CHUNK_BYTES, CHUNK_SLOTS, TEXT_CHUNK
+
+_FLAGS = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+
+
+def _map(fd: int, offset: int, size: int) -> mmap.mmap:
+    os.ftruncate(fd, offset + size)
+    return mmap.mmap(fd, size, flags=_FLAGS, offset=offset)
+
+
+class Store:
+    """The two raw files of one process.  `chunks[seq >> CHUNK_BITS]` is the buffer that holds slot `seq`."""
+
+    def __init__(self, folder: str, first_seq: int) -> None:
+        if first_seq % CHUNK_SLOTS:
+            raise ValueError("first_seq must begin a chunk")
+        self.lock = threading.Lock()
+        self.chunks: dict[int, mmap.mmap] = {}
+        self._first = first_seq >> CHUNK_BITS
+        self._slots, stem = _create(folder)
+        self._texts = os.open(stem + ".txt", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._text_offset = 0
+        self._text_used = 0
+        self._text = _map(self._texts, 0, TEXT_CHUNK)
+        self.grow(self._first)
+
+    def grow(self, index: int) -> mmap.mmap:
+        """The chunk with this number, made if it is not there yet."""
+        with self.lock:
+            if index not in self.chunks:
+                self.chunks[index] = _map(self._slots, (index - self._first) * CHUNK_BYTES, CHUNK_BYTES)
+            return self.chunks[index]
+
+    def line(self, value: dict) -> None:
+        """Append one JSON line to the text file."""
+        data = json.dumps(value, separators=(",", ":")).encode() + b"\n"
+        with self.lock:
+            while data:
+                room = TEXT_CHUNK - self._text_used
+                piece, data = data[:room], data[room:]
+                self._text[self._text_used : self._text_used + len(piece)] = piece
+                self._text_used += len(piece)
+                if self._text_used == TEXT_CHUNK:
+                    self._text_offset += TEXT_CHUNK
+                    self._text = _map(self._texts, self._text_offset, TEXT_CHUNK)
+                    self._text_used = 0
+
+
+def _create(folder: str) -> tuple[int, str]:
+    """A new slot file: exec() keeps the pid, so the number after it must be searched for."""
+    for number in range(10_000):
+        stem = os.path.join(folder, f"{os.getpid()}-{number}")
+        try:
+            return os.open(stem + ".rec", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), stem
+        except FileExistsError:
+            continue
+    raise FileExistsError(folder)

@@ -1,0 +1,276 @@
+"""The wrappers around torch.cuda.Event and torch.cuda.Stream.
+
+`Stream.record_event`, `wait_event` and `wait_stream` end in `Event.record` and `Event.wait` (torch/cuda/streams.py), so
+those two are where calls are logged, once and tightly; the Stream methods only catch events that are no
+torch.cuda.Event (the C type torch.Event cannot be wrapped).  The classes stay the user's own: no subclass, no new
+name, signatures kept.
+
+What the record wrapper costs is measured by `scripts/bench_probe.py`.  It asks for the current stream itself and hands
+it on: torch would have asked (3 us of torch's own 4.5 us), and the clock readings come closer to the CUDA call.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+import time
+from typing import Any
+
+from . import failed
+from .layout import CALIBRATION, CAPTURED, CHUNK_BITS, CHUNK_SLOTS, ELAPSED, RECORD, SLOT, SLOT_SIZE, WAIT
+from .runtime import Runtime
+
+_MARK = "_nsysalign_wrapped"
+_LATEST = "_nsysalign_record"  # on an event: (seq, context, tid) of its latest record
+
+
+def wrap_streams(module: Any, rt: Runtime) -> None:
+    """Wrap the classes of torch.cuda.streams, once."""
+    event, stream = module.Event, module.Stream
+    if hasattr(event.record, _MARK):
+        return
+    calibrate = _calibration(event, rt)
+    _replace(event, "elapsed_time", _elapsed_time(event.elapsed_time, rt, calibrate))
+    _replace(event, "wait", _wait(event.wait, module, rt))
+    _replace(stream, "wait_event", _foreign(stream.wait_event, event, WAIT, rt))
+    _replace(stream, "record_event", _foreign(stream.record_event, event, RECORD, rt))
+    _replace(event, "record", _record(event.record, module, rt, calibrate))
+
+
+def wrap_graphs(module: Any, rt: Runtime) -> None:
+    """Count the captures in progress: while there are none, no record needs to ask whether it is captured."""
+    graph = module.CUDAGraph
+    if hasattr(graph.capture_begin, _MARK):
+        return
+    begin, end = graph.capture_begin, graph.capture_end
+
+    @functools.wraps(begin)
+    def capture_begin(self, *args, **kwargs):
+        rt.captures += 1
+        try:
+            return begin(self, *args, **kwargs)
+        except BaseException:
+            rt.captures = max(0, rt.captures - 1)
+            raise
+
+    @functools.wraps(end)
+    def capture_end(self, *args, **kwargs):
+        try:
+            return end(self, *args, **kwargs)
+        finally:
+            rt.captures = max(0, rt.captures - 1)
+
+    _replace(graph, "capture_begin", capture_begin)
+    _replace(graph, "capture_end", capture_end)
+
+
+def _replace(owner: type, name: str, wrapper: Any) -> None:
+    setattr(wrapper, _MARK, True)
+    _skip_dynamo(wrapper)
+    setattr(owner, name, wrapper)
+
+
+def _skip_dynamo(function: Any) -> None:
+    """Keep torch.compile from compiling the wrapper's own frame (a private API: best effort)."""
+    try:
+        from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
+
+        set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
+    except Exception:
+        pass
+
+
+def _record(original: Any, module: Any, rt: Runtime, calibrate: Any) -> Any:
+    clock, getframe, pack = time.perf_counter_ns, sys._getframe, SLOT.pack_into
+    context_of, tls, ids, chunks = rt.sites.context, rt.tls, rt.driver.ids, rt.chunks
+    starts, ends, calibrated = rt.starts, rt.ends, rt.calibrated
+    mask, bits, size = CHUNK_SLOTS - 1, CHUNK_BITS, SLOT_SIZE
+
+    @functools.wraps(original)
+    def record(self, stream=None):
+        if rt.aside:
+            return original(self, stream)
+        if stream is None:
+            stream = module.torch.cuda.current_stream()
+        try:
+            try:
+                handle, device = stream.cuda_stream, stream.device_index
+            except AttributeError:
+                handle, device = _describe(stream)
+            if not rt.ready:
+                rt.begin(device)
+            if device not in calibrated:
+                calibrate(stream, device, handle, first=True)
+            try:
+                me = tls.state
+            except AttributeError:
+                me = rt.me()
+            context = context_of(getframe(1))
+            flags = CAPTURED if rt.captures and _captured(rt, handle) else 0
+            stream_id = ids.get(handle)
+            if stream_id is None:
+                stream_id = -1 if flags else rt.driver.stream_id(stream, handle)
+            begun = None
+            if context in starts and not me.stack:
+                begun = [(key, rt.nvtx.start(text, 0)) for key, text in starts[context]]
+            seq = next(rt.count)
+        except Exception as error:
+            failed(error)
+            return original(self, stream)
+        t0 = clock()
+        result = original(self, stream)
+        t1 = clock()
+        try:
+            pack(
+                chunks.get(seq >> bits) or rt.chunk(seq), (seq & mask) * size, RECORD, flags, device, context,
+                me.region, me.repetition, t0, t1, handle, stream_id, 0.0, me.tid, 0, 0, RECORD,
+            )
+            self._nsysalign_record = (seq, context, me.tid)
+            rt.last_record = seq
+            if context in ends:
+                for key in ends[context]:
+                    rt.close_range(me.open, key)
+            if begun is not None:
+                for key, range_id in begun:
+                    rt.close_range(me.open, key)  # a start that never met its end
+                    me.open[key] = range_id
+        except Exception as error:
+            failed(error)
+        return result
+
+    return record
+
+
+def _elapsed_time(original: Any, rt: Runtime, calibrate: Any) -> Any:
+    clock, getframe = time.perf_counter_ns, sys._getframe
+
+    @functools.wraps(original)
+    def elapsed_time(self, end_event):
+        if rt.aside:
+            return original(self, end_event)
+        t0 = clock()
+        try:
+            ms = original(self, end_event)
+        except BaseException as error:
+            _log_elapsed(rt, self, end_event, math.nan, error, t0, clock(), getframe(1))
+            raise
+        _log_elapsed(rt, self, end_event, ms, None, t0, clock(), getframe(1), calibrate)
+        return ms
+
+    return elapsed_time
+
+
+def _log_elapsed(
+    rt: Runtime, start_event: Any, end_event: Any, ms: float, error: BaseException | None, t0: int, t1: int,
+    frame: Any, calibrate: Any = None,
+) -> None:
+    try:
+        if not rt.ready:
+            rt.begin(-1)
+        start = getattr(start_event, _LATEST, None) or (-1, 0, 0)
+        end = getattr(end_event, _LATEST, None) or (-1, 0, 0)
+        number = 0 if error is None else rt.error_number(error)
+        seq = next(rt.count)
+        rt.write(
+            ELAPSED, 0, seq, context=rt.sites.context(frame), t0=t0, t1=t1, a=start[0], b=end[0], x=ms, error=number
+        )
+        if error is not None:
+            return
+        if (start[1], end[1]) not in rt.pairs and start[2] == end[2] and start[0] >= 0 and end[0] >= 0:
+            rt.learn_pair(start[1], end[1])
+        # nothing recorded since this pair ended: no timed pair is open, so there is time for our own work
+        if end[0] == rt.last_record or start[0] == rt.last_record:
+            rt.housekeeping(seq)
+            calibrate(None, None, None, first=False)
+    except Exception as failure:
+        failed(failure)
+
+
+def _wait(original: Any, module: Any, rt: Runtime) -> Any:
+    @functools.wraps(original)
+    def wait(self, stream=None):
+        if rt.aside:
+            return original(self, stream)
+        if stream is None:
+            stream = module.torch.cuda.current_stream()
+        t0 = time.perf_counter_ns()
+        result = original(self, stream)
+        _log_call(rt, WAIT, self, stream, t0, time.perf_counter_ns(), sys._getframe(1))
+        return result
+
+    return wait
+
+
+def _foreign(original: Any, event_class: type, kind: int, rt: Runtime) -> Any:
+    """Around Stream.record_event and wait_event: log only what does not reach the wrappers of torch.cuda.Event."""
+    if kind == RECORD:
+
+        @functools.wraps(original)
+        def record_event(self, event=None):
+            if rt.aside or event is None or isinstance(event, event_class):
+                return original(self, event)
+            t0 = time.perf_counter_ns()
+            result = original(self, event)
+            _log_call(rt, RECORD, event, self, t0, time.perf_counter_ns(), sys._getframe(1))
+            return result
+
+        return record_event
+
+    @functools.wraps(original)
+    def wait_event(self, event):
+        if rt.aside or isinstance(event, event_class):
+            return original(self, event)
+        t0 = time.perf_counter_ns()
+        result = original(self, event)
+        _log_call(rt, WAIT, event, self, t0, time.perf_counter_ns(), sys._getframe(1))
+        return result
+
+    return wait_event
+
+
+def _log_call(rt: Runtime, kind: int, event: Any, stream: Any, t0: int, t1: int, frame: Any) -> None:
+    try:
+        handle, device = _describe(stream)
+        if not rt.ready:
+            rt.begin(device)
+        flags = CAPTURED if rt.captures and _captured(rt, handle) else 0
+        stream_id = rt.driver.ids.get(handle)
+        if stream_id is None:
+            stream_id = -1 if flags else rt.driver.stream_id(stream, handle)
+        latest = getattr(event, _LATEST, None) or (-1, 0, 0)
+        rt.write(
+            kind, flags, next(rt.count), device=device, context=rt.sites.context(frame), t0=t0, t1=t1, a=handle,
+            b=stream_id, x=float(latest[0]),
+        )
+    except Exception as error:
+        failed(error)
+
+
+def _describe(stream: Any) -> tuple[int, int]:
+    """Handle and device of any stream-like object, -1 for what it does not say."""
+    handle = getattr(stream, "cuda_stream", None)
+    if handle is None:
+        handle = getattr(stream, "native_handle", None)
+    device = getattr(stream, "device_index", None)
+    return (handle if isinstance(handle, int) else -1), (device if isinstance(device, int) else -1)
+
+
+def _captured(rt: Runtime, handle: int) -> bool:
+    return rt.driver.is_capturing(handle)
+
+
+def _calibration(event: type, rt: Runtime) -> Any:
+    """`calibrate(stream, device, handle, first)`, or a stub that does nothing where it is turned off."""
+    import os
+
+    if os.environ.get("NSYSALIGN_CALIBRATE", "1") == "0":
+
+        def off(stream, device, handle, first):
+            if device is not None:
+                rt.calibrated.add(device)
+
+        return off
+    from .calibrate import Calibration
+
+    return Calibration(event, rt, CALIBRATION).offer

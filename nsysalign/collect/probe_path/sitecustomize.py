@@ -1,0 +1,54 @@
+"""Starts the probe in every Python process below `nsysalign run`.
+
+This folder is on PYTHONPATH during a run and holds nothing else, so that the script cannot import our names by
+accident.  The folder leaves `sys.path` at once and stays in the environment, so that child processes start here as
+well.  A `sitecustomize` of the user's own, which this one hides, is imported afterwards.
+"""
+
+
+def _start() -> None:
+    import os
+    import sys
+
+    here = os.path.dirname(os.path.abspath(__file__))
+    run_dir = os.environ.get("NSYSALIGN_DIR")
+    sys.path[:] = [p for p in sys.path if not p or os.path.abspath(p) != here]
+    sys.path_importer_cache.pop(here, None)
+    if not run_dir:
+        return
+    try:
+        # the user's interpreter may not have nsysalign: load the probe by its place, under a name of its own
+        from importlib.util import module_from_spec, spec_from_file_location
+
+        folder = os.path.join(os.path.dirname(here), "probe")
+        spec = spec_from_file_location(
+            "_nsysalign_probe", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+        )
+        module = module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+        module.start(run_dir)
+    except BaseException as error:  # SystemExit here would be fatal for the interpreter (harness.md 1)
+        sys.modules.pop("_nsysalign_probe", None)
+        try:
+            with open(os.path.join(run_dir, "raw", f"{os.getpid()}.errors"), "a") as file:
+                file.write(f"probe did not start: {type(error).__name__}: {error}\n")
+        except BaseException:
+            pass
+
+
+def _chain() -> None:
+    import sys
+
+    ours = sys.modules.pop("sitecustomize", None)
+    try:
+        import sitecustomize  # noqa: F401  the user's own, now that our folder is gone from sys.path
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise  # the user's own import problem must surface as it would without us
+        if ours is not None:
+            sys.modules["sitecustomize"] = ours
+
+
+_start()
+_chain()

@@ -1,0 +1,130 @@
+"""`analysis.db`: the tables of the analysis in SQLite, with their documentation inside (sqlite-utils, Datasette).
+
+The tables have the names and columns of `frames.ANALYSIS_SPECS`; tuples and dicts are JSON text.  `documentation`
+says what every column means, `meta` holds what is no table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nsysalign import frames
+from nsysalign.errors import AnalysisError
+from nsysalign.model import Analysis, TraceInfo
+from nsysalign.report.files import replacing
+from nsysalign.report.json import columns, plain
+from nsysalign.report.restore import series
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+VERSION = 1
+#: An analysis' number for its parts, and nothing else, identifies a row.
+_KEYS = {"intervals": "interval", "parts": ("interval", "cause"), "other_streams": ("interval", "stream"), "labels": "label"}
+_SQL_TYPES = {"int8": int, "int64": int, "Int64": int, "bool": int, "float64": float, "str": str, "object": str}
+
+
+def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
+    """Write the database; the file appears whole or not at all."""
+    import sqlite_utils
+
+    with replacing(path) as temporary, closing(sqlite3.connect(temporary)) as connection:
+        # Nobody else sees the temporary file, so a journal and syncs would only cost time.
+        connection.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
+        database = sqlite_utils.Database(connection)
+        for spec in frames.ANALYSIS_SPECS:
+            database[spec.name].create({c.name: _SQL_TYPES[c.dtype] for c in spec.columns}, pk=_KEYS.get(spec.name))
+            _insert(connection, spec, getattr(analysis, spec.name))
+        _index(database)
+        _document(database)
+        _meta(database, analysis)
+        connection.commit()
+
+
+def _insert(connection: sqlite3.Connection, spec: frames.Spec, frame: pd.DataFrame) -> None:
+    lists = columns(frame[spec.names])
+    for column in spec.columns:
+        if column.dtype == "object":
+            lists[column.name] = [json.dumps(value) for value in lists[column.name]]
+        elif column.dtype == "str":
+            lists[column.name] = [text if text.isascii() else _encodable(text) for text in lists[column.name]]
+    names = ", ".join(f'"{name}"' for name in spec.names)
+    marks = ", ".join("?" * len(spec.names))
+    connection.executemany(f'INSERT INTO "{spec.name}" ({names}) VALUES ({marks})', zip(*lists.values(), strict=True))
+
+
+def _encodable(text: str) -> str:
+    """Lone surrogates (undecodable bytes of a path) cannot be stored as UTF-8."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _index(database: Any) -> None:
+    for name in ("segments", "details", "timeline"):
+        database[name].create_index(["interval"])
+    database["intervals"].create_index(["label"])
+
+
+def _document(database: Any) -> None:
+    rows = [
+        {"table_name": spec.name, "column_name": column, "dtype": dtype, "meaning": meaning}
+        for spec in frames.ANALYSIS_SPECS
+        for column, dtype, meaning in [("", "table", spec.meaning), *spec.columns]
+    ]
+    database["documentation"].insert_all(rows, pk=("table_name", "column_name"))
+
+
+def _meta(database: Any, analysis: Analysis) -> None:
+    values = {
+        "format": "nsysalign-analysis",
+        "version": VERSION,
+        "trace": {name: getattr(analysis.trace, name) for name in TraceInfo.__dataclass_fields__},
+        "notes": analysis.notes,
+        "calibration": analysis.calibration,
+    }
+    database["meta"].insert_all(
+        [{"key": key, "value": json.dumps(plain(value), allow_nan=False)} for key, value in values.items()], pk="key"
+    )
+
+
+# --- reading -----------------------------------------------------------------------------------------------------
+
+
+def load(path: str | os.PathLike[str]) -> Analysis:
+    """The whole analysis back.  Never creates or changes the file; AnalysisError says what is wrong."""
+    file = Path(path)
+    if not file.is_file():
+        raise AnalysisError(f"{path}: there is no such file", "give the path of an analysis.db")
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            meta = {key: json.loads(value) for key, value in connection.execute("SELECT key, value FROM meta")}
+            if meta.get("version") != VERSION:
+                raise AnalysisError(
+                    f"{path} has version {meta.get('version')}, this nsysalign reads {VERSION}",
+                    "make it again with this version: nsysalign analyze TRACE",
+                )
+            tables = {spec.name: _read(connection, spec) for spec in frames.ANALYSIS_SPECS}
+    except (sqlite3.Error, KeyError, ValueError) as error:
+        raise AnalysisError(f"{path} is not an analysis ({error})", "nsysalign analyze TRACE makes one") from error
+    info = {key: tuple(value) if isinstance(value, list) else value for key, value in meta["trace"].items()}
+    return Analysis(
+        trace=TraceInfo(**{name: info[name] for name in TraceInfo.__dataclass_fields__ if name in info}),
+        notes=tuple(meta["notes"]), calibration=meta["calibration"], **tables,
+    )  # fmt: skip
+
+
+def _read(connection: sqlite3.Connection, spec: frames.Spec) -> pd.DataFrame:
+    import pandas as pd
+
+    names = ", ".join(f'"{name}"' for name in spec.names)
+    rows = connection.execute(f'SELECT {names} FROM "{spec.name}" ORDER BY rowid').fetchall()
+    lists = list(map(list, zip(*rows, strict=True))) if rows else [[] for _ in spec.columns]
+    for position, column in enumerate(spec.columns):
+        if column.dtype == "object":
+            lists[position] = [json.loads(value) for value in lists[position]]
+    table = pd.DataFrame({c.name: series(values, c.dtype) for c, values in zip(spec.columns, lists, strict=True)})
+    return frames.check(table, spec)

@@ -1,0 +1,114 @@
+"""The one module that turns numbers (and foreign text) into text.
+
+Everything else keeps int64 nanoseconds.  The page's own script has a twin of `duration` (templates/format.js),
+because hover texts are made in the browser.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+#: What stands for exactly zero in tables: the eye finds the numbers.
+ZERO = "."
+
+# C0, DEL and C1 controls drive a terminal (ESC sequences); bidi controls reorder what is read; a lone surrogate
+# cannot be encoded at all.
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+_SURROGATES = re.compile(r"[\ud800-\udfff]")
+# Whole escape sequences go, so that "\x1b[31mred" becomes "red" and not "[31mred".
+_ESCAPES = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?|\x1b.?")
+
+
+def safe_text(text: Any) -> str:
+    """One line of plain text: no terminal control, no bidi control, nothing that cannot be encoded."""
+    line = re.sub(r"[\t\r\n\v\f\x85\u2028\u2029]+", " ", str(text))
+    return _SURROGATES.sub("\ufffd", _CONTROLS.sub("", _ESCAPES.sub("", line)))
+
+
+def fixed(ns: float | None, *, unit_ns: int = 1_000, decimals: int = 2) -> str:
+    """A table cell: 234720 -> "234.72" (microseconds); exactly zero is a dot, unknown is a question mark."""
+    if ns is None or (isinstance(ns, float) and math.isnan(ns)):
+        return "?"
+    if ns == 0:
+        return ZERO
+    return f"{ns / unit_ns:.{decimals}f}"
+
+
+def duration(ns: float | None) -> str:
+    """A time in prose, three significant digits with its unit: "32 ns", "24.8 us", "217 us", "1.79 ms"."""
+    if ns is None or (isinstance(ns, float) and math.isnan(ns)):
+        return "unknown"
+    size = abs(ns)
+    for limit, unit_ns, unit in ((999.5, 1, "ns"), (999.5e3, 1e3, "us"), (999.5e6, 1e6, "ms")):
+        if size < limit:
+            return f"{_three_digits(ns / unit_ns, whole=unit_ns == 1)} {unit}"
+    return f"{_three_digits(ns / 1e9, whole=False)} s"
+
+
+def _three_digits(value: float, *, whole: bool) -> str:
+    size = abs(value)
+    if whole or size >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"
+
+
+def bytes_text(count: float) -> str:
+    """Bytes in decimal units, as bandwidths are: "512 B", "2.10 MB"."""
+    for limit, unit_size, unit in ((1e3, 1, "B"), (1e6, 1e3, "kB"), (1e9, 1e6, "MB")):
+        if count < limit:
+            return f"{_three_digits(count / unit_size, whole=unit_size == 1)} {unit}"
+    return f"{_three_digits(count / 1e9, whole=False)} GB"
+
+
+def bandwidth(count: float, ns: float) -> str:
+    """Bytes per nanosecond are GB/s."""
+    return f"{_three_digits(count / ns, whole=False)} GB/s" if ns > 0 else ""
+
+
+def percent(share: float) -> str:
+    """0.742 -> "74 %"; something small is never "0 %"."""
+    if 0 < share < 0.005:
+        return "<1 %"
+    return f"{100 * share:.0f} %"
+
+
+def plural(count: int, noun: str) -> str:
+    """1, "label" -> "1 label"; 3 -> "3 labels"."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def middle(text: str, width: int) -> str:
+    """Shorten in the middle: both ends of a name tell it apart."""
+    if len(text) <= width:
+        return text
+    if width <= 1:
+        return "…"[:width]
+    tail = (width - 1) // 2
+    return text[: width - 1 - tail] + "…" + (text[-tail:] if tail else "")
+
+
+def quantity(key: str, value: Any) -> str:
+    """A number of unknown meaning, formatted by the unit its key ends in (`_ns`, `bytes`, `share`)."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "unknown"}[value]
+    if isinstance(value, dict):
+        return ", ".join(f"{safe_text(words(k))} {quantity(k, v)}" for k, v in value.items())
+    if isinstance(value, (list, tuple)):
+        shown = ", ".join(quantity(key, v) for v in value[:6])
+        return shown + (f", … ({len(value)})" if len(value) > 6 else "")
+    if not isinstance(value, (int, float)):
+        return safe_text(value)
+    if key.endswith("_ns"):
+        return duration(value)
+    if key.endswith("bytes"):
+        return bytes_text(value)
+    if key.endswith(("share", "fraction")):
+        return percent(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def words(key: str) -> str:
+    """A column or evidence key as words: "kernel_only_ns" -> "kernel only"."""
+    return re.sub(r"_(ns|us|ms)$", "", str(key)).replace("_", " ")

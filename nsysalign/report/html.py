@@ -1,0 +1,91 @@
+"""`report.html`: one self-contained page, and the small table a notebook shows.
+
+Trace text is hostile: names of kernels, ranges and files come from whoever made the program.  It enters the page as
+JSON in a data block, `<`, `>` and `&` escaped, and the DOM through textContent only.  A Content-Security-Policy with
+the hashes of the page's own scripts is the second wall: nothing else runs, nothing leaves the page.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import os
+from importlib import resources
+from typing import Any
+
+from nsysalign.model import Analysis
+from nsysalign.report.files import replacing
+from nsysalign.report.format import fixed, safe_text
+from nsysalign.report.json import plain
+from nsysalign.report.palette import LOOKS
+from nsysalign.report.payload import payload
+from nsysalign.report.rows import causes_present, label_rows
+
+#: The page's own script, in this order.
+SCRIPTS = ("format.js", "dom.js", "bars.js", "verdicts.js", "table.js", "plots.js", "timeline.js", "runs.js", "main.js")
+
+
+def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
+    """Write the page; the file appears whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(page(analysis), encoding="utf-8")
+
+
+def page(analysis: Analysis) -> str:
+    """The whole page as text: style, data, script and plotly.js inside, no network."""
+    from plotly.offline import get_plotlyjs
+
+    script = "\n".join(_template(name) for name in SCRIPTS)
+    plotly = get_plotlyjs()
+    data = payload(analysis)
+    fields = {
+        "title": html.escape(data["title"]),
+        "policy": _policy(script, plotly),
+        "style": _template("report.css"),
+        "data": embed(data),
+        "script": script,
+        "plotly": plotly,
+    }
+    # One pass over the template: a value that looks like a placeholder is never replaced.
+    pieces = _template("page.html").split("@@")
+    return "".join(fields[piece] if number % 2 else piece for number, piece in enumerate(pieces))
+
+
+def embed(data: Any) -> str:
+    """JSON that cannot end the script element it stands in, whatever its strings say."""
+    text = json.dumps(plain(data), allow_nan=False, separators=(",", ":"))  # ASCII: U+2028 and U+2029 are escaped
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _policy(*scripts: str) -> str:
+    hashes = " ".join(
+        "'sha256-" + base64.b64encode(hashlib.sha256(s.encode("utf-8")).digest()).decode() + "'" for s in scripts
+    )
+    # plotly writes style attributes and makes images for its camera button.
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _template(name: str) -> str:
+    return resources.files("nsysalign.report").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def fragment(analysis: Analysis) -> str:
+    """The label table as a small HTML table for notebooks: every value escaped, no script, no style of its own."""
+    rows = label_rows(analysis)
+    causes = causes_present(rows)
+    heads = ["label", "site", "n", "time us", *(f"{LOOKS[c].short} us" for c in causes)]
+    lines = ["<table>", "<thead><tr>", *(f"<th>{html.escape(head)}</th>" for head in heads), "</tr></thead>", "<tbody>"]
+    for row in rows:
+        texts = [html.escape(safe_text(row.label)), html.escape(safe_text(row.site))]
+        numbers = [str(row.count), fixed(row.elapsed_ns), *(fixed(row.parts_ns[c]) for c in causes)]
+        lines.append("<tr>" + "".join(f'<td style="text-align:left">{t}</td>' for t in texts))
+        lines.append("".join(f"<td>{n}</td>" for n in numbers) + "</tr>")
+    lines.append("</tbody></table>")
+    info = [safe_text(d) for d in dict.fromkeys(analysis.trace.devices)]
+    lines.append(f"<p>{html.escape(', '.join(info))} each row is the median run of its label</p>")
+    return "\n".join(lines)

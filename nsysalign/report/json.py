@@ -1,0 +1,192 @@
+"""`analysis.json`: the result as one document (design: section 6).
+
+Segments and the timeline are not in it; they are in `analysis.db`.  NaN does not exist in JSON: it becomes null.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nsysalign import frames
+from nsysalign.errors import AnalysisError
+from nsysalign.model import CAUSES, Analysis, TraceInfo
+from nsysalign.report.files import replacing
+from nsysalign.report.rows import parts_matrix
+
+FORMAT, VERSION = "nsysalign-analysis", 1
+_BOUNDS = {"parts_ns": "ns", "parts_lower_ns": "lower_ns", "parts_upper_ns": "upper_ns"}
+_ELAPSED = ("median_ns", "mean_ns", "std_ns", "min_ns", "max_ns", "p05_ns", "p95_ns")
+
+
+def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
+    """Write the document; the file appears whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(dumps(analysis), encoding="utf-8")
+
+
+def dumps(analysis: Analysis) -> str:
+    """The document as text.  ASCII only, so that no string of a trace can break an encoder."""
+    return json.dumps(document(analysis), allow_nan=False, separators=(",", ":"))
+
+
+def document(analysis: Analysis) -> dict[str, Any]:
+    """The document as plain Python objects."""
+    info = analysis.trace
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "trace": plain({name: getattr(info, name) for name in TraceInfo.__dataclass_fields__}),
+        "notes": plain(analysis.notes),
+        "calibration": plain(analysis.calibration),
+        "intervals": _intervals(analysis),
+        "unaligned": records(analysis.unaligned),
+        "labels": _labels(analysis),
+        "findings": records(analysis.findings),
+    }
+
+
+def plain(value: Any) -> Any:
+    """Any nest of mappings, sequences and numbers as what JSON knows; NaN, NA and infinity as None."""
+    if isinstance(value, (str, bool)) or value is None:
+        return value
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, np.bool_):
+        return bool(value)
+    if isinstance(value, (Iterable,)):
+        return [plain(item) for item in value]
+    return None if value != value else str(value)
+
+
+def columns(frame) -> dict[str, list[Any]]:  # a pandas DataFrame
+    """A table as lists of plain values, column by column: nothing is looked up row by row."""
+    lists: dict[str, list[Any]] = {}
+    for name in frame.columns:
+        column = frame[name]
+        if column.dtype == object:
+            lists[name] = [plain(value) for value in column]
+        elif column.dtype.kind == "f":
+            lists[name] = [value if math.isfinite(value) else None for value in column.tolist()]
+        elif str(column.dtype) == "Int64":
+            lists[name] = column.astype(object).where(column.notna(), None).tolist()
+        else:
+            lists[name] = column.tolist()
+    return lists
+
+
+def records(frame) -> list[dict[str, Any]]:  # a pandas DataFrame
+    """A table as a list of objects."""
+    lists = columns(frame)
+    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+
+
+def _intervals(analysis: Analysis) -> list[dict[str, Any]]:
+    intervals = records(analysis.intervals)
+    for key, column in _BOUNDS.items():
+        for interval, row in zip(intervals, parts_matrix(analysis, column).tolist(), strict=True):
+            interval[key] = dict(zip(CAUSES, row, strict=True))
+    by_number = {interval["interval"]: interval for interval in intervals}
+    for interval in intervals:
+        interval["details"], interval["other_streams_ns"] = [], {}
+    for detail in records(analysis.details):
+        by_number[detail.pop("interval")]["details"].append(detail)
+    for other in records(analysis.other_streams):
+        by_number[other["interval"]]["other_streams_ns"][str(other["stream"])] = other["ns"]
+    return intervals
+
+
+def _labels(analysis: Analysis) -> list[dict[str, Any]]:
+    labels = records(analysis.labels)
+    codes, _ = _factorize(analysis.intervals["label"], [label["label"] for label in labels])
+    matrix = parts_matrix(analysis)
+    sums = np.zeros((len(labels) + 1, len(CAUSES)), dtype=np.int64)
+    np.add.at(sums, codes, matrix)  # code -1 (no such label) lands in the spare last row
+    counts = np.bincount(codes[codes >= 0], minlength=len(labels))
+    for number, label in enumerate(labels):
+        label["elapsed"] = {name: label.pop(name) for name in _ELAPSED}
+        means = sums[number] / max(int(counts[number]), 1)
+        label["parts_mean_ns"] = dict(zip(CAUSES, means.tolist(), strict=True))
+    return labels
+
+
+def _factorize(values, order: list[str]) -> tuple[np.ndarray, Any]:
+    import pandas as pd
+
+    index = pd.Index(order)
+    return index.get_indexer(values), index
+
+
+# --- reading -----------------------------------------------------------------------------------------------------
+
+
+def load(path: str | os.PathLike[str]) -> Analysis:
+    """The analysis back from its document, without segments and timeline.  AnalysisError says what is wrong."""
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise AnalysisError(f"{path}: {error.strerror or error}", "give the path of an analysis.json") from error
+    except ValueError as error:
+        raise AnalysisError(f"{path} is not JSON ({error})", "make it again: nsysalign analyze TRACE --json OUT") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise AnalysisError(f"{path} is not an analysis (no \"format\": \"{FORMAT}\")", "nsysalign analyze TRACE --json OUT")
+    if document.get("version") != VERSION:
+        raise AnalysisError(
+            f"{path} has version {document.get('version')}, this nsysalign reads {VERSION}",
+            "make it again with this version: nsysalign analyze TRACE --json OUT",
+        )
+    try:
+        return _analysis(document)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise AnalysisError(f"{path}: unexpected content ({error!r})", "nsysalign analyze TRACE --json OUT") from error
+
+
+def _analysis(document: dict[str, Any]) -> Analysis:
+    intervals = document["intervals"]
+    info = {k: tuple(v) if isinstance(v, list) else v for k, v in document["trace"].items()}
+    parts = [
+        {"interval": i["interval"], "cause": cause, "ns": ns, "lower_ns": lower, "upper_ns": upper}
+        for i in intervals
+        for cause in CAUSES
+        if any((ns := i["parts_ns"][cause], lower := i["parts_lower_ns"][cause], upper := i["parts_upper_ns"][cause]))
+    ]
+    others = [
+        {"interval": i["interval"], "stream": int(stream), "ns": ns}
+        for i in intervals
+        for stream, ns in i["other_streams_ns"].items()
+    ]
+    labels = [{**label, **label["elapsed"]} for label in document["labels"]]
+    return Analysis(
+        trace=TraceInfo(**{name: info[name] for name in TraceInfo.__dataclass_fields__ if name in info}),
+        intervals=frame(intervals, frames.INTERVALS),
+        parts=frame(parts, frames.PARTS),
+        segments=frames.empty(frames.SEGMENTS),
+        details=frame([{"interval": i["interval"], **d} for i in intervals for d in i["details"]], frames.DETAILS),
+        other_streams=frame(others, frames.OTHER_STREAMS),
+        labels=frame(labels, frames.LABELS),
+        unaligned=frame(document["unaligned"], frames.UNALIGNED),
+        findings=frame(document["findings"], frames.FINDINGS),
+        timeline=frames.empty(frames.TIMELINE),
+        notes=tuple(document.get("notes", ())),
+        calibration=document.get("calibration", {}),
+    )
+
+
+def frame(rows: list[dict[str, Any]], spec: frames.Spec):  # -> pandas.DataFrame
+    """Objects as a table with the declared columns."""
+    import pandas as pd
+
+    from nsysalign.report.restore import series
+
+    table = pd.DataFrame({c.name: series([row[c.name] for row in rows], c.dtype) for c in spec.columns})
+    return frames.check(table, spec)

@@ -1,0 +1,167 @@
+"""Everything the page shows, as plain data: the page's script only draws it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
+from nsysalign.report.format import duration, plural, safe_text
+from nsysalign.report.lanes import Timelines, timelines
+from nsysalign.report.palette import LOOKS
+from nsysalign.report.rows import LabelRow, label_rows, parts_matrix, placed_within_ns, unaligned_reasons
+from nsysalign.report.verdict import verdicts
+
+#: Above this many intervals the page keeps elapsed and kernel time of each, but not the other parts.
+MAX_FULL_INTERVALS = 40_000
+
+
+def payload(analysis: Analysis) -> dict[str, Any]:
+    """The page's data: plain objects, times in integer nanoseconds, foreign text without control characters."""
+    rows = label_rows(analysis)
+    roles = _roles(analysis)
+    # Most wanted first: what a verdict points at, then the medians, the slowest, the first.
+    priority = [number for role in ("median", "slowest", "first") for number in (roles[r.label][role] for r in rows)]
+    held = timelines(analysis, priority)
+    present = [c for c in CAUSES if np.any(parts_matrix(analysis)[:, CAUSES.index(c)])] or ["kernel"]
+    return {
+        "title": _title(analysis),
+        "environment": _environment(analysis, rows),
+        "notes": _notes(analysis),
+        "causes": [
+            {"name": c, "short": LOOKS[c].short, "colour": LOOKS[c].colour, "ink": LOOKS[c].ink,
+             "pattern": LOOKS[c].pattern, "meaning": CAUSE_MEANING[c], "present": c in present}
+            for c in CAUSES
+        ],
+        "verdicts": [
+            {"severity": v.severity, "rule": safe_text(v.rule), "label": safe_text(v.label), "title": safe_text(v.title),
+             "advice": safe_text(v.advice), "site": safe_text(v.site), "interval": v.interval,
+             "evidence": [[safe_text(k), safe_text(t)] for k, t in v.evidence]}
+            for v in verdicts(analysis)
+        ],
+        "labels": [_label(row, roles[row.label]) for row in rows],
+        "runs": _runs(analysis, rows, present),
+        "unaligned": [
+            {"reason": safe_text(reason), "count": count, "names": [safe_text(n) for n in names]}
+            for reason, count, names in unaligned_reasons(analysis)
+        ],
+        "timelines": held.intervals,
+        "strings": held.strings,
+        "holds": _holds(analysis, held),
+    }  # fmt: skip
+
+
+def _title(analysis: Analysis) -> str:
+    path = safe_text(analysis.trace.path).replace("\\", "/").rstrip("/")
+    return "/".join(path.split("/")[-2:]) or "analysis"
+
+
+def _environment(analysis: Analysis, rows: list[LabelRow]) -> list[list[str]]:
+    info = analysis.trace
+    within = placed_within_ns(analysis)
+    methods = analysis.intervals["method"].value_counts()
+    strip = [
+        ("GPU", ", ".join(dict.fromkeys(info.devices)) or "not named"),
+        ("driver", info.driver_version or ""),
+        ("nsys", info.nsys_version or "unknown version"),
+        ("torch", str(analysis.calibration.get("torch", "")) if analysis.calibration else ""),
+        ("intervals", f"{plural(len(analysis.intervals), 'interval')} in {plural(len(rows), 'label')}"),
+        ("events placed within", duration(within) if within is not None else ""),
+        ("placed by", ", ".join(f"{method} ({count:,})" for method, count in methods.items())),
+        ("not placed", f"{len(analysis.unaligned):,}" if len(analysis.unaligned) else ""),
+    ]
+    return [[key, safe_text(value)] for key, value in strip if value]
+
+
+def _notes(analysis: Analysis) -> list[str]:
+    notes = [safe_text(note) for note in (*analysis.trace.notes, *analysis.notes)]
+    if analysis.trace.missing:
+        notes.append("Not in the trace: " + ", ".join(safe_text(m) for m in analysis.trace.missing))
+    return list(dict.fromkeys(notes))
+
+
+def _roles(analysis: Analysis) -> dict[str, dict[str, int]]:
+    """Per label the numbers of its median, slowest and first interval."""
+    medians = dict(zip(analysis.labels["label"], analysis.labels["row_interval"], strict=True))
+    roles = {}
+    for label, group in analysis.intervals.groupby("label", sort=False):
+        roles[str(label)] = {
+            "median": int(medians.get(label, group["interval"].iloc[0])),
+            "slowest": int(group["interval"].iloc[int(group["elapsed_ns"].to_numpy().argmax())]),
+            "first": int(group["interval"].iloc[int(group["start_ns"].to_numpy().argmin())]),
+        }
+    return roles
+
+
+def _label(row: LabelRow, roles: dict[str, int]) -> dict[str, Any]:
+    std = None if np.isnan(row.std_ns) else row.std_ns
+    return {
+        "label": safe_text(row.label), "kind": row.kind, "count": row.count, "site": safe_text(row.site),
+        "callers": [safe_text(c) for c in row.callers], "row": safe_text(row.name), "elapsed": row.elapsed_ns,
+        "error": row.error_ns, "kernelUpper": row.kernel_only_upper_ns, "parts": row.parts_ns,
+        "median": row.median_ns, "mean": row.mean_ns, "std": std, "min": row.min_ns, "max": row.max_ns,
+        "p05": row.p05_ns, "p95": row.p95_ns, "library": row.library,
+        "findings": [safe_text(f) for f in row.findings], "roles": roles,
+    }  # fmt: skip
+
+
+def _runs(analysis: Analysis, rows: list[LabelRow], present: list[str]) -> list[dict[str, Any]]:
+    """Every interval of every label, in time order and in columns: what the distribution plots and tables need."""
+    intervals = analysis.intervals
+    matrix = parts_matrix(analysis)
+    # Stable order by start within the label, by positions: groupby.indices needs no copy of the rows.
+    groups = intervals.groupby("label", sort=False).indices
+    starts = intervals["start_ns"].to_numpy()
+    elapsed, kernel = intervals["elapsed_ns"].to_numpy(), intervals["kernel_only_ns"].to_numpy()
+    numbers, errors = intervals["interval"].to_numpy(), intervals["error_ns"].to_numpy()
+    names = intervals["name"].to_numpy(dtype=object)
+    full = len(intervals) <= MAX_FULL_INTERVALS
+    runs = []
+    for row in rows:
+        at = groups[row.label]
+        at = at[np.argsort(starts[at], kind="stable")]
+        parts = {}
+        for cause in present if full else ():
+            values = matrix[at, CAUSES.index(cause)]
+            if values.any():
+                parts[cause] = values.tolist()
+        runs.append({
+            "names": [_repetition(str(n), row.label) for n in names[at]],
+            "elapsed": elapsed[at].tolist(),
+            "kernel": None if "kernel" in parts else kernel[at].tolist(),
+            "error": _constant(errors[at].tolist()),
+            "interval": _constant_step(numbers[at].tolist()),
+            "parts": parts,
+        })  # fmt: skip
+    return runs
+
+
+def _repetition(name: str, label: str) -> int | str:
+    """`label#7` is kept as 7: names would be the largest part of the page."""
+    head, mark, number = name.rpartition("#")
+    return int(number) if mark and head == label and number.isdecimal() and str(int(number)) == number else safe_text(name)
+
+
+def _constant(values: list[int]) -> list[int] | int:
+    return values[0] if values and min(values) == max(values) else values
+
+
+def _constant_step(values: list[int]) -> list[int] | dict[str, int]:
+    """1000, 1010, 1020 as {from, step}: interleaved labels number their intervals evenly."""
+    if len(values) < 3:
+        return values
+    steps = {b - a for a, b in zip(values, values[1:], strict=False)}
+    return {"from": values[0], "step": steps.pop(), "count": len(values)} if len(steps) == 1 else values
+
+
+def _holds(analysis: Analysis, held: Timelines) -> list[str]:
+    """What the page does not hold, in words: nothing is dropped in silence."""
+    said = [f"This page holds the timeline of {plural(len(held.intervals), 'interval')} of {len(analysis.intervals):,}."]
+    if held.left_out:
+        said.append(f"{plural(held.left_out, 'more timeline')} would have made it too large; they are in analysis.db.")
+    if len(analysis.intervals) > MAX_FULL_INTERVALS:
+        said.append("Of every interval it holds measured and kernel time; the other parts are in analysis.db.")
+    else:
+        said.append("It holds the measured time and the parts of every interval.")
+    return said

@@ -1,0 +1,116 @@
+"""Plain rows from an Analysis: what the terminal table, the page and the notebook show, before any of them draws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nsysalign.model import CAUSES, Analysis
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class LabelRow:
+    """A label with the budget of one real interval, so that the parts add up to `elapsed_ns`."""
+
+    label: str
+    kind: str
+    count: int
+    site: str
+    interval: int  # number of the interval shown
+    name: str  # its name
+    elapsed_ns: int
+    error_ns: int
+    kernel_only_ns: int
+    kernel_only_upper_ns: int
+    parts_ns: dict[str, int]  # every cause, zero included
+    median_ns: float
+    mean_ns: float
+    std_ns: float
+    min_ns: int
+    max_ns: int
+    p05_ns: float
+    p95_ns: float
+    library: bool
+    findings: tuple[str, ...]  # rules that concern the label
+    callers: tuple[str, ...]
+
+
+def parts_matrix(analysis: Analysis, column: str = "ns") -> np.ndarray:
+    """`parts` as a dense array: one row per row of `intervals`, one column per cause of `model.CAUSES`."""
+    import pandas as pd
+
+    intervals, parts = analysis.intervals, analysis.parts
+    matrix = np.zeros((len(intervals), len(CAUSES)), dtype=np.int64)
+    rows = pd.Index(intervals["interval"]).get_indexer(parts["interval"])
+    columns = pd.Index(CAUSES).get_indexer(parts["cause"])
+    known = (rows >= 0) & (columns >= 0)
+    np.add.at(matrix, (rows[known], columns[known]), parts[column].to_numpy(np.int64)[known])
+    return matrix
+
+
+def label_rows(analysis: Analysis) -> list[LabelRow]:
+    """One row per label in the analysis' order, what libraries timed behind what the user timed."""
+    import pandas as pd
+
+    labels, intervals = analysis.labels, analysis.intervals
+    positions = pd.Index(intervals["interval"]).get_indexer(labels["row_interval"])
+    matrix = parts_matrix(analysis)
+    rules = _rules(analysis.findings)
+    chosen = intervals.iloc[positions]
+    rows = [
+        LabelRow(
+            **_fields(label),
+            interval=int(interval.interval),
+            name=str(interval.name),
+            elapsed_ns=int(interval.elapsed_ns),
+            error_ns=int(interval.error_ns),
+            kernel_only_ns=int(interval.kernel_only_ns),
+            kernel_only_upper_ns=int(interval.kernel_only_upper_ns),
+            parts_ns=dict(zip(CAUSES, matrix[position].tolist(), strict=True)),
+            findings=rules.get(str(label.label), ()),
+            callers=tuple(interval.callers),
+        )
+        for label, interval, position in zip(
+            labels.itertuples(index=False), chosen.itertuples(index=False, name="Interval"), positions, strict=True
+        )
+    ]
+    return sorted(rows, key=lambda row: row.library)
+
+
+def _fields(label) -> dict:  # a row of frames.LABELS
+    return {
+        "label": str(label.label), "kind": str(label.kind), "count": int(label.count), "site": str(label.site),
+        "median_ns": float(label.median_ns), "mean_ns": float(label.mean_ns), "std_ns": float(label.std_ns),
+        "min_ns": int(label.min_ns), "max_ns": int(label.max_ns), "p05_ns": float(label.p05_ns),
+        "p95_ns": float(label.p95_ns), "library": bool(label.library),
+    }  # fmt: skip
+
+
+def _rules(findings: pd.DataFrame) -> dict[str, tuple[str, ...]]:
+    rules: dict[str, tuple[str, ...]] = {}
+    for label, rule in zip(findings["label"], findings["rule"], strict=True):
+        rules[str(label)] = (*rules.get(str(label), ()), str(rule))
+    return rules
+
+
+def causes_present(rows: list[LabelRow]) -> list[str]:
+    """The causes that are not zero in every row, in the order of `model.CAUSES`."""
+    return [cause for cause in CAUSES if any(row.parts_ns[cause] for row in rows)]
+
+
+def placed_within_ns(analysis: Analysis) -> float | None:
+    """95th percentile of `error_ns` over event intervals, None where there are none."""
+    events = analysis.intervals.loc[analysis.intervals["kind"] == "event", "error_ns"]
+    return float(np.percentile(events.to_numpy(), 95)) if len(events) else None
+
+
+def unaligned_reasons(analysis: Analysis) -> list[tuple[str, int, list[str]]]:
+    """Why intervals could not be placed: reason, how many, up to three names; the most frequent first."""
+    groups = analysis.unaligned.groupby("reason", sort=False)["name"]
+    reasons = [(str(reason), len(names), [str(n) for n in names.iloc[:3]]) for reason, names in groups]
+    return sorted(reasons, key=lambda reason: -reason[1])

@@ -1,0 +1,72 @@
+"""What a reader should know first, in plain words: the findings, or a reading of the budget where there are none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nsysalign.model import CAUSE_MEANING, Analysis
+from nsysalign.report.format import duration, percent, quantity, safe_text, words
+from nsysalign.report.rows import LabelRow, label_rows
+
+SEVERITIES = ("error", "warning", "info", "reading")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    severity: str  # error, warning, info (findings); reading (computed from the budget)
+    label: str
+    title: str
+    evidence: tuple[tuple[str, str], ...]  # (what, number with its unit)
+    advice: str
+    site: str
+    rule: str  # '' for a reading
+    interval: int  # the interval that shows it, -1 for none
+
+
+def verdicts(analysis: Analysis) -> list[Verdict]:
+    """Findings first, the most severe first; then a reading of every label that no finding speaks about."""
+    rows = label_rows(analysis)
+    intervals = {row.label: row.interval for row in rows}
+    found = [
+        Verdict(
+            severity=str(f.severity), label=str(f.label), title=str(f.title), evidence=evidence_text(f.evidence),
+            advice=str(f.advice), site=str(f.site), rule=str(f.rule), interval=intervals.get(str(f.label), -1),
+        )
+        for f in analysis.findings.itertuples(index=False)
+    ]  # fmt: skip
+    found.sort(key=lambda v: SEVERITIES.index(v.severity) if v.severity in SEVERITIES else 2)
+    spoken = {verdict.label for verdict in found}
+    silent = [row for row in rows if row.label not in spoken]
+    # The label that loses most to something that is no kernel is the one to read first.
+    silent.sort(key=lambda row: (row.library, row.kernel_only_upper_ns - row.elapsed_ns))
+    return found + [reading(row) for row in silent]
+
+
+def reading(row: LabelRow) -> Verdict:
+    """A label's budget as a sentence: what it reads, what the kernel takes, where most of the rest is."""
+    subject = row.site or row.label
+    verb = {"nvtx": "spans"}.get(row.kind, "reads")
+    kernel = row.kernel_only_upper_ns
+    bound = "at most " if row.kernel_only_upper_ns > row.kernel_only_ns else ""
+    title = f"{subject} {verb} {duration(row.elapsed_ns)}"
+    others = {c: ns for c, ns in row.parts_ns.items() if c not in ("kernel", "graph") and ns > 0}
+    largest = max(others, key=others.__getitem__, default=None)
+    if row.elapsed_ns > 0 and kernel >= 0.9 * row.elapsed_ns:
+        title += f", and {bound}{percent(kernel / row.elapsed_ns)} of it is the kernel."
+        if bound:
+            title = title.replace("the kernel", "kernels (a CUDA graph traced as one row)")
+    else:
+        title += f"; the kernel takes {bound}{duration(kernel)}." if kernel else "; no kernel runs in it."
+        if largest:
+            title += f" The largest other part is {words(largest)}: {duration(others[largest])}"
+            title += f" ({CAUSE_MEANING[largest]})."
+    spread = (("range over " + f"{row.count} runs", f"{duration(row.min_ns)} to {duration(row.max_ns)}"),)
+    evidence = tuple((words(c), duration(ns)) for c, ns in sorted(others.items(), key=lambda p: -p[1])[:3])
+    return Verdict("reading", row.label, title, evidence + (spread if row.count > 1 else ()), "", row.site, "", row.interval)
+
+
+def evidence_text(evidence: object) -> tuple[tuple[str, str], ...]:
+    """A finding's evidence as (what, number with its unit)."""
+    if not isinstance(evidence, dict):
+        return (("evidence", safe_text(evidence)),) if evidence else ()
+    return tuple((safe_text(words(key)), quantity(str(key), value)) for key, value in evidence.items())

@@ -1,0 +1,141 @@
+"""The only place that knows nsys's table and column names, and how they changed from 2020 to now.
+
+Each `Table` maps our column to the candidates nsys has used, newest first, with the value that stands for "absent".
+NULLs are coalesced in SQL: a NULL in an integer column would make a float64 of it, and 64-bit ids do not survive that.
+Every name that reaches an SQL statement comes from this file, never from the input.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from nsysalign.model import CALL
+
+
+class Field(NamedTuple):
+    name: str  # our name
+    candidates: tuple[str, ...]  # nsys's names
+    default: int | None = -1  # stands for absent; None: the column is needed
+
+
+class Table(NamedTuple):
+    name: str
+    fields: tuple[Field, ...]
+    where: str = ""
+
+
+def _f(name: str, *candidates: str, default: int | None = -1) -> Field:
+    return Field(name, candidates or (name,), default)
+
+
+_WHERE_AND_WHEN = (
+    _f("start_ns", "start", default=None),
+    _f("end_ns", "end", default=None),
+    _f("process", "globalPid"),
+    _f("device", "deviceId", default=0),
+    _f("context", "contextId", default=0),
+    _f("stream", "streamId", default=None),
+    _f("correlation", "correlationId"),
+)
+
+KERNEL = Table("CUPTI_ACTIVITY_KIND_KERNEL", (
+    *_WHERE_AND_WHEN, _f("name_id", "demangledName", "shortName"), _f("graph_node", "graphNodeId"),
+))
+MEMCPY = Table("CUPTI_ACTIVITY_KIND_MEMCPY", (
+    *_WHERE_AND_WHEN, _f("bytes", default=0), _f("copy_kind", "copyKind"), _f("src_kind", "srcKind"),
+    _f("dst_kind", "dstKind"), _f("graph_node", "graphNodeId"),
+))
+MEMSET = Table("CUPTI_ACTIVITY_KIND_MEMSET", (
+    *_WHERE_AND_WHEN, _f("bytes", default=0), _f("dst_kind", "memKind"), _f("graph_node", "graphNodeId"),
+))
+GRAPH = Table("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", _WHERE_AND_WHEN)
+#: In the order of model.OPERATION_KINDS.
+OPERATION_TABLES = (KERNEL, GRAPH, MEMCPY, MEMSET)
+
+RUNTIME = Table("CUPTI_ACTIVITY_KIND_RUNTIME", (
+    _f("start_ns", "start", default=None), _f("end_ns", "end", default=None), _f("thread", "globalTid", default=None),
+    _f("correlation", "correlationId"), _f("name_id", "nameId", default=None), _f("return_value", "returnValue", default=0),
+))
+SYNCHRONIZATION = Table("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", (
+    _f("start_ns", "start", default=None), _f("end_ns", "end", default=None), _f("process", "globalPid"),
+    _f("context", "contextId", default=0), _f("stream", "streamId"), _f("event", "eventId"),
+    _f("event_sync", "eventSyncId"), _f("correlation", "correlationId"),
+))
+CUDA_EVENT = Table("CUPTI_ACTIVITY_KIND_CUDA_EVENT", (
+    _f("process", "globalPid"), _f("device", "deviceId", default=0), _f("context", "contextId", default=0),
+    _f("stream", "streamId", default=None), _f("correlation", "correlationId", default=None),
+    _f("event", "eventId"), _f("event_sync", "eventSyncId"), _f("timestamp_ns", "timestamp", default=0),
+))
+NVTX = Table("NVTX_EVENTS", (
+    _f("start_ns", "start", default=None), _f("end_ns", "end"), _f("thread", "globalTid"),
+    _f("kind", "eventType", default=None), _f("text_id", "textId"),
+), where="eventType in (59, 60)")
+#: Clock marks that the probe leaves: eventType 34, payload = CLOCK_MONOTONIC.
+NVTX_MARKS = Table("NVTX_EVENTS", (
+    _f("trace_ns", "start", default=None), _f("thread", "globalTid"), _f("payload", "int64Value", "uint64Value"),
+    _f("text_id", "textId"),
+), where="eventType = 34")
+STREAM = Table("TARGET_INFO_CUDA_STREAM", (
+    _f("pid", "processId"), _f("context", "contextId", default=0), _f("stream", "streamId", default=None), _f("flag"),
+))
+CONTEXT = Table("TARGET_INFO_CUDA_CONTEXT_INFO", (
+    _f("pid", "processId"), _f("context", "contextId", default=0), _f("device", "deviceId", default=0),
+    _f("null_stream", "nullStreamId"),
+))
+OVERHEAD = Table("PROFILER_OVERHEAD", (
+    _f("start_ns", "start", default=None), _f("end_ns", "end", default=None), _f("thread", "globalTid"),
+    _f("name_id", "nameId"),
+))
+OSRT = Table("OSRT_API", (
+    _f("start_ns", "start", default=None), _f("end_ns", "end", default=None), _f("thread", "globalTid"),
+    _f("name_id", "nameId"),
+))
+
+#: The export's version lives in one of these (2023.3 on, 2022.4 - 2023.2); older exports have neither.
+META_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
+
+#: What a missing table costs, and the nsys option that brings it.  Tables not named here cost nothing worth a note.
+COST = {
+    KERNEL.name: "no kernel rows: add -t cuda to nsys profile",
+    RUNTIME.name: "no CUDA API rows: nothing can be told about the host side; add -t cuda",
+    SYNCHRONIZATION.name: "no synchronisation rows: waits cannot be followed to what they waited for",
+    CUDA_EVENT.name: "no event rows: records are placed from their neighbours (nsys 2024.4+ with --cuda-event-trace=true has them)",
+    STREAM.name: "no stream table: the legacy default stream is not told apart",
+    NVTX.name: "no NVTX rows: host gaps carry no range names; add -t nvtx",
+}
+
+NO_ID = 4294967295  # CUPTI's sentinel for "no stream" and "no event"
+
+_PATTERNS: tuple[tuple[str, str], ...] = (
+    ("graph_launch", r"^(cuda|cu)GraphLaunch"),
+    ("host_function", r"^(cuda|cu)(LaunchHostFunc|StreamAddCallback)"),
+    ("launch", r"^(cudaLaunch|cuLaunch)"),
+    ("stream_memory_op", r"^cuStream(WaitValue|WriteValue|BatchMemOp)|^(cuda|cu)(Wait|Signal)ExternalSemaphores"),
+    ("memcpy", r"^(cuda|cu)(Memcpy|MemPrefetch)"),
+    ("memset", r"^(cuda|cu)Memset"),
+    ("sync_device", r"^(cudaDeviceSynchronize|cudaThreadSynchronize|cuCtxSynchronize)"),
+    ("sync_stream", r"^(cuda|cu)StreamSynchronize"),
+    ("sync_event", r"^(cuda|cu)EventSynchronize"),
+    ("record", r"^(cuda|cu)EventRecord"),
+    ("query_event", r"^(cuda|cu)EventQuery"),
+    ("query_stream", r"^(cuda|cu)StreamQuery"),
+    ("wait_event", r"^(cuda|cu)StreamWaitEvent"),
+)
+_COMPILED = tuple((CALL[kind], re.compile(pattern)) for kind, pattern in _PATTERNS)
+
+
+def call_kind(name: str) -> int:
+    """The code into `model.CALL_KINDS` of a CUDA API name (`cudaLaunchKernel_v7000`, `cuLaunchKernelEx`, ...).
+
+    Classified by name because syncType codes differ between nsys versions.
+    """
+    for code, pattern in _COMPILED:
+        if pattern.match(name):
+            return code
+    return CALL["other"]
+
+
+def api_name(name: str) -> str:
+    """The name as documentation has it: without `_v7000` and per-thread-stream suffixes."""
+    return re.sub(r"(_v\d+)?(_ptsz|_ptds)?(_v\d+)?$", "", name)

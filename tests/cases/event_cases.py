@@ -1,0 +1,383 @@
+"""One drawing per row of the cause table (design: section 4), kind event.  Everything in microseconds.
+
+In the pictures H is the host thread (r: a record call, s: the launch or copy call), G the stream (| an event's time,
+# a kernel or copy).  The window goes from | to |.
+"""
+
+from __future__ import annotations
+
+from simulator.world import D2H, HostFunction, Overhead, Range
+
+from .drawing import OTHER, collector, events, kernel, ordinary_launches
+
+EVENT_CASES, case = collector()
+
+
+@case(kernel=25, launch_latency=2, event=3, kernel_only=25)
+def rule_1_kernel(w):
+    """
+    H  r0-2  s3-7 r8-10
+    G             |10   #12-37   |40
+    """
+    kernel(w, (3, 7), (12, 37))
+    events(w, 10, (8, 10), 40)
+
+
+@case(kernel=30, launch_latency=2, event=3, kernel_only=30)
+def rule_1_overlapping_kernels_are_a_union(w):
+    """
+    G  |10   #12-32        |45
+                #22-42            programmatic dependent launch: 20 + 20 us, but 30 of the window
+    """
+    kernel(w, (3, 5), (12, 32))
+    kernel(w, (5, 7), (22, 42))
+    events(w, 10, (8, 10), 45)
+
+
+@case(graph=25, launch_latency=2, event=3, kernel_only=0)
+def rule_2_graph(w):
+    w.op("graph", 12, 37, w.call("graph_launch", 3, 7))
+    events(w, 10, (8, 10), 40)
+
+
+@case(kernel=20, launch_latency=7, event=3, kernel_only=20)
+def rule_2_graph_traced_as_nodes(w):
+    """
+    G  |10   #12-22  .  #27-37   |40      two nodes of one launch: the gap is the second node's latency
+    """
+    call = w.call("graph_launch", 3, 7)
+    w.kernel(12, 22, call, graph_node=1)
+    w.kernel(27, 37, call, graph_node=2)
+    events(w, 10, (8, 10), 40)
+
+
+@case(memcpy=25, launch_latency=2, event=3, details={"pinned": 25})
+def rule_3_pinned_copy(w):
+    w.copy(12, 37, w.call("memcpy", 3, 7), pageable=False)
+    events(w, 10, (8, 10), 40)
+
+
+@case(kernel=5, memcpy=15, launch_latency=2, event=3)
+def rule_1_before_3_a_kernel_wins_over_a_copy(w):
+    """
+    G  |10  copy #12-32
+            kernel  #15-20   |35        nodes of one graph
+    """
+    call = w.call("graph_launch", 3, 7)
+    w.copy(12, 32, call, pageable=False)
+    w.kernel(15, 20, call, graph_node=2)
+    events(w, 10, (8, 10), 35)
+
+
+@case(memset=25, launch_latency=2, event=3)
+def rule_4_memset(w):
+    w.op("memset", 12, 37, w.call("memset", 3, 7), bytes=4096)
+    events(w, 10, (8, 10), 40)
+
+
+@case(host=11, memcpy=35, event=5, details={"staging": 20})
+def rule_5_staging_before_and_after(w):
+    """
+    H  r0-2         s15------------------50  r52-54
+    G      |6            #30------45               |57
+           host 9   stage 15 copy 15 stage 5 host 2 event 5
+    """
+    w.copy(30, 45, w.call("memcpy", 15, 50), pageable=True)
+    events(w, 6, (52, 54), 57)
+
+
+@case(host=11, memcpy=35, event=5, details={"staging": 20})
+def rule_5_staging_of_a_copy_to_the_host(w):
+    w.copy(30, 45, w.call("memcpy", 15, 50), pageable=True, kind=D2H)
+    events(w, 6, (52, 54), 57)
+
+
+@case(host=11, memcpy=15, api_launch=20, event=5)
+def rule_5_not_for_pinned_memory(w):
+    """The same as staging, but pinned: 15-30 is rule 9; 45-50 is rule 11, the rest of a call whose copy ended."""
+    w.copy(30, 45, w.call("memcpy", 15, 50), pageable=False)
+    events(w, 6, (52, 54), 57)
+
+
+@case(kernel=15, queued=49, host=4, api_launch=4, launch_latency=2, event=4, details={"dependency": 49})
+def rule_6_waits_for_another_stream(w):
+    """
+    H    r0-2   [13: s-8--5 r-4--2]  w3-5  s10-14  r16-18
+    G7       |6                                     #65-80  |84
+    G13         #0------------60 |63
+         6-10 host (3-5 is a wait's call: api, but before the window), 10-14 api_launch, 14-63 queued, 63-65 latency
+    """
+    kernel(w, (-8, -5), (0, 60), 13)
+    r = w.record(63, -4, -2, 13)
+    w.wait(r, 3, 5, 7)
+    kernel(w, (10, 14), (65, 80))
+    events(w, 6, (16, 18), 84)
+
+
+@case(kernel=15, queued=0, host=4, api_launch=4, launch_latency=51, event=4)
+def rule_6_not_for_a_wait_that_is_over(w):
+    """The awaited record was at -10: N is just slow."""
+    r = w.record(-10, -20, -18, 13)
+    w.wait(r, 3, 5, 7)
+    kernel(w, (10, 14), (65, 80))
+    events(w, 6, (16, 18), 84)
+
+
+@case(kernel=15, api_launch=4, launch_latency=2, host=4, queued=45, event=4, details={"dependency": 45})
+def rule_6_the_end_record_itself_waits(w):
+    """
+    H  r0-2 s10-14  w16-18 r18-20
+    G7    |6    #16-31                |80
+    G13   #0-------------------75 |76
+          31-76 queued behind the wait, 76-80 event
+    """
+    kernel(w, (-8, -5), (0, 75), 13)
+    r = w.record(76, -4, -2, 13)
+    kernel(w, (10, 14), (16, 31))
+    w.wait(r, 16, 18, 7)
+    events(w, 6, (18, 20), 80)
+
+
+@case(kernel=15, queued=46, host=4, api_launch=4, launch_latency=5, event=4, details={"dependency": 46})
+def rule_6_legacy_default_stream(w):
+    """
+    H    r0-2 s3-5  s10-14  r16-18
+    G7    |6                      #65-80  |84      the legacy default stream
+    G14       #8-------------60                    a blocking stream: 14-60 queued, 60-65 latency
+    """
+    kernel(w, (3, 5), (8, 60), 14)
+    kernel(w, (10, 14), (65, 80))
+    events(w, 6, (16, 18), 84)
+
+
+@case(kernel=15, queued=46, host=4, api_launch=4, launch_latency=5, event=4, details={"dependency": 46})
+def rule_6_blocking_stream_waits_for_the_legacy_one(w):
+    """The same the other way round: both events are on stream 14."""
+    kernel(w, (3, 5), (8, 60), 7)
+    kernel(w, (10, 14), (65, 80), 14)
+    events(w, 6, (16, 18), 84, stream=14, end_stream=14)
+
+
+@case(kernel=15, unknown=51, host=4, api_launch=4, event=4)
+def rule_6_host_function(w):
+    """
+    H  r0-2 f3-5 s10-14 r16-18
+    G7    |6  (f runs, not in the trace)   #65-80 |84
+    """
+    call = w.call("host_function", 3, 5)
+    w.host_functions.append(HostFunction(7, call, 20, 60))
+    kernel(w, (10, 14), (65, 80))
+    events(w, 6, (16, 18), 84)
+
+
+@case(kernel=15, queued=44, launch_latency=7, host=4, api_launch=4, event=4, details={"contention": 44})
+def rule_7_contention_of_kernels(w):
+    """
+    H  r0-2   s10-14  r16-18
+    G7    |6               #65-80 |84        14 + L = 16
+    G13   #0------------60                   a non-blocking stream: no order, but the device is busy
+          14-16 latency, 16-60 queued, 60-65 latency
+    """
+    ordinary_launches(w)
+    kernel(w, (-8, -5), (0, 60), 13)
+    kernel(w, (10, 14), (65, 80))
+    events(w, 6, (16, 18), 84)
+
+
+@case(kernel=25, queued=32, launch_latency=9, host=4, api_launch=4, event=4, details={"contention": 32})
+def rule_7_counts_from_the_previous_operation(w):
+    """
+    H    r0-2   s10-14 s14-18  r19-21
+    G7    |6              #20-30         #65-80 |84      P ends at 30, so contention can begin at 30 + L = 32
+    G13   #0----------------------------60
+          14-16 latency, 16-20 queued, 30-32 latency, 32-60 queued, 60-65 latency
+    """
+    ordinary_launches(w)
+    kernel(w, (-8, -5), (0, 60), 13)
+    kernel(w, (10, 14), (20, 30))
+    kernel(w, (14, 18), (65, 80))
+    events(w, 6, (19, 21), 84)
+
+
+@case(graph=15, queued=44, launch_latency=7, host=4, api_launch=4, event=4, details={"contention": 44})
+def rule_7_contention_of_a_graph(w):
+    ordinary_launches(w)
+    kernel(w, (-8, -5), (0, 60), 13)
+    w.op("graph", 65, 80, w.call("graph_launch", 10, 14))
+    events(w, 6, (16, 18), 84)
+
+
+@case(memcpy=15, queued=44, launch_latency=7, host=4, api_launch=4, event=4, details={"contention": 44})
+def rule_7_contention_of_copies(w):
+    ordinary_launches(w)
+    w.copy(0, 60, w.call("memcpy", -8, -5), 13, pageable=False)
+    w.copy(65, 80, w.call("memcpy", 10, 14), pageable=False)
+    events(w, 6, (16, 18), 84)
+
+
+@case(memcpy=15, launch_latency=51, host=4, api_launch=4, event=4)
+def rule_7_not_for_copies_in_the_other_direction(w):
+    ordinary_launches(w)
+    w.copy(0, 60, w.call("memcpy", -8, -5), 13, pageable=False, kind=D2H)
+    w.copy(65, 80, w.call("memcpy", 10, 14), pageable=False)
+    events(w, 6, (16, 18), 84)
+
+
+@case(memset=15, launch_latency=51, host=4, api_launch=4, event=4)
+def rule_7_not_for_a_memset(w):
+    ordinary_launches(w)
+    kernel(w, (-8, -5), (0, 60), 13)
+    w.op("memset", 65, 80, w.call("memset", 10, 14))
+    events(w, 6, (16, 18), 84)
+
+
+@case(host=1, event=5)
+def rule_8_and_9_an_empty_pair(w):
+    """
+    H  r0-2  r7-9
+    G     |6     |12       6-7 host, 7-9 in the record's call, 9-12 after it
+    """
+    events(w, 6, (7, 9), 12)
+
+
+@case(host=14, api_launch=10, launch_latency=2, kernel=10, event=4)
+def rule_9_api_launch(w):
+    """
+    H  r0-2        s20--30      r34-36
+    G     |6             #32-42     |46
+    """
+    kernel(w, (20, 30), (32, 42))
+    events(w, 6, (34, 36), 46)
+
+
+@case(host=17, api_launch=7, kernel=15, event=1)
+def rule_9_a_kernel_that_starts_inside_its_call(w):
+    """
+    H  r0-2        s20-----30    r40-41
+    G     |3           #27----------42 |43       3-20 host, 20-27 api_launch
+    """
+    kernel(w, (20, 30), (27, 42))
+    events(w, 3, (40, 41), 43)
+
+
+@case(host=6, sync=28, api_launch=5, launch_latency=2, kernel=10, event=5)
+def rule_10_device_synchronise(w):
+    """
+    H  r0-2   y10-------38  s40-45    r58-60      10-38 a synchronisation
+    G     |6                     #47-57   |62
+    """
+    w.sync(10, 38)
+    kernel(w, (40, 45), (47, 57))
+    events(w, 6, (57, 60), 62)
+
+
+@case(host=6, sync=28, api_launch=5, launch_latency=2, kernel=10, event=5)
+def rule_10_stream_synchronise(w):
+    w.sync(10, 38, stream=13)
+    kernel(w, (40, 45), (47, 57))
+    events(w, 6, (57, 60), 62)
+
+
+@case(host=6, sync=28, api_launch=5, launch_latency=2, kernel=10, event=5)
+def rule_10_event_synchronise(w):
+    r = w.record(-10, -20, -18, 13)
+    w.sync(10, 38, record=r)
+    kernel(w, (40, 45), (47, 57))
+    events(w, 6, (57, 60), 62)
+
+
+@case(host=6, api_launch=33, launch_latency=2, kernel=10, event=5)
+def rule_11_the_thread_launches_elsewhere_first(w):
+    """
+    H  r0-2   s10-------38  s40-45    r57-60      10-38 launches on stream 13
+    G7    |6                     #47-57   |62
+    """
+    kernel(w, (10, 38), (39, 46), 13)
+    kernel(w, (40, 45), (47, 57))
+    events(w, 6, (57, 60), 62)
+
+
+@case(host=4, event=14, api_launch=5, launch_latency=2, kernel=10)
+def rule_12_another_record_and_a_query(w):
+    """
+    H  r0-2  r8-12 q14-19  s20-25      r37-39
+    G      |7                  #27-37      |42      host 7-8, 12-14, 19-20; event 8-12, 14-19, 37-42
+    """
+    w.record(11, 8, 12, 13)
+    w.call("query_event", 14, 19)
+    kernel(w, (20, 25), (27, 37))
+    events(w, 7, (37, 39), 42)
+
+
+@case(host=6, api=28, api_launch=5, launch_latency=2, kernel=10, event=5)
+def rule_13_allocation(w):
+    w.call("other", 10, 38, nested=(("cuMemAlloc_v2", 12, 36),))
+    kernel(w, (40, 45), (47, 57))
+    events(w, 6, (57, 60), 62)
+
+
+@case(host=6, api=28, api_launch=5, launch_latency=2, kernel=10, event=5)
+def rule_13_a_wait_call_is_another_cuda_call(w):
+    """A reading of the table: rule 12 names records and queries only."""
+    r = w.record(-10, -20, -18, 13)
+    w.wait(r, 10, 38, 7)
+    kernel(w, (40, 45), (47, 57))
+    events(w, 6, (57, 60), 62)
+
+
+@case(host=20, profiler=14, api_launch=5, launch_latency=2, kernel=10, event=5)
+def rule_14_profiler_overhead(w):
+    w.overheads.append(Overhead(12, 26, 500))
+    w.overheads.append(Overhead(28, 36, OTHER))  # another thread's: never a part
+    kernel(w, (40, 45), (47, 57))
+    events(w, 6, (57, 60), 62)
+
+
+@case(host=34, api_launch=5, launch_latency=2, kernel=10, event=5, details={"tokenise": 20})
+def rule_15_host_inside_a_range(w):
+    """
+    H  r0-2   [step 8 [tokenise 10-30] 39]  s40-45    r57-60
+    G     |6                                    #47-57    |62
+    """
+    w.ranges.append(Range("step", 8, 39, 500))
+    w.ranges.append(Range("tokenise", 10, 30, 500))
+    kernel(w, (40, 45), (47, 57))
+    events(w, 6, (57, 60), 62)
+
+
+@case(unknown=41, kernel=10, event=5)
+def rule_16_no_api_row(w):
+    w.kernel(47, 57, None)
+    events(w, 6, (57, 60), 62)
+
+
+@case(host=6, api=28, api_launch=5, launch_latency=2, kernel=10, event=5)
+def the_thread_that_will_issue_counts(w):
+    """
+    H    r0-2   y8-----------------------56 r57-60
+    H'            m10-------38  s40-45               another thread (autograd's) allocates, then launches
+    G       |6                        #47-57    |62  6-10 and 38-40 host: it is the other thread that counts
+    """
+    w.sync(8, 56)
+    w.call("other", 10, 38, OTHER)
+    kernel(w, (40, 45), (47, 57), thread=OTHER)
+    events(w, 6, (57, 60), 62)
+
+
+@case(host=4, api_launch=4, launch_latency=2, kernel=30, event=4)
+def events_on_two_streams(w):
+    """The start is on 13, the end on 7: the budget is stream 7's."""
+    kernel(w, (-8, -5), (0, 5), 13)
+    kernel(w, (10, 14), (16, 46))
+    kernel(w, (14, 15), (17, 27), 13)
+    events(w, 6, (16, 18), 50, stream=13)
+
+
+@case(kernel=14, api_launch=0, launch_latency=0, event=4)
+def a_kernel_cut_by_the_window(w):
+    """
+    G13   |6
+    G7  #0----20  |24         the kernel began before the start event of another stream
+    """
+    kernel(w, (-8, -5), (0, 20))
+    events(w, 6, (16, 18), 24, stream=13)

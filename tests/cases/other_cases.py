@@ -1,0 +1,135 @@
+"""Hand-drawn cases of the kinds host and nvtx.  Everything in microseconds."""
+
+from __future__ import annotations
+
+from simulator.world import HostInterval, Range
+
+from .drawing import MAIN, OTHER, collector, kernel
+
+HOST_CASES, host_case = collector()
+NVTX_CASES, nvtx_case = collector()
+
+
+def between(w, start: float, end: float) -> None:
+    w.host_intervals.append(HostInterval("case#0", start, end, MAIN))
+
+
+@host_case(kind="host", host=9, api_launch=5, sync=9, kernel=32, api=6, kernel_only=32, kernel_outside=0)
+def launch_and_synchronise(w):
+    """
+    H  |0   s5-10  y12--------------53  m55-61  |61
+    G              .   #13-------45
+       0-5 host, 5-10 api_launch, 10-12 host, 12-13 sync, 13-45 kernel, 45-53 sync, 53-55 host, 55-61 api
+    """
+    kernel(w, (5, 10), (13, 45))
+    w.sync(12, 53)
+    w.call("other", 55, 61)
+    between(w, 0, 61)
+
+
+@host_case(kind="host", host=5, queued=30, sync=5, kernel_only=0, kernel_outside=0)
+def synchronising_with_earlier_work(w):
+    """
+    H  s-20--16  |0  y5---------40 |40
+    G           #-10--------35              30 us of a kernel that was launched before
+    """
+    kernel(w, (-20, -16), (-10, 35))
+    w.sync(5, 40)
+    between(w, 0, 40)
+
+
+@host_case(kind="host", host=7, memcpy=35, kernel_only=0)
+def pageable_copy(w):
+    """
+    H  |0   s5-----------40 |42
+    G          #15--30              staging 10, copy 15, staging 10
+    """
+    w.copy(15, 30, w.call("memcpy", 5, 40), pageable=True)
+    between(w, 0, 42)
+
+
+@host_case(kind="host", host=7, api_launch=35)
+def pinned_copy(w):
+    """The call does not wait for a pinned copy."""
+    w.copy(15, 30, w.call("memcpy", 5, 40), pageable=False)
+    between(w, 0, 42)
+
+
+@host_case(kind="host", host=14, api_launch=12)
+def memset_and_graph_launches(w):
+    w.op("memset", 12, 14, w.call("memset", 4, 8))
+    w.op("graph", 30, 50, w.call("graph_launch", 12, 20))
+    between(w, 0, 26)
+
+
+@host_case(kind="host", host=4, api_launch=6, sync=3, kernel=20, memcpy=7)
+def a_kernel_wins_over_a_copy(w):
+    """
+    H  |0  s2-5 s5-8  y10-----------40 |40
+    G7            kernel #12----32
+    G13                  copy #20-----39      12-32 kernel, 32-39 memcpy, 10-12 and 39-40 sync
+    """
+    kernel(w, (2, 5), (12, 32))
+    w.copy(20, 39, w.call("memcpy", 5, 8), 13, pageable=False)
+    w.sync(10, 40)
+    between(w, 0, 40)
+
+
+@host_case(kind="host", host=10, api_launch=5, sync=5, kernel_only=0, kernel_outside=0)
+def another_stream_is_not_waited_for(w):
+    """A synchronisation with stream 13 while stream 7 is busy: nothing that it waits for executes."""
+    kernel(w, (-5, -2), (0, 90))
+    w.copy(8, 11, w.call("memcpy", 2, 7), 13, pageable=False)
+    w.sync(12, 17, stream=13)
+    between(w, 0, 20)
+
+
+@host_case(kind="host", host=5, api_launch=5, kernel_only=40, kernel_outside=34)
+def no_synchronisation_at_the_end(w):
+    """
+    H  |0  s2-7  |10
+    G         #4---------44         6 us inside, 34 outside; kernel_only_ns is all of it
+    """
+    kernel(w, (2, 7), (4, 44))
+    between(w, 0, 10)
+
+
+@host_case(kind="host", host=4, queued=96)
+def full_launch_queue(w):
+    """1,020 kernels are queued behind a long one; the next launch blocks for 96 us."""
+    for i in range(1020):
+        kernel(w, (-5000 + 4 * i, -5000 + 4 * i + 2), (90 + i, 90.5 + i))
+    kernel(w, (2, 98), (1200, 1201))
+    between(w, 0, 100)
+
+
+@host_case(kind="host", host=50, kernel_only=10, kernel_outside=0)
+def another_threads_calls_do_not_count(w):
+    """Work that another thread issues inside counts for kernel_only_ns, its calls are not this thread's time."""
+    kernel(w, (10, 20), (22, 32), thread=OTHER)
+    between(w, 0, 50)
+
+
+@nvtx_case(kind="nvtx", kernel=30, host=6, api_launch=4, launch_latency=2, kernel_only=30)
+def range_on_one_stream(w):
+    """
+    H  [0 step  s2-6            s22-26           60]
+    G              |#8--16           #28------50|       16-22 host, 22-26 api_launch, 26-28 latency
+    """
+    kernel(w, (2, 6), (8, 16))
+    kernel(w, (22, 26), (28, 50))
+    w.ranges.append(Range("step", 0, 60, MAIN))
+
+
+@nvtx_case(kind="nvtx", kernel=10, memcpy=12, launch_latency=2, api_launch=3, host=3, kernel_only=10)
+def only_work_launched_inside_the_range(w):
+    """
+    H  s-9--5  [0 step  s2-6                s18-21     40]  s42-44
+    G                   |#5-15      ... 15-18 host     #23-35|     #46-50
+       the kernel of -9 ended at -1; the one of 42 is launched after the range
+    """
+    kernel(w, (-9, -5), (-3, -1))
+    kernel(w, (2, 6), (5, 15))
+    w.copy(23, 35, w.call("memcpy", 18, 21), pageable=False)
+    w.ranges.append(Range("step", 0, 40, MAIN))
+    kernel(w, (42, 44), (46, 50))

@@ -1,0 +1,211 @@
+"""nsysalign against the simulator's truth on random programs.
+
+`HYPOTHESIS_PROFILE=hunt pytest tests/properties` looks much longer than the suite does.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+from simulator import check, export, machine, oracle
+from simulator.export import Style
+
+from .programs import host_programs, programs
+
+BLIND = st.sampled_from(["untimed", "none"])
+
+
+def analysed(worlds, style=Style(), logs=True):  # noqa: B008 (frozen)
+    with tempfile.TemporaryDirectory() as folder:
+        trace, events = export.write(worlds, Path(folder), style)
+        analysis = check.analyze(trace, events if logs else [])
+    check.invariants(analysis)
+    return analysis
+
+
+def rows_of(analysis) -> dict:
+    """(pid, start record, end record) -> row of the interval."""
+    mine = analysis.intervals[analysis.intervals.kind == "event"]
+    return {(r.pid, r.start_record, r.end_record): r for r in mine.itertuples()}
+
+
+def without_contention(pieces) -> dict[str, int]:
+    """True parts with rule 7's share given to launch latency: the split needs a calibrated L."""
+    return oracle.parts([oracle.Piece(p.start, p.end, "launch_latency") if p.detail == "contention" else p
+                         for p in pieces])
+
+
+def parts_without_contention(analysis, interval: int) -> dict[str, int]:
+    parts = check.parts(analysis, interval)
+    d = analysis.details[analysis.details.interval == interval]
+    moved = int(d[(d.cause == "queued") & d.detail.str.contains("contention")].ns.sum())
+    parts["queued"] = parts.get("queued", 0) - moved
+    parts["launch_latency"] = parts.get("launch_latency", 0) + moved
+    return {cause: ns for cause, ns in parts.items() if ns}
+
+
+def forward(world) -> list:
+    """The pairs with a positive distance: records of two streams can come in the other order."""
+    return [p for p in world.pairs if p.elapsed_ns > 0]
+
+
+def true_budget(world, pair):
+    return oracle.event_budget(world, *pair.window, pair.end.stream, pair.end)
+
+
+@given(programs())
+def test_budgets_are_exact_where_positions_are(program):
+    world = machine.run(program)
+    analysis = analysed(world)
+    rows = rows_of(analysis)
+    assert len(rows) + len(analysis.unaligned) == len(world.pairs)
+    for pair in forward(world):
+        row = rows[world.pid, pair.start.seq, pair.end.seq]
+        assert (row.start_ns, row.end_ns) == pair.window
+        assert row.method == "event-trace"
+        pieces = true_budget(world, pair)
+        assert parts_without_contention(analysis, row.interval) == without_contention(pieces)
+        kernels = [o for o in world.ops if o.kind == "kernel" and o.stream == pair.end.stream]
+        assert row.kernel_only_ns == oracle.union(kernels, *pair.window)
+
+
+@given(programs(intervals=8), BLIND)
+def test_bounds_hold_without_timestamps(program, event_rows):
+    world = machine.run(program)
+    analysis = analysed(world, Style(event_rows=event_rows))
+    rows = rows_of(analysis)
+    assert len(rows) + len(analysis.unaligned) == len(world.pairs)
+    for pair in forward(world):
+        row = rows[world.pid, pair.start.seq, pair.end.seq]
+        assert row.start_lower_ns - 64 <= pair.start.t <= row.start_upper_ns + 64
+        assert row.start_lower_ns <= row.start_ns <= row.start_upper_ns
+
+
+@given(programs(intervals=8), BLIND)
+def test_kernel_time_lies_within_its_bounds(program, event_rows):
+    world = machine.run(program)
+    analysis = analysed(world, Style(event_rows=event_rows))
+    rows = rows_of(analysis)
+    for pair in forward(world):
+        row = rows[world.pid, pair.start.seq, pair.end.seq]
+        if abs(row.start_ns - pair.start.t) > row.error_ns:
+            continue
+        mine = analysis.parts[(analysis.parts.interval == row.interval) & (analysis.parts.cause == "kernel")]
+        lower, upper = int(mine.lower_ns.sum()), int(mine.upper_ns.sum())
+        true = oracle.parts(true_budget(world, pair)).get("kernel", 0)
+        assert lower - 64 <= true <= upper + 64
+
+
+@given(host_programs())
+def test_host_budgets_are_exact(program):
+    world = machine.run(program)
+    analysis = analysed(world)
+    rows = {r.name: r for r in analysis.intervals.itertuples() if r.kind == "host"}
+    for h in world.host_intervals:
+        row = rows[h.name]
+        assert (row.start_ns, row.end_ns) == (h.start, h.end)
+        pieces = oracle.host_budget(world, h.start, h.end, h.thread)
+        assert check.parts(analysis, row.interval) == oracle.parts(pieces)
+        issued = [o for o in world.ops if o.kind == "kernel" and h.start <= o.call.start < h.end]
+        assert row.kernel_only_ns == oracle.union(issued, 0, world.end)
+        assert row.kernel_outside_ns == oracle.union(issued, h.end, world.end)
+
+
+@given(programs(ranges=True, worker=False))
+def test_ranges_without_a_log(program):
+    world = machine.run(program)
+    analysis = analysed(world, logs=False)
+    mine = analysis.intervals[analysis.intervals.kind == "nvtx"]
+    found = sorted((r.end_stream, r.start_ns, r.end_ns, sorted(parts_without_contention(analysis, r.interval).items()))
+                   for r in mine.itertuples())
+    expected = []
+    for r in world.ranges:
+        inside = [o for o in world.ops if r.start <= o.call.start < r.end]
+        for stream in {o.stream for o in inside}:
+            work = [o for o in inside if o.stream == stream]
+            start, end = min(o.start for o in work), max(o.end for o in work)
+            parts = without_contention(oracle.event_budget(world, start, end, stream, None))
+            expected.append((stream, start, end, sorted(parts.items())))
+    assert found == sorted(expected)
+
+
+def comparable(analysis, shift: int = 0) -> list:
+    """Everything that a rewritten trace must not change."""
+    out = []
+    for r in analysis.intervals.itertuples():
+        pieces = analysis.segments[analysis.segments.interval == r.interval]
+        segments = list(zip(pieces.start_ns - shift, pieces.end_ns - shift, pieces.cause, strict=True))
+        out.append((r.kind, r.pid, r.start_record, r.end_record, r.start_ns - shift, r.end_ns - shift,
+                    r.start_lower_ns - shift, r.start_upper_ns - shift, r.error_ns, r.method,
+                    sorted(check.parts(analysis, r.interval).items()), segments))
+    return sorted(out)
+
+
+@given(programs(), st.sampled_from(["timestamps", "untimed", "none"]), st.integers(0, 99))
+def test_the_order_of_rows_changes_nothing(program, event_rows, seed):
+    world = machine.run(program)
+    plain = analysed(world, Style(event_rows=event_rows))
+    shuffled = analysed(world, Style(event_rows=event_rows, shuffle=seed))
+    assert comparable(shuffled) == comparable(plain)
+
+
+@given(programs(), st.sampled_from(["timestamps", "untimed", "none"]),
+       st.sampled_from([-900_000_000, 1, 10**12, 86_400 * 10**9]), st.booleans())
+def test_a_shifted_clock_changes_nothing(program, event_rows, shift, clock_lines):
+    world = machine.run(program)
+    style = {"event_rows": event_rows, "clock_lines": clock_lines}
+    plain = analysed(world, Style(**style))
+    shifted = analysed(world, Style(**style, shift=shift))
+    assert comparable(shifted, shift) == comparable(plain)
+
+
+@given(programs(), st.sampled_from(["timestamps", "none"]))
+def test_names_change_nothing(program, event_rows):
+    world = machine.run(program)
+    plain = analysed(world, Style(event_rows=event_rows))
+    renamed = analysed(world, Style(event_rows=event_rows, rename="zz '\"<b>% "))
+    assert comparable(renamed) == comparable(plain)
+
+
+@given(programs(), programs(pid=600, device=1))
+def test_processes_do_not_disturb_each_other(one, two):
+    worlds = [machine.run(one), machine.run(two)]
+    together = analysed(worlds)
+    for world in worlds:
+        alone, rows = analysed(world), rows_of(together)
+        for key, row in rows_of(alone).items():
+            other = rows[key]
+            assert (other.start_ns, other.end_ns, other.kernel_only_ns) == (
+                row.start_ns, row.end_ns, row.kernel_only_ns)
+            assert parts_without_contention(together, other.interval) == parts_without_contention(alone, row.interval)
+
+
+@given(programs())
+def test_the_oracle_is_a_partition(program):
+    """Of the simulator alone: runs where the pipeline is absent."""
+    world = machine.run(program)
+    for pair in forward(world):
+        pieces = true_budget(world, pair)
+        assert sum(p.end - p.start for p in pieces) == pair.elapsed_ns
+        assert all(p.end > p.start for p in pieces)
+        assert all(a.end == b.start for a, b in zip(pieces, pieces[1:], strict=False))
+
+
+@given(programs())
+def test_the_simulated_machine_obeys_the_order(program):
+    """What section 3 says is always true of a record must be true here, or the truth would be none."""
+    world = machine.run(program)
+    for r in world.records:
+        assert r.t >= r.call.start
+        for o in world.ops:
+            if o.stream == r.stream:
+                assert o.end <= r.t if o.call.start < r.call.start else r.t <= o.start
+        for w in world.waits:
+            if w.stream == r.stream and w.call.start < r.call.start:
+                assert w.record.t <= r.t
+        for c in world.calls:
+            if c.kind == "sync_device" and c.start > r.call.start:
+                assert r.t <= c.end

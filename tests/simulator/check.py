@@ -1,0 +1,41 @@
+"""What holds for every analysis (design: section 4, invariants), and short cuts to its numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+def analyze(trace: Path, logs: list[Path]):
+    """The code under test."""
+    pipeline = pytest.importorskip("nsysalign.pipeline", exc_type=ImportError)
+    return pipeline.analyze(trace, events=logs)
+
+
+def parts(analysis, interval: int) -> dict[str, int]:
+    rows = analysis.parts[(analysis.parts.interval == interval) & (analysis.parts.ns != 0)]
+    return {cause: int(ns) for cause, ns in zip(rows.cause, rows.ns, strict=True)}
+
+
+def invariants(analysis) -> None:
+    assert (analysis.parts.ns >= 0).all()
+    assert (analysis.parts.lower_ns <= analysis.parts.ns).all(), analysis.parts
+    assert (analysis.parts.upper_ns >= analysis.parts.ns).all(), analysis.parts
+    assert not analysis.parts.duplicated(["interval", "cause"]).any()
+    assert analysis.intervals.name.is_unique
+    for row in analysis.intervals.itertuples():
+        mine = analysis.parts[analysis.parts.interval == row.interval]
+        assert mine.ns.sum() == row.elapsed_ns == row.end_ns - row.start_ns
+        assert row.start_lower_ns <= row.start_ns <= row.start_upper_ns
+        assert row.error_ns >= 0
+        pieces = analysis.segments[analysis.segments.interval == row.interval]
+        starts, ends = pieces.start_ns.tolist(), pieces.end_ns.tolist()
+        if row.elapsed_ns == 0:
+            continue
+        assert starts[0] == row.start_ns and ends[-1] == row.end_ns
+        assert starts[1:] == ends[:-1]
+        assert all(a < b for a, b in zip(starts, ends, strict=True))
+        for cause, ns in parts(analysis, row.interval).items():
+            chosen = pieces[pieces.cause == cause]
+            assert (chosen.end_ns - chosen.start_ns).sum() == ns

@@ -1,0 +1,150 @@
+"""The simulator and the oracle, checked by hand: a test tool needs tests of its own."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+import pytest
+
+from simulator import export, machine, oracle
+from simulator.program import (
+    Api, Copy, Elapsed, GraphLaunch, HostStart, HostStop, Launch, Pop, Program, Push, Record, Sleep, Sync, Timing, Wait,
+)
+from simulator.world import BLOCKING, LEGACY, NON_BLOCKING
+
+STREAMS = {7: LEGACY, 13: NON_BLOCKING, 14: BLOCKING}
+
+
+def run(*steps, **timing):
+    return machine.run(Program({500: list(steps)}, streams=STREAMS, timing=Timing(**timing), begin=0))
+
+
+def test_a_launch_on_an_idle_device():
+    """H s0-4; G #6-26."""
+    world = run(Launch(20_000))
+    assert [(o.start, o.end) for o in world.ops] == [(6_000, 26_000)]
+
+
+def test_a_stream_works_in_order():
+    """G #6-26 #26.9-36.9: launched at 4.3, behind the first one."""
+    world = run(Launch(20_000), Launch(10_000))
+    assert [(o.start, o.end) for o in world.ops] == [(6_000, 26_000), (26_900, 36_900)]
+
+
+def test_an_interval_around_one_kernel():
+    """
+    H  r.35-3.35      s4-8        r8.65-11.65
+    G     |5.856           #10-30     |32.2 -> 32.224, the next multiple of 32 ns
+    """
+    world = run(Record("a"), Launch(20_000), Record("b"), Sync(), Elapsed("a", "b", "x#0"))
+    pair = world.pairs[0]
+    assert (pair.start.t, pair.end.t) == (5_856, 32_224)
+    assert pair.elapsed_ns == 32_224 - 5_856
+    assert oracle.parts(oracle.event_budget(world, *pair.window, 7, pair.end)) == {
+        "api_launch": 2_144, "launch_latency": 2_000, "kernel": 20_000, "event": 2_224}
+
+
+def test_empty_pair_behind_work():
+    world = run(Launch(50_000), Record("a"), Record("b"), Sync(), Elapsed("a", "b", "x#0"), tick=1)
+    a, b = world.records
+    assert a.t - world.ops[0].end == 2_200 and b.t - a.t == 1_300
+
+
+def test_a_full_queue_blocks_the_launch():
+    """Depth 2: the third launch waits for the end of the first kernel (at 106), then takes its 4 us."""
+    world = run(*[Launch(100_000)] * 3, queue_depth=2)
+    assert world.calls[2].end == world.ops[0].end + 4_000
+
+
+def test_waiting_for_another_stream():
+    world = run(Launch(50_000, 13), Record("r", 13), Wait("r", 7), Launch(1_000, 7), tick=1)
+    assert world.ops[1].start == world.records[0].t + 1_000
+
+
+@pytest.mark.parametrize(("first", "second", "ordered"), [(7, 14, True), (14, 7, True), (7, 13, False), (13, 14, False)])
+def test_legacy_default_stream(first, second, ordered):
+    world = run(Launch(50_000, first), Launch(1_000, second))
+    assert (world.ops[1].start >= world.ops[0].end) == ordered
+
+
+def test_programmatic_dependent_launch_overlaps():
+    world = run(Launch(50_000), Launch(50_000, pdl=True))
+    assert world.ops[0].start < world.ops[1].start < world.ops[0].end <= world.ops[1].end
+
+
+def test_contention_keeps_kernels_apart():
+    world = run(Launch(50_000, 13), Launch(1_000, 7), contention=True)
+    assert world.ops[1].start == world.ops[0].end
+
+
+def test_a_synchronisation_returns_after_the_work():
+    world = run(Launch(50_000), Sync())
+    assert world.calls[1].end == world.ops[0].end + 3_000
+
+
+def test_a_pageable_copy_stages_inside_its_call():
+    """H c0----------35: staging 20, copy 10, staging 5."""
+    world = run(Copy(10_000, pageable=True))
+    (call,), (op,) = world.calls, world.ops
+    assert (call.start, op.start, op.end, call.end) == (0, 20_000, 30_000, 35_000)
+
+
+def test_threads_take_turns_by_time():
+    world = machine.run(Program({1: [Sleep(10_000), Launch(1_000)], 2: [Launch(1_000), Launch(1_000)]}, begin=0))
+    assert [c.thread for c in world.calls] == [2, 2, 1]
+    assert sorted(c.start for c in world.calls) == [c.start for c in world.calls]
+
+
+def test_asking_too_early_raises():
+    world = run(Record("a"), Launch(90_000), Record("b"), Elapsed("a", "b", "x#0"))
+    assert world.pairs[0].ms is None
+
+
+def test_float32_milliseconds():
+    world = run(Record("a"), Launch(123_456_789), Record("b"), Sync(), Elapsed("a", "b", "x#0"))
+    pair = world.pairs[0]
+    assert 0 < abs(pair.elapsed_ns - (pair.end.t - pair.start.t)) <= 8
+
+
+def test_host_interval():
+    world = run(HostStart("h#0"), Launch(20_000), Sync(), HostStop("h#0"))
+    h = world.host_intervals[0]
+    assert oracle.parts(oracle.host_budget(world, h.start, h.end, h.thread)) == {
+        # 0-.3 and 4.3-4.6 host, launch 4, sync 4.9-..., kernel 6.3-26.3, back 3, then .3
+        "host": 900, "api_launch": 4_000, "sync": 1_700 + 3_000, "kernel": 20_000}
+
+
+def everything():
+    return [Push("outer"), Record("a"), Launch(9_000), Copy(5_000, 13), Copy(5_000, 7, True), Record("r", 13),
+            Wait("r", 7), GraphLaunch([(0, 4_000), (2_000, 5_000)], whole=False), GraphLaunch([(0, 5_000)]),
+            Api(3_000, nested=True), Record("b"), Sync(), Pop(), Elapsed("a", "b", "x#0")]
+
+
+def test_the_budget_adds_up_and_covers():
+    world = run(*everything())
+    pair = world.pairs[0]
+    pieces = oracle.event_budget(world, *pair.window, 7, pair.end)
+    assert sum(oracle.parts(pieces).values()) == pair.elapsed_ns
+    assert all(a.end == b.start for a, b in zip(pieces, pieces[1:], strict=False))
+
+
+@pytest.mark.parametrize("rows", ["timestamps", "untimed", "none"])
+def test_export_has_the_tables_of_nsys(tmp_path, rows):
+    path, (log,) = export.write(run(*everything()), tmp_path, export.Style(event_rows=rows))
+    db = sqlite3.connect(path)
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+    assert {"CUPTI_ACTIVITY_KIND_RUNTIME", "StringIds", "META_DATA_EXPORT", "NVTX_EVENTS"} <= tables
+    assert ("CUPTI_ACTIVITY_KIND_CUDA_EVENT" in tables) == (rows != "none")
+    lost = db.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k LEFT JOIN CUPTI_ACTIVITY_KIND_RUNTIME r "
+                      "ON r.correlationId = k.correlationId WHERE r.correlationId IS NULL").fetchone()
+    db.close()
+    assert lost == (0,)
+    types = [json.loads(line)["type"] for line in log.read_text().splitlines()]
+    assert types[0] == "header" and {"record", "wait", "elapsed", "clock"} <= set(types)
+
+
+def test_a_shift_moves_the_trace_and_not_the_log(tmp_path):
+    world = run(*everything())
+    lines = [export.log_lines(world, export.Style(shift=s, clock_lines=False)) for s in (0, 10**9)]
+    assert lines[0] == lines[1]
