@@ -1,8 +1,8 @@
 """`with nsysalign.region("name")`: names what is measured inside.
 
 In a run (`nsysalign run`) every event recorded inside by the same thread is called `name#k`, k counting the
-repetitions in the process, and the region appears in the trace as an NVTX start/end range.  Outside a run it does
-nothing, in well under a microsecond.
+repetitions in the process, and the region appears in the trace as an NVTX start/end range.  Outside a run
+it does nothing, in well under a microsecond.
 
     >>> with region("forward"):
     ...     pass
@@ -27,7 +27,9 @@ _PROBE = "_nsysalign_probe"
 
 
 class region:
-    """Context manager and decorator.  Holds no state of its own: reentrant, usable by many threads at once."""
+    """Context manager and decorator.  Holds no state of its own: reentrant, usable by many threads at
+    once.
+    """
 
     __slots__ = ("name",)
 
@@ -47,7 +49,9 @@ class region:
 
     def __call__(self, function: F) -> F:
         """Decorate a function; of a coroutine function the whole await is the region."""
-        if getattr(function, "__code__", None) is not None and function.__code__.co_flags & 0x80:  # CO_COROUTINE
+        if (
+            getattr(function, "__code__", None) is not None and function.__code__.co_flags & 0x80
+        ):  # CO_COROUTINE
 
             @functools.wraps(function)
             async def wrapper(*args: Any, **kwargs: Any) -> Any:

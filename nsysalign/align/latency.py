@@ -48,6 +48,7 @@ _SCALE_RANGE_NS = {"idle": (150.0, 700.0), "busy": (80.0, 500.0), "ahead": (60.0
 #: The previous operation must end this long after the record's call, the next call be over this long before the
 #: record, for "busy" and "queued" to be certain.
 _MARGIN_NS = 1_500
+_CONTENDED_NS = 450.0
 _STUDENT = 3.0
 
 
@@ -98,6 +99,10 @@ class LatencyModel:
         """Likeliest place of a record behind an operation that was still running."""
         v = self.value
         return e.previous_end + v["busy_ns"] + v["copy_ns"] * e.previous_is_copy + v["contended_ns"] * e.contended + v["spacing_ns"] * e.behind
+
+    def busy_scale(self, e: Evidence) -> np.ndarray:
+        """Spread of that place: with other streams' kernels about, the end of one is noticed less regularly."""
+        return np.hypot(self.scale["busy"], np.where(e.contended, _CONTENDED_NS, 0.0))
 
     def ahead_at(self, e: Evidence) -> np.ndarray:
         """Likeliest place of a record whose next operation was already queued."""
@@ -198,7 +203,7 @@ def _observations(model: LatencyModel, e: Evidence, component: np.ndarray, shift
     x_ahead = np.stack([zero, zero, zero, zero, zero, zero, -e.ahead.astype(float), -np.ones(n)], axis=1)
     for number, (mask, known, x, scale) in enumerate((
         (behind_idle, e.call_start, x_idle, model.idle_scale(e)),
-        (behind_busy, e.previous_end, x_busy, np.full(n, model.scale["busy"])),
+        (behind_busy, e.previous_end, x_busy, model.busy_scale(e)),
         (queued, e.next_start, x_ahead, np.full(n, model.scale["ahead"])),
     )):
         # origin of the component = t - shift; the regression needs t = known + x.p, hence y = -(known - shift)

@@ -82,7 +82,7 @@ def _log_density(model: LatencyModel, e: Evidence, origin: np.ndarray, grid: np.
     at = np.where(busy, model.busy_at(e), model.idle_at(e))
     # at the change-over the later of two uncertain places counts: widen there
     near = np.exp(-((model.busy_at(e) - model.idle_at(e)) / 800.0) ** 2) * 300.0 * (e.previous_end > 0)
-    scale = np.sqrt(np.where(busy, model.scale["busy"], model.idle_scale(e)) ** 2 + near**2 + blur**2)
+    scale = np.sqrt(np.where(busy, model.busy_scale(e), model.idle_scale(e)) ** 2 + near**2 + blur**2)
     u = (origin - at)[:, None] + grid[None, :]
     behind = _mixture(u, scale[:, None])
     # a stream that waits for another comes later by an unknown time: only "not before" is left

@@ -10,6 +10,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.align import bounds, lanes
+from nsysalign.align.chain import find_links, settle
 from nsysalign.align.clock import ClockMap
 from nsysalign.align.latency import Evidence, LatencyModel, calibrate
 from nsysalign.align.match import contained, match_processes, match_records
@@ -19,6 +20,7 @@ from nsysalign.model import CALL, KIND, Alignment, EventLog, Trace
 
 #: Bounds that cross by less than this are the two clocks' disagreement, not a contradiction.
 _CROSSING_NS = 2_000
+_WIDEN, _WIDEN_NS = 1.3, 100
 
 
 def align(trace: Trace, log: EventLog) -> Alignment:
@@ -329,9 +331,9 @@ def _windows(trace: Trace, log: EventLog, records: pd.DataFrame, pairs: pd.DataF
     by_start, by_end = stamp[start] > 0, (stamp[start] <= 0) & (stamp[end] > 0)
     low = np.where(by_start, lower[start], low)
     high = np.where(by_start, upper[start], high)
-    placed = place_pairs(evidence, model, start, end, elapsed, low, high)
-    begin = np.where(by_start, stamp[start], np.where(by_end, stamp[end] - elapsed, placed.start_ns))
-    error = np.where(by_start, bounds.TICK_NS, np.where(by_end, 500, placed.error_ns))
+    begin, error = _likeliest(records, evidence, model, start, end, elapsed, low, high)
+    begin = np.where(by_start, stamp[start], np.where(by_end, stamp[end] - elapsed, begin))
+    error = np.where(by_start, bounds.TICK_NS, np.where(by_end, 500, error))
     low, high = np.minimum(low, begin), np.maximum(high, begin)
     log_record = log.records
     source = start  # positions of the log's records come first in `records`
@@ -350,6 +352,20 @@ def _windows(trace: Trace, log: EventLog, records: pd.DataFrame, pairs: pd.DataF
     residual[~((stamp[start] > 0) & (stamp[end] > 0))] = pd.NA
     out["clock_residual_ns"] = residual
     return frames.check(out, frames.WINDOWS), []
+
+
+def _likeliest(records: pd.DataFrame, evidence: Evidence, model: LatencyModel, start: np.ndarray, end: np.ndarray, elapsed: np.ndarray,
+               low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(start, error bar) of pairs without timestamps: each by itself, then settled with its neighbours."""
+    placed = place_pairs(evidence, model, start, end, elapsed, low, high)
+    lane = records["lane"].to_numpy()
+    likely = np.rint(np.where(model.is_busy(evidence), model.busy_at(evidence), model.idle_at(evidence))).astype(np.int64)
+    links = find_links(evidence, model, lane, likely, start, end, elapsed)
+    begin, sigma = settle(placed.start_ns, placed.error_ns / 1.96, links)
+    begin = np.clip(begin, low, high)
+    farthest = np.maximum(np.maximum(begin - low, high - begin), 1)
+    # densities learned on one trace are too sure of themselves on another: widen by what the H200 recordings ask for
+    return begin, np.minimum(np.ceil(_WIDEN * 1.96 * sigma + _WIDEN_NS).astype(np.int64), farthest)
 
 
 def _record_places(records: pd.DataFrame, windows: pd.DataFrame, evidence: Evidence, model: LatencyModel, usable: np.ndarray) -> np.ndarray:

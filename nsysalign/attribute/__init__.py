@@ -1,0 +1,1 @@
+"""What each nanosecond of a window was (design section 4)."""

@@ -1,9 +1,9 @@
 """Raw probe files -> `events-PID.jsonl` (design, section 5).
 
-The raw files may come from processes that were killed in the middle of a write: a slot counts only if it was finished,
-a text line only if it is whole JSON, a number that refers to a lost string means "unknown".  Paths become relative to
-the run's working directory; files outside it keep their name and their folder's name only, so that no log carries a
-home directory.
+The raw files may come from processes that were killed in the middle of a write: a slot counts only if it
+was finished, a text line only if it is whole JSON, a number that refers to a lost string means "unknown".
+Paths become relative to the run's working directory; files outside it keep their name and their folder's
+name only, so that no log carries a home directory.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ def _read_texts(path: Path, pid: int) -> _Texts:
             keep = _FULL_BURST if bursts == 0 else _LATER_BURST
             bursts += 1
             tightest = sorted(sorted(line["sync"], key=lambda m: m[1] - m[0])[:keep])
-            texts.lines += [{"type": "sync", "payload": b, "before_ns": b, "after_ns": a} for b, a in tightest]
+            texts.lines += [
+                {"type": "sync", "payload": b, "before_ns": b, "after_ns": a} for b, a in tightest
+            ]
     return texts
 
 
@@ -113,10 +115,24 @@ def _slot_lines(data: bytes, texts: _Texts, cwd: Path) -> Iterator[dict[str, Any
         line: dict[str, Any]
         if kind == RECORD:
             regions[seq] = (region, repetition)
-            line = {"type": "record", "seq": seq, "tid": tid, "device": device, "stream_handle": a, "stream_id": b}
+            line = {
+                "type": "record",
+                "seq": seq,
+                "tid": tid,
+                "device": device,
+                "stream_handle": a,
+                "stream_id": b,
+            }
         elif kind == WAIT:
             record = int(x) if int(x) in regions else None
-            line = {"type": "wait", "seq": seq, "record": record, "tid": tid, "stream_handle": a, "stream_id": b}
+            line = {
+                "type": "wait",
+                "seq": seq,
+                "record": record,
+                "tid": tid,
+                "stream_handle": a,
+                "stream_id": b,
+            }
         elif kind == ELAPSED:
             # a record of another process (before a fork) has no line in this log
             start, end = (n if n in regions else None for n in (a, b))

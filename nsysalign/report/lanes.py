@@ -25,6 +25,10 @@ MAX_BYTES = 2_000_000
 MAX_NAME = 400
 
 
+#: What tells a thread's ranges from its calls.
+LANE_WORDS = {"nvtx": "NVTX, ", "host": "CUDA calls, "}
+
+
 @dataclass
 class Strings:
     """A list of distinct strings; `number` adds one."""
@@ -53,8 +57,8 @@ def timelines(analysis: Analysis, priority: list[int], max_bytes: int = MAX_BYTE
     """Pictures of the intervals in `analysis.timeline`, in the order of `priority`, while they fit in `max_bytes`."""
     strings = Strings()
     items = dict(iter(analysis.timeline.groupby("interval", sort=False)))
-    chosen = [number for number in priority if number in items]
-    chosen += [int(number) for number in items if number not in set(chosen)]
+    # A label with one run names the same interval as median, slowest and first.
+    chosen = [number for number in dict.fromkeys([*priority, *map(int, items)]) if number in items]
     rows = analysis.intervals[analysis.intervals["interval"].isin(chosen)]
     windows = {int(row.interval): row for row in rows.itertuples(index=False)}
     segments = analysis.segments[analysis.segments["interval"].isin(chosen)]
@@ -115,7 +119,7 @@ def _lane(
     depths = _depths(starts, ends)
     data: dict[str, Any] = {
         "kind": str(kind),
-        "name": safe_text(name),
+        "name": LANE_WORDS.get(str(kind), "") + safe_text(name),
         "rows": max(depths, default=0) + 1,
         "x": (starts - origin).tolist(),
         "d": (ends - starts).tolist(),

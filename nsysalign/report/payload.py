@@ -36,6 +36,7 @@ def payload(analysis: Analysis) -> dict[str, Any]:
         ],
         "verdicts": [
             {"severity": v.severity, "rule": safe_text(v.rule), "label": safe_text(v.label), "title": safe_text(v.title),
+             "explanation": safe_text(v.explanation),
              "advice": safe_text(v.advice), "site": safe_text(v.site), "interval": v.interval,
              "evidence": [[safe_text(k), safe_text(t)] for k, t in v.evidence]}
             for v in verdicts(analysis)

@@ -75,8 +75,8 @@ def _columns(
     def cells(values: Sequence[int]) -> tuple[str, ...]:
         return tuple(fixed(value, unit_ns=unit_ns, decimals=decimals) for value in values)
 
-    time = "event" if all(row.kind == "event" for row in rows) else "time"
-    columns = [Column(time, "bold", cells([row.elapsed_ns for row in rows]))]
+    # Not "event", although it is what the event pair says: that is the name of a cause, too.
+    columns = [Column("time", "bold", cells([row.elapsed_ns for row in rows]))]
     for cause in causes:
         if cause in folded:
             continue
@@ -92,29 +92,34 @@ def _columns(
     return tuple(columns)
 
 
-def label_text(row: LabelRow) -> str:
-    """Label and call site; the site only where the label does not say it."""
+def label_text(row: LabelRow, width: int | None = None) -> str:
+    """Label and call site, the site only where the label does not say it; in `width` the folders of the site go
+    first, then the site, then the middle of the label."""
     label = safe_text(row.label)
     site = safe_text(row.site)
-    return label if not site or site in label else f"{label} {site}"
+    if not site or site in label:
+        return label if width is None else middle(label, width)
+    texts = [f"{label} {site}", f"{label} {site.replace(chr(92), '/').rpartition('/')[2]}", label]
+    return texts[0] if width is None else next((t for t in texts if len(t) <= width), middle(label, width))
 
 
 def render(rows: Sequence[LabelRow], console: Console) -> None:
     """Draw the table and its legend."""
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
     plan = layout(rows, console.width)
     grid = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_edge=False, header_style="")
-    grid.add_column("  label", no_wrap=True, width=plan.label_width + 2)
-    grid.add_column("n", justify="right", no_wrap=True)
+    grid.add_column("\n  label", no_wrap=True, width=plan.label_width + 2)
+    grid.add_column("\nn", justify="right", no_wrap=True)
     for column in plan.columns:
         head = Text(f"{column.head}\n{plan.unit}")
         grid.add_column(head, justify="right", no_wrap=True, style=column.style, min_width=column.width)
     if _mark_width(rows):
         grid.add_column("", no_wrap=True)
     for number, row in enumerate(rows):
-        cells = [Text("  " + middle(label_text(row), plan.label_width)), Text(str(row.count))]
+        cells = [Text("  " + label_text(row, plan.label_width)), Text(str(row.count))]
         # The dot of a zero recedes, so that the eye finds the numbers.
         cells += [Text(c.cells[number], "dim" if c.cells[number] == "." else "") for c in plan.columns]
         if _mark_width(rows):
@@ -122,7 +127,7 @@ def render(rows: Sequence[LabelRow], console: Console) -> None:
         grid.add_row(*cells, style="dim" if row.library else "")
     console.print(grid)
     for line in legend(rows, plan):
-        console.print(Text("  " + line, "dim"))
+        console.print(Padding(Text(line, "dim"), (0, 0, 0, 2)))
 
 
 def legend(rows: Sequence[LabelRow], plan: Layout) -> list[str]:

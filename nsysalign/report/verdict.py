@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from nsysalign.model import CAUSE_MEANING, Analysis
 from nsysalign.report.format import duration, percent, quantity, safe_text, words
+from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, label_rows
 
 SEVERITIES = ("error", "warning", "info", "reading")
@@ -16,6 +17,7 @@ class Verdict:
     severity: str  # error, warning, info (findings); reading (computed from the budget)
     label: str
     title: str
+    explanation: str  # what the largest part means, '' for findings: they say it in the title
     evidence: tuple[tuple[str, str], ...]  # (what, number with its unit)
     advice: str
     site: str
@@ -29,7 +31,7 @@ def verdicts(analysis: Analysis) -> list[Verdict]:
     intervals = {row.label: row.interval for row in rows}
     found = [
         Verdict(
-            severity=str(f.severity), label=str(f.label), title=str(f.title), evidence=evidence_text(f.evidence),
+            severity=str(f.severity), label=str(f.label), title=str(f.title), explanation="", evidence=evidence_text(f.evidence),
             advice=str(f.advice), site=str(f.site), rule=str(f.rule), interval=intervals.get(str(f.label), -1),
         )
         for f in analysis.findings.itertuples(index=False)
@@ -44,7 +46,8 @@ def verdicts(analysis: Analysis) -> list[Verdict]:
 
 def reading(row: LabelRow) -> Verdict:
     """A label's budget as a sentence: what it reads, what the kernel takes, where most of the rest is."""
-    subject = row.site or row.label
+    subject = _file(row.site) or row.label
+    explanation = ""
     verb = {"nvtx": "spans"}.get(row.kind, "reads")
     kernel = row.kernel_only_upper_ns
     bound = "at most " if row.kernel_only_upper_ns > row.kernel_only_ns else ""
@@ -58,11 +61,19 @@ def reading(row: LabelRow) -> Verdict:
     else:
         title += f"; the kernel takes {bound}{duration(kernel)}." if kernel else "; no kernel runs in it."
         if largest:
-            title += f" The largest other part is {words(largest)}: {duration(others[largest])}"
-            title += f" ({CAUSE_MEANING[largest]})."
+            title += f" The largest other part is {LOOKS[largest].short}: {duration(others[largest])}."
+            explanation = f"{LOOKS[largest].short}: {CAUSE_MEANING[largest]}."
     spread = (("range over " + f"{row.count} runs", f"{duration(row.min_ns)} to {duration(row.max_ns)}"),)
-    evidence = tuple((words(c), duration(ns)) for c, ns in sorted(others.items(), key=lambda p: -p[1])[:3])
-    return Verdict("reading", row.label, title, evidence + (spread if row.count > 1 else ()), "", row.site, "", row.interval)
+    evidence = tuple((LOOKS[c].short, duration(ns)) for c, ns in sorted(others.items(), key=lambda p: -p[1])[:3])
+    return Verdict(
+        severity="reading", label=row.label, title=title, explanation=explanation,
+        evidence=evidence + (spread if row.count > 1 else ()), advice="", site=row.site, rule="", interval=row.interval,
+    )  # fmt: skip
+
+
+def _file(site: str) -> str:
+    """A call site without its folders: the whole one stands beside the sentence."""
+    return site.replace("\\", "/").rpartition("/")[2]
 
 
 def evidence_text(evidence: object) -> tuple[tuple[str, str], ...]:

@@ -23,8 +23,10 @@ class Case:
     kernel_outside: int | None = None
 
     def world(self) -> World:
-        world = World(streams={7: LEGACY, 13: NON_BLOCKING, 14: BLOCKING}, latency=dict.fromkeys(
-            ("kernel", "graph", "memcpy", "memset"), L * 1000))
+        world = World(
+            streams={7: LEGACY, 13: NON_BLOCKING, 14: BLOCKING},
+            latency=dict.fromkeys(("kernel", "graph", "memcpy", "memset"), L * 1000),
+        )
         self.draw(world)
         return in_nanoseconds(world)
 
@@ -32,11 +34,19 @@ class Case:
 def collector() -> tuple[list[Case], Callable]:
     cases: list[Case] = []
 
-    def case(kind: str = "event", details: dict | None = None, kernel_only: int | None = None,
-             kernel_outside: int | None = None, **expected: int):
+    def case(
+        kind: str = "event",
+        details: dict | None = None,
+        kernel_only: int | None = None,
+        kernel_outside: int | None = None,
+        **expected: int,
+    ):
         def keep(draw):
-            cases.append(Case(draw.__name__, draw, expected, details or {}, kind, kernel_only, kernel_outside))
+            cases.append(
+                Case(draw.__name__, draw, expected, details or {}, kind, kernel_only, kernel_outside)
+            )
             return draw
+
         return keep
 
     return cases, case
@@ -44,11 +54,18 @@ def collector() -> tuple[list[Case], Callable]:
 
 def in_nanoseconds(world: World) -> World:
     """Microseconds around 0 -> nanoseconds around ZERO."""
+
     def at(us: float) -> int:
         return ZERO + round(us * 1000)
 
-    for thing in (*world.calls, *world.ops, *world.host_functions, *world.ranges, *world.overheads,
-                  *world.host_intervals):
+    for thing in (
+        *world.calls,
+        *world.ops,
+        *world.host_functions,
+        *world.ranges,
+        *world.overheads,
+        *world.host_intervals,
+    ):
         thing.start, thing.end = at(thing.start), at(thing.end)
     for call in world.calls:
         call.nested = tuple((name, at(a), at(b)) for name, a, b in call.nested)
@@ -60,16 +77,26 @@ def in_nanoseconds(world: World) -> World:
     return world
 
 
-def events(w: World, start: float, end_call: tuple[float, float], end: float, *, stream: int = 7,
-           end_stream: int = 7, end_thread: int = MAIN) -> None:
-    """The pair: the start record's call is [0, 2), its time `start`; then the program synchronises and asks."""
+def events(
+    w: World,
+    start: float,
+    end_call: tuple[float, float],
+    end: float,
+    *,
+    stream: int = 7,
+    end_stream: int = 7,
+    end_thread: int = MAIN,
+) -> None:
+    """The pair: the start record's call is [0, 2), its time `start`; at last the program synchronises."""
     a = w.record(start, 0, 2, stream)
     w.pair(a, w.record(end, *end_call, end_stream, end_thread))
     last = max([end] + [o.end for o in w.ops] + [c.end for c in w.calls])
     w.sync(last + 100, last + 110)
 
 
-def kernel(w: World, call: tuple[float, float], run: tuple[float, float], stream: int = 7, thread: int = MAIN):
+def kernel(
+    w: World, call: tuple[float, float], run: tuple[float, float], stream: int = 7, thread: int = MAIN
+):
     return w.kernel(*run, w.call("launch", *call, thread), stream)
 
 

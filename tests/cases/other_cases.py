@@ -105,7 +105,7 @@ def full_launch_queue(w):
 
 @host_case(kind="host", host=50, kernel_only=10, kernel_outside=0)
 def another_threads_calls_do_not_count(w):
-    """Work that another thread issues inside counts for kernel_only_ns, its calls are not this thread's time."""
+    """What another thread issues inside counts for kernel_only_ns, its calls are not this thread's time."""
     kernel(w, (10, 20), (22, 32), thread=OTHER)
     between(w, 0, 50)
 

@@ -6,9 +6,10 @@ import pytest
 from simulator import check, export, oracle
 
 from .event_cases import EVENT_CASES
+from .idle_cases import IDLE_CASES
 from .other_cases import HOST_CASES, NVTX_CASES
 
-CASES = [*EVENT_CASES, *HOST_CASES, *NVTX_CASES]
+CASES = [*EVENT_CASES, *IDLE_CASES, *HOST_CASES, *NVTX_CASES]
 
 
 def expected_ns(case) -> dict[str, int]:
@@ -19,7 +20,9 @@ def expected_ns(case) -> dict[str, int]:
 def test_the_oracle_agrees_with_the_drawing(case):
     world = case.world()
     if case.kind == "event":
-        pieces = oracle.event_budget(world, *world.pairs[0].window, world.pairs[0].end.stream, world.pairs[0].end)
+        pieces = oracle.event_budget(
+            world, *world.pairs[0].window, world.pairs[0].end.stream, world.pairs[0].end
+        )
     elif case.kind == "host":
         h = world.host_intervals[0]
         pieces = oracle.host_budget(world, h.start, h.end, h.thread)

@@ -8,5 +8,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # tests/: for `simulator`
 
 COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None}
 settings.register_profile("suite", max_examples=12, derandomize=True, **COMMON)
-settings.register_profile("hunt", max_examples=400, print_blob=True, **COMMON)  # HYPOTHESIS_PROFILE=hunt pytest ...
+settings.register_profile(
+    "hunt", max_examples=400, print_blob=True, **COMMON
+)  # HYPOTHESIS_PROFILE=hunt pytest ...
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))

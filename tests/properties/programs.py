@@ -6,17 +6,32 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 from simulator.program import (
-    Api, Copy, Elapsed, GraphLaunch, HostStart, HostStop, Launch, Memset, Pop, Profiler, Program, Push, Record, Sleep,
-    Sync, Timing, Wait,
+    Api,
+    Copy,
+    Elapsed,
+    GraphLaunch,
+    HostStart,
+    HostStop,
+    Launch,
+    Memset,
+    Pop,
+    Profiler,
+    Program,
+    Push,
+    Record,
+    Sleep,
+    Sync,
+    Timing,
+    Wait,
 )
 from simulator.world import BLOCKING, D2H, H2D, LEGACY, NON_BLOCKING
 
-STREAMS = {7: LEGACY, 13: NON_BLOCKING, 14: BLOCKING, 15: NON_BLOCKING}
+STREAMS = {7: LEGACY, 13: NON_BLOCKING, 17: BLOCKING, 21: NON_BLOCKING}  # far apart: see test_streams.py
 MAIN, WORKER = 500, 501
 
 short = st.integers(1_000, 60_000)
 cost = st.integers(2_000, 15_000)
-stream = st.sampled_from([7, 7, 7, 13, 14, 15])
+stream = st.sampled_from([7, 7, 7, 13, 17, 21])
 copy_stream = st.sampled_from([7, 7, 13])
 
 
@@ -35,8 +50,15 @@ class WaitFor:
 
 nodes = st.lists(st.tuples(st.integers(0, 20_000), st.integers(500, 10_000)), min_size=1, max_size=4)
 launches = st.builds(Launch, ns=short, stream=stream, cost=cost, pdl=st.booleans())
-copies = st.builds(Copy, ns=short, stream=copy_stream, pageable=st.booleans(), direction=st.sampled_from([H2D, D2H]),
-                   before=short, after=cost)
+copies = st.builds(
+    Copy,
+    ns=short,
+    stream=copy_stream,
+    pageable=st.booleans(),
+    direction=st.sampled_from([H2D, D2H]),
+    before=short,
+    after=cost,
+)
 graphs = st.builds(GraphLaunch, nodes=nodes, stream=stream, whole=st.booleans())
 syncs = st.one_of(st.just(Sync()), st.builds(Sync, stream=stream))
 other_calls = st.one_of(
@@ -47,16 +69,23 @@ other_calls = st.one_of(
 waits = st.builds(WaitFor, recorded=stream, waiting=stream, number=st.integers(0, 5))
 work = st.one_of(launches, launches, copies, graphs, st.builds(Memset, ns=short, stream=stream))
 host = st.one_of(other_calls, syncs, st.builds(Sleep, short), st.builds(Profiler, short))
-strange_record = st.builds(Record, event=st.sampled_from(["library0", "library1"]), stream=stream,
-                           logged=st.just(False))
+strange_record = st.builds(
+    Record, event=st.sampled_from(["library0", "library1"]), stream=stream, logged=st.just(False)
+)
 step = st.one_of(work, work, host, waits, strange_record)
 
 timings = st.builds(
-    Timing, launch_latency=st.integers(500, 4_000), op_to_record=st.integers(1_000, 5_000),
-    call_to_record=st.integers(3_500, 7_000), record_to_record=st.integers(1_000, 2_000),
-    record_to_op=st.integers(1_400, 1_600), queue_depth=st.sampled_from([1_021, 8]), contention=st.booleans(),
+    Timing,
+    launch_latency=st.integers(500, 4_000),
+    op_to_record=st.integers(1_000, 5_000),
+    call_to_record=st.integers(3_500, 7_000),
+    record_to_record=st.integers(1_000, 2_000),
+    record_to_op=st.integers(1_400, 1_600),
+    queue_depth=st.sampled_from([1_021, 8]),
+    contention=st.booleans(),
     tick_phase=st.integers(0, 31),
 ).map(lambda t: replace(t, copy_latency=t.launch_latency))
+EXACT, CORRECTED = st.just(0), st.sampled_from([0, 300])  # CUPTI's clock against that of elapsed_time
 
 
 def _flat(steps: list) -> list:
@@ -64,7 +93,7 @@ def _flat(steps: list) -> list:
 
 
 @st.composite
-def programs(draw, *, intervals: int = 4, worker: bool = True, ranges: bool = False, pid: int = 500, device: int = 0):
+def programs(draw, *, intervals=4, worker=True, ranges=False, clock=EXACT, pid=500, device=0):
     """Some event intervals with random work inside and between, another thread's work at the same time."""
     main: list = []
     asked: list = []
@@ -84,7 +113,8 @@ def programs(draw, *, intervals: int = 4, worker: bool = True, ranges: bool = Fa
     threads = {MAIN: main}
     if worker and draw(st.booleans()):
         threads[WORKER] = draw(st.lists(st.one_of(launches, host), max_size=6))
-    return Program(threads, STREAMS, draw(timings), pid=pid, device=device)
+    timing = replace(draw(timings), clock_error=draw(clock))
+    return Program(threads, STREAMS, timing, pid=pid, device=device)
 
 
 @st.composite
@@ -94,5 +124,10 @@ def host_programs(draw):
     for i in range(draw(st.integers(1, 3))):
         main += draw(st.lists(st.one_of(work, host), max_size=3))
         body = draw(st.lists(st.one_of(work, host), max_size=5))
-        main += [HostStart(f"host{i}#0"), *body, *draw(st.sampled_from([[], [Sync()]])), HostStop(f"host{i}#0")]
+        main += [
+            HostStart(f"host{i}#0"),
+            *body,
+            *draw(st.sampled_from([[], [Sync()]])),
+            HostStop(f"host{i}#0"),
+        ]
     return Program({MAIN: [*main, Sync()]}, STREAMS, draw(timings))

@@ -27,10 +27,26 @@ def mixed(seed: int, repetitions: int = 12) -> Program:
     draw.shuffle(names)
     steps: list = []
     for i, name in enumerate(names):
-        steps += [*before.get(name, []), Record(f"a{i}"), *shapes[name](), Record(f"b{i}"), Sync(),
-                  Elapsed(f"a{i}", f"b{i}", f"{name}#{names[:i].count(name)}"), Sleep(draw.randint(5_000, 50_000))]
+        steps += [
+            *before.get(name, []),
+            Record(f"a{i}"),
+            *shapes[name](),
+            Record(f"b{i}"),
+            Sync(),
+            Elapsed(f"a{i}", f"b{i}", f"{name}#{names[:i].count(name)}"),
+            Sleep(draw.randint(5_000, 50_000)),
+        ]
     timing = Timing(op_to_record=draw.choice([2_200, 4_700]), call_to_record=draw.choice([5_500, 6_500]))
     return Program({500: steps}, timing=timing)
+
+
+@pytest.mark.parametrize("clock_error", [-8_000, 0, 8_000])
+def test_records_are_matched_without_exact_clocks(clock_error):
+    """Only realtime, off by 8 us, which is more than a record call takes."""
+    world = machine.run(mixed(5))
+    rows = rows_of(analysed(world, Style(clock_lines=False, clock_error=clock_error)))
+    for pair in world.pairs:
+        assert rows[500, pair.start.seq, pair.end.seq].start_ns == pair.start.t
 
 
 @pytest.mark.parametrize("event_rows", ["untimed", "none"])

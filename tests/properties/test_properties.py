@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from simulator import check, export, machine, oracle
 from simulator.export import Style
 
-from .programs import host_programs, programs
+from .programs import CORRECTED, host_programs, programs
 
 BLIND = st.sampled_from(["untimed", "none"])
 
@@ -34,8 +35,9 @@ def rows_of(analysis) -> dict:
 
 def without_contention(pieces) -> dict[str, int]:
     """True parts with rule 7's share given to launch latency: the split needs a calibrated L."""
-    return oracle.parts([oracle.Piece(p.start, p.end, "launch_latency") if p.detail == "contention" else p
-                         for p in pieces])
+    return oracle.parts(
+        [oracle.Piece(p.start, p.end, "launch_latency") if p.detail == "contention" else p for p in pieces]
+    )
 
 
 def parts_without_contention(analysis, interval: int) -> dict[str, int]:
@@ -56,7 +58,7 @@ def true_budget(world, pair):
     return oracle.event_budget(world, *pair.window, pair.end.stream, pair.end)
 
 
-@given(programs())
+@given(programs(clock=CORRECTED))
 def test_budgets_are_exact_where_positions_are(program):
     world = machine.run(program)
     analysis = analysed(world)
@@ -66,6 +68,7 @@ def test_budgets_are_exact_where_positions_are(program):
         row = rows[world.pid, pair.start.seq, pair.end.seq]
         assert (row.start_ns, row.end_ns) == pair.window
         assert row.method == "event-trace"
+        assert abs(row.clock_residual_ns) == abs(pair.end.t - row.end_ns)
         pieces = true_budget(world, pair)
         assert parts_without_contention(analysis, row.interval) == without_contention(pieces)
         kernels = [o for o in world.ops if o.kind == "kernel" and o.stream == pair.end.stream]
@@ -119,8 +122,10 @@ def test_ranges_without_a_log(program):
     world = machine.run(program)
     analysis = analysed(world, logs=False)
     mine = analysis.intervals[analysis.intervals.kind == "nvtx"]
-    found = sorted((r.end_stream, r.start_ns, r.end_ns, sorted(parts_without_contention(analysis, r.interval).items()))
-                   for r in mine.itertuples())
+    found = sorted(
+        (r.end_stream, r.start_ns, r.end_ns, sorted(parts_without_contention(analysis, r.interval).items()))
+        for r in mine.itertuples()
+    )
     expected = []
     for r in world.ranges:
         inside = [o for o in world.ops if r.start <= o.call.start < r.end]
@@ -138,9 +143,22 @@ def comparable(analysis, shift: int = 0) -> list:
     for r in analysis.intervals.itertuples():
         pieces = analysis.segments[analysis.segments.interval == r.interval]
         segments = list(zip(pieces.start_ns - shift, pieces.end_ns - shift, pieces.cause, strict=True))
-        out.append((r.kind, r.pid, r.start_record, r.end_record, r.start_ns - shift, r.end_ns - shift,
-                    r.start_lower_ns - shift, r.start_upper_ns - shift, r.error_ns, r.method,
-                    sorted(check.parts(analysis, r.interval).items()), segments))
+        out.append(
+            (
+                r.kind,
+                r.pid,
+                r.start_record,
+                r.end_record,
+                r.start_ns - shift,
+                r.end_ns - shift,
+                r.start_lower_ns - shift,
+                r.start_upper_ns - shift,
+                r.error_ns,
+                r.method,
+                sorted(check.parts(analysis, r.interval).items()),
+                segments,
+            )
+        )
     return sorted(out)
 
 
@@ -152,8 +170,12 @@ def test_the_order_of_rows_changes_nothing(program, event_rows, seed):
     assert comparable(shuffled) == comparable(plain)
 
 
-@given(programs(), st.sampled_from(["timestamps", "untimed", "none"]),
-       st.sampled_from([-900_000_000, 1, 10**12, 86_400 * 10**9]), st.booleans())
+@given(
+    programs(),
+    st.sampled_from(["timestamps", "untimed", "none"]),
+    st.sampled_from([-900_000_000, 1, 10**12, 86_400 * 10**9]),
+    st.booleans(),
+)
 def test_a_shifted_clock_changes_nothing(program, event_rows, shift, clock_lines):
     world = machine.run(program)
     style = {"event_rows": event_rows, "clock_lines": clock_lines}
@@ -179,8 +201,13 @@ def test_processes_do_not_disturb_each_other(one, two):
         for key, row in rows_of(alone).items():
             other = rows[key]
             assert (other.start_ns, other.end_ns, other.kernel_only_ns) == (
-                row.start_ns, row.end_ns, row.kernel_only_ns)
-            assert parts_without_contention(together, other.interval) == parts_without_contention(alone, row.interval)
+                row.start_ns,
+                row.end_ns,
+                row.kernel_only_ns,
+            )
+            assert parts_without_contention(together, other.interval) == parts_without_contention(
+                alone, row.interval
+            )
 
 
 @given(programs())
@@ -191,7 +218,7 @@ def test_the_oracle_is_a_partition(program):
         pieces = true_budget(world, pair)
         assert sum(p.end - p.start for p in pieces) == pair.elapsed_ns
         assert all(p.end > p.start for p in pieces)
-        assert all(a.end == b.start for a, b in zip(pieces, pieces[1:], strict=False))
+        assert all(a.end == b.start for a, b in itertools.pairwise(pieces))
 
 
 @given(programs())

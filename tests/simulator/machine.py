@@ -1,8 +1,8 @@
 """Runs a program on simulated CUDA streams and returns the world it made.
 
-Threads take turns by the time of their next instruction, so calls are issued in the order of their starts.  Streams
-work in that order, therefore the time of a piece of GPU work follows from what was issued before it: no event queue
-is needed, and a call that blocks knows at once when it returns.
+Threads take turns by the time of their next instruction, so calls are issued in the order of their starts.
+Streams work in that order, therefore the time of a piece of GPU work follows from what was issued before it:
+no event queue is needed, and a call that blocks knows at once when it returns.
 """
 
 from __future__ import annotations
@@ -42,18 +42,28 @@ class _Machine:
     def __init__(self, program: p.Program):
         self.t = program.timing
         self.world = World(pid=program.pid, device=program.device, streams=dict(program.streams))
-        self.world.latency = {"kernel": self.t.launch_latency, "graph": self.t.launch_latency,
-                              "memcpy": self.t.copy_latency, "memset": self.t.launch_latency}
+        self.world.latency = {
+            "kernel": self.t.launch_latency,
+            "graph": self.t.launch_latency,
+            "memcpy": self.t.copy_latency,
+            "memset": self.t.launch_latency,
+        }
         self.streams = {i: Stream(flag) for i, flag in program.streams.items()}
         self.threads = [Thread(tid, program.begin, list(todo)) for tid, todo in program.threads.items()]
         self.events: dict[str, RecordRow] = {}
         self.host: dict[str, tuple[int, int]] = {}
         self.jitter = random.Random(1)
+        self.starts: set[int] = set()
 
     def run(self) -> World:
         while busy := [t for t in self.threads if t.todo]:
-            thread = min(busy, key=lambda t: t.now)
-            step = thread.todo.pop(0)
+            thread = min(busy, key=self._next_call)
+            thread.now, step = self._next_call(thread), thread.todo.pop(0)
+            while (
+                thread.now in self.starts
+            ):  # two calls never start in the same nanosecond: the order is clear
+                thread.now += 1
+            self.starts.add(thread.now)
             getattr(self, "_" + type(step).__name__.lower())(thread, step)
             thread.now += self.t.between_calls
         latest = [t.now for t in self.threads] + [s.free for s in self.streams.values()]
@@ -63,7 +73,12 @@ class _Machine:
                 self._pop(thread, None)
         return self.world
 
-    # --- the GPU -----------------------------------------------------------------------------------------------
+    def _next_call(self, thread: Thread) -> int:
+        """When the next instruction's API call starts: a logged record begins with the probe's own work."""
+        step = thread.todo[0]
+        return thread.now + (self.t.probe if isinstance(step, p.Record) and step.logged else 0)
+
+    # --- the GPU -------------------------------------------------------------------------------------------
 
     def _ready(self, stream: int, *, idle: int, after_op: int, after_record: int, pdl: bool = False) -> int:
         """The earliest start of the next entry of a stream: `idle` if nothing is before it."""
@@ -71,8 +86,12 @@ class _Machine:
         at = idle
         if s.last:
             overlap = pdl and s.last == "op" and not s.behind
-            at = max(at, s.last_start + 500 if overlap else s.free + (after_op if s.last == "op" else after_record))
-        for other in self.streams.values():  # legacy default stream: a barrier against blocking streams, both ways
+            at = max(
+                at, s.last_start + 500 if overlap else s.free + (after_op if s.last == "op" else after_record)
+            )
+        for (
+            other
+        ) in self.streams.values():  # legacy default stream: a barrier against blocking streams, both ways
             if {s.flag, other.flag} == {LEGACY, BLOCKING} and other.last:
                 at = max(at, other.free + self.t.wait_to_op)
         at = max([at] + [t + self.t.wait_to_op for t in s.behind])
@@ -103,14 +122,21 @@ class _Machine:
                     start = r.end
         return start
 
-    # --- instructions ------------------------------------------------------------------------------------------
+    # --- instructions --------------------------------------------------------------------------------------
 
     def _launch(self, thread: Thread, i: p.Launch) -> None:
         call = self._issue(thread, i.stream, "launch", i.cost)
         latency = self.t.launch_latency if i.latency is None else max(i.latency, 500 - i.cost)
-        at = self._ready(i.stream, idle=call.end + latency, after_op=self.t.op_to_op,
-                         after_record=self.t.record_to_op, pdl=i.pdl)
-        at = self._contended(at, i.ns, [o for o in self.world.ops if o.kind == "kernel" and o.stream != i.stream])
+        at = self._ready(
+            i.stream,
+            idle=call.end + latency,
+            after_op=self.t.op_to_op,
+            after_record=self.t.record_to_op,
+            pdl=i.pdl,
+        )
+        at = self._contended(
+            at, i.ns, [o for o in self.world.ops if o.kind == "kernel" and o.stream != i.stream]
+        )
         end = max(at + i.ns, self.streams[i.stream].free if i.pdl else 0)
         self.world.kernel(at, end, call, i.stream, name=i.name)
         self._enter(i.stream, "op", at, end)
@@ -128,15 +154,23 @@ class _Machine:
 
     def _memset(self, thread: Thread, i: p.Memset) -> None:
         call = self._issue(thread, i.stream, "memset", i.cost)
-        at = self._ready(i.stream, idle=call.end + self.t.launch_latency, after_op=self.t.op_to_op,
-                         after_record=self.t.record_to_op)
+        at = self._ready(
+            i.stream,
+            idle=call.end + self.t.launch_latency,
+            after_op=self.t.op_to_op,
+            after_record=self.t.record_to_op,
+        )
         self.world.op("memset", at, at + i.ns, call, i.stream, bytes=4096)
         self._enter(i.stream, "op", at, at + i.ns)
 
     def _graphlaunch(self, thread: Thread, i: p.GraphLaunch) -> None:
         call = self._issue(thread, i.stream, "graph_launch", i.cost)
-        at = self._ready(i.stream, idle=call.end + self.t.launch_latency, after_op=self.t.op_to_op,
-                         after_record=self.t.record_to_op)
+        at = self._ready(
+            i.stream,
+            idle=call.end + self.t.launch_latency,
+            after_op=self.t.op_to_op,
+            after_record=self.t.record_to_op,
+        )
         end = at + max(start + ns for start, ns in i.nodes)
         if i.whole:
             self.world.op("graph", at, end, call, i.stream)
@@ -146,12 +180,15 @@ class _Machine:
         self._enter(i.stream, "op", at, end)
 
     def _record(self, thread: Thread, i: p.Record) -> None:
-        thread.now += self.t.probe if i.logged else 0
         called = thread.now
         event = self.events[i.event].event if i.event in self.events else 100 + len(self.events)
         end = self._room(i.stream, called) + i.cost
-        at = self._ready(i.stream, idle=called + self.t.call_to_record, after_op=self.t.op_to_record,
-                         after_record=self.t.record_to_record)
+        at = self._ready(
+            i.stream,
+            idle=called + self.t.call_to_record,
+            after_op=self.t.op_to_record,
+            after_record=self.t.record_to_record,
+        )
         at += (self.t.tick_phase - at) % self.t.tick
         self.events[i.event] = self.world.record(at, called, end, i.stream, thread.tid, event, i.logged)
         self._enter(i.stream, "record", at, at)
@@ -173,10 +210,7 @@ class _Machine:
     def _sync(self, thread: Thread, i: p.Sync) -> None:
         record = self.events[i.event] if i.event else None
         stream = -1 if i.stream is None else i.stream
-        if record:
-            done = record.t
-        else:
-            done = max(s.free for n, s in self.streams.items() if stream in (-1, n))
+        done = record.t if record else max(s.free for n, s in self.streams.items() if stream in (-1, n))
         end = max(thread.now + i.cost, done + i.back)
         self.world.sync(thread.now, end, thread.tid, stream=stream, record=record)
         thread.now = end
@@ -217,5 +251,3 @@ class _Machine:
     def _hoststop(self, thread: Thread, i: p.HostStop) -> None:
         start, tid = self.host.pop(i.name)
         self.world.host_intervals.append(HostInterval(i.name, start, thread.now, tid))
-
-

@@ -1,11 +1,12 @@
 """The true budget: section 4's table, instant by instant, rule by rule, in plain Python.
 
-Deliberately slow and stupid, and sharing no code with nsysalign: every time that occurs anywhere is a breakpoint,
-and for the first instant of each piece between two breakpoints the rules are tried in order.
+Deliberately slow and stupid, and sharing no code with nsysalign: every time that occurs anywhere is a
+breakpoint, and for the first instant of each piece between two breakpoints the rules are tried in order.
 """
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right
 from dataclasses import dataclass
 
@@ -55,7 +56,7 @@ def _scan(world: World, start: int, end: int, cause) -> list[Piece]:
         times |= {thing.end + latency for thing in (*world.calls, *world.ops)}
     marks = sorted(t for t in times if start <= t <= end)
     out: list[Piece] = []
-    for a, b in zip(marks, marks[1:], strict=False):
+    for a, b in itertools.pairwise(marks):
         what, detail = cause(a)
         if out and (out[-1].cause, out[-1].detail) == (what, detail):
             out[-1] = Piece(out[-1].start, b, what, detail)
@@ -147,7 +148,7 @@ def _host_side(world: World, at: int, thread: int) -> tuple[str, str]:
     return "host", ""
 
 
-# --- kind host -------------------------------------------------------------------------------------------------
+# --- kind host ---------------------------------------------------------------------------------------------
 
 FULL = 1_000  # unfinished operations of the stream
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sqlite3
 
@@ -9,7 +10,21 @@ import pytest
 
 from simulator import export, machine, oracle
 from simulator.program import (
-    Api, Copy, Elapsed, GraphLaunch, HostStart, HostStop, Launch, Pop, Program, Push, Record, Sleep, Sync, Timing, Wait,
+    Api,
+    Copy,
+    Elapsed,
+    GraphLaunch,
+    HostStart,
+    HostStop,
+    Launch,
+    Pop,
+    Program,
+    Push,
+    Record,
+    Sleep,
+    Sync,
+    Timing,
+    Wait,
 )
 from simulator.world import BLOCKING, LEGACY, NON_BLOCKING
 
@@ -42,7 +57,11 @@ def test_an_interval_around_one_kernel():
     assert (pair.start.t, pair.end.t) == (5_856, 32_224)
     assert pair.elapsed_ns == 32_224 - 5_856
     assert oracle.parts(oracle.event_budget(world, *pair.window, 7, pair.end)) == {
-        "api_launch": 2_144, "launch_latency": 2_000, "kernel": 20_000, "event": 2_224}
+        "api_launch": 2_144,
+        "launch_latency": 2_000,
+        "kernel": 20_000,
+        "event": 2_224,
+    }
 
 
 def test_empty_pair_behind_work():
@@ -62,7 +81,9 @@ def test_waiting_for_another_stream():
     assert world.ops[1].start == world.records[0].t + 1_000
 
 
-@pytest.mark.parametrize(("first", "second", "ordered"), [(7, 14, True), (14, 7, True), (7, 13, False), (13, 14, False)])
+@pytest.mark.parametrize(
+    ("first", "second", "ordered"), [(7, 14, True), (14, 7, True), (7, 13, False), (13, 14, False)]
+)
 def test_legacy_default_stream(first, second, ordered):
     world = run(Launch(50_000, first), Launch(1_000, second))
     assert (world.ops[1].start >= world.ops[0].end) == ordered
@@ -91,7 +112,9 @@ def test_a_pageable_copy_stages_inside_its_call():
 
 
 def test_threads_take_turns_by_time():
-    world = machine.run(Program({1: [Sleep(10_000), Launch(1_000)], 2: [Launch(1_000), Launch(1_000)]}, begin=0))
+    world = machine.run(
+        Program({1: [Sleep(10_000), Launch(1_000)], 2: [Launch(1_000), Launch(1_000)]}, begin=0)
+    )
     assert [c.thread for c in world.calls] == [2, 2, 1]
     assert sorted(c.start for c in world.calls) == [c.start for c in world.calls]
 
@@ -112,13 +135,30 @@ def test_host_interval():
     h = world.host_intervals[0]
     assert oracle.parts(oracle.host_budget(world, h.start, h.end, h.thread)) == {
         # 0-.3 and 4.3-4.6 host, launch 4, sync 4.9-..., kernel 6.3-26.3, back 3, then .3
-        "host": 900, "api_launch": 4_000, "sync": 1_700 + 3_000, "kernel": 20_000}
+        "host": 900,
+        "api_launch": 4_000,
+        "sync": 1_700 + 3_000,
+        "kernel": 20_000,
+    }
 
 
 def everything():
-    return [Push("outer"), Record("a"), Launch(9_000), Copy(5_000, 13), Copy(5_000, 7, True), Record("r", 13),
-            Wait("r", 7), GraphLaunch([(0, 4_000), (2_000, 5_000)], whole=False), GraphLaunch([(0, 5_000)]),
-            Api(3_000, nested=True), Record("b"), Sync(), Pop(), Elapsed("a", "b", "x#0")]
+    return [
+        Push("outer"),
+        Record("a"),
+        Launch(9_000),
+        Copy(5_000, 13),
+        Copy(5_000, 7, True),
+        Record("r", 13),
+        Wait("r", 7),
+        GraphLaunch([(0, 4_000), (2_000, 5_000)], whole=False),
+        GraphLaunch([(0, 5_000)]),
+        Api(3_000, nested=True),
+        Record("b"),
+        Sync(),
+        Pop(),
+        Elapsed("a", "b", "x#0"),
+    ]
 
 
 def test_the_budget_adds_up_and_covers():
@@ -126,7 +166,7 @@ def test_the_budget_adds_up_and_covers():
     pair = world.pairs[0]
     pieces = oracle.event_budget(world, *pair.window, 7, pair.end)
     assert sum(oracle.parts(pieces).values()) == pair.elapsed_ns
-    assert all(a.end == b.start for a, b in zip(pieces, pieces[1:], strict=False))
+    assert all(a.end == b.start for a, b in itertools.pairwise(pieces))
 
 
 @pytest.mark.parametrize("rows", ["timestamps", "untimed", "none"])
@@ -136,8 +176,10 @@ def test_export_has_the_tables_of_nsys(tmp_path, rows):
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
     assert {"CUPTI_ACTIVITY_KIND_RUNTIME", "StringIds", "META_DATA_EXPORT", "NVTX_EVENTS"} <= tables
     assert ("CUPTI_ACTIVITY_KIND_CUDA_EVENT" in tables) == (rows != "none")
-    lost = db.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k LEFT JOIN CUPTI_ACTIVITY_KIND_RUNTIME r "
-                      "ON r.correlationId = k.correlationId WHERE r.correlationId IS NULL").fetchone()
+    lost = db.execute(
+        "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k LEFT JOIN CUPTI_ACTIVITY_KIND_RUNTIME r "
+        "ON r.correlationId = k.correlationId WHERE r.correlationId IS NULL"
+    ).fetchone()
     db.close()
     assert lost == (0,)
     types = [json.loads(line)["type"] for line in log.read_text().splitlines()]

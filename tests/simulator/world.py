@@ -1,7 +1,7 @@
 """What happened, in plain records: the truth that the simulator (or a hand-drawn case) knows.
 
-One `World` is one process.  `export.write` turns worlds into an nsys-schema SQLite file and event logs, `oracle` into
-budgets.  All times are integer nanoseconds on the trace's clock.
+One `World` is one process.  `export.write` turns worlds into an nsys-schema SQLite file and event logs,
+`oracle` into budgets.  All times are integer nanoseconds on the trace's clock.
 """
 
 from __future__ import annotations
@@ -64,7 +64,11 @@ class Op:
 
     @property
     def pageable(self) -> bool:
-        return self.kind == "memcpy" and self.copy_kind in (H2D, D2H) and PAGEABLE in (self.src_kind, self.dst_kind)
+        return (
+            self.kind == "memcpy"
+            and self.copy_kind in (H2D, D2H)
+            and PAGEABLE in (self.src_kind, self.dst_kind)
+        )
 
 
 @dataclass(eq=False)
@@ -140,7 +144,9 @@ class World:
     device: int = 0
     context: int = 1
     streams: dict[int, int] = field(default_factory=lambda: {7: LEGACY})
-    latency: dict[str, int] = field(default_factory=dict)  # rule 7's L per kind of operation, 2,000 where absent
+    latency: dict[str, int] = field(
+        default_factory=dict
+    )  # rule 7's L per kind of operation, 2,000 where absent
     calls: list[Call] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
@@ -153,7 +159,7 @@ class World:
     end: int = 0  # of the session
     sequence: int = 0
 
-    # --- drawing by hand: every method adds one thing at given times and returns it -----------------------------
+    # --- drawing by hand: every method adds one thing at given times and returns it -------------------------
 
     def call(self, kind: str, start: int, end: int, thread: int = 0, **more) -> Call:
         call = Call(kind, start, end, thread or self.pid, correlation=len(self.calls) + 1, **more)
@@ -168,29 +174,55 @@ class World:
     def kernel(self, start: int, end: int, call: Call | None, stream: int = 7, **more) -> Op:
         return self.op("kernel", start, end, call, stream, **more)
 
-    def copy(self, start: int, end: int, call: Call | None, stream: int = 7, *, pageable: bool,
-             kind: int = H2D, nbytes: int = 4096) -> Op:
+    def copy(
+        self,
+        start: int,
+        end: int,
+        call: Call | None,
+        stream: int = 7,
+        *,
+        pageable: bool,
+        kind: int = H2D,
+        nbytes: int = 4096,
+    ) -> Op:
         host = PAGEABLE if pageable else PINNED
         src, dst = (host, DEVICE) if kind == H2D else (DEVICE, host) if kind == D2H else (DEVICE, DEVICE)
-        return self.op("memcpy", start, end, call, stream, bytes=nbytes, copy_kind=kind, src_kind=src, dst_kind=dst)
+        return self.op(
+            "memcpy", start, end, call, stream, bytes=nbytes, copy_kind=kind, src_kind=src, dst_kind=dst
+        )
 
-    def record(self, t: int, start: int, end: int, stream: int = 7, thread: int = 0, event: int | None = None,
-               logged: bool = True, region: str = "") -> Record:
+    def record(
+        self,
+        t: int,
+        start: int,
+        end: int,
+        stream: int = 7,
+        thread: int = 0,
+        event: int | None = None,
+        logged: bool = True,
+        region: str = "",
+    ) -> Record:
         call = self.call("record", start, end, thread)
-        record = Record(t, stream, call, call.correlation if event is None else event, -1, region, call.correlation)
+        record = Record(
+            t, stream, call, call.correlation if event is None else event, -1, region, call.correlation
+        )
         call.event, call.record = record.event, record
         if logged:
             record.seq = self._next()
         self.records.append(record)
         return record
 
-    def wait(self, record: Record, start: int, end: int, stream: int, thread: int = 0, logged: bool = True) -> Wait:
+    def wait(
+        self, record: Record, start: int, end: int, stream: int, thread: int = 0, logged: bool = True
+    ) -> Wait:
         call = self.call("wait_event", start, end, thread, stream=stream, event=record.event, record=record)
         wait = Wait(stream, call, record, self._next() if logged else -1)
         self.waits.append(wait)
         return wait
 
-    def sync(self, start: int, end: int, thread: int = 0, *, stream: int = -1, record: Record | None = None) -> Call:
+    def sync(
+        self, start: int, end: int, thread: int = 0, *, stream: int = -1, record: Record | None = None
+    ) -> Call:
         kind = "sync_event" if record else "sync_stream" if stream >= 0 else "sync_device"
         event = record.event if record else -1
         return self.call(kind, start, end, thread, stream=stream, event=event, record=record)

@@ -1,8 +1,9 @@
 """The part of nsysalign that runs inside the user's process.  Standard library only.
 
-Loaded by `probe_path/sitecustomize.py` under the module name `_nsysalign_probe`, because the user's interpreter need
-not have nsysalign installed; everything here imports its siblings relatively.  Starting costs an import hook and
-nothing else: the real work (`runtime`) begins when torch.cuda is imported or a region is entered.
+Loaded by `probe_path/sitecustomize.py` under the module name `_nsysalign_probe`, because the user's
+interpreter need not have nsysalign installed; everything here imports its siblings relatively.  Starting
+costs an import hook and nothing else: the real work (`runtime`) begins when torch.cuda is imported or a
+region is entered.
 
 Whatever goes wrong here is written to a file and the probe steps aside: it never raises into the user's code.
 """

@@ -1,10 +1,10 @@
 """A few milliseconds of known work, so that the trace itself tells how long a record takes on this machine.
 
 Where the GPU is idle or busy around a record is known here by construction; the analysis reads the two record
-latencies off these sequences (design, section 3).  It runs once per device, at a moment when nothing of the user's is
-in flight on the stream and no timed pair is open: before the process's first record if the stream is idle then, else
-after an `elapsed_time`.  It never runs inside a capture, and a busy stream is never waited for (a stream that waits for
-another rank could wait for ever).
+latencies off these sequences (design, section 3).  It runs once per device, at a moment when nothing of the
+user's is in flight on the stream and no timed pair is open: before the process's first record if the stream
+is idle then, else after an `elapsed_time`.  It never runs inside a capture, and a busy stream is never
+waited for (a stream that waits for another rank could wait for ever).
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class Calibration:
         self._cycles = self._cycles_per_us(torch, stream)
         tight = [self._event(enable_timing=True) for _ in range(4)]
         pair = [self._event(enable_timing=True) for _ in range(2)]
-        for event in tight + pair:  # torch makes the CUDA event at its first record: not part of the measurement
+        for event in (
+            tight + pair
+        ):  # torch makes the CUDA event at its first record: not part of the measurement
             self._record(event, stream)
         sleep(_TINY_US * self._cycles)
         stream.synchronize()

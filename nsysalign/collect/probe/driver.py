@@ -1,4 +1,6 @@
-"""The two questions the probe asks the CUDA driver itself, through ctypes: which stream is this, does it capture."""
+"""The two questions the probe asks the CUDA driver itself, through ctypes: which stream is this, does it
+capture.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ import ctypes
 class Driver:
     """cuStreamGetId (12.0 or newer) and cuStreamIsCapturing; both say "unknown" where there is no driver.
 
-    Ids are cached per handle only for torch's own streams, which are never destroyed; the handle of an external stream
-    can come back with another stream behind it, so it is asked again every time (0.4 us).
+    Ids are cached per handle only for torch's own streams, which are never destroyed; the handle of an
+    external stream can come back with another stream behind it, so it is asked again every time (0.4 us).
     """
 
     def __init__(self) -> None:
@@ -34,7 +36,8 @@ class Driver:
             return -1
         out = ctypes.c_ulonglong()
         answer = out.value if self._get_id(handle, ctypes.byref(out)) == 0 else -1
-        # torch gives an external stream its handle as stream_id; its own have small odd numbers, 0 is the default
+        # torch gives an external stream its handle as stream_id; its own have small odd numbers, 0 is the
+        # default
         if answer >= 0 and (handle == 0 or getattr(stream, "stream_id", handle) != handle):
             self.ids[handle] = answer
         return answer

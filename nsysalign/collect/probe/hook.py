@@ -1,7 +1,8 @@
 """Run a function right after a named module was imported, without importing it.
 
-The finder delegates to the other finders and sets `exec_module` on the loader *instance*; the attribute removes itself
-when it is called, so `__loader__` and `__spec__.loader` are what they are without us (harness.md, section 2).
+The finder delegates to the other finders and sets `exec_module` on the loader *instance*; the attribute
+removes itself when it is called, so `__loader__` and `__spec__.loader` are what they are without us
+(harness.md, section 2).
 """
 
 from __future__ import annotations
@@ -33,10 +34,7 @@ class _Finder:
 
 def _after_exec(loader: Any, callback: Callable[[Any], None]) -> None:
     def exec_module(module: Any) -> None:
-        try:
-            del loader.exec_module
-        except AttributeError:
-            pass
+        loader.__dict__.pop("exec_module", None)
         loader.exec_module(module)
         _call(callback, module)
 

@@ -1,21 +1,35 @@
 """NVTX by a direct call into the profiler's injection library, with ctypes alone.
 
-nsys sets NVTX_INJECTION64_PATH in the profiled process.  The library asks for two export tables: callbacks (id 1) and
-version (id 3), and fills the function slots of module CORE2 (5) that we show it.  This works with no nvtx package, no
-compiler, and whatever nvtx version the user has (nvtx >= 0.2.12 loses its ranges under nsys 2024.2.3).
+nsys sets NVTX_INJECTION64_PATH in the profiled process.  The library asks for two export tables: callbacks
+(id 1) and version (id 3), and fills the function slots of the modules that we show it.  nsys insists on
+CORE (1); what is called here is CORE2 (5).  This works with no nvtx package, no compiler, and whatever nvtx
+version the user has (nvtx >= 0.2.12 loses its ranges under nsys 2024.2.3).
 
-Functions are called through PYFUNCTYPE, which keeps the GIL: cheaper, and no other thread can change the shared
-attribute structure in the middle of a call.
-Layout: NVTX v3, nvtxTypes.h and nvtxDetail/nvtxTypes.h (https://github.com/NVIDIA/NVTX).
+Functions are called through PYFUNCTYPE, which keeps the GIL: cheaper, and no other thread can change the
+shared attribute structure in the middle of a call. Layout: NVTX v3, nvtxTypes.h and nvtxDetail/nvtxTypes.h
+(https://github.com/NVIDIA/NVTX).
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint16, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    byref,
+    c_char_p,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint16,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 
-_CALLBACKS, _VERSION_INFO, _CORE2, _SLOTS = 1, 3, 5, 16
+_CALLBACKS, _VERSION_INFO = 1, 3
+_CORE, _CORE2, _SLOTS = 1, 5, 16
 _MARK, _START, _END, _REGISTER, _CREATE = 1, 2, 3, 10, 12
 _NVTX_VERSION = 3
 _PAYLOAD_INT64, _MESSAGE_REGISTERED = 2, 3
@@ -48,7 +62,12 @@ class _Callbacks(ctypes.Structure):
 
 
 class _VersionInfo(ctypes.Structure):
-    _fields_ = (("size", c_size_t), ("version", c_uint32), ("reserved", c_uint32), ("set_version", _SetVersion))
+    _fields_ = (
+        ("size", c_size_t),
+        ("version", c_uint32),
+        ("reserved", c_uint32),
+        ("set_version", _SetVersion),
+    )
 
 
 class Text:
@@ -68,18 +87,24 @@ class Text:
 
 
 class Injection:
-    """Marks and start/end ranges in the NVTX domain `nsysalign`.  Raises OSError where no profiler listens."""
+    """Marks and start/end ranges in the NVTX domain `nsysalign`.  Raises OSError where no profiler
+    listens.
+    """
 
     def __init__(self) -> None:
         path = os.environ.get("NVTX_INJECTION64_PATH")
         if not path:
             raise OSError("no NVTX_INJECTION64_PATH: no profiler that takes NVTX is around this process")
-        self._functions = (c_void_p * _SLOTS)()
-        self._slots = (c_void_p * _SLOTS)()
-        for i in range(1, _SLOTS):
-            self._slots[i] = ctypes.addressof(self._functions) + i * ctypes.sizeof(c_void_p)
+        # per module: the functions, and the addresses of their slots (none for 0, a NULL at the end)
+        self._functions = {module: (c_void_p * _SLOTS)() for module in (_CORE, _CORE2)}
+        self._tables = {module: (c_void_p * (_SLOTS + 1))() for module in self._functions}
+        for module, table in self._tables.items():
+            first = ctypes.addressof(self._functions[module])
+            table[1:_SLOTS] = [first + i * ctypes.sizeof(c_void_p) for i in range(1, _SLOTS)]
         self._callbacks = _Callbacks(ctypes.sizeof(_Callbacks), _GetTable(self._get_table))
-        self._versions = _VersionInfo(ctypes.sizeof(_VersionInfo), _NVTX_VERSION, 0, _SetVersion(lambda _: None))
+        self._versions = _VersionInfo(
+            ctypes.sizeof(_VersionInfo), _NVTX_VERSION, 0, _SetVersion(lambda _: None)
+        )
         self._export = _GetExport(self._get_export)
         library = ctypes.CDLL(path)
         initialise = library.InitializeInjectionNvtx2
@@ -95,9 +120,9 @@ class Injection:
         self._end = self._function(_END, None, c_void_p, c_uint64)
 
     def _get_table(self, module: int, table: object, size: object) -> int:
-        if module != _CORE2:
+        if module not in self._tables:
             return 0
-        table[0] = ctypes.addressof(self._slots)
+        table[0] = ctypes.addressof(self._tables[module])
         if size:
             size[0] = _SLOTS
         return 1
@@ -107,7 +132,7 @@ class Injection:
         return None if table is None else ctypes.addressof(table)
 
     def _function(self, slot: int, *signature: object) -> object:
-        address = self._functions[slot]
+        address = self._functions[_CORE2][slot]
         if not address:
             raise OSError(f"the profiler's NVTX library did not fill slot {slot}")
         return ctypes.PYFUNCTYPE(*signature)(address)

@@ -1,9 +1,12 @@
 """The raw files of one process: how they are named and what lies in them.
 
-`<pid>-<n>.rec`   fixed-size slots, memory-mapped in chunks; the slot's place is the record's `seq` (plus the header's
-                  `first_seq`).  A slot whose two kind bytes are not equal and non-zero was never finished.
-`<pid>-<n>.txt`   JSON lines, memory-mapped, NUL-padded: the header, clock readings, notes, and the strings that slots
-                  refer to by number (`{"str": 3, "text": ...}`, `{"err": ...}`, `{"ctx": 5, "frames": [[file, line]], ...}`).
+`<pid>-<n>.rec`   fixed-size slots, memory-mapped in chunks.  The slot's place is the record's `seq`, plus
+                  the header's `first_seq`.  A slot whose two kind bytes are not equal and non-zero was
+                  never finished.
+`<pid>-<n>.txt`   JSON lines, memory-mapped, NUL-padded: the header, clock readings, notes, and the strings
+                  that slots refer to by number: `{"str": 3, "text": ...}`, `{"err": 1, "text": ...}`,
+                  `{"ctx": 5, "frames": [[file, line], ...], "library": false}`.
+
 `<n>` counts the starts within one pid: exec() keeps the pid.
 Both survive SIGKILL, os._exit and exec, because the kernel owns the pages.
 """

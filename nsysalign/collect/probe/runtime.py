@@ -1,7 +1,8 @@
 """The state of the probe in one process: what is written where, which regions and ranges are open.
 
-The hot path lives in `wrap`; everything here that costs more than a dictionary look-up runs once, or outside timed
-pairs.  All objects that `wrap`'s closures hold are changed in place, so that a forked child can start anew.
+The hot path lives in `wrap`; everything here that costs more than a dictionary look-up runs once, or
+outside timed pairs.  All objects that `wrap`'s closures hold are changed in place, so that a forked child
+can start anew.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class Runtime:
         self.next_sync = 0
         os.register_at_fork(after_in_child=self._after_fork)
 
-    # --- beginning ---------------------------------------------------------------------------------------------
+    # --- beginning
+    # ---------------------------------------------------------------------------------------------
 
     def begin(self, device: int) -> None:
         """Make the files and say who we are.  Called at the first event, before its record call."""
@@ -124,7 +126,8 @@ class Runtime:
         if self.store is not None:
             self.store.line(value)
 
-    # --- slots -------------------------------------------------------------------------------------------------
+    # --- slots
+    # -------------------------------------------------------------------------------------------------
 
     def chunk(self, seq: int) -> Any:
         """The buffer of a slot whose chunk is not mapped yet."""
@@ -132,14 +135,43 @@ class Runtime:
         buffer = self.chunks[index] = self.store.grow(index)
         return buffer
 
-    def write(self, kind: int, flags: int, seq: int, *, device: int = -1, context: int = 0, t0: int = 0, t1: int = 0,
-              a: int = -1, b: int = -1, x: float = 0.0, error: int = 0, tid: int | None = None) -> None:
+    def write(
+        self,
+        kind: int,
+        flags: int,
+        seq: int,
+        *,
+        device: int = -1,
+        context: int = 0,
+        t0: int = 0,
+        t1: int = 0,
+        a: int = -1,
+        b: int = -1,
+        x: float = 0.0,
+        error: int = 0,
+        tid: int | None = None,
+    ) -> None:
         """Write one slot: the slow way, for everything but records."""
         me = self.me()
         buffer = self.chunks.get(seq >> CHUNK_BITS) or self.chunk(seq)
         SLOT.pack_into(
-            buffer, (seq & (CHUNK_SLOTS - 1)) * SLOT_SIZE, kind, flags, device, context, me.region, me.repetition,
-            t0, t1, a, b, x, tid or me.tid, error, 0, kind,
+            buffer,
+            (seq & (CHUNK_SLOTS - 1)) * SLOT_SIZE,
+            kind,
+            flags,
+            device,
+            context,
+            me.region,
+            me.repetition,
+            t0,
+            t1,
+            a,
+            b,
+            x,
+            tid or me.tid,
+            error,
+            0,
+            kind,
         )
 
     def me(self) -> ThreadState:
@@ -159,7 +191,8 @@ class Runtime:
                 self._line({"err": number, "text": text})
         return number
 
-    # --- regions -----------------------------------------------------------------------------------------------
+    # --- regions
+    # -----------------------------------------------------------------------------------------------
 
     def enter_region(self, name: str) -> None:
         me = self.me()
@@ -190,7 +223,8 @@ class Runtime:
             text = self._texts[message] = self.nvtx.text(message)
         return text
 
-    # --- implicit ranges ---------------------------------------------------------------------------------------
+    # --- implicit ranges
+    # ---------------------------------------------------------------------------------------
 
     def learn_pair(self, start: int, end: int) -> None:
         """From now on a record at `start` begins a range and the next one at `end` on its thread ends it."""
@@ -199,7 +233,8 @@ class Runtime:
                 return
             self.pairs.add((start, end))
             begun = self.starts.setdefault(start, [])
-            if self.nvtx is None or len(begun) >= _PAIRS_PER_START:
+            # one call that makes both (a loop over events) would also begin ranges at ends
+            if self.nvtx is None or len(begun) >= _PAIRS_PER_START or start == end:
                 return
             begun.append(((start, end), self.text(self.sites.labels[start])))
             self.ends.setdefault(end, []).append((start, end))
@@ -209,7 +244,8 @@ class Runtime:
         if range_id is not None:
             self.nvtx.end(range_id)
 
-    # --- clocks ------------------------------------------------------------------------------------------------
+    # --- clocks
+    # ------------------------------------------------------------------------------------------------
 
     def sync(self) -> None:
         """A clock reading, and a burst of marks that ties perf_counter to the trace's clock."""

@@ -1,9 +1,9 @@
 """Which line of the user's code made a call: walking frames, cheaply.
 
-A *context* is what a call's stack looks like from the measuring point of view: the site (innermost user frame), up to
-three user frames above it, and whether the immediate caller is a library.  Contexts are numbered; the number is found
-again through a trie whose keys are (code object, last instruction), about 0.1 us per frame, without touching names or
-line numbers.
+A *context* is what a call's stack looks like from the measuring point of view: the site (innermost user
+frame), up to three user frames above it, and whether the immediate caller is a library.  Contexts are
+numbered; the number is found again through a trie whose keys are (code object, last instruction), about 0.1
+us per frame, without touching names or line numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import sys
 from types import CodeType, FrameType
 from typing import Any
 
-#: What a frame can be.  TRANSPARENT frames are torch's own plumbing between the user and `record`: seen through.
+#: What a frame can be.  TRANSPARENT frames are torch's own plumbing between the user and `record`: seen
+#: through.
 USER, LIBRARY, TRANSPARENT, STDLIB, INTERNAL = range(5)
 
 _CALLERS = 3
@@ -21,7 +22,8 @@ _MAX_FRAMES = 48
 _END = -1
 _SHIFT = 1 << 24  # more than any f_lasti
 
-#: torch's plumbing: `Stream.record_event` calls `Event.record`; dynamo runs streams::record_event from its own file.
+#: torch's plumbing: `Stream.record_event` calls `Event.record`; dynamo runs streams::record_event from its
+#: own file.
 _TRANSPARENT = ("torch/cuda/streams.py", "torch/_dynamo/variables/streams.py")
 
 
@@ -77,11 +79,15 @@ class Sites:
     def _number(self, frames: list[tuple[int, FrameType]]) -> int:
         users = [f for kind, f in frames if kind == USER]
         immediate = next((kind for kind, _ in frames if kind not in (TRANSPARENT, INTERNAL)), USER)
-        if not users:  # a program that lives in site-packages: the innermost frame that is not torch's or triton's
+        if (
+            not users
+        ):  # a program that lives in site-packages: the innermost frame that is not torch's or triton's
             users = [f for kind, f in frames if kind == LIBRARY and not self._is_framework(f.f_code)][:1]
-        places = tuple((self._absolute(f.f_code.co_filename), f.f_lineno) for f in users[: _CALLERS + 1])
+        users = users[: _CALLERS + 1]
+        places = tuple((self._absolute(f.f_code.co_filename), f.f_lineno) for f in users)
         library = immediate != USER
-        key = (places, library)
+        # two calls in one line are two contexts: a start and an end must not be taken for each other
+        key = (places, tuple(f.f_lasti for f in users), library)
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self._numbers) + 1

@@ -1,8 +1,8 @@
 """Starts the probe in every Python process below `nsysalign run`.
 
-This folder is on PYTHONPATH during a run and holds nothing else, so that the script cannot import our names by
-accident.  The folder leaves `sys.path` at once and stays in the environment, so that child processes start here as
-well.  A `sitecustomize` of the user's own, which this one hides, is imported afterwards.
+This folder is on PYTHONPATH during a run and holds nothing else, so that the script cannot import our names
+by accident.  The folder leaves `sys.path` at once and stays in the environment, so that child processes
+start here as well.  A `sitecustomize` of the user's own, which this one hides, is imported afterwards.
 """
 
 

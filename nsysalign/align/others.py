@@ -1,0 +1,132 @@
+"""Windows that need no placing: host timers, NVTX ranges projected on the GPU, and record pairs found in a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.align.clock import ClockMap
+from nsysalign.attribute.tiles import ragged
+from nsysalign.model import EventLog, Trace
+
+
+def _frame(count: int, columns: dict[str, object]) -> pd.DataFrame:
+    """A WINDOWS frame: what is not given holds the value for "none"."""
+    default: dict[str, object] = {
+        "log_process": -1, "start": -1, "end": -1, "start_lane": -1, "end_lane": -1, "error_ns": 0, "method": "exact",
+        "region": "", "site": "", "end_site": "", "library": False,
+    }
+    out = pd.DataFrame({k: columns.get(k, v) for k, v in default.items()} | {k: v for k, v in columns.items() if k not in default}, index=range(count))
+    out["clock_residual_ns"] = pd.array([pd.NA] * count, dtype="Int64")
+    out["callers"] = pd.Series([()] * count, dtype=object, index=out.index)
+    return frames.check(out, frames.WINDOWS)
+
+
+def host_windows(trace: Trace, log: EventLog, processes: Mapping[int, int], clocks: Mapping[int, ClockMap]) -> tuple[pd.DataFrame, list[dict[str, str]]]:
+    """Host lines of the log on the trace's clock.  What the clocks cannot connect is returned with the reason."""
+    hosts = log.hosts
+    known = np.array([p in clocks and p in processes for p in hosts["process"].tolist()], dtype=bool)
+    lost = [{"name": r or s or "host timer", "reason": "no clock connects its process with the trace", "site": s}
+            for r, s in hosts.loc[~known, ["region", "site"]].itertuples(index=False)]
+    rows = hosts[known].reset_index(drop=True)
+    if rows.empty:
+        return frames.empty(frames.WINDOWS), lost
+    start, end = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
+    width = np.empty(len(rows), np.int64)
+    for number, group in rows.groupby("process"):
+        clock, at = clocks[int(number)], group.index.to_numpy()
+        # one offset per interval keeps the measured length to the nanosecond
+        start[at] = clock.to_trace(group["t0_ns"].to_numpy())
+        end[at] = start[at] + (group["t1_ns"] - group["t0_ns"]).to_numpy()
+        width[at] = clock.width_ns
+    backwards = end < start
+    lost += [{"name": r, "reason": "its end is before its start", "site": s} for r, s in rows.loc[backwards, ["region", "site"]].itertuples(index=False)]
+    process = np.array([processes[p] for p in rows["process"].tolist()], dtype=np.int64)
+    tid = rows["tid"].to_numpy()
+    thread = np.where(tid >= 0, process | (tid & 0xFFFFFF), _busiest_thread(trace, process, start, end))
+    out = _frame(len(rows), {
+        "kind": "host", "log_process": rows["process"], "process": process, "thread": thread, "end_thread": thread, "open_ns": start,
+        "close_ns": end, "close_end_ns": end, "elapsed_ns": end - start, "start_ns": start, "end_ns": end, "start_lower_ns": start - width,
+        "start_upper_ns": start + width, "error_ns": width, "region": rows["region"], "site": rows["site"], "end_site": rows["site"],
+    })
+    return out[~backwards].reset_index(drop=True), lost
+
+
+def _busiest_thread(trace: Trace, process: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """For readings without a thread: the thread of the process with the most calls inside; the main thread where none has any."""
+    calls = trace.calls
+    thread, at = calls["thread"].to_numpy(), calls["start_ns"].to_numpy()
+    best, most = process | ((process >> 24) & 0xFFFFFF), np.zeros(len(process), np.int64)
+    for number in np.unique(thread):
+        mine = at[thread == number]
+        count = np.searchsorted(mine, end) - np.searchsorted(mine, start)
+        better = (count > most) & ((number & ~0xFFFFFF) == process)
+        best, most = np.where(better, number, best), np.where(better, count, most)
+    return best
+
+
+def nvtx_windows(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
+    """One window per NVTX range and stream with work launched inside the range.
+
+    Inside: by the thread that opened it, or by a thread with no open range of its own (autograd's worker launches the
+    backward kernels of a range that the main thread opened).  Window: first start to last end of that work.
+    """
+    ranges, operations, calls = trace.ranges, trace.operations, trace.calls
+    issued = np.flatnonzero(operations["call"].to_numpy() >= 0)
+    call = operations["call"].to_numpy()[issued]
+    issue, thread = calls["start_ns"].to_numpy()[call], calls["thread"].to_numpy()[call]
+    process = operations["process"].to_numpy()[issued]
+    own = _inside_own_range(trace, issue, thread)
+    pieces = []
+    for number in np.unique(ranges["process"].to_numpy()):
+        mine = np.flatnonzero(process == number)
+        mine = mine[np.argsort(issue[mine], kind="stable")]
+        rows = np.flatnonzero(ranges["process"].to_numpy() == number)
+        first = np.searchsorted(issue[mine], ranges["start_ns"].to_numpy()[rows])
+        last = np.searchsorted(issue[mine], ranges["end_ns"].to_numpy()[rows])
+        owner, at = ragged(first, np.maximum(last - first, 0))
+        at = mine[at]
+        same = thread[at] == ranges["thread"].to_numpy()[rows][owner]
+        keep = same | ~own[at]
+        pieces.append(pd.DataFrame({"range": rows[owner][keep], "operation": issued[at][keep]}))
+    inside = pd.concat(pieces, ignore_index=True) if pieces else pd.DataFrame({"range": [], "operation": []}, dtype=np.int64)
+    if inside.empty:
+        return frames.empty(frames.WINDOWS)
+    inside["lane"] = operation_lane[inside["operation"].to_numpy()]
+    inside["start"] = operations["start_ns"].to_numpy()[inside["operation"].to_numpy()]
+    inside["end"] = operations["end_ns"].to_numpy()[inside["operation"].to_numpy()]
+    spans = inside.groupby(["range", "lane"], as_index=False).agg(start=("start", "min"), end=("end", "max"))
+    r = spans["range"].to_numpy()
+    texts = ranges["text"].to_numpy(dtype=object)[r]
+    several = spans.groupby("range")["lane"].transform("size").to_numpy() > 1
+    return _frame(len(spans), {
+        "kind": "nvtx", "process": ranges["process"].to_numpy()[r], "thread": ranges["thread"].to_numpy()[r],
+        "end_thread": ranges["thread"].to_numpy()[r], "start_lane": spans["lane"].to_numpy(), "end_lane": spans["lane"].to_numpy(),
+        "open_ns": ranges["start_ns"].to_numpy()[r], "close_ns": ranges["end_ns"].to_numpy()[r], "close_end_ns": ranges["end_ns"].to_numpy()[r],
+        "elapsed_ns": (spans["end"] - spans["start"]).to_numpy(), "start_ns": spans["start"].to_numpy(), "end_ns": spans["end"].to_numpy(),
+        "start_lower_ns": spans["start"].to_numpy(), "start_upper_ns": spans["start"].to_numpy(),
+        "region": [_on_stream(t, s, lane) for t, s, lane in zip(texts, several, spans["lane"], strict=True)],
+    })
+
+
+def _on_stream(text: str, several: bool, lane: int) -> str:
+    if not several:
+        return text
+    name, mark, number = text.rpartition("#")
+    return f"{name}@{lane}#{number}" if mark and number.isdigit() else f"{text}@{lane}"
+
+
+def _inside_own_range(trace: Trace, issue: np.ndarray, thread: np.ndarray) -> np.ndarray:
+    """Whether each launching thread had a range of its own open at the time."""
+    out = np.zeros(len(issue), dtype=bool)
+    ranges = trace.ranges
+    for number in np.unique(ranges["thread"].to_numpy()):
+        mine = ranges["thread"].to_numpy() == number
+        here = np.flatnonzero(thread == number)
+        opened = np.searchsorted(np.sort(ranges["start_ns"].to_numpy()[mine]), issue[here], side="right")
+        closed = np.searchsorted(np.sort(ranges["end_ns"].to_numpy()[mine]), issue[here], side="right")
+        out[here] = opened > closed
+    return out

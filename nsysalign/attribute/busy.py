@@ -1,0 +1,105 @@
+"""When each stream executes, and what: sorted disjoint blocks per lane with one operation and one cause each.
+
+Kernels of one stream can overlap (programmatic dependent launch, branches of a graph): blocks are a union, never a
+sum.  Where kinds overlap the first of kernel, graph, memcpy, memset names the block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from nsysalign.attribute.tiles import disjoint, tile
+from nsysalign.model import KIND, Trace
+
+#: What competes with an operation: kernels, copies of a kind (its code, >= 0), nothing.
+RIVAL_KERNELS, NO_RIVAL = -2, -1
+_PRIORITY = ("kernel", "graph", "memcpy", "memset")
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Disjoint execution of one lane: start, end, operation (position in Trace.operations), kind."""
+
+    start: np.ndarray
+    end: np.ndarray
+    operation: np.ndarray
+    kind: np.ndarray
+
+
+def lane_blocks(trace: Trace, positions: np.ndarray) -> Blocks:
+    """Blocks of the operations at `positions` (sorted by start)."""
+    start, end, kind = (trace.operations[c].to_numpy()[positions] for c in ("start_ns", "end_ns", "kind"))
+    done: Blocks | None = None
+    for name in _PRIORITY:
+        mine = np.flatnonzero(kind == KIND[name])
+        if not len(mine):
+            continue
+        which, s, e = disjoint(start[mine], end[mine])
+        block = Blocks(s, e, positions[mine][which], np.full(len(s), KIND[name], np.int8))
+        done = block if done is None else _under(done, block)
+    if done is None:
+        none = np.empty(0, np.int64)
+        return Blocks(none, none, none, none.astype(np.int8))
+    return done
+
+
+def _under(top: Blocks, low: Blocks) -> Blocks:
+    """`top`, and what of `low` it leaves free."""
+    if len(top.start) and len(low.start) and (top.start[-1] < low.start[0] or low.end[-1] <= top.start[0]):
+        free = np.arange(len(low.start))
+        s, e = low.start, low.end
+    else:
+        cut = tile(low.start, low.end, top.start, top.end)
+        outside = cut.block < 0
+        free, s, e = cut.piece[outside], cut.start[outside], cut.end[outside]
+    start = np.concatenate([top.start, s])
+    order = np.argsort(start, kind="stable")
+    return Blocks(
+        start[order], np.concatenate([top.end, e])[order], np.concatenate([top.operation, low.operation[free]])[order],
+        np.concatenate([top.kind, low.kind[free]])[order],
+    )
+
+
+class Streams:
+    """Lazily built views of the trace's lanes."""
+
+    def __init__(self, trace: Trace, operation_lane: np.ndarray, lane_device: np.ndarray) -> None:
+        self.trace = trace
+        self.operation_lane = operation_lane
+        self.lane_device = lane_device
+        self._blocks: dict[int, Blocks] = {}
+        self._others: dict[tuple[int, int], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+
+    @cached_property
+    def by_lane(self) -> dict[int, np.ndarray]:
+        """Positions of each lane's operations, by start."""
+        order = np.argsort(self.operation_lane, kind="stable")
+        lanes = self.operation_lane[order]
+        cuts = np.flatnonzero(np.diff(lanes)) + 1
+        return {int(self.operation_lane[g[0]]): g for g in np.split(order, cuts) if len(g)}
+
+    def blocks(self, lane: int) -> Blocks:
+        if lane not in self._blocks:
+            self._blocks[lane] = lane_blocks(self.trace, self.by_lane.get(lane, np.empty(0, np.int64)))
+        return self._blocks[lane]
+
+    def others(self, lane: int, what: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Disjoint (start, end, operation) of the other lanes of the device: `what` is RIVAL_KERNELS (graphs
+        included) or the kind of copies."""
+        key = (lane, what)
+        if key not in self._others:
+            operations = self.trace.operations
+            kind = operations["kind"].to_numpy()
+            if what == RIVAL_KERNELS:
+                wanted = (kind == KIND["kernel"]) | (kind == KIND["graph"])
+            else:
+                wanted = (kind == KIND["memcpy"]) & (operations["copy_kind"].to_numpy() == what)
+            same_device = self.lane_device[self.operation_lane] == self.lane_device[lane]
+            positions = np.flatnonzero(wanted & same_device & (self.operation_lane != lane))
+            which, s, e = disjoint(operations["start_ns"].to_numpy()[positions], operations["end_ns"].to_numpy()[positions])
+            self._others[key] = (s, e, positions[which])
+        return self._others[key]
+

@@ -1,0 +1,86 @@
+"""Names, labels and their statistics: what was measured by the same code is one label."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+
+_REPETITION = re.compile(r"#(\d+)$")
+
+
+def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """(unique names, labels) of all windows.
+
+    A label is the region's name without its repetition, else made from the call sites: `bench.py:14-17` for a pair
+    recorded in lines 14 and 17.  Where one pair of sites has several callers (a Timer class), the first caller that
+    differs names the label.
+    """
+    region = windows["region"].tolist()
+    callers = windows["callers"].tolist()
+    sites = [_sites(a, b) for a, b in windows[["site", "end_site"]].itertuples(index=False)]
+    level = _first_difference(sites, callers, region)
+    labels = []
+    for text, site, calls, deep, kind in zip(region, sites, callers, level, windows["kind"].tolist(), strict=True):
+        if text:
+            labels.append(_REPETITION.sub("", text))
+        elif deep >= 0 and len(calls) > deep:
+            labels.append(f"{calls[deep]} ({site})")
+        else:
+            labels.append(site or f"{kind} interval")
+    # two processes (ranks) measure the same label; names stay unique across them
+    count: dict[str, int] = {}
+    names, taken = [], set()
+    for text, label in zip(region, labels, strict=True):
+        wanted = text if _REPETITION.search(text) and text not in taken else None
+        while wanted is None or wanted in taken:
+            wanted = f"{label}#{count.get(label, 0)}"
+            count[label] = count.get(label, 0) + 1
+        taken.add(wanted)
+        names.append(wanted)
+    return names, labels
+
+
+def _sites(start: str, end: str) -> str:
+    file, _, line = start.rpartition(":")
+    other, _, end_line = end.rpartition(":")
+    if not end or end == start or not start:
+        return start or end
+    return f"{file}:{line}-{end_line}" if file == other else f"{start}-{end}"
+
+
+def _first_difference(sites: list[str], callers: list[tuple[str, ...]], region: list[str]) -> list[int]:
+    """Per interval: the depth of the first caller that differs among intervals of the same sites, -1 where none does."""
+    groups: dict[str, set[tuple[str, ...]]] = {}
+    for site, calls, text in zip(sites, callers, region, strict=True):
+        if not text:
+            groups.setdefault(site, set()).add(tuple(calls))
+    depth = {}
+    for site, variants in groups.items():
+        longest = max((len(v) for v in variants), default=0)
+        depth[site] = next((d for d in range(longest) if len({v[d] if d < len(v) else "" for v in variants}) > 1), -1)
+    return [-1 if text else depth[site] for site, text in zip(sites, region, strict=True)]
+
+
+def label_table(intervals: pd.DataFrame) -> pd.DataFrame:
+    """One row per label, in order of first appearance.  `row` is the interval with the lower-median elapsed time."""
+    if intervals.empty:
+        return frames.empty(frames.LABELS)
+    ordered = intervals.sort_values(["label", "elapsed_ns", "interval"], kind="stable")
+    groups = ordered.groupby("label", sort=False)
+    count = groups["elapsed_ns"].size()
+    begin = np.cumsum(count.to_numpy()) - count.to_numpy()
+    middle = begin + (count.to_numpy() - 1) // 2
+    e = groups["elapsed_ns"]
+    out = pd.DataFrame({
+        "label": count.index, "kind": ordered["kind"].to_numpy()[middle], "count": count.to_numpy(), "row": ordered["name"].to_numpy()[middle],
+        "row_interval": ordered["interval"].to_numpy()[middle], "site": ordered["site"].to_numpy()[middle], "median_ns": e.median().to_numpy(),
+        "mean_ns": e.mean().to_numpy(), "std_ns": e.std(ddof=1).to_numpy(), "min_ns": e.min().to_numpy(), "max_ns": e.max().to_numpy(),
+        "p05_ns": e.quantile(0.05).to_numpy(), "p95_ns": e.quantile(0.95).to_numpy(), "library": groups["library"].all().to_numpy(),
+    })
+    first = intervals.groupby("label", sort=False)["interval"].min()
+    order = np.argsort(first.reindex(out["label"]).to_numpy(), kind="stable")
+    return frames.check(out.iloc[order].reset_index(drop=True), frames.LABELS)

@@ -1,0 +1,68 @@
+"""Pieces of windows: flat arrays of what each stretch of time was, before they become segments and sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsysalign.model import CAUSES
+
+CAUSE = {name: code for code, name in enumerate(CAUSES)}
+
+#: What a piece points to: nsys tables by their short names, the log's records, or nothing.
+REF_KINDS = ("", "kernel", "graph", "memcpy", "memset", "api", "nvtx", "overhead", "event")
+REF = {name: code for code, name in enumerate(REF_KINDS)}
+
+#: How a cause came about, where the cause alone does not say it.
+DETAILS = (
+    "", "copy", "staging", "dependency", "dependency-inferred", "default-stream-order", "contention", "full-queue",
+    "earlier-work", "no-api-row", "host-function",
+)
+DETAIL = {name: code for code, name in enumerate(DETAILS)}
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Arrays of equal length.  `ref` is a position: in operations (kernel .. memset), calls (api), ranges (nvtx),
+    overhead, or records (event); `stream` the lane waited for (queued), -1 otherwise."""
+
+    window: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    cause: np.ndarray
+    ref_kind: np.ndarray
+    ref: np.ndarray
+    detail: np.ndarray
+    lane: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.window)
+
+
+def make(window, start, end, cause, ref_kind=0, ref=-1, detail=0, lane=-1) -> Pieces:
+    """Pieces from arrays or constants."""
+    n = len(window)
+
+    def full(value, dtype):
+        return np.full(n, value, dtype=dtype) if np.ndim(value) == 0 else np.asarray(value, dtype=dtype)
+
+    return Pieces(
+        full(window, np.int64), full(start, np.int64), full(end, np.int64), full(cause, np.int8), full(ref_kind, np.int8),
+        full(ref, np.int64), full(detail, np.int8), full(lane, np.int64),
+    )
+
+
+def join(parts: list[Pieces]) -> Pieces:
+    """All pieces, sorted by window and time."""
+    fields = Pieces.__dataclass_fields__
+    whole = {f: np.concatenate([getattr(p, f) for p in parts]) for f in fields}
+    order = np.lexsort((whole["start"], whole["window"]))
+    return Pieces(**{f: v[order] for f, v in whole.items()})
+
+
+def sums(pieces: Pieces, windows: int) -> np.ndarray:
+    """Nanoseconds per window and cause: int64 array (windows, causes).  Exact: no float in between."""
+    out = np.zeros((windows, len(CAUSES)), dtype=np.int64)
+    np.add.at(out, (pieces.window, pieces.cause), pieces.end - pieces.start)
+    return out

@@ -1,0 +1,117 @@
+"""What a host thread was doing: its outermost CUDA calls, the profiler's work on it, and its NVTX ranges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsysalign.attribute.pieces import CAUSE, REF
+from nsysalign.attribute.tiles import disjoint, tile
+from nsysalign.model import CALL, Trace
+
+PUSH_POP = 59
+
+_CAUSE_OF_CALL = {
+    "sync_device": "sync", "sync_stream": "sync", "sync_event": "sync",
+    "launch": "api_launch", "graph_launch": "api_launch", "memcpy": "api_launch", "memset": "api_launch",
+    "record": "event", "query_event": "event",
+}
+
+
+@dataclass(frozen=True)
+class Thread:
+    """Sorted disjoint activity of one thread: start, end, cause, ref_kind, ref.  Innermost ranges beside it."""
+
+    start: np.ndarray
+    end: np.ndarray
+    cause: np.ndarray
+    ref_kind: np.ndarray
+    ref: np.ndarray
+    range_start: np.ndarray
+    range_end: np.ndarray
+    range_ref: np.ndarray
+
+
+class Threads:
+    """Lazily built per globalTid."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        kind = trace.calls["kind"].to_numpy()
+        code = np.full(len(CALL), CAUSE["api"], dtype=np.int8)
+        for name, cause in _CAUSE_OF_CALL.items():
+            code[CALL[name]] = CAUSE[cause]
+        self._cause = code[kind] if len(kind) else kind
+        outer = np.flatnonzero(trace.calls["outer"].to_numpy() == np.arange(len(trace.calls)))
+        self._calls = _group(trace.calls["thread"].to_numpy()[outer], outer)
+        self._overhead = _group(trace.overhead["thread"].to_numpy(), np.arange(len(trace.overhead)))
+        push_pop = np.flatnonzero(trace.ranges["kind"].to_numpy() == PUSH_POP)
+        self._ranges = _group(trace.ranges["thread"].to_numpy()[push_pop], push_pop)
+        self._built: dict[int, Thread] = {}
+
+    def __getitem__(self, thread: int) -> Thread:
+        if thread not in self._built:
+            self._built[thread] = self._build(thread)
+        return self._built[thread]
+
+    def calls(self, thread: int) -> np.ndarray:
+        """Positions of the thread's outermost calls, by start."""
+        return self._calls.get(thread, np.empty(0, np.int64))
+
+    def _build(self, thread: int) -> Thread:
+        calls, trace = self.calls(thread), self.trace
+        which, s, e = disjoint(trace.calls["start_ns"].to_numpy()[calls], trace.calls["end_ns"].to_numpy()[calls])
+        calls = calls[which]
+        cause, ref_kind, ref = self._cause[calls], np.full(len(calls), REF["api"], np.int8), calls
+        over = self._overhead.get(thread, np.empty(0, np.int64))
+        if len(over):
+            o = over[np.argsort(trace.overhead["start_ns"].to_numpy()[over], kind="stable")]
+            part, os, oe = disjoint(trace.overhead["start_ns"].to_numpy()[o], trace.overhead["end_ns"].to_numpy()[o])
+            cut = tile(os, oe, s, e)  # inside a call the call has the word
+            free = cut.block < 0
+            s, e = np.concatenate([s, cut.start[free]]), np.concatenate([e, cut.end[free]])
+            cause = np.concatenate([cause, np.full(free.sum(), CAUSE["profiler"], np.int8)])
+            ref_kind = np.concatenate([ref_kind, np.full(free.sum(), REF["overhead"], np.int8)])
+            ref = np.concatenate([ref, o[part][cut.piece[free]]])
+            order = np.argsort(s, kind="stable")
+            s, e, cause, ref_kind, ref = s[order], e[order], cause[order], ref_kind[order], ref[order]
+        return Thread(s, e, cause, ref_kind, ref, *self._innermost(thread))
+
+    def _innermost(self, thread: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Disjoint pieces of the thread's push/pop ranges, each named by the innermost range."""
+        mine = self._ranges.get(thread, np.empty(0, np.int64))
+        start, end = self.trace.ranges["start_ns"].to_numpy()[mine], self.trace.ranges["end_ns"].to_numpy()[mine]
+        order = np.lexsort((-end, start))
+        return innermost(start[order], end[order], mine[order])
+
+
+def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For properly nested intervals sorted by (start, -end): disjoint pieces, each with the innermost one's name.
+
+        outer  [--------------)          [outer)[inner)[outer)
+        inner         [----)        ->
+    """
+    none = np.empty(0, np.int64)
+    done_s, done_e, done_n = none, none, none
+    left = np.arange(len(start))
+    levels = []
+    while len(left):  # one pass per nesting depth
+        reach = np.maximum.accumulate(end[left])
+        top = np.concatenate([[True], start[left][1:] >= reach[:-1]])
+        levels.append(left[top])
+        left = left[~top]
+    for level in reversed(levels):
+        cut = tile(start[level], end[level], done_s, done_e)
+        free = cut.block < 0
+        s = np.concatenate([done_s, cut.start[free]])
+        order = np.argsort(s, kind="stable")
+        done_s, done_e, done_n = (np.concatenate(p)[order] for p in (
+            (done_s, cut.start[free]), (done_e, cut.end[free]), (done_n, name[level][cut.piece[free]])))
+    return done_s, done_e, done_n
+
+
+def _group(keys: np.ndarray, values: np.ndarray) -> dict[int, np.ndarray]:
+    order = np.argsort(keys, kind="stable")
+    cuts = np.flatnonzero(np.diff(keys[order])) + 1
+    return {int(keys[g[0]]): values[g] for g in np.split(order, cuts) if len(g)}

@@ -1,0 +1,85 @@
+"""Interval arithmetic over whole arrays: half-open [start, end), int64 nanoseconds.
+
+    pieces   [------------)      [------)
+    blocks      [--)  [----)        [--)
+    tile     [-)[--)[-)[---)     [-)[--)[-)      which block: - 0 - 1   - 2 -
+
+No loop over rows: searchsorted finds the blocks a piece touches, repeat lays them out flat.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Tiles(NamedTuple):
+    """Pieces of pieces: `piece` is the input's position, `block` the block's position or -1 outside of all."""
+
+    piece: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    block: np.ndarray
+
+
+def ragged(first: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(owner, value): for every owner i the values first[i], first[i] + 1, ... (count[i] of them), laid out flat."""
+    owner = np.repeat(np.arange(len(count)), count)
+    begin = np.cumsum(count) - count
+    return owner, np.arange(len(owner)) - begin[owner] + first[owner]
+
+
+def tile(start: np.ndarray, end: np.ndarray, block_start: np.ndarray, block_end: np.ndarray) -> Tiles:
+    """Cut pieces at sorted disjoint blocks.  Empty tiles are left out; tiles come in order of piece, then time."""
+    if not len(start):
+        none = np.empty(0, np.int64)
+        return Tiles(none, none, none, none)
+    first = np.searchsorted(block_end, start, side="right")
+    last = np.searchsorted(block_start, end, side="left")
+    touched = np.maximum(last - first, 0)
+    # each piece becomes gap, block, gap, block, ..., gap: 2n + 1 tiles
+    owner, number = ragged(np.zeros(len(start), np.int64), 2 * touched + 1)
+    inside = number % 2 == 1
+    block = first[owner] + number // 2
+    edge_start = np.append(block_start, np.iinfo(np.int64).max)
+    edge_end = np.append(block_end, np.iinfo(np.int64).min)
+    previous = np.where(number > 0, edge_end[block - 1], np.iinfo(np.int64).min)
+    following = np.where(number < 2 * touched[owner], edge_start[np.minimum(block, len(block_start))], np.iinfo(np.int64).max)
+    lo = np.where(inside, edge_start[np.minimum(block, len(block_start))], previous)
+    hi = np.where(inside, edge_end[np.minimum(block, len(block_start))], following)
+    lo, hi = np.maximum(lo, start[owner]), np.minimum(hi, end[owner])
+    keep = hi > lo
+    return Tiles(owner[keep], lo[keep], hi[keep], np.where(inside, block, -1)[keep])
+
+
+def disjoint(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What each interval adds to the union of those before it, for intervals sorted by start.
+
+    Returns (which, start, end) of the non-empty contributions: sorted, disjoint, together the union.
+
+        A  [--------)                A [--------)
+        B     [--)           ->      C          [---)        (B adds nothing)
+        C        [------)
+    """
+    if not len(start):
+        none = np.empty(0, np.int64)
+        return none, none, none
+    reach = np.maximum.accumulate(end)
+    begin = start.copy()
+    begin[1:] = np.maximum(begin[1:], reach[:-1])
+    which = np.flatnonzero(end > begin)
+    return which, begin[which], end[which]
+
+
+def union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sorted disjoint blocks covering the same instants; touching ones are merged."""
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], end[order]
+    if not len(start):
+        return start, end
+    reach = np.maximum.accumulate(end)
+    new = np.concatenate([[True], start[1:] > reach[:-1]])
+    first = np.flatnonzero(new)
+    keep = reach[np.append(first[1:] - 1, len(start) - 1)] > start[first]
+    return start[first][keep], reach[np.append(first[1:] - 1, len(start) - 1)][keep]

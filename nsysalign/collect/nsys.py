@@ -1,0 +1,209 @@
+"""The nsys tool: where it is, what it can do, how it is called.
+
+Nothing is believed that can be asked: version and flags are read from the tool, success from the files it
+leaves.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nsysalign.errors import NsysError
+
+#: Where installers put it; the last match of each pattern (the newest version) is tried first.
+INSTALL_PATTERNS = (
+    "/opt/nvidia/nsight-systems*/*/bin/nsys",
+    "/opt/nvidia/nsight-systems*/bin/nsys",
+    "/opt/nvidia/nsight-systems*/*/target-linux-*/nsys",
+    "/usr/local/cuda*/bin/nsys",
+    "/usr/local/bin/nsys",
+    "/usr/lib/nsight-systems/*/nsys",
+    "/usr/lib/*/nsight-systems/nsys",
+    "~/.cache/nsysalign/nsys/target-linux-*/nsys",
+)
+INSTALL_HINT = (
+    "install Nsight Systems (https://developer.nvidia.com/nsight-systems) or name it: --nsys PATH or NSYS=PATH"
+)
+OLDEST = (2022, 4)
+
+
+@dataclass(frozen=True)
+class Nsys:
+    """One nsys and what it said about itself."""
+
+    path: str
+    version: str  # as printed, e.g. "2024.2.3.38-242334140272v0"
+    flags: frozenset[str] = field(repr=False)  # long options of `nsys profile`, without "--"
+
+    @property
+    def release(self) -> tuple[int, ...]:
+        return tuple(int(n) for n in re.findall(r"\d+", self.version.split("-")[0])[:3])
+
+
+def candidates(explicit: str | None = None, environ: Mapping[str, str] | None = None) -> list[str]:
+    """Places to try, best first.  An explicit one (option or $NSYS) is the only one."""
+    environ = os.environ if environ is None else environ
+    if named := explicit or environ.get("NSYS"):
+        return [named]
+    found = [on_path] if (on_path := shutil.which("nsys", path=environ.get("PATH"))) else []
+    home = environ.get("HOME", "")
+    for pattern in INSTALL_PATTERNS:
+        pattern = pattern.replace("~", home, 1) if pattern.startswith("~") else pattern
+        found += sorted(glob.glob(pattern), key=_natural, reverse=True)
+    return list(dict.fromkeys(found))
+
+
+def _natural(text: str) -> list:
+    return [(1, int(p), "") if p.isdigit() else (0, 0, p) for p in re.split(r"(\d+)", text)]
+
+
+def find_nsys(explicit: str | None = None) -> Nsys:
+    """The nsys to use.  Raises NsysError with the next step."""
+    problems = []
+    for path in candidates(explicit):
+        resolved = shutil.which(path) or shutil.which(os.path.join(path, "nsys"))
+        if resolved is None:
+            problems.append(f"{path}: no such program")
+            continue
+        try:
+            nsys = describe(resolved)
+        except NsysError as error:
+            problems.append(error.message)
+            continue
+        if nsys.release < OLDEST:
+            problems.append(
+                f"{resolved}: version {nsys.version} is too old, {OLDEST[0]}.{OLDEST[1]} or newer is needed"
+            )
+            continue
+        return nsys
+    if problems:
+        raise NsysError("no usable nsys: " + "; ".join(problems), INSTALL_HINT)
+    raise NsysError("nsys was not found in PATH or the usual install folders", INSTALL_HINT)
+
+
+def describe(path: str) -> Nsys:
+    """Ask an nsys for its version and its flags."""
+    version = _ask(path, "--version")
+    match = re.search(r"version\s+(\d{4}\.\d+[\w.\-]*)", version)
+    if match is None:
+        raise NsysError(
+            f"{path}: `--version` says {version.strip()[:80]!r}, which names no version", INSTALL_HINT
+        )
+    return Nsys(path, match[1], parse_flags(_ask(path, "profile", "--help")))
+
+
+def parse_flags(help_text: str) -> frozenset[str]:
+    """Long options defined in `nsys profile --help`: lines that begin with them, not mentions inside
+    sentences.
+    """
+    flags = set()
+    for line in help_text.splitlines():
+        match = re.match(r"^\s*(?:\([A-Za-z ]+\)\s*)?(?:-\w,\s*)?--([a-z][a-z0-9-]*(?:\[[^\]]*\])?)", line)
+        if match is None:
+            continue
+        if bracket := re.fullmatch(r"([a-z0-9-]*)\[([^\]]*)\]", match[1]):
+            flags |= {bracket[1] + option for option in bracket[2].split("|")}
+        else:
+            flags.add(match[1])
+    return frozenset(flags)
+
+
+def _ask(path: str, *arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            [path, *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+            stdin=subprocess.DEVNULL,
+        )
+    except PermissionError as error:
+        raise NsysError(
+            f"{path}: no permission to run it", "check its mode and the mount's noexec option"
+        ) from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NsysError(f"{path} {' '.join(arguments)}: {error}", INSTALL_HINT) from error
+    if done.returncode != 0 and not done.stdout:
+        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        raise NsysError(f"{path} {' '.join(arguments)}: {last}", INSTALL_HINT)
+    return done.stdout
+
+
+def profile_arguments(
+    nsys: Nsys, output: Path, *, accurate: bool = False, graph_trace: str | None = None
+) -> tuple[list[str], list[str]]:
+    """`nsys profile ...` up to the command, and notes on what this nsys cannot do."""
+    arguments = [nsys.path, "profile", "-t", "cuda,nvtx", "-o", str(output)]
+    notes = []
+
+    def add(flag: str, value: str) -> bool:
+        if flag in nsys.flags:
+            arguments.append(f"--{flag}={value}")
+        return flag in nsys.flags
+
+    add("sample", "none")
+    add("cpuctxsw", "none")
+    if not add("cuda-event-trace", "true" if accurate else "false") and accurate:
+        notes.append(
+            f"nsys {nsys.version} has no --cuda-event-trace: events are placed by bounds, as without "
+            "--accurate; 2024.6 or newer records their GPU timestamps"
+        )
+    if graph_trace and not add("cuda-graph-trace", graph_trace):
+        notes.append(
+            f"nsys {nsys.version} has no --cuda-graph-trace: --graph-trace {graph_trace} was ignored"
+        )
+    # without it nothing of a forked child reaches the trace (multiprocessing's and DataLoader's default on
+    # Linux)
+    add("trace-fork-before-exec", "true")
+    return arguments, notes
+
+
+def export_sqlite(
+    nsys: Nsys, report: Path, sqlite: Path, progress: Callable[[int], None] | None = None
+) -> Path:
+    """`nsys export --type sqlite`, judged by the file.  `progress` gets percentages.
+
+    Written under another name and renamed: an interrupted export must not look like a finished one.
+    """
+    partial = sqlite.with_name(sqlite.stem + ".partial.sqlite")
+    partial.unlink(missing_ok=True)
+    command = [nsys.path, "export", "--type", "sqlite", "-o", str(partial), str(report)]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    tail = b""
+    while chunk := process.stderr.read1(4096):
+        tail = (tail + chunk)[-2000:]
+        if progress and (percent := re.findall(rb"(\d+)%", tail)):
+            progress(int(percent[-1]))
+    process.stderr.close()
+    process.wait()
+    if not _is_sqlite(partial):
+        partial.unlink(missing_ok=True)
+        words = re.sub(r"[^\r\n]*Processing \d+ events[^\r\n]*", "", tail.decode(errors="replace")).split()
+        raise NsysError(
+            f"nsys export left no SQLite file (exit status {process.returncode}): {' '.join(words)[-300:]}",
+            f"check the free space beside {report.name}, then: nsysalign analyze {report}",
+        )
+    partial.replace(sqlite)
+    return sqlite
+
+
+def _is_sqlite(path: Path) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(16) == b"SQLite format 3\0"
+    except OSError:
+        return False

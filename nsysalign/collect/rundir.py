@@ -1,0 +1,48 @@
+"""A fresh folder for every run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from nsysalign.errors import NsysError
+
+RUNS = "nsysalign-runs"
+
+
+def make_run_dir(stem: str, output: Path | None = None, *, base: Path | None = None) -> Path:
+    """Create and return a new folder, mode 0700: the trace in it carries the profiled process's environment.
+
+    `output` names the folder itself and must be new or empty; without it `nsysalign-runs/<stem>-NNN` gets
+    the next free number.  mkdir is the lock: two runs started at once get two folders.
+    """
+    if output is not None:
+        try:
+            output.mkdir(mode=0o700, parents=True, exist_ok=True)
+            taken = any(output.iterdir())
+        except OSError as error:
+            raise NsysError(
+                f"cannot make the run directory {output}: {error.strerror}", "choose another -o DIR"
+            ) from error
+        if taken:
+            raise NsysError(f"{output} is not empty, and a run never overwrites", "choose another -o DIR")
+        return output.resolve()
+    runs = (base or Path.cwd()) / RUNS
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.") or "run"
+    try:
+        runs.mkdir(exist_ok=True)
+        taken_numbers = [
+            int(m[1]) for p in runs.iterdir() if (m := re.fullmatch(re.escape(stem) + r"-(\d+)", p.name))
+        ]
+        number = max(taken_numbers, default=0) + 1
+        while True:
+            path = runs / f"{stem}-{number:03d}"
+            try:
+                path.mkdir(mode=0o700)
+                return path.resolve()
+            except FileExistsError:
+                number += 1
+    except OSError as error:
+        raise NsysError(
+            f"cannot make a run directory in {runs}: {error.strerror}", "choose one with -o DIR"
+        ) from error

@@ -1,0 +1,108 @@
+"""From a command to a run directory: profile, convert the event logs, export the trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nsysalign.collect import command as commands
+from nsysalign.collect.convert import convert, errors
+from nsysalign.collect.launch import launch
+from nsysalign.collect.nsys import Nsys, export_sqlite, find_nsys, profile_arguments
+from nsysalign.collect.rundir import make_run_dir
+from nsysalign.errors import NsysError
+
+
+@dataclass(frozen=True)
+class CollectOptions:
+    """How to collect.  `output` names the run directory itself."""
+
+    nsys: str | None = None
+    output: Path | None = None
+    accurate: bool = False
+    calibrate: bool = True
+    graph_trace: str | None = None
+
+
+@dataclass(frozen=True)
+class CollectResult:
+    """What a run left.  `exit_status` is the script's own."""
+
+    run_dir: Path
+    exit_status: int
+    rep: Path
+    sqlite: Path
+    event_logs: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+
+def collect(
+    command: Sequence[str],
+    options: CollectOptions = CollectOptions(),
+    progress: Callable[[str, int], None] | None = None,
+) -> CollectResult:
+    """Profile `command` in the current directory.  `progress(step, percent)` is told about the export.
+
+    Raises UsageError for what cannot be run, NsysError where nsys is missing or left no report; the event
+    logs are converted in that case too, and the message names the folder.
+    """
+    argv = commands.resolve(command)
+    commands.refuse_nested(os.environ)
+    nsys = find_nsys(options.nsys)
+    run_dir = make_run_dir(commands.stem(command), options.output)
+    raw = run_dir / "raw"
+    raw.mkdir(mode=0o700)
+    profile, notes = profile_arguments(
+        nsys, run_dir / "trace", accurate=options.accurate, graph_trace=options.graph_trace
+    )
+    notes += commands.environment_notes(os.environ)
+    env = commands.probe_environment(os.environ, run_dir, calibrate=options.calibrate)
+    status = launch(profile, argv, env, run_dir / "nsys.log")
+
+    logs = convert(raw, run_dir, Path.cwd())
+    notes += [f"the probe could not do everything: {text.splitlines()[-1]}" for text in errors(raw) if text]
+    if not errors(raw):
+        shutil.rmtree(raw, ignore_errors=True)
+    report = _report(run_dir, nsys, status, logs)
+    sqlite = export_sqlite(
+        nsys, report, run_dir / "trace.sqlite", progress and (lambda percent: progress("export", percent))
+    )
+    result = CollectResult(run_dir, status, report, sqlite, tuple(logs), tuple(notes))
+    _write_manifest(result, nsys)
+    return result
+
+
+def _report(run_dir: Path, nsys: Nsys, status: int, logs: Sequence[Path]) -> Path:
+    """trace.nsys-rep, or the error that explains why it is not there."""
+    for suffix in (".nsys-rep", ".qdrep"):
+        path = run_dir / f"trace{suffix}"
+        if path.is_file() and path.stat().st_size:
+            return path
+    log = run_dir / "nsys.log"
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    said = " ".join(lines[-3:]) or "it said nothing"
+    kept = f"; {len(logs)} event logs are kept in {run_dir}" if logs else ""
+    if not logs and not any(run_dir.glob("*.qdstrm")):
+        shutil.rmtree(run_dir / "raw", ignore_errors=True)
+    raise NsysError(
+        f"nsys {nsys.version} left no report (exit status {status}): {said}{kept}",
+        "read the script's own output above; then check the free space and: nsysalign doctor",
+    )
+
+
+def _write_manifest(result: CollectResult, nsys: Nsys) -> None:
+    """run.json: what `analyze RUN_DIR` should know about the run.  No environment, no paths."""
+    manifest = {
+        "format": "nsysalign-run",
+        "version": 1,
+        "exit_status": result.exit_status,
+        "nsys": nsys.version,
+        "trace": result.sqlite.name,
+        "event_logs": [p.name for p in result.event_logs],
+        "notes": list(result.notes),
+    }
+    (result.run_dir / "run.json").write_text(json.dumps(manifest, indent=1) + "\n")

@@ -1,0 +1,129 @@
+"""The stages in order: trace, align, attribute, diagnose; and the door for Python users.
+
+    >>> import nsysalign
+    >>> a = nsysalign.analyze("trace.sqlite", events=["events-484.jsonl"])
+    >>> a.intervals[["name", "elapsed_ns", "kernel_only_ns"]]
+
+The DataFrames' columns are declared, with dtype and unit, in `nsysalign.frames`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.align.match import match_processes, match_records
+from nsysalign.align.others import host_windows, nvtx_windows
+from nsysalign.align.solve import align
+from nsysalign.attribute.budget import Budgets, attribute
+from nsysalign.attribute.labels import label_table, name_intervals
+from nsysalign.attribute.timeline import timeline
+from nsysalign.diagnose.rules import diagnose
+from nsysalign.errors import AnalysisError
+from nsysalign.model import Alignment, Analysis, EventLog, Trace
+from nsysalign.trace.eventlog import read_event_logs
+from nsysalign.trace.read import pid_of, read_trace, tid_of
+
+
+def analyze(trace: str | PathLike[str], events: Sequence[str | PathLike[str]] = ()) -> Analysis:
+    """Analyse an nsys SQLite export, with the event logs of its processes.
+
+    Without a log the NVTX ranges of the trace become intervals of kind `nvtx`.
+    Raises TraceError or EventLogError with what to do next.
+    """
+    return analyze_trace(read_trace(Path(trace)), read_event_logs([Path(e) for e in events]) if events else None)
+
+
+def analyze_trace(trace: Trace, log: EventLog | None) -> Analysis:
+    """The same from what has been read already."""
+    empty = log is None or (log.records.empty and log.hosts.empty)
+    alignment = align(trace, log if log is not None else _no_log())
+    extra, lost = [], []
+    if log is not None and len(log.hosts):
+        processes, _ = match_processes(trace, log)
+        _, clocks, _ = match_records(trace, log, processes)
+        windows, lost = host_windows(trace, log, processes, clocks)
+        extra.append(windows)
+    if empty:
+        extra.append(nvtx_windows(trace, alignment.operation_lane))
+    extra = [w for w in extra if len(w)]
+    if extra:
+        windows = pd.concat([alignment.windows, *extra], ignore_index=True) if len(alignment.windows) else pd.concat(extra, ignore_index=True)
+        alignment = replace(alignment, windows=frames.check(windows, frames.WINDOWS))
+    budgets = attribute(trace, alignment)
+    return _analysis(trace, log, alignment, budgets, lost)
+
+
+def load(path: str | PathLike[str]) -> Analysis:
+    """A stored analysis: a run directory, analysis.db or analysis.json."""
+    path = Path(path)
+    if path.is_dir():
+        found = [path / n for n in ("analysis.db", "analysis.json") if (path / n).is_file()]
+        if not found:
+            raise AnalysisError(f"{path}: no analysis.db or analysis.json in this directory", f"nsysalign analyze {path}")
+        path = found[0]
+    if path.suffix == ".json":
+        from nsysalign.report import json as store
+    else:
+        from nsysalign.report import database as store
+    return store.load(path)
+
+
+def _no_log() -> EventLog:
+    return EventLog(headers=(), **{spec.name: frames.empty(spec) for spec in frames.LOG_SPECS})
+
+
+def _analysis(trace: Trace, log: EventLog | None, alignment: Alignment, budgets: Budgets, lost: list[dict[str, str]]) -> Analysis:
+    intervals = _intervals(alignment, budgets)
+    labels = label_table(intervals)
+    notes = [*(log.notes if log else ()), *alignment.notes]
+    if len(intervals) and "profiler-disturbed" in {f for flags in intervals["flags"] for f in flags}:
+        count = sum("profiler-disturbed" in flags for flags in intervals["flags"])
+        notes.append(f"{count} intervals were disturbed by the profiler's own work in their process (flag profiler-disturbed)")
+    unaligned = pd.concat([alignment.unaligned, pd.DataFrame(lost, columns=["name", "reason", "site"])], ignore_index=True) if lost else alignment.unaligned
+    unaligned = unaligned.assign(label=unaligned["name"].astype(str).str.replace(r"#\d+$", "", regex=True))
+    calibration = dict(alignment.calibration) | {"launch_latency_ns": budgets.launch_latency_ns, "collected_with": _headers(log)}
+    analysis = Analysis(
+        trace=trace.info, intervals=intervals, parts=budgets.parts, segments=budgets.segments, details=budgets.details,
+        other_streams=budgets.other_streams, labels=labels, unaligned=frames.check(unaligned, frames.UNALIGNED),
+        findings=frames.empty(frames.FINDINGS), timeline=frames.empty(frames.TIMELINE), notes=tuple(dict.fromkeys(notes)), calibration=calibration,
+    )
+    analysis = diagnose(analysis)
+    return replace(analysis, timeline=timeline(trace, alignment, analysis))
+
+
+def _headers(log: EventLog | None) -> list[dict[str, Any]]:
+    """What the probe said of itself, without anything private."""
+    keys = ("pid", "device_name", "torch", "python", "nvtx", "calibration_ns")
+    return [{k: h[k] for k in keys if k in h} for h in (log.headers if log else ())]
+
+
+def _intervals(alignment: Alignment, budgets: Budgets) -> pd.DataFrame:
+    w, records, lanes = alignment.windows, alignment.records, alignment.lanes
+    if w.empty:
+        return frames.empty(frames.INTERVALS)
+    names, labels = name_intervals(w)
+    lane_stream = np.append(lanes["stream"].to_numpy(), -1)
+    lane_device = np.append(lanes["device"].to_numpy(), -1)
+    seq = np.append(records["seq"].to_numpy(), -1)
+    out = pd.DataFrame({
+        "interval": np.arange(len(w)), "name": names, "label": labels, "pid": pid_of(w["process"].to_numpy()), "tid": tid_of(w["thread"].to_numpy()),
+        "start_record": seq[w["start"].to_numpy()], "end_record": seq[w["end"].to_numpy()], "device": lane_device[w["end_lane"].to_numpy()],
+        "start_stream": lane_stream[w["start_lane"].to_numpy()], "end_stream": lane_stream[w["end_lane"].to_numpy()],
+    })
+    same = ["kind", "elapsed_ns", "start_ns", "end_ns", "start_lower_ns", "start_upper_ns", "error_ns", "method", "clock_residual_ns", "site", "end_site", "callers", "library"]
+    for column in same:
+        out[column] = w[column].to_numpy() if column != "clock_residual_ns" else w[column]
+    for column in ("kernel_only_ns", "kernel_only_upper_ns", "kernel_outside_ns", "operations"):
+        out[column] = budgets.columns[column].to_numpy()
+    flags = [("profiler-disturbed",) if d else () for d in budgets.columns["disturbed"].tolist()]
+    out["flags"] = pd.Series(flags, dtype=object)
+    out["findings"] = pd.Series([()] * len(out), dtype=object)
+    return frames.check(out, frames.INTERVALS)

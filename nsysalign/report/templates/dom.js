@@ -1,0 +1,46 @@
+// The page's data and the one way elements are made: text enters as text nodes, never as markup.
+
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const CAUSE = Object.fromEntries(DATA.causes.map((cause) => [cause.name, cause]));
+const PRESENT = DATA.causes.filter((cause) => cause.present);
+
+function $(id) {
+  return document.getElementById(id);
+}
+
+function make(tag, attributes, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "class") element.className = value;
+    else if (value !== null && value !== false && value !== undefined) element.setAttribute(name, value);
+  }
+  for (const child of children.flat()) {
+    if (child !== null && child !== undefined) element.append(child); // strings become text nodes
+  }
+  return element;
+}
+
+function fill(element, ...children) {
+  element.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined));
+}
+
+function theme(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function bring(element) {
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  element.scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" });
+}
+
+// Plain table: heads are {text, number}, rows are lists of strings or elements.
+function fillTable(table, caption, heads, rows) {
+  const cells = (row) => row.map((cell, at) => make("td", { class: heads[at].number ? "number" : null }, cell));
+  fill(
+    table,
+    make("caption", { class: "unseen" }, caption),
+    make("thead", null, make("tr", null, heads.map((head) => make("th", { scope: "col", class: head.number ? "number" : null }, head.text)))),
+    make("tbody", null, rows.map((row) => make("tr", null, cells(row)))),
+  );
+}

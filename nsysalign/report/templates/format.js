@@ -1,0 +1,60 @@
+"use strict";
+// Numbers into text: the twin of report/format.py, for texts that are made in the browser.
+
+function threeDigits(value, whole) {
+  const size = Math.abs(value);
+  if (whole || size >= 99.95) return value.toFixed(0);
+  return size >= 9.995 ? value.toFixed(1) : value.toFixed(2);
+}
+
+function duration(ns) {
+  if (ns === null || ns === undefined) return "unknown";
+  const size = Math.abs(ns);
+  if (size < 999.5) return threeDigits(ns, true) + " ns";
+  if (size < 999.5e3) return threeDigits(ns / 1e3, false) + " us";
+  if (size < 999.5e6) return threeDigits(ns / 1e6, false) + " ms";
+  return threeDigits(ns / 1e9, false) + " s";
+}
+
+function micro(ns) {
+  if (ns === null || ns === undefined) return "?";
+  return ns === 0 ? "." : (ns / 1e3).toFixed(2);
+}
+
+function percent(share) {
+  return share > 0 && share < 0.005 ? "<1 %" : (100 * share).toFixed(0) + " %";
+}
+
+function plural(count, noun) {
+  return count.toLocaleString("en") + " " + noun + (count === 1 ? "" : "s");
+}
+
+// plotly reads a little HTML in hover texts and labels: foreign text must not be read as such.
+function escapePlotly(text) {
+  return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+}
+
+// Long names over several lines of a hover text.
+function wrapPlotly(text, width = 90, most = 4) {
+  const lines = [];
+  for (let at = 0; at < text.length && lines.length < most; at += width) lines.push(text.slice(at, at + width));
+  if (text.length > width * most) lines[most - 1] += "…";
+  return lines.map(escapePlotly).join("<br>");
+}
+
+// "void at::native::reduce_kernel<512, 1, ...>(...)" -> "reduce_kernel": what fits into a bar.
+function shortName(name) {
+  let depth = 0, plain = "";
+  for (const letter of name.replace(/^void /, "")) {
+    if (letter === "<") depth += 1;
+    else if (letter === ">") depth = Math.max(0, depth - 1);
+    else if (letter === "(" && depth === 0 && plain) break;
+    else if (depth === 0) plain += letter;
+  }
+  return plain.split("::").pop().trim() || name;
+}
+
+function cut(text, letters) {
+  if (letters < 3) return "";
+  return text.length <= letters ? text : text.slice(0, letters - 1) + "…";
+}

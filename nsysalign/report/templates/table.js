@@ -1,0 +1,90 @@
+// The label table: sorted by any column, filtered by text, each row with its budget bar.
+
+const sorting = { key: null, down: false };
+
+const COLUMNS = [
+  { key: "label", text: "label", value: (l) => l.label },
+  { key: "count", text: "n", number: true, value: (l) => l.count, show: (l) => l.count.toLocaleString("en"), hint: "intervals placed" },
+  { key: "elapsed", text: "time", unit: "us", number: true, value: (l) => l.elapsed, show: (l) => micro(l.elapsed), hint: "measured time of the median run" },
+  { key: "error", text: "±", unit: "us", number: true, value: (l) => l.error, show: (l) => micro(l.error), hint: "how well the two events are placed (95 %)" },
+  { key: "bar", text: "budget" },
+  ...PRESENT.map((cause) => ({
+    key: cause.name, text: cause.short, unit: "us", number: true, hint: cause.meaning,
+    value: (l) => l.parts[cause.name], show: (l) => micro(l.parts[cause.name]),
+  })),
+  { key: "p05", text: "p5", unit: "us", number: true, value: (l) => l.p05, show: (l) => micro(l.p05), hint: "5th percentile of the measured time" },
+  { key: "p95", text: "p95", unit: "us", number: true, value: (l) => l.p95, show: (l) => micro(l.p95), hint: "95th percentile of the measured time" },
+  { key: "max", text: "max", unit: "us", number: true, value: (l) => l.max, show: (l) => micro(l.max), hint: "slowest run" },
+];
+
+function sortBy(column) {
+  if (sorting.key === column.key) sorting.down = !sorting.down;
+  else Object.assign(sorting, { key: column.key, down: Boolean(column.number) });
+  drawTable();
+}
+
+function head(column) {
+  if (!column.value) return make("th", { scope: "col" }, column.text);
+  const state = sorting.key !== column.key ? "none" : sorting.down ? "descending" : "ascending";
+  const arrow = { none: "", ascending: " ↑", descending: " ↓" }[state];
+  const button = make("button", { type: "button", title: column.hint || null, onclick: () => sortBy(column) },
+    column.text, make("span", { class: "unit" }, column.unit || ""), make("span", { "aria-hidden": "true" }, arrow));
+  button.dataset.key = column.key;
+  return make("th", { scope: "col", "aria-sort": state, class: column.number ? "number" : null }, button);
+}
+
+function labelCell(label) {
+  const button = make("button", { type: "button", class: "link", onclick: () => choose(label.label, null, true) }, label.label);
+  const mark = label.findings.length ? make("span", { class: "flag", title: label.findings.join(", ") }, " !", make("span", { class: "unseen" }, " has findings")) : null;
+  const site = label.site && !label.label.includes(label.site) ? make("span", { class: "site" }, label.site) : null;
+  return make("th", { scope: "row" }, button, mark, site, label.library ? make("span", { class: "site" }, "timed by a library") : null);
+}
+
+function bodyRow(label, scale) {
+  const cells = COLUMNS.map((column) => {
+    if (column.key === "label") return labelCell(label);
+    if (column.key === "bar") return make("td", { class: "budget" }, budgetBar(label, scale || label.elapsed || 1, 280));
+    const text = column.show(label);
+    return make("td", { class: "number" + (text === "." ? " zero" : "") }, text);
+  });
+  const row = make("tr", { class: label.library ? "library" : null }, cells);
+  row.dataset.label = label.label;
+  if (label.label === selected.label) row.setAttribute("aria-current", "true");
+  return row;
+}
+
+function shownLabels() {
+  const words = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
+  const text = (l) => [l.label, l.site, ...l.callers, ...l.findings].join(" ").toLowerCase();
+  const labels = DATA.labels.filter((label) => words.every((word) => text(label).includes(word)));
+  const column = COLUMNS.find((item) => item.key === sorting.key);
+  if (column) {
+    const sign = sorting.down ? -1 : 1;
+    labels.sort((a, b) => {
+      const [x, y] = [column.value(a), column.value(b)];
+      return sign * (typeof x === "string" ? x.localeCompare(y) : x - y);
+    });
+  }
+  return labels;
+}
+
+function drawTable() {
+  const labels = shownLabels();
+  const time = document.querySelector("input[name=scale]:checked").value === "time";
+  const scale = time ? Math.max(1, ...labels.map((label) => label.elapsed)) : 0;
+  const focused = document.activeElement && document.activeElement.dataset.key;
+  fill($("budgets"),
+    make("caption", { class: "unseen" }, "Budget of the median run of every label, in microseconds"),
+    make("thead", null, make("tr", null, COLUMNS.map(head))),
+    make("tbody", null, labels.map((label) => bodyRow(label, scale))));
+  // Redrawing replaced the button that was pressed: the keyboard stays where it was.
+  if (focused) $("budgets").querySelector(`button[data-key="${focused}"]`)?.focus();
+  $("shown").textContent = labels.length === DATA.labels.length ? plural(labels.length, "label") : `${labels.length} of ${plural(DATA.labels.length, "label")}`;
+}
+
+function markSelected() {
+  for (const row of $("budgets").querySelectorAll("tbody tr")) {
+    if (row.dataset.label === selected.label) row.setAttribute("aria-current", "true");
+    else row.removeAttribute("aria-current");
+  }
+}

@@ -1,0 +1,92 @@
+"""What the probe costs: intervals and record calls, with and without it.
+
+    python scripts/bench_probe.py                                       the plain numbers
+    NSYSALIGN_PROBE=1 python scripts/bench_probe.py                     with the probe, without nsys
+    nsysalign run --quiet -o DIR -- python scripts/bench_probe.py       with the probe, under nsys
+    nsys profile -t cuda,nvtx ... python scripts/bench_probe.py         without the probe, under nsys
+
+Prints one JSON line.  All times are medians in microseconds:
+    host_record   one Event.record() call, by perf_counter around 100 of them, stream idle or busy alike
+    empty_pair    start.record(); end.record() on an idle stream, by elapsed_time
+    small50       50 tiny launches between two records
+    long          a 200 us kernel between two records: must not change at all
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+
+
+def start_probe() -> None:
+    """Arm the probe in this process as `nsysalign run` would, for the row "probe without nsys"."""
+    import tempfile
+
+    folder = Path(__file__).resolve().parents[1] / "nsysalign" / "collect" / "probe_path"
+    run_dir = tempfile.mkdtemp()
+    os.mkdir(os.path.join(run_dir, "raw"))
+    path = os.environ.get("PYTHONPATH")
+    env = {
+        **os.environ,
+        "NSYSALIGN_DIR": run_dir,
+        "PYTHONPATH": f"{folder}{os.pathsep}{path}" if path else str(folder),
+    }
+    env.pop("NSYSALIGN_PROBE")
+    os.execve(sys.executable, [sys.executable, *sys.argv], env)
+
+
+def main() -> None:
+    if os.environ.get("NSYSALIGN_PROBE") == "1":
+        start_probe()
+    import torch
+
+    if not torch.cuda.is_available():
+        sys.exit("bench_probe.py needs a CUDA device")
+    x = torch.zeros(1024, device="cuda")
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def interval(work, repeat: int = 300) -> float:
+        values = []
+        for _ in range(repeat):
+            torch.cuda.synchronize()
+            start.record()
+            work()
+            end.record()
+            end.synchronize()
+            values.append(start.elapsed_time(end) * 1e3)
+        return statistics.median(values)
+
+    def host_record() -> float:
+        values = []
+        for _ in range(50):
+            torch.cuda.synchronize()
+            begin = time.perf_counter_ns()
+            for _ in range(100):
+                start.record()
+            values.append((time.perf_counter_ns() - begin) / 1e3 / 100)
+        return statistics.median(values)
+
+    def small50() -> None:
+        for _ in range(50):
+            x.add_(1.0)
+
+    interval(small50, 20)
+    result = {
+        "probe": "_nsysalign_probe" in sys.modules,
+        "nsys": "NVTX_INJECTION64_PATH" in os.environ,
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "host_record_us": host_record(),
+        "empty_pair_us": interval(lambda: None),
+        "small50_us": interval(small50),
+        "long_us": interval(lambda: torch.cuda._sleep(400_000)),
+    }
+    print(json.dumps({k: round(v, 3) if isinstance(v, float) else v for k, v in result.items()}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

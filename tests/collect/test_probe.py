@@ -1,0 +1,356 @@
+"""The probe in a real process: what it writes, and that the user's program does not notice."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+PAIR = """
+import torch
+a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+a.record()
+b.record()
+print(a.elapsed_time(b))
+"""
+
+
+def test_a_pair_is_logged_with_call_sites_and_times(probed):
+    run = probed(PAIR)
+    assert (run.status, run.err, run.errors) == (0, "", "")
+    (lines,) = run.logs.values()
+    header = lines[0]
+    assert header["type"] == "header" and header["format"] == "nsysalign-events" and header["version"] == 1
+    assert (header["device_name"], header["torch"], header["nvtx"]) == ("Fake GPU", "0.0+fake", "none")
+    assert set(header) == {
+        "type", "format", "version", "pid", "device_name", "torch", "python", "clock", "nvtx"
+    }  # fmt: skip
+    start, end = run.lines("record")
+    (elapsed,) = run.lines("elapsed")
+    assert (start["site"], end["site"], elapsed["site"]) == ("script.py:4", "script.py:5", "script.py:6")
+    assert start["t0_ns"] < start["t1_ns"] < end["t0_ns"] < end["t1_ns"] < elapsed["t0_ns"] < elapsed["t1_ns"]
+    assert (elapsed["start"], elapsed["end"], elapsed["ms"]) == (start["seq"], end["seq"], float(run.out))
+    assert start["tid"] == header["pid"] and start["device"] == 0 and start["stream_handle"] == 0
+    assert not {"library", "captured", "callers", "region"} & set(start)
+
+
+def test_no_event_leaves_no_log(probed):
+    run = probed("import torch\nprint('hello')")
+    assert run.logs == {} and run.out == "hello\n"
+
+
+def test_an_event_recorded_again_is_a_new_record(probed):
+    run = probed(PAIR + "a.record()\nb.record()\na.elapsed_time(b)\na.elapsed_time(b)")
+    assert [(e["start"], e["end"]) for e in run.lines("elapsed")] == [(0, 1), (3, 4), (3, 4)]
+
+
+def test_event_ids_that_come_back_are_not_confused(probed):
+    run = probed("""
+import torch
+a = torch.cuda.Event()
+a.record()
+del a
+b, c = torch.cuda.Event(), torch.cuda.Event()
+c.record()
+try:
+    b.elapsed_time(c)
+except ValueError as error:
+    print(str(error).splitlines()[1])
+""")
+    (elapsed,) = run.lines("elapsed")
+    assert run.out == "More advice.\n"
+    assert elapsed["ms"] is None and elapsed["start"] is None and elapsed["end"] == 1
+    assert elapsed["error"] == "Both events must be recorded before calculating elapsed time."
+
+
+def test_a_failing_record_raises_the_same_and_logs_nothing(probed):
+    run = probed("""
+import torch
+e = torch.cuda.Event()
+e.record()
+try:
+    e.record("broken")
+except RuntimeError as error:
+    print(error)
+""")
+    assert run.out == "not a stream\n" and len(run.lines("record")) == 1
+
+
+def test_stream_methods_log_once(probed):
+    run = probed("""
+import torch
+side = torch.cuda.Stream(handle=7)
+e = side.record_event()
+torch.cuda.current_stream().wait_event(e)
+side.wait_stream(torch.cuda.current_stream())
+""")
+    records, waits = run.lines("record"), run.lines("wait")
+    assert [(r["stream_handle"], r["site"]) for r in records] == [(7, "script.py:4"), (0, "script.py:6")]
+    assert [(w["stream_handle"], w["site"]) for w in waits] == [(0, "script.py:5"), (7, "script.py:6")]
+    assert [w["record"] for w in waits] == [r["seq"] for r in records]
+    assert "library" not in records[0], "torch/cuda/streams.py is seen through"
+
+
+def test_callers_tell_a_timer_class_apart(probed):
+    run = probed("""
+import torch
+class Timer:
+    def __enter__(self):
+        self.a, self.b = torch.cuda.Event(), torch.cuda.Event()
+        self.a.record()
+    def __exit__(self, *exc):
+        self.b.record()
+        self.a.elapsed_time(self.b)
+def first():
+    with Timer():
+        pass
+def second():
+    with Timer():
+        pass
+first()
+second()
+""")
+    starts = [r for r in run.lines("record") if r["site"] == "script.py:6"]
+    assert [r["callers"] for r in starts] == [
+        ["script.py:11", "script.py:16"], ["script.py:14", "script.py:17"]
+    ]  # fmt: skip
+
+
+def test_a_library_that_records_is_marked(probed, tmp_path):
+    package = tmp_path / "lib" / "site-packages" / "somelib"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "import torch\ndef bench():\n    e = torch.cuda.Event()\n    e.record()\n    return e\n"
+    )
+    run = probed(f"import sys\nsys.path.insert(0, {str(package.parent)!r})\nimport somelib\nsomelib.bench()\n")
+    (record,) = run.lines("record")
+    assert record["library"] is True and record["site"] == "script.py:4"
+
+
+def test_no_absolute_path_and_no_home_in_a_log(probed, tmp_path):
+    outside = tmp_path.parent / f"{tmp_path.name}-outside"
+    outside.mkdir()
+    (outside / "helper.py").write_text("def rec(e):\n    e.record()\n")
+    run = probed(
+        f"import sys, torch\nsys.path.insert(0, {str(outside)!r})\nimport helper\nhelper.rec(torch.cuda.Event())\n"
+    )
+    (record,) = run.lines("record")
+    assert record["site"] == f"{outside.name}/helper.py:2"
+    assert not any(str(tmp_path.parent) in str(line) for lines in run.logs.values() for line in lines)
+
+
+def test_regions_count_nest_and_belong_to_their_thread(probed):
+    run = probed("""
+import threading, torch
+import nsysalign
+r = nsysalign.region("outer")
+def rec():
+    torch.cuda.Event().record()
+@nsysalign.region("deco")
+def decorated():
+    rec()
+for _ in range(2):
+    with r:
+        rec()
+        with r:
+            rec()
+        with nsysalign.region("inner"):
+            t = threading.Thread(target=rec); t.start(); t.join()
+        decorated()
+rec()
+""")
+    assert [r.get("region") for r in run.lines("record")] == [
+        "outer#0", "outer#1", None, "deco#0", "outer#2", "outer#3", None, "deco#1", None
+    ]  # fmt: skip
+
+
+def test_a_pair_compared_outside_its_region_keeps_its_name(probed):
+    run = probed("""
+import torch, nsysalign
+a, b = torch.cuda.Event(), torch.cuda.Event()
+with nsysalign.region("work"):
+    a.record(); b.record()
+a.elapsed_time(b)
+""")
+    assert run.lines("elapsed")[0]["region"] == "work#0"
+
+
+def test_threads_get_their_own_numbers(probed):
+    run = probed("""
+import threading, torch
+def work():
+    for _ in range(3000):
+        a, b = torch.cuda.Event(), torch.cuda.Event()
+        a.record(); b.record(); a.elapsed_time(b)
+threads = [threading.Thread(target=work) for _ in range(4)]
+[t.start() for t in threads]; [t.join() for t in threads]
+""")
+    records = {r["seq"]: r for r in run.lines("record")}
+    elapsed = run.lines("elapsed")
+    assert len(records) == 24_000 and len(elapsed) == 12_000, "several chunks of slots, none lost"
+    assert len({r["tid"] for r in records.values()}) == 4
+    assert all(records[e["start"]]["tid"] == records[e["end"]]["tid"] == e_tid for e, e_tid in
+               ((e, records[e["start"]]["tid"]) for e in elapsed))  # fmt: skip
+
+
+def test_fork_writes_a_log_of_its_own(probed):
+    run = probed(PAIR + """
+import os, sys
+pid = os.fork()
+if pid == 0:
+    a.elapsed_time(b)
+    a.record(); b.record(); a.elapsed_time(b)
+    os._exit(0)
+os.waitpid(pid, 0)
+b.record()
+a.elapsed_time(b)
+""")
+    assert len(run.logs) == 2
+    child = [lines for pid, lines in run.logs.items() if len([x for x in lines if x["type"] == "record"]) == 2]
+    parent = [lines for lines in run.logs.values() if lines not in child]
+    first, second = [x for x in child[0] if x["type"] == "elapsed"]
+    assert (first["start"], first["end"]) == (None, None), "the parent's records are not the child's"
+    assert {x["seq"] for x in child[0] if x["type"] == "record"} == {second["start"], second["end"]}
+    assert len([x for x in parent[0] if x["type"] == "record"]) == 3
+
+
+def test_exec_keeps_the_pid_and_both_parts(probed):
+    run = probed(PAIR + "import os, sys\nif len(sys.argv) == 1: os.execv(sys.executable, [sys.executable, 'script.py', 'x'])")
+    (lines,) = run.logs.values()
+    assert [line["type"] for line in lines].count("header") == 2 and len(run.lines("record")) == 4
+
+
+@pytest.mark.parametrize("end", ["os._exit(7)", "os.kill(os.getpid(), 9)", "os.abort()"])
+def test_sudden_death_loses_nothing(probed, end):
+    run = probed(PAIR + f"import os\nfor _ in range(1000): a.record()\n{end}")
+    assert run.status != 0 and len(run.lines("record")) == 1002 and len(run.lines("elapsed")) == 1
+
+
+def test_spawned_children_and_subprocesses_are_probed(probed):
+    run = probed("""
+import multiprocessing, subprocess, sys, torch
+def child():
+    torch.cuda.Event().record()
+if __name__ == "__main__":
+    p = multiprocessing.get_context("spawn").Process(target=child)
+    p.start(); p.join()
+    subprocess.run([sys.executable, "-c", "import torch; torch.cuda.Event().record()"], check=True)
+""")
+    assert sorted(r["site"] for r in run.lines("record")) == ["<string>:1", "script.py:4"]
+
+
+def test_captures_are_asked_for_only_inside_one(probed):
+    run = probed("""
+import sys, torch
+probe = sys.modules["_nsysalign_probe"].running()
+asked = []
+probe.driver.is_capturing = lambda handle: asked.append(handle) or True
+e = torch.cuda.Event()
+e.record()
+g = torch.cuda.graphs.CUDAGraph()
+g.capture_begin()
+e.record()
+g.capture_end()
+e.record()
+print(asked)
+""")
+    assert run.out == "[0]\n" and [r.get("captured") for r in run.lines("record")] == [None, True, None]
+
+
+def test_calibration_runs_once_before_the_first_record(probed):
+    run = probed(PAIR, calibrate=True)
+    known = run.lines("record", calibration=True)
+    pairs = run.lines("elapsed", calibration=True)
+    assert len(known) == 10 * (4 + 2 + 2) and len(pairs) == 10 * (3 + 1 + 1)
+    assert max(r["t1_ns"] for r in known) < run.lines("record")[0]["t0_ns"]
+    (note,) = run.lines("note")
+    assert note["calibration_ns"] == note["t1_ns"] - note["t0_ns"] > 0
+
+
+def test_calibration_steps_back_from_a_busy_stream_and_without_sleep(probed):
+    busy = "import torch\nquery = torch.cuda.Stream.query\ntorch.cuda.Stream.query = lambda self: False\n"
+    run = probed(busy + PAIR + "torch.cuda.Stream.query = query\na.record(); b.record(); a.elapsed_time(b)", calibrate=True)
+    first = run.lines("record", calibration=True)[0]["t0_ns"]
+    assert first > run.lines("elapsed")[1]["t1_ns"], "put off until after a compared pair with an idle stream"
+    run = probed("import torch\ndel torch.cuda._sleep\n" + PAIR, calibrate=True)
+    assert run.lines("record", calibration=True) == [] and run.errors == ""
+
+
+def test_the_classes_stay_the_users(probed):
+    run = probed("""
+import inspect, pickle, torch
+from torch.cuda import Event
+assert str(inspect.signature(Event.record)) == "(self, stream=None)"
+assert Event.record.__name__ == "record" and Event.record.__doc__ == "Record the event."
+assert pickle.loads(pickle.dumps(Event)) is Event and pickle.loads(pickle.dumps(Event.record)) is Event.record
+class Mine(Event):
+    def record(self, stream=None):
+        super().record(stream)
+assert isinstance(Mine(), Event)
+Mine().record()
+import sys
+assert type(torch.cuda.streams.__loader__).__name__ == "SourceFileLoader"
+assert not torch.cuda.streams.__loader__.__dict__.get("exec_module")
+assert not any("probe" in p for p in sys.path)
+import importlib
+importlib.reload(torch.cuda)
+Event().record()
+""")
+    assert run.status == 0, run.err
+    assert [r["site"] for r in run.lines("record")] == ["script.py:9", "script.py:18"]
+
+
+def test_a_sitecustomize_of_the_users_runs_too(probed, tmp_path):
+    folder = tmp_path / "custom"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text("print('mine')\n")
+    import os
+
+    from tests.collect.conftest import FAKE_TORCH, ROOT
+
+    path = os.pathsep.join([str(folder), str(FAKE_TORCH), str(ROOT)])
+    run = probed(PAIR, env={"PYTHONPATH": path})
+    assert run.out.startswith("mine\n") and len(run.lines("record")) == 2
+    (folder / "sitecustomize.py").write_text("import no_such_module_here\n")
+    run = probed(PAIR, env={"PYTHONPATH": path})
+    assert "no_such_module_here" in run.err and run.status == 0, "the user's own error surfaces as usual"
+
+
+def test_a_probe_that_breaks_steps_aside(probed):
+    run = probed(PAIR.replace("a, b", """
+import sys
+rt = sys.modules["_nsysalign_probe"].running()
+def broken(*a, **k):
+    raise OSError("disk full")
+rt.begin = broken
+a, b""", 1))  # fmt: skip
+    assert run.status == 0 and float(run.out) > 0 and run.err == ""
+    assert "disk full" in run.errors and run.logs == {}
+
+
+def test_a_probe_that_cannot_write_is_silent(probed):
+    run = probed(PAIR, env={"NSYSALIGN_DIR": "/nonexistent"})
+    assert run.status == 0 and run.err == ""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_the_real_torch_is_wrapped_and_unchanged(probed):
+    run = probed(
+        """
+import inspect, pickle, torch
+E, S = torch.cuda.Event, torch.cuda.Stream
+assert E.record._nsysalign_wrapped and E.elapsed_time._nsysalign_wrapped and E.wait._nsysalign_wrapped
+assert E.record.__wrapped__.__code__.co_filename.endswith("streams.py")
+for f in (E.record, E.wait, E.elapsed_time, S.record_event, S.wait_event):
+    assert inspect.signature(f) == inspect.signature(f.__wrapped__)
+assert pickle.loads(pickle.dumps(E)) is E
+assert torch.cuda.CUDAGraph.capture_begin._nsysalign_wrapped
+if not torch.cuda.is_available():
+    try:
+        torch.cuda.current_stream()
+    except Exception as error:
+        print(type(error).__name__)
+""",
+        fake=False,
+    )
+    assert run.status == 0 and run.errors == "", run.err + run.errors

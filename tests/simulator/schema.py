@@ -1,0 +1,48 @@
+"""The tables of an nsys export, as far as the simulator fills them."""
+
+from __future__ import annotations
+
+P = "CUPTI_ACTIVITY_KIND_"
+NONE = 4294967295
+NOT_READY = 600  # cudaErrorNotReady: simulated queries prove nothing
+
+#: The columns that every table of GPU work begins with.
+WORK = "start+ end+ deviceId+ contextId+ greenContextId streamId+ correlationId globalPid "
+
+#: Columns as in a real export of schema 3.11; `+` marks those that are NOT NULL.
+TABLES = {
+    P + "KERNEL": WORK
+    + "demangledName+ shortName+ mangledName launchType cacheConfig registersPerThread+ gridX+ "
+    "gridY+ gridZ+ blockX+ blockY+ blockZ+ staticSharedMemory+ dynamicSharedMemory+ localMemoryPerThread+ "
+    "localMemoryTotal+ gridId+ sharedMemoryExecuted graphNodeId sharedMemoryLimitConfig",
+    P + "MEMCPY": WORK
+    + "bytes+ copyKind+ deprecatedSrcId srcKind dstKind srcDeviceId srcContextId dstDeviceId "
+    "dstContextId migrationCause graphNodeId virtualAddress",
+    P + "MEMSET": WORK + "value+ bytes+ graphNodeId memKind",
+    P + "SYNCHRONIZATION": WORK + "syncType+ eventId+",
+    P + "GRAPH_TRACE": WORK + "graphId+ graphExecId+",
+    P + "RUNTIME": "start+ end+ eventClass+ globalTid correlationId nameId+ returnValue+ callchainId",
+    P + "CUDA_EVENT": "deviceId+ contextId+ greenContextId streamId+ correlationId globalPid eventId+",
+    "NVTX_EVENTS": "start+ end eventType+ rangeId category color text globalTid endGlobalTid textId domainId",
+    "PROFILER_OVERHEAD": "start+ end+ globalTid nameId+ returnValue+",
+    "TARGET_INFO_CUDA_STREAM": "streamId+ hwId+ vmId+ processId+ contextId+ priority+ flag+",
+    "TARGET_INFO_CUDA_CONTEXT_INFO": "nullStreamId+ hwId+ vmId+ processId+ deviceId+ contextId+",
+    "TARGET_INFO_GPU": "vmId+ id+ name busLocation isDiscrete l2CacheSize totalMemory smCount cuDevice",
+    "TARGET_INFO_SESSION_START_TIME": "utcEpochNs utcTime localTime",
+    "META_DATA_EXPORT": "name+ value",
+    "DIAGNOSTIC_EVENT": "timestamp+ timestampType+ source+ severity+ text+ globalPid",
+}
+TEXT = {"text", "name", "value", "utcTime", "localTime", "busLocation"}
+ENUMS = {
+    "ENUM_CUDA_MEMCPY_OPER": {
+        1: "CUDA_MEMCPY_KIND_HTOD",
+        2: "CUDA_MEMCPY_KIND_DTOH",
+        8: "CUDA_MEMCPY_KIND_DTOD",
+    },
+    "ENUM_CUDA_MEM_KIND": {
+        0: "CUDA_MEMOPR_MEMORY_KIND_PAGEABLE",
+        1: "CUDA_MEMOPR_MEMORY_KIND_PINNED",
+        2: "CUDA_MEMOPR_MEMORY_KIND_DEVICE",
+    },
+}
+SYNC_TYPES = {"sync_event": 1, "wait_event": 2, "sync_stream": 3, "sync_device": 4}
