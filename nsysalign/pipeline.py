@@ -52,7 +52,7 @@ def analyze_trace(trace: Trace, log: EventLog | None) -> Analysis:
         windows, lost = host_windows(trace, log, processes, clocks)
         extra.append(windows)
     if empty:
-        extra.append(nvtx_windows(trace, alignment.operation_lane))
+        extra.append(nvtx_windows(trace, alignment.operation_lane, alignment.lanes))
     extra = [w for w in extra if len(w)]
     if extra:
         windows = pd.concat([alignment.windows, *extra], ignore_index=True) if len(alignment.windows) else pd.concat(extra, ignore_index=True)

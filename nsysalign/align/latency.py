@@ -40,7 +40,7 @@ KNEE_NS = 3_000
 _REFERENCE_NS = 1_500
 #: Prior means and standard deviations (ns): wide where the trace usually decides, narrow where it cannot.
 _PRIOR = {
-    "idle_ns": (5_000, 1_800), "idle_short": (0.85, 0.3), "idle_long": (0.7, 0.25), "busy_ns": (3_000, 1_500),
+    "idle_ns": (4_500, 1_000), "idle_short": (0.85, 0.3), "idle_long": (0.7, 0.25), "busy_ns": (2_700, 1_200),
     "copy_ns": (400, 500), "contended_ns": (300, 500), "spacing_ns": (2_500, 2_000), "ahead_ns": (1_620, 110),
 }
 _SCALE_NS = {"idle": 250.0, "busy": 180.0, "ahead": 120.0}
@@ -126,7 +126,7 @@ def prior(*, traced: bool) -> LatencyModel:
     """What is assumed before looking: `traced` says that CUPTI's event tracing ran (records take longer)."""
     value = {p: float(_PRIOR[p][0]) for p in PARAMETERS}
     if traced:
-        value |= {"idle_ns": 5_800.0, "busy_ns": 3_800.0, "spacing_ns": 4_500.0}
+        value |= {"idle_ns": 5_800.0, "busy_ns": 3_600.0, "spacing_ns": 4_500.0}
     deviation = np.array([_PRIOR[p][1] for p in PARAMETERS], dtype=float)
     return LatencyModel(value, np.diag(deviation**2), dict(_SCALE_NS))
 

@@ -68,7 +68,7 @@ def _busiest_thread(trace: Trace, process: np.ndarray, start: np.ndarray, end: n
     return best
 
 
-def nvtx_windows(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
+def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) -> pd.DataFrame:
     """One window per NVTX range and stream with work launched inside the range.
 
     Inside: by the thread that opened it, or by a thread with no open range of its own (autograd's worker launches the
@@ -108,15 +108,15 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
         "open_ns": ranges["start_ns"].to_numpy()[r], "close_ns": ranges["end_ns"].to_numpy()[r], "close_end_ns": ranges["end_ns"].to_numpy()[r],
         "elapsed_ns": (spans["end"] - spans["start"]).to_numpy(), "start_ns": spans["start"].to_numpy(), "end_ns": spans["end"].to_numpy(),
         "start_lower_ns": spans["start"].to_numpy(), "start_upper_ns": spans["start"].to_numpy(),
-        "region": [_on_stream(t, s, lane) for t, s, lane in zip(texts, several, spans["lane"], strict=True)],
+        "region": [_on_stream(t, s, n) for t, s, n in zip(texts, several, lanes["stream"].to_numpy()[spans["lane"]].tolist(), strict=True)],
     })
 
 
-def _on_stream(text: str, several: bool, lane: int) -> str:
+def _on_stream(text: str, several: bool, stream: int) -> str:
     if not several:
         return text
     name, mark, number = text.rpartition("#")
-    return f"{name}@{lane}#{number}" if mark and number.isdigit() else f"{text}@{lane}"
+    return f"{name} (stream {stream})#{number}" if mark and number.isdigit() else f"{text} (stream {stream})"
 
 
 def _inside_own_range(trace: Trace, issue: np.ndarray, thread: np.ndarray) -> np.ndarray:

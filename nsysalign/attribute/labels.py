@@ -10,6 +10,8 @@ import pandas as pd
 from nsysalign import frames
 
 _REPETITION = re.compile(r"#(\d+)$")
+#: torch's emit_nvtx numbers every operator: the same operator is one label.
+_TORCH_NUMBERS = re.compile(r",? ?\b(op_id|seq|sequence number) ?= ?\d+|, op_ids? = \[[^]]*\]")
 
 
 def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
@@ -26,7 +28,7 @@ def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
     labels = []
     for text, site, calls, deep, kind in zip(region, sites, callers, level, windows["kind"].tolist(), strict=True):
         if text:
-            labels.append(_REPETITION.sub("", text))
+            labels.append(_TORCH_NUMBERS.sub("", _REPETITION.sub("", text)).strip() or text)
         elif deep >= 0 and len(calls) > deep:
             labels.append(f"{calls[deep]} ({site})")
         else:

@@ -13,6 +13,7 @@ from nsysalign.model import CALL_KINDS, OPERATION_KINDS, Alignment, Analysis, Tr
 #: A page draws about this many intervals, and at most this many rows of each (the rest is counted, not hidden).
 MAX_INTERVALS = 200
 MAX_ROWS = 3_000
+_ALL_ROWS = 120_000
 _MARGIN_NS = 10_000
 
 
@@ -59,7 +60,8 @@ def _touching(start: np.ndarray, end: np.ndarray, owner_process: np.ndarray, pro
         rank = np.empty(len(owner), np.int64)
         begin = np.searchsorted(owner[order], np.arange(owner.max() + 1))
         rank[order] = np.arange(len(owner)) - begin[owner[order]]
-        owner, row = owner[rank < MAX_ROWS], row[rank < MAX_ROWS]
+        keep = rank < min(MAX_ROWS, _ALL_ROWS // len(lo))
+        owner, row = owner[keep], row[keep]
     return owner, row
 
 

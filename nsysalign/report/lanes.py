@@ -6,6 +6,7 @@ Names and hover texts repeat thousands of times, so they are numbers into one li
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -84,7 +85,7 @@ def _picture(window, items: pd.DataFrame, pieces: pd.DataFrame | None, strings: 
     lane_numbers: dict[tuple[str, str], int] = {}
     order = {"nvtx": 0, "host": 1, "stream": 2}
     keys = items[["lane_kind", "lane"]].drop_duplicates().itertuples(index=False, name=None)
-    for key in sorted(keys, key=lambda key: order.get(key[0], 3)):
+    for key in sorted(keys, key=lambda key: (order.get(key[0], 3), _natural(key[1]))):
         lane_numbers[key] = len(lane_numbers)
     host_lanes = [lane_numbers[("host", lane)] for lane in hosts["lane"]]
     calls = dict(
@@ -135,6 +136,11 @@ def _lane(
         arrows = [calls.get(int(link), (None, None)) for link in lane["link"]]
         data["ax"], data["al"] = [a[0] for a in arrows], [a[1] for a in arrows]
     return data
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """ "stream 7" before "stream 13"."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", str(name))]
 
 
 def _look(lane_kind: str, kind: str) -> int:

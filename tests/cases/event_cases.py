@@ -138,7 +138,7 @@ def rule_6_the_end_record_itself_waits(w):
     events(w, 6, (18, 20), 80)
 
 
-@case(kernel=15, queued=46, host=4, api_launch=4, launch_latency=5, event=4, details={"dependency": 46})
+@case(kernel=15, queued=46, host=4, api_launch=4, launch_latency=5, event=4, details={"default-stream": 46})
 def rule_6_legacy_default_stream(w):
     """
     H    r0-2 s3-5  s10-14  r16-18
@@ -150,7 +150,7 @@ def rule_6_legacy_default_stream(w):
     events(w, 6, (16, 18), 84)
 
 
-@case(kernel=15, queued=46, host=4, api_launch=4, launch_latency=5, event=4, details={"dependency": 46})
+@case(kernel=15, queued=46, host=4, api_launch=4, launch_latency=5, event=4, details={"default-stream": 46})
 def rule_6_blocking_stream_waits_for_the_legacy_one(w):
     """The same the other way round: both events are on stream 14."""
     kernel(w, (3, 5), (8, 60), 7)

@@ -49,7 +49,9 @@ def read_log(path: Path) -> list[dict]:
 def probed(tmp_path):
     """`probed(script_text, *args)`: run a script with the probe but without nsys."""
 
-    def run(text: str, *args: str, fake: bool = True, calibrate: bool = False, env: dict | None = None) -> Probed:
+    def run(
+        text: str, *args: str, fake: bool = True, calibrate: bool = False, env: dict | None = None
+    ) -> Probed:
         script = tmp_path / "script.py"
         script.write_text(text)
         run_dir = tmp_path / f"run{len(list(tmp_path.glob('run*')))}"
@@ -58,7 +60,12 @@ def probed(tmp_path):
         base["PYTHONPATH"] = os.pathsep.join([str(FAKE_TORCH)] * fake + [str(ROOT)])
         full = probe_environment({**base, **(env or {})}, run_dir, calibrate=calibrate)
         done = subprocess.run(
-            [sys.executable, "script.py", *args], cwd=tmp_path, env=full, capture_output=True, text=True, timeout=120
+            [sys.executable, "script.py", *args],
+            cwd=tmp_path,
+            env=full,
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
         logs = {int(p.stem.split("-")[1]): read_log(p) for p in convert(run_dir / "raw", run_dir, tmp_path)}
         errors = "".join(p.read_text() for p in (run_dir / "raw").glob("*.errors"))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 
 import pytest
+
+from .conftest import FAKE_TORCH, ROOT
 
 PAIR = """
 import torch
@@ -122,7 +125,9 @@ def test_a_library_that_records_is_marked(probed, tmp_path):
     (package / "__init__.py").write_text(
         "import torch\ndef bench():\n    e = torch.cuda.Event()\n    e.record()\n    return e\n"
     )
-    run = probed(f"import sys\nsys.path.insert(0, {str(package.parent)!r})\nimport somelib\nsomelib.bench()\n")
+    run = probed(
+        f"import sys\nsys.path.insert(0, {str(package.parent)!r})\nimport somelib\nsomelib.bench()\n"
+    )
     (record,) = run.lines("record")
     assert record["library"] is True and record["site"] == "script.py:4"
 
@@ -194,7 +199,9 @@ threads = [threading.Thread(target=work) for _ in range(4)]
 
 
 def test_fork_writes_a_log_of_its_own(probed):
-    run = probed(PAIR + """
+    run = probed(
+        PAIR
+        + """
 import os, sys
 pid = os.fork()
 if pid == 0:
@@ -204,9 +211,12 @@ if pid == 0:
 os.waitpid(pid, 0)
 b.record()
 a.elapsed_time(b)
-""")
+"""
+    )
     assert len(run.logs) == 2
-    child = [lines for pid, lines in run.logs.items() if len([x for x in lines if x["type"] == "record"]) == 2]
+    child = [
+        lines for pid, lines in run.logs.items() if len([x for x in lines if x["type"] == "record"]) == 2
+    ]
     parent = [lines for lines in run.logs.values() if lines not in child]
     first, second = [x for x in child[0] if x["type"] == "elapsed"]
     assert (first["start"], first["end"]) == (None, None), "the parent's records are not the child's"
@@ -215,7 +225,10 @@ a.elapsed_time(b)
 
 
 def test_exec_keeps_the_pid_and_both_parts(probed):
-    run = probed(PAIR + "import os, sys\nif len(sys.argv) == 1: os.execv(sys.executable, [sys.executable, 'script.py', 'x'])")
+    run = probed(
+        PAIR
+        + "import os, sys\nif len(sys.argv) == 1: os.execv(sys.executable, [sys.executable, 'script.py', 'x'])"
+    )
     (lines,) = run.logs.values()
     assert [line["type"] for line in lines].count("header") == 2 and len(run.lines("record")) == 4
 
@@ -269,7 +282,10 @@ def test_calibration_runs_once_before_the_first_record(probed):
 
 def test_calibration_steps_back_from_a_busy_stream_and_without_sleep(probed):
     busy = "import torch\nquery = torch.cuda.Stream.query\ntorch.cuda.Stream.query = lambda self: False\n"
-    run = probed(busy + PAIR + "torch.cuda.Stream.query = query\na.record(); b.record(); a.elapsed_time(b)", calibrate=True)
+    run = probed(
+        busy + PAIR + "torch.cuda.Stream.query = query\na.record(); b.record(); a.elapsed_time(b)",
+        calibrate=True,
+    )
     first = run.lines("record", calibration=True)[0]["t0_ns"]
     assert first > run.lines("elapsed")[1]["t1_ns"], "put off until after a compared pair with an idle stream"
     run = probed("import torch\ndel torch.cuda._sleep\n" + PAIR, calibrate=True)
@@ -304,10 +320,6 @@ def test_a_sitecustomize_of_the_users_runs_too(probed, tmp_path):
     folder = tmp_path / "custom"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text("print('mine')\n")
-    import os
-
-    from tests.collect.conftest import FAKE_TORCH, ROOT
-
     path = os.pathsep.join([str(folder), str(FAKE_TORCH), str(ROOT)])
     run = probed(PAIR, env={"PYTHONPATH": path})
     assert run.out.startswith("mine\n") and len(run.lines("record")) == 2

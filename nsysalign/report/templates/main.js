@@ -34,7 +34,8 @@ function choose(label, interval, show) {
 
 function drawChoice(label, held, asked) {
   fill($("roles"), ["median", "slowest", "first"].map((role) => make("button", {
-    type: "button", disabled: !DATA.timelines[label.roles[role]], "aria-pressed": String(label.roles[role] === selected.interval),
+    type: "button", disabled: !DATA.timelines[label.roles[role]],
+    title: DATA.timelines[label.roles[role]] ? null : "this page does not hold its timeline", "aria-pressed": String(label.roles[role] === selected.interval),
     onclick: () => choose(label.label, label.roles[role], false),
   }, role)));
   fill($("interval"), held.map((item) => {

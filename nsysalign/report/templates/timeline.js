@@ -46,12 +46,18 @@ function largest(by) {
   return [...by].reduce((best, entry) => (entry[1] > best[1] ? entry : best))[0];
 }
 
+// A name may be cut, a count may not: "48…" of 481 calls would be a lie.
+function fitting(block, text, letters) {
+  if (block.count > 1 && text.length > letters) return "";
+  return escapePlotly(cut(text, letters));
+}
+
 function barTrace(list, pixel, where, look, hover, text) {
   return {
     type: "bar", orientation: "h", base: list.map((b) => b.x / 1e3), x: list.map((b) => Math.max(b.d, pixel) / 1e3),
     y: list.map((b) => where(b)[0]), width: list.map((b) => where(b)[1]), marker: look(list),
     hovertext: list.map(hover), hovertemplate: "%{hovertext}<extra></extra>", showlegend: false,
-    text: list.map((b) => escapePlotly(cut(text(b), Math.floor(b.d / pixel / LETTER_PX)))),
+    text: list.map((b) => fitting(b, text(b), Math.floor(b.d / pixel / LETTER_PX))),
     textposition: "inside", insidetextanchor: "middle", textangle: 0, constraintext: "none", cliponaxis: true,
     insidetextfont: { size: 11 },
   };

@@ -1,0 +1,5 @@
+"""`python -m nsysalign`."""
+
+from nsysalign.cli import main
+
+main()

@@ -1,0 +1,68 @@
+"""The command line: parses, prints, exits.  Everything else returns values or raises (nsysalign.errors)."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from nsysalign import __version__
+from nsysalign.errors import NsysAlignError
+
+#: name -> (module under nsysalign.commands, one line of help): a command's imports wait until it is called.
+COMMANDS = {
+    "run": "Profile a script or command, then say where the time of its CUDA events went.",
+    "analyze": "The same from what exists: an export, a report, a run directory.",
+    "report": "Write the HTML page of a stored analysis again.",
+    "demo": "The whole pipeline on a recorded H200 trace; needs no GPU and no nsys.",
+    "doctor": "What is installed, what is missing, what that costs, how to fix it.",
+}
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        return getattr(importlib.import_module(f"nsysalign.commands.{name}"), name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="nsysalign")
+@click.option("--debug", is_flag=True, envvar="NSYSALIGN_DEBUG", help="Show tracebacks of expected errors too.")
+@click.pass_context
+def cli(ctx: click.Context, debug: bool) -> None:
+    """Where the time of a torch.cuda.Event interval went, to the nanosecond.
+
+    \b
+    Example:  nsysalign run train.py --epochs 1
+    """
+    ctx.obj = {"debug": debug}
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Entry point: expected errors become two lines on stderr and their exit code."""
+    debug = "--debug" in (sys.argv[1:2] if arguments is None else arguments[:1]) or bool(os.environ.get("NSYSALIGN_DEBUG"))
+    try:
+        return cli.main(args=arguments, prog_name="nsysalign", standalone_mode=True)
+    except NsysAlignError as error:
+        if debug:
+            raise
+        click.echo(f"nsysalign: {error}", err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:  # the reader of our output went away (| head)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""What is run, what is refused, where it goes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from nsysalign.collect.command import (
+    environment_notes,
+    probe_environment,
+    refuse_isolated,
+    refuse_nested,
+    resolve,
+    stem,
+)
+from nsysalign.collect.rundir import make_run_dir
+from nsysalign.errors import NsysError, UsageError
+
+
+def test_a_script_runs_under_this_python(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("bench.py").write_text("")
+    assert resolve(["bench.py", "-x", "--", "y"]) == [sys.executable, "bench.py", "-x", "--", "y"]
+    assert resolve(["sh", "-c", "true"]) == ["sh", "-c", "true"]
+    for wrong in (["missing.py"], ["no-such-command-here"], []):
+        with pytest.raises(UsageError):
+            resolve(wrong)
+
+
+@pytest.mark.parametrize("options", ["-I", "-E", "-S", "-sE", "-W error -I", "-X dev -S", "-uI"])
+def test_python_options_that_keep_the_probe_out_are_refused(options):
+    with pytest.raises(UsageError, match="keeps the probe out"):
+        refuse_isolated(["/usr/bin/python3.12", *options.split(), "x.py"])
+
+
+@pytest.mark.parametrize(
+    "options", ["-s", "-P", "-c I", "-m E -I", "x.py -I", "-W I", "-Xfrozen_modules=off", "-u -cI"]
+)
+def test_other_python_options_are_not(options):
+    refuse_isolated(["python3", *options.split(), "x.py"])
+    refuse_isolated(["torchrun", "-I"])
+
+
+def test_nesting_is_refused():
+    refuse_nested({})
+    for name in ("NSYS_PROFILING_SESSION_ID", "NSYSALIGN_DIR"):
+        with pytest.raises(UsageError, match="already runs under"):
+            refuse_nested({name: "1"})
+
+
+def test_the_users_environment_is_kept(tmp_path):
+    env = probe_environment({"PYTHONPATH": "/mine", "A": "b"}, tmp_path, calibrate=False)
+    first, rest = env["PYTHONPATH"].split(os.pathsep)
+    assert os.listdir(first).count("sitecustomize.py") == 1 and rest == "/mine" and env["A"] == "b"
+    assert env["NSYSALIGN_CALIBRATE"] == "0" and env["NSYSALIGN_DIR"] == str(tmp_path)
+    assert "NSYSALIGN_CALIBRATE" not in probe_environment({}, tmp_path, calibrate=True)
+
+
+def test_only_one_variable_is_ever_reported():
+    assert environment_notes({"SECRET": "x", "CUDA_LAUNCH_BLOCKING": "0"}) == []
+    assert len(environment_notes({"CUDA_LAUNCH_BLOCKING": "1"})) == 1
+
+
+def test_run_directories_are_fresh_private_and_numbered(tmp_path):
+    first = make_run_dir(stem(["a b.py"]), base=tmp_path)
+    second = make_run_dir(stem(["a b.py"]), base=tmp_path)
+    assert (first.name, second.name) == ("a-b-001", "a-b-002") and first.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "nsysalign-runs" / "a-b-1041").mkdir()
+    assert make_run_dir("a b", base=tmp_path).name == "a-b-1042"
+    assert make_run_dir("", base=tmp_path).name == "run-001"
+    assert stem(["torchrun", "--nproc", "2", "train.py", "x"]) == "train" and stem(["/bin/sh"]) == "sh"
+
+
+def test_a_named_run_directory_must_be_empty(tmp_path):
+    assert make_run_dir("x", tmp_path / "new" / "deep").is_dir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NsysError, match="is not empty"):
+        make_run_dir("x", tmp_path)
+    with pytest.raises(NsysError, match="cannot make"):
+        make_run_dir("x", tmp_path / "file" / "below")

@@ -1,0 +1,145 @@
+"""Finding nsys and choosing its flags, against a shell script that plays nsys."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsysalign.collect.nsys import (
+    Nsys,
+    candidates,
+    describe,
+    export_sqlite,
+    find_nsys,
+    parse_flags,
+    profile_arguments,
+)
+from nsysalign.errors import NsysError
+
+HELP = """
+usage: nsys profile [<args>] [application] [<application args>]
+
+\t-c, --capture-range=
+
+\t   When '-c nvtx' is used ... with --not-a-flag option.
+\t   --also-not-a-flag is mentioned at the beginning of a line? No: indented like text.
+
+\t--cpuctxsw=
+
+\t--cuda-graph-trace=<granularity>[:<launch origin>]
+
+\t(Experimental) --ib-switch-metrics-device=<IB switch GUID>[,<IB switch GUID>...]
+
+\t--nvtx-domain-[include|exclude]=
+
+\t-s, --sample=
+\t-t, --trace=
+\t--trace-fork-before-exec=
+"""
+
+
+@pytest.fixture
+def fake(tmp_path):
+    """`fake(version, export)`: an executable that answers like nsys."""
+
+    def make(version: str = "2024.2.3.38-242334140272v0", export: str = "exit 1", name: str = "nsys") -> str:
+        path = tmp_path / name
+        (tmp_path / "help.txt").write_text(HELP)
+        path.write_text(f"""#!/bin/sh
+case "$1" in
+  --version) echo "NVIDIA Nsight Systems version {version}";;
+  profile) cat {tmp_path}/help.txt;;
+  export) {export};;
+esac
+""")
+        path.chmod(0o755)
+        return str(path)
+
+    return make
+
+
+def test_flags_are_those_defined_not_those_mentioned():
+    flags = parse_flags(HELP)
+    assert {
+        "capture-range",
+        "cpuctxsw",
+        "cuda-graph-trace",
+        "sample",
+        "trace",
+        "trace-fork-before-exec",
+    } <= flags
+    assert {"ib-switch-metrics-device", "nvtx-domain-include", "nvtx-domain-exclude"} <= flags
+    assert "not-a-flag" not in flags
+
+
+def test_version_and_release(fake):
+    nsys = describe(fake())
+    assert nsys.version == "2024.2.3.38-242334140272v0" and nsys.release == (2024, 2, 3)
+
+
+def test_an_explicit_nsys_is_the_only_one(fake, monkeypatch):
+    monkeypatch.setenv("NSYS", "/from/environment")
+    assert candidates("/explicit") == ["/explicit"]
+    assert candidates() == ["/from/environment"]
+    assert find_nsys(fake()).path == fake()
+    with pytest.raises(NsysError, match="/from/environment: no such program"):
+        find_nsys()
+
+
+def test_path_comes_before_install_folders_and_newest_first(fake, monkeypatch, tmp_path):
+    monkeypatch.delenv("NSYS", raising=False)
+    home = tmp_path / "home"
+    for version in ("target-linux-x64", "target-linux-sbsa-armv8"):
+        (home / ".cache/nsysalign/nsys" / version).mkdir(parents=True)
+        (home / ".cache/nsysalign/nsys" / version / "nsys").write_text("")
+    found = candidates(environ={"PATH": str(tmp_path), "HOME": str(home)})
+    assert len([c for c in found if c.startswith(str(home))]) == 2
+    fake()
+    assert candidates(environ={"PATH": str(tmp_path), "HOME": str(home)})[0] == str(tmp_path / "nsys")
+
+
+@pytest.mark.parametrize(
+    ("version", "said"), [("2021.1.1", "too old"), ("", "names no version"), ("unknown", "names no version")]
+)
+def test_unusable_versions_are_refused(fake, version, said):
+    with pytest.raises(NsysError, match=said) as error:
+        find_nsys(fake(version))
+    assert "install Nsight Systems" in error.value.next_step
+
+
+def test_no_permission_is_said(tmp_path):
+    path = tmp_path / "nsys"
+    path.write_text("not executable")
+    with pytest.raises(NsysError, match="no such program"):
+        find_nsys(str(path))
+
+
+def _tool(*flags: str) -> Nsys:
+    return Nsys("/x/nsys", "2025.1.1", frozenset(flags))
+
+
+def test_flags_are_used_only_where_they_exist(tmp_path):
+    everything = _tool("sample", "cpuctxsw", "cuda-event-trace", "cuda-graph-trace", "trace-fork-before-exec")
+    arguments, notes = profile_arguments(everything, tmp_path / "trace", accurate=True, graph_trace="node")
+    assert arguments == [
+        "/x/nsys", "profile", "-t", "cuda,nvtx", "-o", str(tmp_path / "trace"), "--sample=none",
+        "--cpuctxsw=none", "--cuda-event-trace=true", "--cuda-graph-trace=node", "--trace-fork-before-exec=true",
+    ]  # fmt: skip
+    assert notes == []
+    assert "--cuda-event-trace=false" in profile_arguments(everything, tmp_path / "trace")[0]
+    arguments, notes = profile_arguments(_tool(), tmp_path / "trace", accurate=True, graph_trace="node")
+    assert arguments[6:] == [] and len(notes) == 2 and "2024.6" in notes[0]
+    assert profile_arguments(_tool(), tmp_path / "trace")[1] == [], "not asked for, nothing to say"
+
+
+def test_export_is_judged_by_the_file(fake, tmp_path):
+    report, sqlite = tmp_path / "trace.nsys-rep", tmp_path / "trace.sqlite"
+    # the 5th argument is the output: export --type sqlite -o OUT REPORT
+    write = 'printf "Processing 5 events: [== 43%%]\\r[=== 100%%]" >&2; printf "SQLite format 3\\000" > "$5"; exit 3'
+    seen = []
+    tool = describe(fake(export=write))
+    assert export_sqlite(tool, report, sqlite, seen.append) == sqlite and sqlite.exists()
+    assert seen[-1] == 100
+    sqlite.unlink()
+    with pytest.raises(NsysError, match="left no SQLite file .exit status 0.: disk full"):
+        export_sqlite(describe(fake(export="echo disk full >&2; exit 0")), report, sqlite)
+    assert not list(tmp_path.glob("*.sqlite"))

@@ -1,0 +1,105 @@
+"""The page as text: nothing foreign can leave its data block; and the palette's promise."""
+
+import itertools
+import json
+import re
+
+import numpy as np
+import pytest
+
+from nsysalign.model import CAUSES
+from nsysalign.report import html
+from nsysalign.report.lanes import timelines
+from nsysalign.report.palette import CALL_LOOK, LOOKS
+from nsysalign.report.payload import payload
+from nsysalign.report.verdict import verdicts
+
+
+def test_foreign_text_stays_in_the_data_block(hostile_analysis):
+    page = html.page(hostile_analysis)
+    assert "<img" not in page.split("<script>")[0]  # head, body and data stand before the first script
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S).group(1)
+    assert not set("<>&") & set(data)
+    assert "</script><img src=x onerror=alert(1)>" in json.loads(data)["labels"][0]["label"]
+
+
+def test_the_page_asks_for_nothing(analysis):
+    page = html.page(analysis).split("/**\n* plotly.js")[0]  # plotly.js names its own web site in comments
+    assert not re.search(r"(src|href)\s*=\s*[\"']?(https?:)?//", page)
+    assert "default-src 'none'" in page
+
+
+def test_a_notebook_fragment_is_escaped(hostile_analysis, analysis):
+    assert "<img" not in html.fragment(hostile_analysis)
+    assert "<td>234.72</td>" in html.fragment(analysis)
+    assert analysis._repr_html_() == html.fragment(analysis)
+
+
+def test_a_reading_says_where_the_time_is(plain_analysis):
+    reading = {v.label: v for v in verdicts(plain_analysis)}
+    assert reading["t1"].title == "puzzle.py:14 reads 235 us; the kernel takes 24.8 us. The largest other part is host: 174 us."
+    assert "at most 35.2 us" in reading["replay"].title
+    assert next(iter(reading)) == "t1"  # loses most
+
+
+def test_findings_come_before_readings(analysis):
+    assert [(v.severity, v.label) for v in verdicts(analysis)] == [
+        ("warning", "t1"), ("reading", "t2"), ("reading", "replay"), ("reading", "do_bench"),
+    ]  # fmt: skip
+
+
+def test_timelines_stop_at_their_size_and_say_so(analysis):
+    assert timelines(analysis, [0, 0, 1]).left_out == 0
+    small = timelines(analysis, [2], max_bytes=1)
+    assert list(small.intervals) == ["2"] and small.left_out == 5
+    data = payload(analysis)
+    assert data["holds"][0] == "This page holds the timeline of 6 intervals of 6."
+
+
+def test_an_operation_points_at_its_call(analysis):
+    picture = timelines(analysis, [0]).intervals["0"]
+    stream = next(lane for lane in picture["lanes"] if lane["kind"] == "stream")
+    host = picture["lanes"][stream["al"][0]]
+    assert host["kind"] == "host" and stream["ax"][0] == host["x"][0] == 178_490
+
+
+def test_every_cause_has_its_own_look():
+    assert tuple(LOOKS) == CAUSES and set(CALL_LOOK.values()) <= set(CAUSES)
+    assert len({(look.colour, look.pattern) for look in LOOKS.values()}) == len(CAUSES)
+    assert len({look.short for look in LOOKS.values()}) == len(CAUSES)
+
+
+# Machado, Oliveira, Fernandes 2009, severity 1.0: https://doi.org/10.1109/TVCG.2009.113
+VISION = {
+    "normal": np.eye(3),
+    "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deutan": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritan": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+
+
+def linear(colour):
+    rgb = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+
+
+def lab(rgb):
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ np.clip(rgb, 0, 1)
+    f = np.cbrt(xyz / [0.9505, 1, 1.089])
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize("vision", VISION)
+def test_causes_of_one_pattern_differ_in_colour_for_everybody(vision):
+    seen = {cause: lab(np.array(VISION[vision]) @ linear(look.colour)) for cause, look in LOOKS.items()}
+    for a, b in itertools.combinations(CAUSES, 2):
+        if LOOKS[a].pattern == LOOKS[b].pattern:
+            assert np.linalg.norm(seen[a] - seen[b]) > 15, (a, b)
+
+
+def test_text_on_a_piece_is_readable():
+    for cause, look in LOOKS.items():
+        light, dark = sorted(
+            (float(linear(c) @ [0.2126, 0.7152, 0.0722]) for c in (look.colour, look.ink)), reverse=True
+        )
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, cause

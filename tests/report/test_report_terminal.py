@@ -1,0 +1,80 @@
+"""The table a user sees: widths, marks, and that its rows add up."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from nsysalign.report import table, terminal
+from nsysalign.report.rows import label_rows
+
+
+def shown(analysis, width, **options):
+    stream = io.StringIO()
+    terminal.render(analysis, Console(file=stream, width=width, color_system=None, legacy_windows=False), **options)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_no_line_is_wider_than_the_terminal(analysis, width):
+    assert max(map(len, shown(analysis, width).splitlines())) <= width
+
+
+def test_the_answer_at_80_columns(analysis):
+    text = shown(analysis, 80)
+    assert text.startswith("NVIDIA H200, nsys 2024.2.3, 6 intervals in 4 labels, events placed within 800 ns")
+    row = next(line for line in text.splitlines() if "puzzle.py:14" in line and "28.3" in line)
+    assert row.split() == ["t1", "puzzle.py:14", "3", "234.7", "24.8", ".", "28.3", ".", "7.2", "174.5", "!"]
+    assert "memcpy" not in text and "sync" not in text  # empty in every row
+    assert "2 captured  (lost#0, lost#1)" in text
+    assert "Evidence: idle 174 us, kernel only 24.8 us, copies inside 0, host share 74 %" in text
+    assert "note: NVTX was lost" in text and "not in the trace: CUDA_EVENT" in text
+
+
+def test_a_wide_terminal_shows_two_decimals_and_whole_names(analysis):
+    text = shown(analysis, 200, report_path="runs/1/report.html")
+    assert "234.72" in text
+    assert "replay a/very/long/path/to/the/file/that/replays_a_graph.py:120" in text
+    assert text.splitlines()[0].endswith("report: runs/1/report.html")
+
+
+def test_a_graph_stands_in_the_kernel_column_as_a_bound(analysis):
+    row = next(line for line in shown(analysis, 200).splitlines() if "replays_a_graph" in line)
+    assert "<=35.20" in row
+    numbers = [float(n) for n in re.findall(r"\d+\.\d+", row.split(":120")[1])]
+    assert numbers[0] == pytest.approx(sum(numbers[1:]))
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_every_row_adds_up_at_every_width(analysis, width):
+    rows = label_rows(analysis)
+    plan = table.layout(rows, width)
+    for number in range(len(rows)):
+        values = [float(c.cells[number].removeprefix("<=").replace(".", "0") if c.cells[number] == "."
+                        else c.cells[number].removeprefix("<=")) for c in plan.columns]  # fmt: skip
+        assert values[0] == pytest.approx(sum(values[1:]), abs=0.06 * len(values))
+
+
+def test_a_narrow_terminal_folds_the_small_causes_and_says_so(analysis):
+    text = shown(analysis, 52)
+    assert "other" in text and "other: " in text
+
+
+def test_library_labels_come_last(analysis):
+    assert [row.label for row in label_rows(analysis)] == ["t1", "t2", "replay", "do_bench"]
+    assert "dimmed: timed by a library" in shown(analysis, 80)
+
+
+def test_many_labels_are_counted_when_not_shown(analysis):
+    assert "… 2 more labels in the report" in shown(analysis, 80, max_labels=2)
+
+
+def test_hostile_names_neither_drive_the_terminal_nor_rich(hostile_analysis):
+    text = shown(hostile_analysis, 200)
+    assert "\x1b" not in text and "\u202e" not in text
+    assert "<img" in text
+
+
+def test_nothing_placed(builder):
+    assert "no interval was placed" in shown(builder([]), 80)
