@@ -57,7 +57,7 @@ def launch(profile: Sequence[str], command: Sequence[str], env: Mapping[str, str
                     "nsysalign: the report is still being written, please wait", file=sys.stderr, flush=True
                 )
 
-        with _handlers(relay):
+        with _handlers(relay, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
             process = subprocess.Popen(
                 [*profile, *wrapped],
                 env=dict(env),
@@ -73,9 +73,8 @@ def launch(profile: Sequence[str], command: Sequence[str], env: Mapping[str, str
 
 
 @contextlib.contextmanager
-def _handlers(handler: object) -> Iterator[None]:
-    """Our signal handlers while nsys runs; outside the main thread Python allows none."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+def _handlers(handler: object, numbers: Sequence[int]) -> Iterator[None]:
+    """Our signal handlers for a while; outside the main thread Python allows none."""
     old = {}
     try:
         for number in numbers:
@@ -85,6 +84,17 @@ def _handlers(handler: object) -> Iterator[None]:
     finally:
         for number, previous in old.items():
             signal.signal(number, previous if previous is not None else signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def hold_interrupts() -> Iterator[None]:
+    """While the run directory is finished a Ctrl-C only says so: it takes seconds, losing it costs a run."""
+
+    def wait(_number: int, _frame: object) -> None:
+        print("nsysalign: finishing the run directory, please wait", file=sys.stderr, flush=True)
+
+    with _handlers(wait, (signal.SIGINT,)):
+        yield
 
 
 @contextlib.contextmanager

@@ -29,7 +29,8 @@ INSTALL_PATTERNS = (
     "~/.cache/nsysalign/nsys/target-linux-*/nsys",
 )
 INSTALL_HINT = (
-    "install Nsight Systems (https://developer.nvidia.com/nsight-systems) or name it: --nsys PATH or NSYS=PATH"
+    "install Nsight Systems (https://developer.nvidia.com/nsight-systems), "
+    "or name it: --nsys PATH or NSYS=PATH"
 )
 OLDEST = (2022, 4)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nsysalign.collect import command as commands
 from nsysalign.collect.convert import convert, errors
-from nsysalign.collect.launch import launch
+from nsysalign.collect.launch import hold_interrupts, launch
 from nsysalign.collect.nsys import Nsys, export_sqlite, find_nsys, profile_arguments
 from nsysalign.collect.rundir import make_run_dir
 from nsysalign.errors import NsysError
@@ -63,17 +63,28 @@ def collect(
     env = commands.probe_environment(os.environ, run_dir, calibrate=options.calibrate)
     status = launch(profile, argv, env, run_dir / "nsys.log")
 
-    logs = convert(raw, run_dir, Path.cwd())
-    notes += [f"the probe could not do everything: {text.splitlines()[-1]}" for text in errors(raw) if text]
-    if not errors(raw):
-        shutil.rmtree(raw, ignore_errors=True)
-    report = _report(run_dir, nsys, status, logs)
-    sqlite = export_sqlite(
-        nsys, report, run_dir / "trace.sqlite", progress and (lambda percent: progress("export", percent))
-    )
+    with hold_interrupts():
+        logs = convert(raw, run_dir, Path.cwd())
+        failures = [text for text in errors(raw) if text]
+        notes += [f"the probe could not do everything: {text.splitlines()[-1]}" for text in failures]
+        notes += _warnings(run_dir / "nsys.log")
+        if not failures:
+            shutil.rmtree(raw, ignore_errors=True)
+        report = _report(run_dir, nsys, status, logs)
+        sqlite = export_sqlite(
+            nsys, report, run_dir / "trace.sqlite", progress and (lambda percent: progress("export", percent))
+        )
     result = CollectResult(run_dir, status, report, sqlite, tuple(logs), tuple(notes))
     _write_manifest(result, nsys)
     return result
+
+
+def _warnings(log: Path) -> list[str]:
+    """What nsys itself warned about, one note per line."""
+    lines = log.read_text(errors="replace").replace("\r", "\n").splitlines()
+    return [
+        f"nsys: {line.strip()}" for line in dict.fromkeys(lines) if line.strip().upper().startswith("WARN")
+    ][:5]
 
 
 def _report(run_dir: Path, nsys: Nsys, status: int, logs: Sequence[Path]) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -98,7 +99,7 @@ class _Progress:
     """Percentages of the export on stderr, on one line, on a terminal only."""
 
     def __init__(self, quiet: bool) -> None:
-        self._stream = click.get_text_stream("stderr")
+        self._stream = sys.stderr
         self._show = not quiet and self._stream.isatty()
 
     def __enter__(self) -> _Progress:

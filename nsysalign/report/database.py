@@ -1,7 +1,7 @@
-"""`analysis.db`: the tables of the analysis in SQLite, with their documentation inside (sqlite-utils, Datasette).
+"""`analysis.db`: the tables of the analysis in SQLite, documented inside (sqlite-utils, Datasette).
 
-The tables have the names and columns of `frames.ANALYSIS_SPECS`; tuples and dicts are JSON text.  `documentation`
-says what every column means, `meta` holds what is no table.
+The tables have the names and columns of `frames.ANALYSIS_SPECS`; tuples and dicts are JSON text.
+`documentation` says what every column means, `meta` holds what is no table.
 """
 
 from __future__ import annotations
@@ -25,8 +25,21 @@ if TYPE_CHECKING:
 
 VERSION = 1
 #: An analysis' number for its parts, and nothing else, identifies a row.
-_KEYS = {"intervals": "interval", "parts": ("interval", "cause"), "other_streams": ("interval", "stream"), "labels": "label"}
-_SQL_TYPES = {"int8": int, "int64": int, "Int64": int, "bool": int, "float64": float, "str": str, "object": str}
+_KEYS = {
+    "intervals": "interval",
+    "parts": ("interval", "cause"),
+    "other_streams": ("interval", "stream"),
+    "labels": "label",
+}
+_SQL_TYPES = {
+    "int8": int,
+    "int64": int,
+    "Int64": int,
+    "bool": int,
+    "float64": float,
+    "str": str,
+    "object": str,
+}
 
 
 def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
@@ -38,7 +51,9 @@ def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
         connection.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
         database = sqlite_utils.Database(connection)
         for spec in frames.ANALYSIS_SPECS:
-            database[spec.name].create({c.name: _SQL_TYPES[c.dtype] for c in spec.columns}, pk=_KEYS.get(spec.name))
+            database[spec.name].create(
+                {c.name: _SQL_TYPES[c.dtype] for c in spec.columns}, pk=_KEYS.get(spec.name)
+            )
             _insert(connection, spec, getattr(analysis, spec.name))
         _index(database)
         _document(database)
@@ -55,7 +70,9 @@ def _insert(connection: sqlite3.Connection, spec: frames.Spec, frame: pd.DataFra
             lists[column.name] = [text if text.isascii() else _encodable(text) for text in lists[column.name]]
     names = ", ".join(f'"{name}"' for name in spec.names)
     marks = ", ".join("?" * len(spec.names))
-    connection.executemany(f'INSERT INTO "{spec.name}" ({names}) VALUES ({marks})', zip(*lists.values(), strict=True))
+    connection.executemany(
+        f'INSERT INTO "{spec.name}" ({names}) VALUES ({marks})', zip(*lists.values(), strict=True)
+    )
 
 
 def _encodable(text: str) -> str:
@@ -87,11 +104,12 @@ def _meta(database: Any, analysis: Analysis) -> None:
         "calibration": analysis.calibration,
     }
     database["meta"].insert_all(
-        [{"key": key, "value": json.dumps(plain(value), allow_nan=False)} for key, value in values.items()], pk="key"
+        [{"key": key, "value": json.dumps(plain(value), allow_nan=False)} for key, value in values.items()],
+        pk="key",
     )
 
 
-# --- reading -----------------------------------------------------------------------------------------------------
+# --- reading ---
 
 
 def load(path: str | os.PathLike[str]) -> Analysis:
@@ -101,7 +119,9 @@ def load(path: str | os.PathLike[str]) -> Analysis:
         raise AnalysisError(f"{path}: there is no such file", "give the path of an analysis.db")
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            meta = {key: json.loads(value) for key, value in connection.execute("SELECT key, value FROM meta")}
+            meta = {
+                key: json.loads(value) for key, value in connection.execute("SELECT key, value FROM meta")
+            }
             if meta.get("version") != VERSION:
                 raise AnalysisError(
                     f"{path} has version {meta.get('version')}, this nsysalign reads {VERSION}",
@@ -109,12 +129,16 @@ def load(path: str | os.PathLike[str]) -> Analysis:
                 )
             tables = {spec.name: _read(connection, spec) for spec in frames.ANALYSIS_SPECS}
     except (sqlite3.Error, KeyError, ValueError) as error:
-        raise AnalysisError(f"{path} is not an analysis ({error})", "nsysalign analyze TRACE makes one") from error
+        raise AnalysisError(
+            f"{path} is not an analysis ({error})", "nsysalign analyze TRACE makes one"
+        ) from error
     info = {key: tuple(value) if isinstance(value, list) else value for key, value in meta["trace"].items()}
     return Analysis(
         trace=TraceInfo(**{name: info[name] for name in TraceInfo.__dataclass_fields__ if name in info}),
-        notes=tuple(meta["notes"]), calibration=meta["calibration"], **tables,
-    )  # fmt: skip
+        notes=tuple(meta["notes"]),
+        calibration=meta["calibration"],
+        **tables,
+    )
 
 
 def _read(connection: sqlite3.Connection, spec: frames.Spec) -> pd.DataFrame:
@@ -126,5 +150,7 @@ def _read(connection: sqlite3.Connection, spec: frames.Spec) -> pd.DataFrame:
     for position, column in enumerate(spec.columns):
         if column.dtype == "object":
             lists[position] = [json.loads(value) for value in lists[position]]
-    table = pd.DataFrame({c.name: series(values, c.dtype) for c, values in zip(spec.columns, lists, strict=True)})
+    table = pd.DataFrame(
+        {c.name: series(values, c.dtype) for c, values in zip(spec.columns, lists, strict=True)}
+    )
     return frames.check(table, spec)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; it takes `path`'s place when the block ends well, and is removed if not."""
+    """Yield a temporary path that takes `path`'s place when the block ends well, and is removed if not."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     # The same folder, because os.replace is atomic only within one file system.

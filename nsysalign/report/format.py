@@ -1,7 +1,7 @@
 """The one module that turns numbers (and foreign text) into text.
 
-Everything else keeps int64 nanoseconds.  The page's own script has a twin of `duration` (templates/format.js),
-because hover texts are made in the browser.
+Everything else keeps int64 nanoseconds. The page's own script has a twin of `duration`
+(templates/format.js), because hover texts are made in the browser.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from typing import Any
 #: What stands for exactly zero in tables: the eye finds the numbers.
 ZERO = "."
 
-# C0, DEL and C1 controls drive a terminal (ESC sequences); bidi controls reorder what is read; a lone surrogate
-# cannot be encoded at all.
+# C0, DEL and C1 controls drive a terminal (ESC sequences); bidi controls reorder what is read; a lone
+# surrogate cannot be encoded at all.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 # Whole escape sequences go, so that "\x1b[31mred" becomes "red" and not "[31mred".
-_ESCAPES = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?|\x1b.?")
+_ESCAPES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?|\x1b.?"
+)
 
 
 def safe_text(text: Any) -> str:

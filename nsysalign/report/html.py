@@ -1,8 +1,9 @@
 """`report.html`: one self-contained page, and the small table a notebook shows.
 
-Trace text is hostile: names of kernels, ranges and files come from whoever made the program.  It enters the page as
-JSON in a data block, `<`, `>` and `&` escaped, and the DOM through textContent only.  A Content-Security-Policy with
-the hashes of the page's own scripts is the second wall: nothing else runs, nothing leaves the page.
+Trace text is hostile: names of kernels, ranges and files come from whoever made the program. It enters
+the page as JSON in a data block, `<`, `>` and `&` escaped, and the DOM through textContent only. A
+Content-Security-Policy with the hashes of the page's own scripts is the second wall: nothing else runs,
+nothing leaves the page.
 """
 
 from __future__ import annotations
@@ -24,7 +25,17 @@ from nsysalign.report.payload import payload
 from nsysalign.report.rows import causes_present, label_rows
 
 #: The page's own script, in this order.
-SCRIPTS = ("format.js", "dom.js", "bars.js", "verdicts.js", "table.js", "plots.js", "timeline.js", "runs.js", "main.js")
+SCRIPTS = (
+    "format.js",
+    "dom.js",
+    "bars.js",
+    "verdicts.js",
+    "table.js",
+    "plots.js",
+    "timeline.js",
+    "runs.js",
+    "main.js",
+)
 
 
 def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
@@ -55,13 +66,16 @@ def page(analysis: Analysis) -> str:
 
 def embed(data: Any) -> str:
     """JSON that cannot end the script element it stands in, whatever its strings say."""
-    text = json.dumps(plain(data), allow_nan=False, separators=(",", ":"))  # ASCII: U+2028 and U+2029 are escaped
+    text = json.dumps(
+        plain(data), allow_nan=False, separators=(",", ":")
+    )  # ASCII: U+2028 and U+2029 are escaped
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _policy(*scripts: str) -> str:
     hashes = " ".join(
-        "'sha256-" + base64.b64encode(hashlib.sha256(s.encode("utf-8")).digest()).decode() + "'" for s in scripts
+        "'sha256-" + base64.b64encode(hashlib.sha256(s.encode("utf-8")).digest()).decode() + "'"
+        for s in scripts
     )
     # plotly writes style attributes and makes images for its camera button.
     return (
@@ -75,11 +89,17 @@ def _template(name: str) -> str:
 
 
 def fragment(analysis: Analysis) -> str:
-    """The label table as a small HTML table for notebooks: every value escaped, no script, no style of its own."""
+    """The label table as a small HTML table for notebooks: every value escaped, no script."""
     rows = label_rows(analysis)
     causes = causes_present(rows)
     heads = ["label", "site", "n", "time us", *(f"{LOOKS[c].short} us" for c in causes)]
-    lines = ["<table>", "<thead><tr>", *(f"<th>{html.escape(head)}</th>" for head in heads), "</tr></thead>", "<tbody>"]
+    lines = [
+        "<table>",
+        "<thead><tr>",
+        *(f"<th>{html.escape(head)}</th>" for head in heads),
+        "</tr></thead>",
+        "<tbody>",
+    ]
     for row in rows:
         texts = [html.escape(safe_text(row.label)), html.escape(safe_text(row.site))]
         numbers = [str(row.count), fixed(row.elapsed_ns), *(fixed(row.parts_ns[c]) for c in causes)]

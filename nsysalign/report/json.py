@@ -1,6 +1,7 @@
 """`analysis.json`: the result as one document (design: section 6).
 
-Segments and the timeline are not in it; they are in `analysis.db`.  NaN does not exist in JSON: it becomes null.
+Segments and the timeline are not in it; they are in `analysis.db`. NaN does not exist in JSON: it
+becomes null.
 """
 
 from __future__ import annotations
@@ -127,19 +128,25 @@ def _factorize(values, order: list[str]) -> tuple[np.ndarray, Any]:
     return index.get_indexer(values), index
 
 
-# --- reading -----------------------------------------------------------------------------------------------------
+# --- reading ---
 
 
 def load(path: str | os.PathLike[str]) -> Analysis:
-    """The analysis back from its document, without segments and timeline.  AnalysisError says what is wrong."""
+    """The analysis back, without segments and timeline.  AnalysisError says what is wrong."""
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise AnalysisError(f"{path}: {error.strerror or error}", "give the path of an analysis.json") from error
+        raise AnalysisError(
+            f"{path}: {error.strerror or error}", "give the path of an analysis.json"
+        ) from error
     except ValueError as error:
-        raise AnalysisError(f"{path} is not JSON ({error})", "make it again: nsysalign analyze TRACE --json OUT") from error
+        raise AnalysisError(
+            f"{path} is not JSON ({error})", "make it again: nsysalign analyze TRACE --json OUT"
+        ) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise AnalysisError(f"{path} is not an analysis (no \"format\": \"{FORMAT}\")", "nsysalign analyze TRACE --json OUT")
+        raise AnalysisError(
+            f'{path} is not an analysis (no "format": "{FORMAT}")', "nsysalign analyze TRACE --json OUT"
+        )
     if document.get("version") != VERSION:
         raise AnalysisError(
             f"{path} has version {document.get('version')}, this nsysalign reads {VERSION}",
@@ -148,7 +155,9 @@ def load(path: str | os.PathLike[str]) -> Analysis:
     try:
         return _analysis(document)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise AnalysisError(f"{path}: unexpected content ({error!r})", "nsysalign analyze TRACE --json OUT") from error
+        raise AnalysisError(
+            f"{path}: unexpected content ({error!r})", "nsysalign analyze TRACE --json OUT"
+        ) from error
 
 
 def _analysis(document: dict[str, Any]) -> Analysis:
@@ -158,7 +167,13 @@ def _analysis(document: dict[str, Any]) -> Analysis:
         {"interval": i["interval"], "cause": cause, "ns": ns, "lower_ns": lower, "upper_ns": upper}
         for i in intervals
         for cause in CAUSES
-        if any((ns := i["parts_ns"][cause], lower := i["parts_lower_ns"][cause], upper := i["parts_upper_ns"][cause]))
+        if any(
+            (
+                ns := i["parts_ns"][cause],
+                lower := i["parts_lower_ns"][cause],
+                upper := i["parts_upper_ns"][cause],
+            )
+        )
     ]
     others = [
         {"interval": i["interval"], "stream": int(stream), "ns": ns}
@@ -171,7 +186,9 @@ def _analysis(document: dict[str, Any]) -> Analysis:
         intervals=frame(intervals, frames.INTERVALS),
         parts=frame(parts, frames.PARTS),
         segments=frames.empty(frames.SEGMENTS),
-        details=frame([{"interval": i["interval"], **d} for i in intervals for d in i["details"]], frames.DETAILS),
+        details=frame(
+            [{"interval": i["interval"], **d} for i in intervals for d in i["details"]], frames.DETAILS
+        ),
         other_streams=frame(others, frames.OTHER_STREAMS),
         labels=frame(labels, frames.LABELS),
         unaligned=frame(document["unaligned"], frames.UNALIGNED),

@@ -55,7 +55,7 @@ class Timelines:
 
 
 def timelines(analysis: Analysis, priority: list[int], max_bytes: int = MAX_BYTES) -> Timelines:
-    """Pictures of the intervals in `analysis.timeline`, in the order of `priority`, while they fit in `max_bytes`."""
+    """Pictures of the intervals in `analysis.timeline`, by `priority`, while they fit in `max_bytes`."""
     strings = Strings()
     items = dict(iter(analysis.timeline.groupby("interval", sort=False)))
     # A label with one run names the same interval as median, slowest and first.
@@ -89,11 +89,20 @@ def _picture(window, items: pd.DataFrame, pieces: pd.DataFrame | None, strings: 
         lane_numbers[key] = len(lane_numbers)
     host_lanes = [lane_numbers[("host", lane)] for lane in hosts["lane"]]
     calls = dict(
-        zip(hosts["ref_id"].tolist(), zip((hosts["start_ns"] - origin).tolist(), host_lanes, strict=True), strict=True)
+        zip(
+            hosts["ref_id"].tolist(),
+            zip((hosts["start_ns"] - origin).tolist(), host_lanes, strict=True),
+            strict=True,
+        )
     )
     lanes = []
     for (kind, name), lane in items.groupby(["lane_kind", "lane"], sort=False):
-        lanes.append((lane_numbers[(kind, name)], _lane(kind, name, lane.sort_values("start_ns"), origin, calls, strings)))
+        lanes.append(
+            (
+                lane_numbers[(kind, name)],
+                _lane(kind, name, lane.sort_values("start_ns"), origin, calls, strings),
+            )
+        )
     picture: dict[str, Any] = {
         "width": int(window.elapsed_ns),
         "error": int(window.error_ns),
@@ -114,7 +123,12 @@ def _picture(window, items: pd.DataFrame, pieces: pd.DataFrame | None, strings: 
 
 
 def _lane(
-    kind: str, name: str, lane: pd.DataFrame, origin: int, calls: Mapping[int, tuple[int, int]], strings: Strings
+    kind: str,
+    name: str,
+    lane: pd.DataFrame,
+    origin: int,
+    calls: Mapping[int, tuple[int, int]],
+    strings: Strings,
 ) -> dict[str, Any]:
     starts, ends = lane["start_ns"].to_numpy(), lane["end_ns"].to_numpy()
     depths = _depths(starts, ends)
@@ -144,7 +158,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def _look(lane_kind: str, kind: str) -> int:
-    """The cause whose colour an item wears, as its number in CAUSES; -1 for NVTX ranges, which are no cause."""
+    """The cause whose colour an item wears, as its number in CAUSES; -1 for NVTX ranges."""
     if lane_kind == "nvtx":
         return -1
     if lane_kind == "stream" and kind in OPERATION_KINDS:
@@ -173,7 +187,7 @@ def _depths(starts: np.ndarray, ends: np.ndarray) -> list[int]:
 
 
 def hover(detail: Any, duration_ns: int) -> str:
-    """What an item's hover says beside its name and duration: bytes, bandwidth, grid, and whatever else is known."""
+    """What an item's hover says beside its name and duration: bytes, bandwidth, grid, whatever is known."""
     if not isinstance(detail, Mapping):
         return safe_text(detail) if detail else ""
     said = []

@@ -18,11 +18,13 @@ MAX_FULL_INTERVALS = 40_000
 
 
 def payload(analysis: Analysis) -> dict[str, Any]:
-    """The page's data: plain objects, times in integer nanoseconds, foreign text without control characters."""
+    """The page's data: plain objects, integer nanoseconds, foreign text without control characters."""
     rows = label_rows(analysis)
     roles = _roles(analysis)
     # Most wanted first: what a verdict points at, then the medians, the slowest, the first.
-    priority = [number for role in ("median", "slowest", "first") for number in (roles[r.label][role] for r in rows)]
+    priority = [
+        number for role in ("median", "slowest", "first") for number in (roles[r.label][role] for r in rows)
+    ]
     held = timelines(analysis, priority)
     present = [c for c in CAUSES if np.any(parts_matrix(analysis)[:, CAUSES.index(c)])] or ["kernel"]
     return {
@@ -30,15 +32,29 @@ def payload(analysis: Analysis) -> dict[str, Any]:
         "environment": _environment(analysis, rows),
         "notes": _notes(analysis),
         "causes": [
-            {"name": c, "short": LOOKS[c].short, "colour": LOOKS[c].colour, "ink": LOOKS[c].ink,
-             "pattern": LOOKS[c].pattern, "meaning": CAUSE_MEANING[c], "present": c in present}
+            {
+                "name": c,
+                "short": LOOKS[c].short,
+                "colour": LOOKS[c].colour,
+                "ink": LOOKS[c].ink,
+                "pattern": LOOKS[c].pattern,
+                "meaning": CAUSE_MEANING[c],
+                "present": c in present,
+            }
             for c in CAUSES
         ],
         "verdicts": [
-            {"severity": v.severity, "rule": safe_text(v.rule), "label": safe_text(v.label), "title": safe_text(v.title),
-             "explanation": safe_text(v.explanation),
-             "advice": safe_text(v.advice), "site": safe_text(v.site), "interval": v.interval,
-             "evidence": [[safe_text(k), safe_text(t)] for k, t in v.evidence]}
+            {
+                "severity": v.severity,
+                "rule": safe_text(v.rule),
+                "label": safe_text(v.label),
+                "title": safe_text(v.title),
+                "explanation": safe_text(v.explanation),
+                "advice": safe_text(v.advice),
+                "site": safe_text(v.site),
+                "interval": v.interval,
+                "evidence": [[safe_text(k), safe_text(t)] for k, t in v.evidence],
+            }
             for v in verdicts(analysis)
         ],
         "labels": [_label(row, roles[row.label]) for row in rows],
@@ -50,7 +66,7 @@ def payload(analysis: Analysis) -> dict[str, Any]:
         "timelines": held.intervals,
         "strings": held.strings,
         "holds": _holds(analysis, held),
-    }  # fmt: skip
+    }
 
 
 def _title(analysis: Analysis) -> str:
@@ -98,17 +114,31 @@ def _roles(analysis: Analysis) -> dict[str, dict[str, int]]:
 def _label(row: LabelRow, roles: dict[str, int]) -> dict[str, Any]:
     std = None if np.isnan(row.std_ns) else row.std_ns
     return {
-        "label": safe_text(row.label), "kind": row.kind, "count": row.count, "site": safe_text(row.site),
-        "callers": [safe_text(c) for c in row.callers], "row": safe_text(row.name), "elapsed": row.elapsed_ns,
-        "error": row.error_ns, "kernelUpper": row.kernel_only_upper_ns, "parts": row.parts_ns,
-        "median": row.median_ns, "mean": row.mean_ns, "std": std, "min": row.min_ns, "max": row.max_ns,
-        "p05": row.p05_ns, "p95": row.p95_ns, "library": row.library,
-        "findings": [safe_text(f) for f in row.findings], "roles": roles,
-    }  # fmt: skip
+        "label": safe_text(row.label),
+        "kind": row.kind,
+        "count": row.count,
+        "site": safe_text(row.site),
+        "callers": [safe_text(c) for c in row.callers],
+        "row": safe_text(row.name),
+        "elapsed": row.elapsed_ns,
+        "error": row.error_ns,
+        "kernelUpper": row.kernel_only_upper_ns,
+        "parts": row.parts_ns,
+        "median": row.median_ns,
+        "mean": row.mean_ns,
+        "std": std,
+        "min": row.min_ns,
+        "max": row.max_ns,
+        "p05": row.p05_ns,
+        "p95": row.p95_ns,
+        "library": row.library,
+        "findings": [safe_text(f) for f in row.findings],
+        "roles": roles,
+    }
 
 
 def _runs(analysis: Analysis, rows: list[LabelRow], present: list[str]) -> list[dict[str, Any]]:
-    """Every interval of every label, in time order and in columns: what the distribution plots and tables need."""
+    """Every interval of every label, in time order and in columns, for the plots and tables of runs."""
     intervals = analysis.intervals
     matrix = parts_matrix(analysis)
     # Stable order by start within the label, by positions: groupby.indices needs no copy of the rows.
@@ -127,21 +157,27 @@ def _runs(analysis: Analysis, rows: list[LabelRow], present: list[str]) -> list[
             values = matrix[at, CAUSES.index(cause)]
             if values.any():
                 parts[cause] = values.tolist()
-        runs.append({
-            "names": [_repetition(str(n), row.label) for n in names[at]],
-            "elapsed": elapsed[at].tolist(),
-            "kernel": None if "kernel" in parts else kernel[at].tolist(),
-            "error": _constant(errors[at].tolist()),
-            "interval": _constant_step(numbers[at].tolist()),
-            "parts": parts,
-        })  # fmt: skip
+        runs.append(
+            {
+                "names": [_repetition(str(n), row.label) for n in names[at]],
+                "elapsed": elapsed[at].tolist(),
+                "kernel": None if "kernel" in parts else kernel[at].tolist(),
+                "error": _constant(errors[at].tolist()),
+                "interval": _constant_step(numbers[at].tolist()),
+                "parts": parts,
+            }
+        )
     return runs
 
 
 def _repetition(name: str, label: str) -> int | str:
     """`label#7` is kept as 7: names would be the largest part of the page."""
     head, mark, number = name.rpartition("#")
-    return int(number) if mark and head == label and number.isdecimal() and str(int(number)) == number else safe_text(name)
+    return (
+        int(number)
+        if mark and head == label and number.isdecimal() and str(int(number)) == number
+        else safe_text(name)
+    )
 
 
 def _constant(values: list[int]) -> list[int] | int:
@@ -152,17 +188,24 @@ def _constant_step(values: list[int]) -> list[int] | dict[str, int]:
     """1000, 1010, 1020 as {from, step}: interleaved labels number their intervals evenly."""
     if len(values) < 3:
         return values
-    steps = {b - a for a, b in zip(values, values[1:], strict=False)}
+    steps = set(np.diff(values).tolist())
     return {"from": values[0], "step": steps.pop(), "count": len(values)} if len(steps) == 1 else values
 
 
 def _holds(analysis: Analysis, held: Timelines) -> list[str]:
     """What the page does not hold, in words: nothing is dropped in silence."""
-    said = [f"This page holds the timeline of {plural(len(held.intervals), 'interval')} of {len(analysis.intervals):,}."]
+    said = [
+        f"This page holds the timeline of {len(held.intervals):,} of "
+        f"{plural(len(analysis.intervals), 'interval')}."
+    ]
     if held.left_out:
-        said.append(f"{plural(held.left_out, 'more timeline')} would have made it too large; they are in analysis.db.")
+        said.append(
+            f"{plural(held.left_out, 'more timeline')} would have made it too large; they are in analysis.db."
+        )
     if len(analysis.intervals) > MAX_FULL_INTERVALS:
-        said.append("Of every interval it holds measured and kernel time; the other parts are in analysis.db.")
+        said.append(
+            "Of every interval it holds measured and kernel time; the other parts are in analysis.db."
+        )
     else:
         said.append("It holds the measured time and the parts of every interval.")
     return said

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def series(values: list[Any], dtype: str) -> pd.Series:
-    """A column of `dtype`.  None is NaN in floats and NA in Int64; lists come back as the tuples they were."""
+    """A column of `dtype`.  None is NaN in floats, NA in Int64; lists come back as the tuples they were."""
     import numpy as np
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Plain rows from an Analysis: what the terminal table, the page and the notebook show, before any of them draws."""
+"""Plain rows from an Analysis: what terminal, page and notebook show, before any of them draws."""
 
 from __future__ import annotations
 
@@ -76,7 +76,10 @@ def label_rows(analysis: Analysis) -> list[LabelRow]:
             callers=tuple(interval.callers),
         )
         for label, interval, position in zip(
-            labels.itertuples(index=False), chosen.itertuples(index=False, name="Interval"), positions, strict=True
+            labels.itertuples(index=False),
+            chosen.itertuples(index=False, name="Interval"),
+            positions,
+            strict=True,
         )
     ]
     return sorted(rows, key=lambda row: row.library)
@@ -84,11 +87,19 @@ def label_rows(analysis: Analysis) -> list[LabelRow]:
 
 def _fields(label) -> dict:  # a row of frames.LABELS
     return {
-        "label": str(label.label), "kind": str(label.kind), "count": int(label.count), "site": str(label.site),
-        "median_ns": float(label.median_ns), "mean_ns": float(label.mean_ns), "std_ns": float(label.std_ns),
-        "min_ns": int(label.min_ns), "max_ns": int(label.max_ns), "p05_ns": float(label.p05_ns),
-        "p95_ns": float(label.p95_ns), "library": bool(label.library),
-    }  # fmt: skip
+        "label": str(label.label),
+        "kind": str(label.kind),
+        "count": int(label.count),
+        "site": str(label.site),
+        "median_ns": float(label.median_ns),
+        "mean_ns": float(label.mean_ns),
+        "std_ns": float(label.std_ns),
+        "min_ns": int(label.min_ns),
+        "max_ns": int(label.max_ns),
+        "p05_ns": float(label.p05_ns),
+        "p95_ns": float(label.p95_ns),
+        "library": bool(label.library),
+    }
 
 
 def _rules(findings: pd.DataFrame) -> dict[str, tuple[str, ...]]:

@@ -41,7 +41,9 @@ class Layout:
 
 def layout(rows: Sequence[LabelRow], width: int) -> Layout:
     """Choose unit, decimals and columns for `width`: fewer decimals first, then the smallest causes fold."""
-    unit, unit_ns, decimals = ("ms", 1_000_000, 3) if min(row.elapsed_ns for row in rows) >= 1e6 else ("us", 1_000, 2)
+    unit, unit_ns, decimals = (
+        ("ms", 1_000_000, 3) if min(row.elapsed_ns for row in rows) >= 1e6 else ("us", 1_000, 2)
+    )
     # A graph's execution stands in the kernel column, marked `<=`: in a row of its own column it could only
     # be counted twice, and the row must add up.
     causes = [c for c in causes_present(list(rows)) if c != "graph"]
@@ -55,7 +57,9 @@ def layout(rows: Sequence[LabelRow], width: int) -> Layout:
             continue  # a single folded cause would take as much room as its own column
         for places in (decimals, decimals - 1):
             columns = _columns(rows, causes, by_weight[:fold], unit_ns, places)
-            left = width - sum(c.width + GAP for c in columns) - _count_width(rows) - GAP - _mark_width(rows) - 2
+            left = (
+                width - sum(c.width + GAP for c in columns) - _count_width(rows) - GAP - _mark_width(rows) - 2
+            )
             if left >= min(longest, LABEL_WIDTH):
                 return Layout(unit, columns, tuple(by_weight[:fold]), min(left, longest))
     return Layout(unit, columns, tuple(by_weight), max(left, 8))
@@ -83,7 +87,9 @@ def _columns(
         values = [row.parts_ns[cause] for row in rows]
         if cause == "kernel":
             texts = cells([row.parts_ns["kernel"] + row.parts_ns["graph"] for row in rows])
-            texts = tuple(("<=" if row.parts_ns["graph"] else "") + t for row, t in zip(rows, texts, strict=True))
+            texts = tuple(
+                ("<=" if row.parts_ns["graph"] else "") + t for row, t in zip(rows, texts, strict=True)
+            )
         else:
             texts = cells(values)
         columns.append(Column(LOOKS[cause].short, LOOKS[cause].terminal, texts))
@@ -93,8 +99,10 @@ def _columns(
 
 
 def label_text(row: LabelRow, width: int | None = None) -> str:
-    """Label and call site, the site only where the label does not say it; in `width` the folders of the site go
-    first, then the site, then the middle of the label."""
+    """Label and call site, the site only where the label does not say it.
+
+    In `width` the folders of the site go first, then the site, then the middle of the label.
+    """
     label = safe_text(row.label)
     site = safe_text(row.site)
     if not site or site in label:

@@ -4,8 +4,8 @@
                             us      us      us       us      us      us
     t1 puzzle.py:14  6  234.72   24.77   28.31        .  174.50    7.15  !
 
-Fits 80 columns and uses more where there are more.  All foreign text passes `safe_text` and is added as `Text`,
-never as rich markup.
+Fits 80 columns and uses more where there are more. All foreign text passes `safe_text` and is added as
+`Text`, never as rich markup.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def _header(analysis: Analysis, console: Console, labels: int, report_path: str 
 
 def _findings(analysis: Analysis, console: Console) -> None:
     order = {severity: number for number, severity in enumerate(SEVERITIES)}
-    findings = sorted(analysis.findings.itertuples(index=False), key=lambda f: order.get(f.severity, len(order)))
+    findings = sorted(
+        analysis.findings.itertuples(index=False), key=lambda f: order.get(f.severity, len(order))
+    )
     for finding in findings:
         mark, style = MARKS.get(finding.severity, MARKS["info"])
         site = f"  ({safe_text(finding.site)})" if finding.site and finding.site not in finding.title else ""
@@ -95,7 +97,9 @@ def _unaligned(analysis: Analysis, console: Console) -> None:
     console.print()
     console.print(_text(f"{plural(count, 'interval')} could not be placed:", "yellow"))
     for reason, number, names in unaligned_reasons(analysis):
-        examples = ", ".join(middle(safe_text(name), 30) for name in names) + (", …" if number > len(names) else "")
+        examples = ", ".join(middle(safe_text(name), 30) for name in names) + (
+            ", …" if number > len(names) else ""
+        )
         _hanging(console, f"  {number:>5,}", f"{safe_text(reason)}  ({examples})", "")
 
 

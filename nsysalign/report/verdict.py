@@ -1,4 +1,4 @@
-"""What a reader should know first, in plain words: the findings, or a reading of the budget where there are none."""
+"""What a reader should know first, in plain words: the findings, else a reading of the budget."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from nsysalign.report.format import duration, percent, quantity, safe_text, word
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, label_rows
 
+#: Causes in which the stream works.
+WORK = ("kernel", "graph", "memcpy", "memset")
 SEVERITIES = ("error", "warning", "info", "reading")
 
 
@@ -31,16 +33,23 @@ def verdicts(analysis: Analysis) -> list[Verdict]:
     intervals = {row.label: row.interval for row in rows}
     found = [
         Verdict(
-            severity=str(f.severity), label=str(f.label), title=str(f.title), explanation="", evidence=evidence_text(f.evidence),
-            advice=str(f.advice), site=str(f.site), rule=str(f.rule), interval=intervals.get(str(f.label), -1),
+            severity=str(f.severity),
+            label=str(f.label),
+            title=str(f.title),
+            explanation="",
+            evidence=evidence_text(f.evidence),
+            advice=str(f.advice),
+            site=str(f.site),
+            rule=str(f.rule),
+            interval=intervals.get(str(f.label), -1),
         )
         for f in analysis.findings.itertuples(index=False)
-    ]  # fmt: skip
+    ]
     found.sort(key=lambda v: SEVERITIES.index(v.severity) if v.severity in SEVERITIES else 2)
     spoken = {verdict.label for verdict in found}
     silent = [row for row in rows if row.label not in spoken]
-    # The label that loses most to something that is no kernel is the one to read first.
-    silent.sort(key=lambda row: (row.library, row.kernel_only_upper_ns - row.elapsed_ns))
+    # The label in which the GPU's stream waits longest is the one to read first.
+    silent.sort(key=lambda row: (row.library, sum(row.parts_ns[c] for c in WORK) - row.elapsed_ns))
     return found + [reading(row) for row in silent]
 
 
@@ -61,14 +70,24 @@ def reading(row: LabelRow) -> Verdict:
     else:
         title += f"; the kernel takes {bound}{duration(kernel)}." if kernel else "; no kernel runs in it."
         if largest:
-            title += f" The largest other part is {LOOKS[largest].short}: {duration(others[largest])}."
+            part = "The largest other part" if kernel else "Its largest part"
+            title += f" {part} is {LOOKS[largest].short}: {duration(others[largest])}."
             explanation = f"{LOOKS[largest].short}: {CAUSE_MEANING[largest]}."
     spread = (("range over " + f"{row.count} runs", f"{duration(row.min_ns)} to {duration(row.max_ns)}"),)
-    evidence = tuple((LOOKS[c].short, duration(ns)) for c, ns in sorted(others.items(), key=lambda p: -p[1])[:3])
+    evidence = tuple(
+        (LOOKS[c].short, duration(ns)) for c, ns in sorted(others.items(), key=lambda p: -p[1])[:3]
+    )
     return Verdict(
-        severity="reading", label=row.label, title=title, explanation=explanation,
-        evidence=evidence + (spread if row.count > 1 else ()), advice="", site=row.site, rule="", interval=row.interval,
-    )  # fmt: skip
+        severity="reading",
+        label=row.label,
+        title=title,
+        explanation=explanation,
+        evidence=evidence + (spread if row.count > 1 else ()),
+        advice="",
+        site=row.site,
+        rule="",
+        interval=row.interval,
+    )
 
 
 def _file(site: str) -> str:

@@ -11,7 +11,16 @@ pytestmark = pytest.mark.browser
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
-FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run", "--disable-component-update", "--disable-sync", "--window-size=1400,1000"]
+FLAGS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--no-first-run",
+    "--disable-component-update",
+    "--disable-sync",
+    "--window-size=1400,1000",
+]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +53,11 @@ def open_page(driver, analysis, tmp_path):
     path = tmp_path / "report.html"
     html.write(analysis, path)
     driver.get(path.as_uri())
-    until(driver, "document.body.dataset.ready && document.querySelector('#lanes').dataset.drawn", "the first drawing")
+    until(
+        driver,
+        "document.body.dataset.ready && document.querySelector('#lanes').dataset.drawn",
+        "the first drawing",
+    )
     return driver
 
 
@@ -55,12 +68,16 @@ def quiet(driver):
     assert [entry for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
     with pytest.raises(NoAlertPresentException):
         driver.switch_to.alert  # noqa: B018
-    requests = [e["message"] for e in driver.get_log("performance") if '"Network.requestWillBeSent"' in e["message"]]
+    requests = [
+        e["message"] for e in driver.get_log("performance") if '"Network.requestWillBeSent"' in e["message"]
+    ]
     assert [r for r in requests if '"url":"http' in r] == []
 
 
 def column(driver):
-    return driver.execute_script("return [...document.querySelectorAll('#budgets tbody tr')].map(r => r.dataset.label)")
+    return driver.execute_script(
+        "return [...document.querySelectorAll('#budgets tbody tr')].map(r => r.dataset.label)"
+    )
 
 
 def test_the_table_sorts_and_filters(driver, analysis, tmp_path):
@@ -82,12 +99,18 @@ def test_an_interval_is_chosen_drawn_zoomed_and_explained(driver, analysis, tmp_
     open_page(driver, analysis, tmp_path)
     first = driver.execute_script("return document.querySelector('#lanes').dataset.drawn")
     assert first.startswith("0:")  # the finding's interval
-    driver.execute_script("[...document.querySelectorAll('#roles button')].find(b => b.textContent == 'slowest').click()")
+    driver.execute_script(
+        "[...document.querySelectorAll('#roles button')].find(b => b.textContent == 'slowest').click()"
+    )
     until(driver, "document.querySelector('#lanes').dataset.drawn.startsWith('1:')", "drawing the slowest")
     assert "245 us" in driver.find_element("id", "reading").text
-    names = driver.execute_script("return [...document.querySelectorAll('#lanes .ytick text')].map(t => t.textContent)")
+    names = driver.execute_script(
+        "return [...document.querySelectorAll('#lanes .ytick text')].map(t => t.textContent)"
+    )
     assert names == ["events", "budget", "NVTX, thread 484", "CUDA calls, thread 484", "stream 7"]
-    hovers = driver.execute_script("return document.querySelector('#lanes').data.flatMap(t => t.hovertext || [])")
+    hovers = driver.execute_script(
+        "return document.querySelector('#lanes').data.flatMap(t => t.hovertext || [])"
+    )
     assert any("gemm" in h and "24.8 us" in h and "grid 64 x 1 x 1" in h and "84.0 MB" in h for h in hovers)
     before = driver.execute_script("return document.querySelector('#lanes').dataset.drawn")
     driver.find_element("id", "lanes").send_keys("+")
@@ -96,6 +119,26 @@ def test_an_interval_is_chosen_drawn_zoomed_and_explained(driver, analysis, tmp_
     until(driver, f"document.querySelector('#lanes').dataset.drawn == '{before}'", "fitting by key")
     driver.execute_script("document.querySelector('#pieces').open = true")
     until(driver, "document.querySelectorAll('#pieces tbody tr').length == 5", "the table of the pieces")
+    quiet(driver)
+
+
+def test_the_mouse_explains_and_zooms(driver, analysis, tmp_path):
+    from selenium.webdriver import ActionChains
+
+    open_page(driver, analysis, tmp_path)
+    driver.execute_script("document.querySelector('#timeline').scrollIntoView()")
+    bars = driver.find_elements("css selector", "#lanes .trace.bars")
+    kernel = bars[-1].find_element("css selector", ".point")
+    ActionChains(driver).move_to_element(kernel).perform()
+    script = "[...document.querySelectorAll('#lanes .hovertext')].map(t => t.textContent).join()"
+    text = until(driver, script, "the hover text")
+    assert "gemm" in text and "24.8 us, from 206.80 us" in text and "3391 GB/s" in text
+    drawn = driver.find_element("id", "lanes").get_attribute("data-drawn")
+    area = driver.find_element("css selector", "#lanes .nsewdrag")
+    ActionChains(driver).move_to_element(area).click_and_hold().move_by_offset(150, 0).release().perform()
+    until(driver, f"document.querySelector('#lanes').dataset.drawn != '{drawn}'", "zooming by dragging")
+    ActionChains(driver).double_click(area).perform()
+    until(driver, f"document.querySelector('#lanes').dataset.drawn == '{drawn}'", "fitting by double click")
     quiet(driver)
 
 
@@ -113,7 +156,10 @@ def test_dark_is_dark(driver, analysis, tmp_path):
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
     try:
         open_page(driver, analysis, tmp_path)
-        assert driver.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(21, 23, 27)"
+        assert (
+            driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+            == "rgb(21, 23, 27)"
+        )
         assert driver.execute_script("return document.querySelector('#lanes').layout.font.color") == "#e7e9ec"
         quiet(driver)
     finally:
@@ -127,15 +173,16 @@ def test_hostile_names_are_only_text(driver, hostile_analysis, tmp_path):
     time.sleep(0.5)
     # Hover over every drawn bar's middle through plotly itself: its hover labels read a little HTML.
     driver.execute_script(
-        "const p = document.querySelector('#lanes'); Plotly.Fx.hover(p, p.data.map((t, i) => ({curveNumber: i, "
+        "const p = document.querySelector('#lanes'); Plotly.Fx.hover(p, p.data.map((t, i) => ({curveNumber:i,"
         "pointNumber: 0})).filter(q => p.data[q.curveNumber].type == 'bar').slice(0, 1))"
     )
     time.sleep(0.3)
-    assert driver.execute_script("return document.querySelectorAll('img, iframe, a[href^=javascript]').length") == 0
+    assert (
+        driver.execute_script("return document.querySelectorAll('img, iframe, a[href^=javascript]').length")
+        == 0
+    )
     assert driver.execute_script("return document.scripts.length") == 3
     assert "</script><img src=x onerror=alert(1)>" in driver.find_element("id", "cards").text
-    ticks = driver.execute_script("return [...document.querySelectorAll('#lanes .bartext')].map(t => t.textContent)")
-    assert any("<" in text for text in ticks) or ticks
     quiet(driver)
 
 

@@ -9,7 +9,15 @@ from nsysalign.report.format import bytes_text, duration, fixed, middle, percent
 
 @pytest.mark.parametrize(
     ("ns", "text"),
-    [(0, "."), (234_720, "234.72"), (32, "0.03"), (4, "0.00"), (None, "?"), (math.nan, "?"), (78_709_984, "78709.98")],
+    [
+        (0, "."),
+        (234_720, "234.72"),
+        (32, "0.03"),
+        (4, "0.00"),
+        (None, "?"),
+        (math.nan, "?"),
+        (78_709_984, "78709.98"),
+    ],
 )
 def test_a_cell_is_microseconds_and_zero_is_a_dot(ns, text):
     assert fixed(ns) == text
@@ -17,10 +25,24 @@ def test_a_cell_is_microseconds_and_zero_is_a_dot(ns, text):
 
 @pytest.mark.parametrize(
     ("ns", "text"),
-    [(0, "0 ns"), (32, "32 ns"), (999, "999 ns"), (1_000, "1.00 us"), (24_768, "24.8 us"), (217_000, "217 us"),
-     (999_499, "999 us"), (999_500, "1.00 ms"), (1_786_000, "1.79 ms"), (78_709_984, "78.7 ms"), (3.2e9, "3.20 s"),
-     (9_996, "10.0 us"), (99_960, "100 us"), (-24_768, "-24.8 us"), (None, "unknown")],
-)  # fmt: skip
+    [
+        (0, "0 ns"),
+        (32, "32 ns"),
+        (999, "999 ns"),
+        (1_000, "1.00 us"),
+        (24_768, "24.8 us"),
+        (217_000, "217 us"),
+        (999_499, "999 us"),
+        (999_500, "1.00 ms"),
+        (1_786_000, "1.79 ms"),
+        (78_709_984, "78.7 ms"),
+        (3.2e9, "3.20 s"),
+        (9_996, "10.0 us"),
+        (99_960, "100 us"),
+        (-24_768, "-24.8 us"),
+        (None, "unknown"),
+    ],
+)
 def test_prose_has_three_digits_and_a_unit(ns, text):
     assert duration(ns) == text
 
@@ -32,9 +54,17 @@ def test_bytes_and_shares():
 
 @pytest.mark.parametrize(
     ("text", "safe"),
-    [("\x1b[31mred\x1b[0m", "red"), ("\x1b]0;title\x07after", "after"), ("a\nb\tc", "a b c"), ("\x9b2J", ""),
-     ("ab\u202edc", "abdc"), ("\ud800", "\ufffd"), ("\x00\x07\x7f", ""), ("[bold]x[/]", "[bold]x[/]")],
-)  # fmt: skip
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07after", "after"),
+        ("a\nb\tc", "a b c"),
+        ("\x9b2J", ""),
+        ("ab\u202edc", "abdc"),
+        ("\ud800", "\ufffd"),
+        ("\x00\x07\x7f", ""),
+        ("[bold]x[/]", "[bold]x[/]"),
+    ],
+)
 def test_control_characters_do_not_reach_a_terminal(text, safe):
     assert safe_text(text) == safe
 

@@ -37,15 +37,21 @@ def test_a_notebook_fragment_is_escaped(hostile_analysis, analysis):
 
 def test_a_reading_says_where_the_time_is(plain_analysis):
     reading = {v.label: v for v in verdicts(plain_analysis)}
-    assert reading["t1"].title == "puzzle.py:14 reads 235 us; the kernel takes 24.8 us. The largest other part is host: 174 us."
+    assert (
+        reading["t1"].title
+        == "puzzle.py:14 reads 235 us; the kernel takes 24.8 us. The largest other part is host: 174 us."
+    )
     assert "at most 35.2 us" in reading["replay"].title
     assert next(iter(reading)) == "t1"  # loses most
 
 
 def test_findings_come_before_readings(analysis):
     assert [(v.severity, v.label) for v in verdicts(analysis)] == [
-        ("warning", "t1"), ("reading", "t2"), ("reading", "replay"), ("reading", "do_bench"),
-    ]  # fmt: skip
+        ("warning", "t1"),
+        ("reading", "t2"),
+        ("reading", "replay"),
+        ("reading", "do_bench"),
+    ]
 
 
 def test_timelines_stop_at_their_size_and_say_so(analysis):
@@ -53,7 +59,7 @@ def test_timelines_stop_at_their_size_and_say_so(analysis):
     small = timelines(analysis, [2], max_bytes=1)
     assert list(small.intervals) == ["2"] and small.left_out == 5
     data = payload(analysis)
-    assert data["holds"][0] == "This page holds the timeline of 6 intervals of 6."
+    assert data["holds"][0] == "This page holds the timeline of 6 of 6 intervals."
 
 
 def test_an_operation_points_at_its_call(analysis):
@@ -72,9 +78,21 @@ def test_every_cause_has_its_own_look():
 # Machado, Oliveira, Fernandes 2009, severity 1.0: https://doi.org/10.1109/TVCG.2009.113
 VISION = {
     "normal": np.eye(3),
-    "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
-    "deutan": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
-    "tritan": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+    "protan": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deutan": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritan": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
 }
 
 
@@ -84,7 +102,9 @@ def linear(colour):
 
 
 def lab(rgb):
-    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ np.clip(rgb, 0, 1)
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ np.clip(
+        rgb, 0, 1
+    )
     f = np.cbrt(xyz / [0.9505, 1, 1.089])
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 

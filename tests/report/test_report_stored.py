@@ -2,6 +2,7 @@
 
 import json as stdlib_json
 import sqlite3
+import time
 from contextlib import closing
 
 import pandas as pd
@@ -10,9 +11,37 @@ import pytest
 from nsysalign import frames
 from nsysalign.errors import AnalysisError
 from nsysalign.model import CAUSES
-from nsysalign.report import database, json
+from nsysalign.report import database, html, json
 
-DESIGN_INTERVAL = ["name", "label", "kind", "pid", "start_record", "end_record", "device", "start_stream", "end_stream", "elapsed_ns", "start_ns", "end_ns", "start_lower_ns", "start_upper_ns", "error_ns", "method", "clock_residual_ns", "kernel_only_ns", "kernel_only_upper_ns", "parts_ns", "parts_lower_ns", "parts_upper_ns", "details", "other_streams_ns", "site", "callers", "findings"]
+DESIGN_INTERVAL = [
+    "name",
+    "label",
+    "kind",
+    "pid",
+    "start_record",
+    "end_record",
+    "device",
+    "start_stream",
+    "end_stream",
+    "elapsed_ns",
+    "start_ns",
+    "end_ns",
+    "start_lower_ns",
+    "start_upper_ns",
+    "error_ns",
+    "method",
+    "clock_residual_ns",
+    "kernel_only_ns",
+    "kernel_only_upper_ns",
+    "parts_ns",
+    "parts_lower_ns",
+    "parts_upper_ns",
+    "details",
+    "other_streams_ns",
+    "site",
+    "callers",
+    "findings",
+]
 
 
 def same(left, right, tables):
@@ -30,7 +59,9 @@ def test_the_document_has_the_keys_of_the_design(analysis):
     assert {"path", "nsys_version", "schema_version", "devices", "missing", "notes"} <= set(document["trace"])
     first = document["intervals"][0]
     assert set(DESIGN_INTERVAL) <= set(first)
-    assert set(first["parts_ns"]) == set(first["parts_lower_ns"]) == set(first["parts_upper_ns"]) == set(CAUSES)
+    assert (
+        set(first["parts_ns"]) == set(first["parts_lower_ns"]) == set(first["parts_upper_ns"]) == set(CAUSES)
+    )
     assert sum(first["parts_ns"].values()) == first["elapsed_ns"] == 234_720
     assert first["other_streams_ns"] == {"13": 500}
     assert {"cause", "ns", "direction", "memory", "bytes"} <= set(first["details"][0])
@@ -38,7 +69,9 @@ def test_the_document_has_the_keys_of_the_design(analysis):
     label = document["labels"][0]
     assert {"label", "count", "row", "elapsed", "parts_mean_ns"} <= set(label)
     assert {"median_ns", "mean_ns", "std_ns", "min_ns", "max_ns"} <= set(label["elapsed"])
-    assert label["row"] == "t1#0" and label["parts_mean_ns"]["host"] == pytest.approx((174_490 + 184_490 + 154_490) / 3)
+    assert label["row"] == "t1#0" and label["parts_mean_ns"]["host"] == pytest.approx(
+        (174_490 + 184_490 + 154_490) / 3
+    )
     finding = document["findings"][0]
     assert set(finding) == {"rule", "severity", "label", "title", "evidence", "advice", "site"}
     assert document["unaligned"][0]["reason"] == "captured"
@@ -53,7 +86,11 @@ def test_nan_becomes_null(analysis):
 def test_json_round_trip(analysis, tmp_path):
     json.write(analysis, tmp_path / "a.json")
     loaded = json.load(tmp_path / "a.json")
-    same(analysis, loaded, ["intervals", "parts", "details", "other_streams", "labels", "unaligned", "findings"])
+    same(
+        analysis,
+        loaded,
+        ["intervals", "parts", "details", "other_streams", "labels", "unaligned", "findings"],
+    )
     assert loaded.trace == analysis.trace and loaded.notes == analysis.notes
     assert json.dumps(loaded) == json.dumps(analysis)
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
@@ -70,9 +107,13 @@ def test_database_round_trip(analysis, tmp_path):
 def test_the_database_documents_itself(analysis, tmp_path):
     database.write(analysis, tmp_path / "a.db")
     with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
-        documented = set(connection.execute("SELECT table_name, column_name FROM documentation WHERE column_name != ''"))
+        documented = set(
+            connection.execute("SELECT table_name, column_name FROM documentation WHERE column_name != ''")
+        )
         assert documented == {(spec.name, name) for spec in frames.ANALYSIS_SPECS for name in spec.names}
-        total = "SELECT p.interval, sum(ns) = elapsed_ns FROM parts p JOIN intervals USING (interval) GROUP BY 1"
+        total = (
+            "SELECT p.interval, sum(ns) = elapsed_ns FROM parts p JOIN intervals USING (interval) GROUP BY 1"
+        )
         assert all(exact for _, exact in connection.execute(total))
 
 
@@ -83,16 +124,19 @@ def test_an_empty_analysis_and_a_hostile_one_come_back(store, builder, hostile_a
         same(analysis, store.load(tmp_path / "a"), ["intervals", "labels", "findings", "unaligned"])
 
 
-def test_an_undecodable_name_is_stored(builder, tmp_path):
-    analysis = builder(name=lambda text: text + "\udcff")
-    json.write(analysis, tmp_path / "a.json")
-    assert json.load(tmp_path / "a.json").labels["label"][0] == "t1\udcff"
-    database.write(analysis, tmp_path / "a.db")
-    assert database.load(tmp_path / "a.db").labels["label"][0] == "t1?"
+@pytest.mark.parametrize("store", [json, database])
+def test_an_undecodable_name_is_stored(store, builder, finding, tmp_path):
+    """Python reads undecodable bytes of a path as lone surrogates, which UTF-8 cannot write."""
+    analysis = builder(findings=[{**finding, "evidence": {"file": "x\udcff.py"}}])
+    store.write(analysis, tmp_path / "a")
+    assert store.load(tmp_path / "a").findings["evidence"][0] == {"file": "x\udcff.py"}
+    html.write(analysis, tmp_path / "a.html")
 
 
 @pytest.mark.parametrize("store", [json, database])
-@pytest.mark.parametrize("content", [None, b"", b"[]", b'{"format": "nsysalign-analysis", "version": 99}', b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "content", [None, b"", b"[]", b'{"format": "nsysalign-analysis", "version": 99}', b"\xff\xfe"]
+)
 def test_what_is_no_analysis_is_named(store, content, tmp_path):
     path = tmp_path / "x"
     if content is not None:
@@ -100,3 +144,19 @@ def test_what_is_no_analysis_is_named(store, content, tmp_path):
     with pytest.raises(AnalysisError, match="x"):
         store.load(path)
     assert path.exists() == (content is not None)  # looking for a file does not make it
+
+
+def test_25_000_intervals_in_seconds_and_megabytes(builder, tmp_path):
+    pieces = [
+        ("host", 90_000, "python"),
+        ("api_launch", 9_000, "cudaLaunchKernel"),
+        ("kernel", 25_000, "gemm"),
+    ]
+    labels = [(f"region_{k}", "event", f"bench.py:{k}", False, [pieces] * 500) for k in range(50)]
+    analysis = builder(labels, timeline=False)
+    begin = time.monotonic()
+    json.write(analysis, tmp_path / "a.json")
+    html.write(analysis, tmp_path / "a.html")
+    database.write(analysis, tmp_path / "a.db")
+    assert time.monotonic() - begin < 20  # about 3 s on two slow cores
+    assert (tmp_path / "a.html").stat().st_size < 8e6

@@ -12,7 +12,9 @@ from nsysalign.report.rows import label_rows
 
 def shown(analysis, width, **options):
     stream = io.StringIO()
-    terminal.render(analysis, Console(file=stream, width=width, color_system=None, legacy_windows=False), **options)
+    terminal.render(
+        analysis, Console(file=stream, width=width, color_system=None, legacy_windows=False), **options
+    )
     return stream.getvalue()
 
 
@@ -51,8 +53,14 @@ def test_every_row_adds_up_at_every_width(analysis, width):
     rows = label_rows(analysis)
     plan = table.layout(rows, width)
     for number in range(len(rows)):
-        values = [float(c.cells[number].removeprefix("<=").replace(".", "0") if c.cells[number] == "."
-                        else c.cells[number].removeprefix("<=")) for c in plan.columns]  # fmt: skip
+        values = [
+            float(
+                c.cells[number].removeprefix("<=").replace(".", "0")
+                if c.cells[number] == "."
+                else c.cells[number].removeprefix("<=")
+            )
+            for c in plan.columns
+        ]
         assert values[0] == pytest.approx(sum(values[1:]), abs=0.06 * len(values))
 
 

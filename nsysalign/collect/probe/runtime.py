@@ -17,12 +17,13 @@ from typing import Any
 
 from . import failed
 from .driver import Driver
-from .layout import CHUNK_BITS, CHUNK_SLOTS, NONE, SLOT, SLOT_SIZE
+from .layout import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, SLOT, SLOT_SIZE
 from .sites import Sites
 from .store import Store
 
 _SYNC_EVERY_NS = 5_000_000_000
 _BURST = 50
+_CHUNKS_AHEAD = 3  # mapping one takes a fraction of a millisecond: not to happen inside a timed pair
 _PAIRS_PER_START = 4  # ranges begun at one start site: bounds the cost of one record
 
 
@@ -69,8 +70,7 @@ class Runtime:
         self.next_sync = 0
         os.register_at_fork(after_in_child=self._after_fork)
 
-    # --- beginning
-    # ---------------------------------------------------------------------------------------------
+    # --- beginning ---------------------------------------------------------------------------------
 
     def begin(self, device: int) -> None:
         """Make the files and say who we are.  Called at the first event, before its record call."""
@@ -78,7 +78,8 @@ class Runtime:
             if self.ready:
                 return
             self.store = Store(self.raw_dir, self.first_seq)
-            self.chunks.update(self.store.chunks)
+            for ahead in range(_CHUNKS_AHEAD + 1):
+                self.chunk(self.first_seq + ahead * CHUNK_SLOTS)
             self.connect()
             torch = sys.modules.get("torch")
             self._line(
@@ -126,8 +127,7 @@ class Runtime:
         if self.store is not None:
             self.store.line(value)
 
-    # --- slots
-    # -------------------------------------------------------------------------------------------------
+    # --- slots -------------------------------------------------------------------------------------
 
     def chunk(self, seq: int) -> Any:
         """The buffer of a slot whose chunk is not mapped yet."""
@@ -135,44 +135,20 @@ class Runtime:
         buffer = self.chunks[index] = self.store.grow(index)
         return buffer
 
+    # fmt: off
     def write(
-        self,
-        kind: int,
-        flags: int,
-        seq: int,
-        *,
-        device: int = -1,
-        context: int = 0,
-        t0: int = 0,
-        t1: int = 0,
-        a: int = -1,
-        b: int = -1,
-        x: float = 0.0,
-        error: int = 0,
-        tid: int | None = None,
+        self, kind: int, flags: int, seq: int, *, device: int = -1, context: int = 0, t0: int = 0,
+        t1: int = 0, a: int = -1, b: int = -1, x: float = 0.0, error: int = 0,
     ) -> None:
-        """Write one slot: the slow way, for everything but records."""
+        """Write one slot, the slow way: all but the user's records.  Calibration is in no region."""
         me = self.me()
+        region, repetition = (NONE, 0) if flags & CALIBRATION else (me.region, me.repetition)
         buffer = self.chunks.get(seq >> CHUNK_BITS) or self.chunk(seq)
         SLOT.pack_into(
-            buffer,
-            (seq & (CHUNK_SLOTS - 1)) * SLOT_SIZE,
-            kind,
-            flags,
-            device,
-            context,
-            me.region,
-            me.repetition,
-            t0,
-            t1,
-            a,
-            b,
-            x,
-            tid or me.tid,
-            error,
-            0,
-            kind,
+            buffer, (seq & (CHUNK_SLOTS - 1)) * SLOT_SIZE, kind, flags, device, context, region, repetition,
+            t0, t1, a, b, x, me.tid, error, 0, kind,
         )
+    # fmt: on
 
     def me(self) -> ThreadState:
         try:
@@ -191,8 +167,7 @@ class Runtime:
                 self._line({"err": number, "text": text})
         return number
 
-    # --- regions
-    # -----------------------------------------------------------------------------------------------
+    # --- regions -----------------------------------------------------------------------------------
 
     def enter_region(self, name: str) -> None:
         me = self.me()
@@ -223,8 +198,7 @@ class Runtime:
             text = self._texts[message] = self.nvtx.text(message)
         return text
 
-    # --- implicit ranges
-    # ---------------------------------------------------------------------------------------
+    # --- implicit ranges ---------------------------------------------------------------------------
 
     def learn_pair(self, start: int, end: int) -> None:
         """From now on a record at `start` begins a range and the next one at `end` on its thread ends it."""
@@ -244,8 +218,7 @@ class Runtime:
         if range_id is not None:
             self.nvtx.end(range_id)
 
-    # --- clocks
-    # ------------------------------------------------------------------------------------------------
+    # --- clocks ------------------------------------------------------------------------------------
 
     def sync(self) -> None:
         """A clock reading, and a burst of marks that ties perf_counter to the trace's clock."""
@@ -265,9 +238,10 @@ class Runtime:
         self._line({"note": value})
 
     def housekeeping(self, seq: int) -> None:
-        """Outside timed pairs: prepare the next chunk, read the clocks."""
-        if (seq & (CHUNK_SLOTS - 1)) > CHUNK_SLOTS * 3 // 4 and (seq >> CHUNK_BITS) + 1 not in self.chunks:
-            self.chunk(seq + CHUNK_SLOTS)
+        """Outside timed pairs: map chunks ahead, read the clocks."""
+        if (seq >> CHUNK_BITS) + _CHUNKS_AHEAD not in self.chunks:
+            for ahead in range(1, _CHUNKS_AHEAD + 1):
+                self.chunk(seq + ahead * CHUNK_SLOTS)
         if time.perf_counter_ns() >= self.next_sync:
             self.sync()
 

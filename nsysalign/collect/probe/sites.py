@@ -21,6 +21,7 @@ _CALLERS = 3
 _MAX_FRAMES = 48
 _END = -1
 _SHIFT = 1 << 24  # more than any f_lasti
+_MAX_ALIVE = 100_000  # frames remembered: a program that makes new code for ever must not grow for ever
 
 #: torch's plumbing: `Stream.record_event` calls `Event.record`; dynamo runs streams::record_event from its
 #: own file.
@@ -55,10 +56,16 @@ class Sites:
 
     def clear(self) -> None:
         """Forget the numbers (after fork: the new process writes its own files)."""
-        self._trie = {}
+        self._forget()
         self._numbers = {}
 
+    def _forget(self) -> None:
+        self._trie = {}
+        self._alive = []
+
     def _learn(self, frame: FrameType | None) -> int:
+        if len(self._alive) > _MAX_ALIVE:
+            self._forget()
         frames, path, user = [], [], 0
         step = frame
         while step is not None and len(path) < _MAX_FRAMES:

@@ -35,7 +35,6 @@ class Store:
         self._text_offset = 0
         self._text_used = 0
         self._text = _map(self._texts, 0, TEXT_CHUNK)
-        self.grow(self._first)
 
     def grow(self, index: int) -> mmap.mmap:
         """The chunk with this number, made if it is not there yet."""

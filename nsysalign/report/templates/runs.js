@@ -1,6 +1,6 @@
 // Run by run: the budget of every interval of the chosen label over time, its distribution, and both as a table.
 
-const MOST_BARS = 150, MOST_POINTS = 2000, PAGE = 50;
+const MOST_BARS = 150, FEWEST_FOR_DISTRIBUTION = 20, MOST_POINTS = 2000, PAGE = 50;
 const paging = { at: 0 };
 
 function numberOf(runs, i) {
@@ -30,9 +30,10 @@ function condense(values, size) {
   return out;
 }
 
-function upperLimit(label) {
-  // One cold first run must not flatten all others: the axis ends above the ordinary, and the page says so.
-  return label.max > 5 * label.median && label.count > 3 ? 1.6 * Math.max(label.median, Math.min(label.p95, 3 * label.median)) : 1.06 * label.max;
+// One cold first run must not flatten all others: the axis ends above the ordinary, and the page says so.
+function upperLimit(label, runs) {
+  if (label.max < 5 * label.median || label.count < 4) return 1.06 * label.max;
+  return 1.1 * runs.elapsed.reduce((most, ns) => (ns < 4 * label.median ? Math.max(most, ns) : most), 0);
 }
 
 function causeTraces(runs, x, size) {
@@ -46,8 +47,9 @@ function causeTraces(runs, x, size) {
   });
 }
 
-function histogram(values, name, limit, style) {
-  return { type: "histogram", y: values.filter((ns) => ns / 1e3 <= limit).map((ns) => ns / 1e3), name, xaxis: "x2", yaxis: "y", nbinsy: 60, marker: style,
+// Each histogram has its own scale of counts: a steady kernel beside a noisy host would leave nothing to see.
+function histogram(values, name, limit, along, style) {
+  return { type: "histogram", y: values.filter((ns) => ns / 1e3 <= limit).map((ns) => ns / 1e3), name, xaxis: along, yaxis: "y", nbinsy: 60, showlegend: false, marker: style,
     opacity: 0.85, hovertemplate: `${name}: %{x} runs at %{y} us<extra></extra>` };
 }
 
@@ -55,13 +57,14 @@ function drawRuns() {
   const at = DATA.labels.findIndex((item) => item.label === selected.label);
   if (at < 0) return;
   const label = DATA.labels[at], runs = DATA.runs[at], count = runs.elapsed.length;
-  const size = Math.ceil(count / MOST_POINTS), limit = upperLimit(label) / 1e3;
+  const size = Math.ceil(count / MOST_POINTS), limit = upperLimit(label, runs) / 1e3;
   const above = runs.elapsed.filter((ns) => ns / 1e3 > limit).length;
   const spread = label.count > 1 ? `median ${duration(label.median)}, from ${duration(label.min)} to ${duration(label.max)}, standard deviation ${duration(label.std)}` : duration(label.elapsed);
   $("runs-reading").textContent = `${label.label}: ${plural(count, "run")}, ${spread}.`;
   const said = [];
   if (above) said.push(`${plural(above, "run")} lie${above === 1 ? "s" : ""} above the drawn range (slowest ${duration(label.max)}): drag the axis upwards or read the table.`);
   if (size > 1) said.push(`Each point is the mean of ${size} neighbouring runs.`);
+  if (count >= FEWEST_FOR_DISTRIBUTION) said.push("Right: how the measured and the kernel-only time (hatched) are distributed, each to its own scale.");
   if (Object.keys(DATA.timelines).length) said.push("Click a run to see its timeline, where the page holds it.");
   $("runs-note").textContent = said.join(" ");
   if (window.Plotly) plotRuns(label, runs, size, limit);
@@ -77,15 +80,17 @@ function plotRuns(label, runs, size, limit) {
     hovertext: x.map((value, i) => escapePlotly(size === 1 ? nameOf(label, runs, i) : `${size} runs`)), hovertemplate: "<b>%{hovertext}</b><br>measured %{y:.2f} us<extra></extra>" });
   traces.push({ type: "scatter", mode: "lines", x, y: condense(kernel, size).map((ns) => ns / 1e3), name: "kernel only", line: { color: theme("--ink"), width: 1.2, dash: "dot" },
     hovertemplate: "kernel only %{y:.2f} us<extra></extra>" });
-  if (runs.elapsed.length > 3) {
-    traces.push(histogram(runs.elapsed, "measured", limit, { color: theme("--event") }));
-    traces.push(histogram(kernel, "kernel only", limit, { color: CAUSE.kernel.colour, pattern: { shape: "/", fgcolor: CAUSE.kernel.ink, fgopacity: 0.4, size: 5 } }));
+  const distribution = runs.elapsed.length >= FEWEST_FOR_DISTRIBUTION;
+  if (distribution) {
+    traces.push(histogram(runs.elapsed, "measured", limit, "x2", { color: theme("--event") }));
+    traces.push(histogram(kernel, "kernel only", limit, "x3", { color: CAUSE.kernel.colour, pattern: { shape: "/", fgcolor: CAUSE.kernel.ink, fgopacity: 0.4, size: 5, fillmode: "overlay" } }));
   }
   const layout = baseLayout({
     height: 360, margin: { l: 70, r: 16, t: 10, b: 48 }, barmode: "stack", bargap: x.length > 40 ? 0 : 0.12, hovermode: "x unified", showlegend: true,
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, traceorder: "normal" },
-    xaxis: axis({ title: { text: "run, in order of time" }, domain: [0, runs.elapsed.length > 3 ? 0.74 : 1], rangemode: "tozero", tickformat: ",d", ...(x.length < 10 ? { dtick: 1 } : {}) }),
-    xaxis2: axis({ title: { text: "number of runs" }, domain: [0.79, 1], tickformat: ",d" }),
+    xaxis: axis({ title: { text: "run, in order of time" }, domain: [0, distribution ? 0.74 : 1], range: [-0.6, runs.elapsed.length - 0.4], tickformat: ",d", ...(x.length < 10 ? { dtick: 1 } : {}) }),
+    xaxis2: axis({ title: { text: distribution ? "distribution" : "" }, domain: [0.79, 1], showticklabels: false, ticks: "", fixedrange: true }),
+    xaxis3: axis({ overlaying: "x2", showgrid: false, showticklabels: false, ticks: "", fixedrange: true }),
     yaxis: axis({ title: { text: "us" }, range: [0, limit], exponentformat: "none", separatethousands: true }),
   });
   const plot = $("iterations");
@@ -93,7 +98,7 @@ function plotRuns(label, runs, size, limit) {
   Plotly.react(plot, traces, layout, { ...CONFIG, doubleClick: "reset+autosize" }).then(() => {
     plot.removeAllListeners?.("plotly_click");
     plot.on("plotly_click", (event) => {
-      const point = event.points.find((item) => item.data.xaxis !== "x2");
+      const point = event.points.find((item) => !["x2", "x3"].includes(item.data.xaxis));
       if (point && size === 1) choose(label.label, numberOf(runs, point.pointIndex), true);
     });
   });

@@ -8,11 +8,10 @@ const COLUMNS = [
   { key: "elapsed", text: "time", unit: "us", number: true, value: (l) => l.elapsed, show: (l) => micro(l.elapsed), hint: "measured time of the median run" },
   { key: "error", text: "±", unit: "us", number: true, value: (l) => l.error, show: (l) => micro(l.error), hint: "how well the two events are placed (95 %)" },
   { key: "bar", text: "budget" },
-  ...PRESENT.map((cause) => ({
+  ...PRESENT.filter((cause) => DATA.labels.some((l) => l.parts[cause.name])).map((cause) => ({
     key: cause.name, text: cause.short, unit: "us", number: true, hint: cause.meaning,
     value: (l) => l.parts[cause.name], show: (l) => micro(l.parts[cause.name]),
   })),
-  { key: "p05", text: "p5", unit: "us", number: true, value: (l) => l.p05, show: (l) => micro(l.p05), hint: "5th percentile of the measured time" },
   { key: "p95", text: "p95", unit: "us", number: true, value: (l) => l.p95, show: (l) => micro(l.p95), hint: "95th percentile of the measured time" },
   { key: "max", text: "max", unit: "us", number: true, value: (l) => l.max, show: (l) => micro(l.max), hint: "slowest run" },
 ];
@@ -43,7 +42,7 @@ function labelCell(label) {
 function bodyRow(label, scale) {
   const cells = COLUMNS.map((column) => {
     if (column.key === "label") return labelCell(label);
-    if (column.key === "bar") return make("td", { class: "budget" }, budgetBar(label, scale || label.elapsed || 1, 280));
+    if (column.key === "bar") return make("td", { class: "budget" }, budgetBar(label, scale || label.elapsed || 1, 250));
     const text = column.show(label);
     return make("td", { class: "number" + (text === "." ? " zero" : "") }, text);
   });

@@ -2,7 +2,7 @@
 // Detail is reduced by resolution: neighbours narrower than a pixel are drawn as one block that says how many it is.
 
 const view = { picture: null, range: null, timer: 0 };
-const STRIP_HEIGHT = 1.5, LANE_GAP = 0.45, MOST_ROWS = 8, MOST_ARROWS = 250, LETTER_PX = 6.6;
+const STRIP_HEIGHT = 1.5, LANE_GAP = 0.45, MOST_ROWS = 8, MOST_ARROWS = 250, LETTER_PX = 7.1;
 
 function wholeRange(picture) {
   const margin = Math.max(0.06 * picture.width, 2000);
