@@ -122,7 +122,8 @@ def test_flags_are_used_only_where_they_exist(tmp_path):
     arguments, notes = profile_arguments(everything, tmp_path / "trace", accurate=True, graph_trace="node")
     assert arguments == [
         "/x/nsys", "profile", "-t", "cuda,nvtx", "-o", str(tmp_path / "trace"), "--sample=none",
-        "--cpuctxsw=none", "--cuda-event-trace=true", "--cuda-graph-trace=node", "--trace-fork-before-exec=true",
+        "--cpuctxsw=none", "--cuda-event-trace=true", "--cuda-graph-trace=node",
+        "--trace-fork-before-exec=true",
     ]  # fmt: skip
     assert notes == []
     assert "--cuda-event-trace=false" in profile_arguments(everything, tmp_path / "trace")[0]
@@ -134,12 +135,13 @@ def test_flags_are_used_only_where_they_exist(tmp_path):
 def test_export_is_judged_by_the_file(fake, tmp_path):
     report, sqlite = tmp_path / "trace.nsys-rep", tmp_path / "trace.sqlite"
     # the 5th argument is the output: export --type sqlite -o OUT REPORT
-    write = 'printf "Processing 5 events: [== 43%%]\\r[=== 100%%]" >&2; printf "SQLite format 3\\000" > "$5"; exit 3'
+    said = 'printf "Processing 5 events: [== 43%%]\\r[=== 100%%]" >&2'
+    write = said + '; printf "SQLite format 3\\000" > "$5"; exit 3'
     seen = []
     tool = describe(fake(export=write))
     assert export_sqlite(tool, report, sqlite, seen.append) == sqlite and sqlite.exists()
     assert seen[-1] == 100
     sqlite.unlink()
-    with pytest.raises(NsysError, match="left no SQLite file .exit status 0.: disk full"):
+    with pytest.raises(NsysError, match=r"left no SQLite file .exit status 0.: disk full"):
         export_sqlite(describe(fake(export="echo disk full >&2; exit 0")), report, sqlite)
     assert not list(tmp_path.glob("*.sqlite"))

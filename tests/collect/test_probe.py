@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 
 import pytest
 
 from .conftest import FAKE_TORCH, ROOT
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="collecting needs Linux")
 
 PAIR = """
 import torch
@@ -137,7 +140,8 @@ def test_no_absolute_path_and_no_home_in_a_log(probed, tmp_path):
     outside.mkdir()
     (outside / "helper.py").write_text("def rec(e):\n    e.record()\n")
     run = probed(
-        f"import sys, torch\nsys.path.insert(0, {str(outside)!r})\nimport helper\nhelper.rec(torch.cuda.Event())\n"
+        f"import sys, torch\nsys.path.insert(0, {str(outside)!r})\n"
+        "import helper\nhelper.rec(torch.cuda.Event())\n"
     )
     (record,) = run.lines("record")
     assert record["site"] == f"{outside.name}/helper.py:2"
@@ -227,7 +231,8 @@ a.elapsed_time(b)
 def test_exec_keeps_the_pid_and_both_parts(probed):
     run = probed(
         PAIR
-        + "import os, sys\nif len(sys.argv) == 1: os.execv(sys.executable, [sys.executable, 'script.py', 'x'])"
+        + "import os, sys\n"
+        + "if len(sys.argv) == 1: os.execv(sys.executable, [sys.executable, 'script.py', 'x'])"
     )
     (lines,) = run.logs.values()
     assert [line["type"] for line in lines].count("header") == 2 and len(run.lines("record")) == 4
@@ -278,6 +283,15 @@ def test_calibration_runs_once_before_the_first_record(probed):
     assert max(r["t1_ns"] for r in known) < run.lines("record")[0]["t0_ns"]
     (note,) = run.lines("note")
     assert note["calibration_ns"] == note["t1_ns"] - note["t0_ns"] > 0
+
+
+def test_calibration_inside_a_region_is_not_the_users(probed):
+    run = probed(
+        "import torch, nsysalign\ne = torch.cuda.Event()\nwith nsysalign.region('mine'):\n    e.record()\n",
+        calibrate=True,
+    )
+    assert all("region" not in line for line in run.lines("record", calibration=True))
+    assert run.lines("record")[0]["region"] == "mine#0"
 
 
 def test_calibration_steps_back_from_a_busy_stream_and_without_sleep(probed):

@@ -1,4 +1,4 @@
-"""A real nsys around real scripts: output, status, signals, children, losses.  No GPU: torch is the fake one."""
+"""A real nsys around real scripts: output, status, signals, children, losses.  torch is the fake one."""
 
 from __future__ import annotations
 
@@ -139,7 +139,14 @@ def test_sync_marks_tie_the_two_clocks(session, tmp_path):
 
 
 def test_known_pairs_and_regions_become_ranges(session, tmp_path):
-    text = "import nsysalign\npair(4)\nwith nsysalign.region('work'):\n    pair()\nwith nsysalign.region('work'):\n    pass"
+    text = """
+import nsysalign
+pair(4)
+with nsysalign.region("work"):
+    pair()
+with nsysalign.region("work"):
+    pass
+"""
     finish(session(text), tmp_path)
     rows = trace(tmp_path, f"SELECT {TEXT}, int64Value, end - start FROM NVTX_EVENTS WHERE eventType = 60")
     names = [(name, payload) for name, payload, _ in rows]

@@ -2,4 +2,4 @@
 
 __version__ = "0.0+fake"
 
-from . import cuda  # noqa: E402,F401
+from . import cuda  # noqa: F401

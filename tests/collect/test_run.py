@@ -1,0 +1,69 @@
+"""`nsysalign run`: arguments pass through, the script's status comes back, the analysis is always tried."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from nsysalign.collect import session
+from nsysalign.commands.run import run
+from nsysalign.errors import TraceError
+
+
+@pytest.fixture
+def invoked(monkeypatch, tmp_path):
+    """`invoked(*args, status=, fails=)`: the command with collect and present replaced, and both calls."""
+
+    def invoke(*args: str, status: int = 0, fails: bool = False):
+        calls = {}
+
+        def collect(command, options, progress):
+            calls["collect"] = (list(command), options)
+            return session.CollectResult(tmp_path, status, tmp_path / "r", tmp_path / "s", (), ("a note",))
+
+        def present(run_dir, *, quiet, json_out):
+            calls["present"] = (run_dir, quiet, json_out)
+            if fails:
+                raise TraceError("empty", "measure something")
+
+        monkeypatch.setattr(session, "collect", collect)
+        monkeypatch.setitem(sys.modules, "nsysalign.commands.analyze", types.SimpleNamespace(present=present))
+        return CliRunner().invoke(run, list(args)), calls
+
+    return invoke
+
+
+def test_options_before_the_command_are_ours_and_after_it_the_scripts(invoked, tmp_path):
+    result, calls = invoked(
+        "--accurate", "-o", "D", "--no-calibrate", "--graph-trace", "node", "--json", "x.json", "-q", "s.py",
+        "--accurate", "-o", "E", "--", "-q",
+    )  # fmt: skip
+    command, options = calls["collect"]
+    assert result.exit_code == 0 and command == ["s.py", "--accurate", "-o", "E", "--", "-q"]
+    assert options == session.CollectOptions(
+        nsys=None, output=Path("D"), accurate=True, calibrate=False, graph_trace="node"
+    )
+    assert calls["present"] == (tmp_path, True, Path("x.json"))
+
+
+def test_a_command_after_two_dashes(invoked):
+    result, calls = invoked("--", "torchrun", "--nproc-per-node", "2", "train.py")
+    assert calls["collect"][0] == ["torchrun", "--nproc-per-node", "2", "train.py"]
+    assert "note: a note" in result.output
+
+
+def test_the_scripts_status_is_returned_after_the_analysis(invoked):
+    result, calls = invoked("s.py", status=7)
+    assert result.exit_code == 7 and "present" in calls and "ended with status 7" in result.output
+    result, _ = invoked("s.py", status=7, fails=True)
+    assert result.exit_code == 7 and "nothing to analyse: empty" in result.output
+    result, _ = invoked("s.py", fails=True)
+    assert isinstance(result.exception, TraceError)
+
+
+def test_no_command_is_wrong_usage(invoked):
+    assert invoked()[0].exit_code == 2
