@@ -38,7 +38,9 @@ class _Lazy(click.Group):
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="nsysalign")
-@click.option("--debug", is_flag=True, envvar="NSYSALIGN_DEBUG", help="Show tracebacks of expected errors too.")
+@click.option(
+    "--debug", is_flag=True, envvar="NSYSALIGN_DEBUG", help="Show tracebacks of expected errors too."
+)
 @click.pass_context
 def cli(ctx: click.Context, debug: bool) -> None:
     """Where the time of a torch.cuda.Event interval went, to the nanosecond.
@@ -51,7 +53,9 @@ def cli(ctx: click.Context, debug: bool) -> None:
 
 def main(arguments: list[str] | None = None) -> Any:
     """Entry point: expected errors become two lines on stderr and their exit code."""
-    debug = "--debug" in (sys.argv[1:2] if arguments is None else arguments[:1]) or bool(os.environ.get("NSYSALIGN_DEBUG"))
+    debug = "--debug" in (sys.argv[1:2] if arguments is None else arguments[:1]) or bool(
+        os.environ.get("NSYSALIGN_DEBUG")
+    )
     try:
         return cli.main(args=arguments, prog_name="nsysalign", standalone_mode=True)
     except NsysAlignError as error:

@@ -19,8 +19,6 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.align.match import match_processes, match_records
-from nsysalign.align.others import host_windows, nvtx_windows
 from nsysalign.align.solve import align
 from nsysalign.attribute.budget import Budgets, attribute
 from nsysalign.attribute.labels import label_table, name_intervals
@@ -38,27 +36,16 @@ def analyze(trace: str | PathLike[str], events: Sequence[str | PathLike[str]] = 
     Without a log the NVTX ranges of the trace become intervals of kind `nvtx`.
     Raises TraceError or EventLogError with what to do next.
     """
-    return analyze_trace(read_trace(Path(trace)), read_event_logs([Path(e) for e in events]) if events else None)
+    return analyze_trace(
+        read_trace(Path(trace)), read_event_logs([Path(e) for e in events]) if events else None
+    )
 
 
 def analyze_trace(trace: Trace, log: EventLog | None) -> Analysis:
     """The same from what has been read already."""
-    empty = log is None or (log.records.empty and log.hosts.empty)
-    alignment = align(trace, log if log is not None else _no_log())
-    extra, lost = [], []
-    if log is not None and len(log.hosts):
-        processes, _ = match_processes(trace, log)
-        _, clocks, _ = match_records(trace, log, processes)
-        windows, lost = host_windows(trace, log, processes, clocks)
-        extra.append(windows)
-    if empty:
-        extra.append(nvtx_windows(trace, alignment.operation_lane, alignment.lanes))
-    extra = [w for w in extra if len(w)]
-    if extra:
-        windows = pd.concat([alignment.windows, *extra], ignore_index=True) if len(alignment.windows) else pd.concat(extra, ignore_index=True)
-        alignment = replace(alignment, windows=frames.check(windows, frames.WINDOWS))
+    alignment = align(trace, log)
     budgets = attribute(trace, alignment)
-    return _analysis(trace, log, alignment, budgets, lost)
+    return _analysis(trace, log, alignment, budgets)
 
 
 def load(path: str | PathLike[str]) -> Analysis:
@@ -67,7 +54,9 @@ def load(path: str | PathLike[str]) -> Analysis:
     if path.is_dir():
         found = [path / n for n in ("analysis.db", "analysis.json") if (path / n).is_file()]
         if not found:
-            raise AnalysisError(f"{path}: no analysis.db or analysis.json in this directory", f"nsysalign analyze {path}")
+            raise AnalysisError(
+                f"{path}: no analysis.db or analysis.json in this directory", f"nsysalign analyze {path}"
+            )
         path = found[0]
     if path.suffix == ".json":
         from nsysalign.report import json as store
@@ -76,24 +65,39 @@ def load(path: str | PathLike[str]) -> Analysis:
     return store.load(path)
 
 
-def _no_log() -> EventLog:
-    return EventLog(headers=(), **{spec.name: frames.empty(spec) for spec in frames.LOG_SPECS})
-
-
-def _analysis(trace: Trace, log: EventLog | None, alignment: Alignment, budgets: Budgets, lost: list[dict[str, str]]) -> Analysis:
+def _analysis(trace: Trace, log: EventLog | None, alignment: Alignment, budgets: Budgets) -> Analysis:
     intervals = _intervals(alignment, budgets)
     labels = label_table(intervals)
     notes = [*(log.notes if log else ()), *alignment.notes]
     if len(intervals) and "profiler-disturbed" in {f for flags in intervals["flags"] for f in flags}:
         count = sum("profiler-disturbed" in flags for flags in intervals["flags"])
-        notes.append(f"{count} intervals were disturbed by the profiler's own work in their process (flag profiler-disturbed)")
-    unaligned = pd.concat([alignment.unaligned, pd.DataFrame(lost, columns=["name", "reason", "site"])], ignore_index=True) if lost else alignment.unaligned
+        notes.append(
+            f"{count} intervals were disturbed by the profiler's own work in their process (flag profiler-disturbed)"
+        )
+    inferred = int((intervals["method"] == "inferred").sum())
+    if inferred:
+        notes.append(
+            f"{inferred} intervals are inferred: pairs of consecutive records in the trace; nothing says that the program compared them"
+        )
+    unaligned = alignment.unaligned
     unaligned = unaligned.assign(label=unaligned["name"].astype(str).str.replace(r"#\d+$", "", regex=True))
-    calibration = dict(alignment.calibration) | {"launch_latency_ns": budgets.launch_latency_ns, "collected_with": _headers(log)}
+    calibration = dict(alignment.calibration) | {
+        "launch_latency_ns": budgets.launch_latency_ns,
+        "collected_with": _headers(log),
+    }
     analysis = Analysis(
-        trace=trace.info, intervals=intervals, parts=budgets.parts, segments=budgets.segments, details=budgets.details,
-        other_streams=budgets.other_streams, labels=labels, unaligned=frames.check(unaligned, frames.UNALIGNED),
-        findings=frames.empty(frames.FINDINGS), timeline=frames.empty(frames.TIMELINE), notes=tuple(dict.fromkeys(notes)), calibration=calibration,
+        trace=trace.info,
+        intervals=intervals,
+        parts=budgets.parts,
+        segments=budgets.segments,
+        details=budgets.details,
+        other_streams=budgets.other_streams,
+        labels=labels,
+        unaligned=frames.check(unaligned, frames.UNALIGNED),
+        findings=frames.empty(frames.FINDINGS),
+        timeline=frames.empty(frames.TIMELINE),
+        notes=tuple(dict.fromkeys(notes)),
+        calibration=calibration,
     )
     analysis = diagnose(analysis)
     return replace(analysis, timeline=timeline(trace, alignment, analysis))
@@ -113,12 +117,35 @@ def _intervals(alignment: Alignment, budgets: Budgets) -> pd.DataFrame:
     lane_stream = np.append(lanes["stream"].to_numpy(), -1)
     lane_device = np.append(lanes["device"].to_numpy(), -1)
     seq = np.append(records["seq"].to_numpy(), -1)
-    out = pd.DataFrame({
-        "interval": np.arange(len(w)), "name": names, "label": labels, "pid": pid_of(w["process"].to_numpy()), "tid": tid_of(w["thread"].to_numpy()),
-        "start_record": seq[w["start"].to_numpy()], "end_record": seq[w["end"].to_numpy()], "device": lane_device[w["end_lane"].to_numpy()],
-        "start_stream": lane_stream[w["start_lane"].to_numpy()], "end_stream": lane_stream[w["end_lane"].to_numpy()],
-    })
-    same = ["kind", "elapsed_ns", "start_ns", "end_ns", "start_lower_ns", "start_upper_ns", "error_ns", "method", "clock_residual_ns", "site", "end_site", "callers", "library"]
+    out = pd.DataFrame(
+        {
+            "interval": np.arange(len(w)),
+            "name": names,
+            "label": labels,
+            "pid": pid_of(w["process"].to_numpy()),
+            "tid": tid_of(w["thread"].to_numpy()),
+            "start_record": seq[w["start"].to_numpy()],
+            "end_record": seq[w["end"].to_numpy()],
+            "device": lane_device[w["end_lane"].to_numpy()],
+            "start_stream": lane_stream[w["start_lane"].to_numpy()],
+            "end_stream": lane_stream[w["end_lane"].to_numpy()],
+        }
+    )
+    same = [
+        "kind",
+        "elapsed_ns",
+        "start_ns",
+        "end_ns",
+        "start_lower_ns",
+        "start_upper_ns",
+        "error_ns",
+        "method",
+        "clock_residual_ns",
+        "site",
+        "end_site",
+        "callers",
+        "library",
+    ]
     for column in same:
         out[column] = w[column].to_numpy() if column != "clock_residual_ns" else w[column]
     for column in ("kernel_only_ns", "kernel_only_upper_ns", "kernel_outside_ns", "operations"):

@@ -15,12 +15,23 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
-CASES = re.compile(r"^(h2d_t[123]|dev_t[123]|flush_t[123]|empty|syncin|item|pageable|pinned|cpugap|otherstream|wrongstream|crossstream|small50|graph|host_\w+)#")
+CASES = re.compile(
+    r"^(h2d_t[123]|dev_t[123]|flush_t[123]|empty|syncin|item|pageable|pinned|cpugap|otherstream|wrongstream|crossstream|small50|graph|host_\w+)#"
+)
 TABLES = {
-    "CUPTI_ACTIVITY_KIND_KERNEL": "span", "CUPTI_ACTIVITY_KIND_MEMCPY": "span", "CUPTI_ACTIVITY_KIND_MEMSET": "span",
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": "span", "CUPTI_ACTIVITY_KIND_RUNTIME": "span", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": "span",
-    "PROFILER_OVERHEAD": "span", "NVTX_EVENTS": "span", "TARGET_INFO_CUDA_STREAM": "all", "TARGET_INFO_CUDA_CONTEXT_INFO": "all",
-    "TARGET_INFO_GPU": "all", "TARGET_INFO_SESSION_START_TIME": "all", "META_DATA_EXPORT": "all",
+    "CUPTI_ACTIVITY_KIND_KERNEL": "span",
+    "CUPTI_ACTIVITY_KIND_MEMCPY": "span",
+    "CUPTI_ACTIVITY_KIND_MEMSET": "span",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": "span",
+    "CUPTI_ACTIVITY_KIND_RUNTIME": "span",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": "span",
+    "PROFILER_OVERHEAD": "span",
+    "NVTX_EVENTS": "span",
+    "TARGET_INFO_CUDA_STREAM": "all",
+    "TARGET_INFO_CUDA_CONTEXT_INFO": "all",
+    "TARGET_INFO_GPU": "all",
+    "TARGET_INFO_SESSION_START_TIME": "all",
+    "META_DATA_EXPORT": "all",
 }
 
 
@@ -89,10 +100,19 @@ def write(source: sqlite3.Connection, path: Path, spans: list[tuple[int, int]]) 
                 used |= {r[n] for r in data if isinstance(r[n], int)}
     target.execute("create table StringIds (id integer not null primary key, value text not null)")
     for number in sorted(used):
-        target.executemany("insert into StringIds values (?, ?)", source.execute("select id, value from StringIds where id = ?", (number,)))
-    target.execute("create table TARGET_INFO_SYSTEM_ENV (globalVid integer, devStateName text, name text, nameEnum integer, value text)")
-    target.executemany("insert into TARGET_INFO_SYSTEM_ENV values (?,?,?,?,?)",
-                       source.execute("select * from TARGET_INFO_SYSTEM_ENV where name in ('NvDriverVersion', 'CudaDriverVersion')"))
+        target.executemany(
+            "insert into StringIds values (?, ?)",
+            source.execute("select id, value from StringIds where id = ?", (number,)),
+        )
+    target.execute(
+        "create table TARGET_INFO_SYSTEM_ENV (globalVid integer, devStateName text, name text, nameEnum integer, value text)"
+    )
+    target.executemany(
+        "insert into TARGET_INFO_SYSTEM_ENV values (?,?,?,?,?)",
+        source.execute(
+            "select * from TARGET_INFO_SYSTEM_ENV where name in ('NvDriverVersion', 'CudaDriverVersion')"
+        ),
+    )
     target.commit()
     target.execute("vacuum")
     target.close()

@@ -62,20 +62,109 @@ def main() -> None:
             out.executemany(f"insert into {table} values ({','.join('?' * len(values[0]))})", values)
 
     p = "CUPTI_ACTIVITY_KIND_"
-    put(p + "KERNEL", [(t(f[0]), t(f[1]), int(f[2]), int(f[3]), int(f[4]), int(f[5]), process, name(f[6]), name(f[6]), int(f[8]) or None) for f in rows["KERNEL"]])
-    put(p + "MEMCPY", [(t(f[0]), t(f[1]), int(f[2]), int(f[3]), int(f[4]), int(f[5]), process, int(f[9]), int(f[6]), MEMORY.get(int(f[7]), 7), MEMORY.get(int(f[8]), 7), None) for f in rows["MEMCPY"]])
-    put(p + "MEMSET", [(t(f[0]), t(f[1]), int(f[2]), int(f[3]), int(f[4]), int(f[5]), process, int(f[6]), None, None) for f in rows["MEMSET"]])
-    keep = ("Launch", "Memcpy", "Memset", "Event", "Synchronize", "Wait", "Malloc", "Free", "Graph", "Library", "Module", "Stream")
-    calls = [(t(f[0]), t(f[1]), cls, thread(f[3]), int(f[4]), name(f[6]), int(f[5]))
-             for kind, cls in (("RUNTIME", 0), ("DRIVER", 1)) for f in rows[kind] if any(k in f[6] for k in keep) and "IsCapturing" not in f[6]]
+    put(
+        p + "KERNEL",
+        [
+            (
+                t(f[0]),
+                t(f[1]),
+                int(f[2]),
+                int(f[3]),
+                int(f[4]),
+                int(f[5]),
+                process,
+                name(f[6]),
+                name(f[6]),
+                int(f[8]) or None,
+            )
+            for f in rows["KERNEL"]
+        ],
+    )
+    put(
+        p + "MEMCPY",
+        [
+            (
+                t(f[0]),
+                t(f[1]),
+                int(f[2]),
+                int(f[3]),
+                int(f[4]),
+                int(f[5]),
+                process,
+                int(f[9]),
+                int(f[6]),
+                MEMORY.get(int(f[7]), 7),
+                MEMORY.get(int(f[8]), 7),
+                None,
+            )
+            for f in rows["MEMCPY"]
+        ],
+    )
+    put(
+        p + "MEMSET",
+        [
+            (t(f[0]), t(f[1]), int(f[2]), int(f[3]), int(f[4]), int(f[5]), process, int(f[6]), None, None)
+            for f in rows["MEMSET"]
+        ],
+    )
+    keep = (
+        "Launch",
+        "Memcpy",
+        "Memset",
+        "Event",
+        "Synchronize",
+        "Wait",
+        "Malloc",
+        "Free",
+        "Graph",
+        "Library",
+        "Module",
+        "Stream",
+    )
+    calls = [
+        (t(f[0]), t(f[1]), cls, thread(f[3]), int(f[4]), name(f[6]), int(f[5]))
+        for kind, cls in (("RUNTIME", 0), ("DRIVER", 1))
+        for f in rows[kind]
+        if any(k in f[6] for k in keep) and "IsCapturing" not in f[6]
+    ]
     put(p + "RUNTIME", calls)
-    put(p + "SYNCHRONIZATION", [(t(f[0]), t(f[1]), 0, int(f[2]), int(f[3]), int(f[4]), process, int(f[5]), int(f[6]), int(f[7])) for f in rows["SYNC"]])
-    put(p + "CUDA_EVENT", [(t(f[0]) if int(f[0]) else 0, int(f[1]), int(f[2]), int(f[3]), int(f[4]), process, int(f[5]), int(f[6])) for f in rows["EVENT"]])
-    streams = sorted({(int(f[4]), int(f[3])) for k in ("KERNEL", "MEMCPY", "MEMSET") for f in rows[k]} | {(int(f[3]), int(f[2])) for f in rows["EVENT"]})
+    put(
+        p + "SYNCHRONIZATION",
+        [
+            (t(f[0]), t(f[1]), 0, int(f[2]), int(f[3]), int(f[4]), process, int(f[5]), int(f[6]), int(f[7]))
+            for f in rows["SYNC"]
+        ],
+    )
+    put(
+        p + "CUDA_EVENT",
+        [
+            (
+                t(f[0]) if int(f[0]) else 0,
+                int(f[1]),
+                int(f[2]),
+                int(f[3]),
+                int(f[4]),
+                process,
+                int(f[5]),
+                int(f[6]),
+            )
+            for f in rows["EVENT"]
+        ],
+    )
+    streams = sorted(
+        {(int(f[4]), int(f[3])) for k in ("KERNEL", "MEMCPY", "MEMSET") for f in rows[k]}
+        | {(int(f[3]), int(f[2])) for f in rows["EVENT"]}
+    )
     put("TARGET_INFO_CUDA_STREAM", [(s, 0, 1, pid, c, 0, 3 if s == 7 else 2) for s, c in streams])
     put("TARGET_INFO_SESSION_START_TIME", [(epoch,)])
     put("TARGET_INFO_GPU", [(0, "NVIDIA H200")])
-    put("META_DATA_EXPORT", [("EXPORT_PRODUCT_VERSION", "CUPTI recording in the nsys schema"), ("EXPORT_SCHEMA_VERSION", "3.25.0")])
+    put(
+        "META_DATA_EXPORT",
+        [
+            ("EXPORT_PRODUCT_VERSION", "CUPTI recording in the nsys schema"),
+            ("EXPORT_SCHEMA_VERSION", "3.25.0"),
+        ],
+    )
     put("StringIds", [(number, text) for text, number in names.items()])
     out.commit()
     out.close()

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from nsysalign.align.neighbours import FAR, LaneOperations
 from nsysalign.model import CALL, Trace
+from nsysalign.sweep.issue import FAR, LaneOperations
 
 TICK_NS = 32  # the event clock of an H200 ticks every 32 ns
 #: CUPTI corrects its clock now and then: between GPU timestamps and elapsed_time the recordings show up to 3-5 us.
@@ -43,7 +43,9 @@ class Waits:
     issued_ns: np.ndarray  # its end
 
 
-def own_bounds(trace: Trace, records: pd.DataFrame, around: pd.DataFrame, asked_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def own_bounds(
+    trace: Trace, records: pd.DataFrame, around: pd.DataFrame, asked_ns: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Bounds from a record's own neighbours and synchronisations.
 
     `records`: columns call, process, lane, event.  `asked_ns`: trace time at which elapsed_time on it had returned
@@ -53,8 +55,16 @@ def own_bounds(trace: Trace, records: pd.DataFrame, around: pd.DataFrame, asked_
     call = records["call"].to_numpy()
     known = call >= 0
     safe_call = np.maximum(call, 0)
-    c0 = np.where(known, calls["start_ns"].to_numpy()[safe_call], 0) if len(calls) else np.zeros(len(call), np.int64)
-    c1 = np.where(known, calls["end_ns"].to_numpy()[safe_call], 0) if len(calls) else np.zeros(len(call), np.int64)
+    c0 = (
+        np.where(known, calls["start_ns"].to_numpy()[safe_call], 0)
+        if len(calls)
+        else np.zeros(len(call), np.int64)
+    )
+    c1 = (
+        np.where(known, calls["end_ns"].to_numpy()[safe_call], 0)
+        if len(calls)
+        else np.zeros(len(call), np.int64)
+    )
     lower = np.maximum(c0, around["safe_previous_end_ns"].to_numpy())
     upper = np.minimum(around["safe_next_start_ns"].to_numpy(), asked_ns)
     for first_end, keys, mine in _synchronisations(trace, records):
@@ -66,7 +76,11 @@ def _synchronisations(trace: Trace, records: pd.DataFrame):
     """(calls (key, start, end), keys) groups: device synchronisations by process, stream ones by lane, event ones by event."""
     calls = trace.calls
     kind, ok = calls["kind"].to_numpy(), calls["return_value"].to_numpy() == 0
-    start, end, process = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy(), calls["process"].to_numpy()
+    start, end, process = (
+        calls["start_ns"].to_numpy(),
+        calls["end_ns"].to_numpy(),
+        calls["process"].to_numpy(),
+    )
     device = np.flatnonzero((kind == CALL["sync_device"]) & ok)
     yield (process[device], start[device], end[device]), None, records["process"].to_numpy()
     syncs = trace.syncs
@@ -76,7 +90,9 @@ def _synchronisations(trace: Trace, records: pd.DataFrame):
     if not len(calls):
         return
     stream = joined & (kind[safe] == CALL["sync_stream"]) & ok[safe] & (syncs["stream"].to_numpy() >= 0)
-    lane_key = _stream_key(syncs["process"].to_numpy(), syncs["context"].to_numpy(), syncs["stream"].to_numpy())
+    lane_key = _stream_key(
+        syncs["process"].to_numpy(), syncs["context"].to_numpy(), syncs["stream"].to_numpy()
+    )
     yield (lane_key[stream], start[safe][stream], end[safe][stream]), None, records["stream_key"].to_numpy()
 
 
@@ -92,7 +108,9 @@ def stream_keys(lanes: pd.DataFrame, lane: np.ndarray) -> np.ndarray:
     return np.where(lane >= 0, keys[np.maximum(lane, 0)], -2)
 
 
-def _first_after(group: tuple[np.ndarray, np.ndarray, np.ndarray], _keys, mine: np.ndarray, c1: np.ndarray) -> np.ndarray:
+def _first_after(
+    group: tuple[np.ndarray, np.ndarray, np.ndarray], _keys, mine: np.ndarray, c1: np.ndarray
+) -> np.ndarray:
     """Per record: least end among the group's calls with its key that began after c1."""
     key, start, end = group
     out = np.full(len(mine), FAR)
@@ -116,17 +134,40 @@ def event_synchronised(trace: Trace, records: pd.DataFrame) -> np.ndarray:
         return out
     call = syncs["call"].to_numpy()
     safe = np.maximum(call, 0)
-    good = (call >= 0) & np.isin(calls["kind"].to_numpy()[safe], [CALL["sync_event"], CALL["query_event"]]) & (calls["return_value"].to_numpy()[safe] == 0) & (syncs["event"].to_numpy() >= 0)
-    right = pd.DataFrame({
-        "process": syncs["process"].to_numpy()[good], "event": syncs["event"].to_numpy()[good],
-        "at": calls["start_ns"].to_numpy()[safe][good], "done": calls["end_ns"].to_numpy()[safe][good],
-    }).sort_values("at")
+    good = (
+        (call >= 0)
+        & np.isin(calls["kind"].to_numpy()[safe], [CALL["sync_event"], CALL["query_event"]])
+        & (calls["return_value"].to_numpy()[safe] == 0)
+        & (syncs["event"].to_numpy() >= 0)
+    )
+    right = pd.DataFrame(
+        {
+            "process": syncs["process"].to_numpy()[good],
+            "event": syncs["event"].to_numpy()[good],
+            "at": calls["start_ns"].to_numpy()[safe][good],
+            "done": calls["end_ns"].to_numpy()[safe][good],
+        }
+    ).sort_values("at")
     recorded = calls["end_ns"].to_numpy()[records["call"].to_numpy()[have]]
-    left = pd.DataFrame({"process": records["process"].to_numpy()[have], "event": event[have], "at": recorded, "position": have}).sort_values("at")
+    left = pd.DataFrame(
+        {
+            "process": records["process"].to_numpy()[have],
+            "event": event[have],
+            "at": recorded,
+            "position": have,
+        }
+    ).sort_values("at")
     left["again"] = left.groupby(["process", "event"])["at"].shift(-1, fill_value=int(FAR))
     if right.empty:
         return out
-    joined = pd.merge_asof(left, right.assign(sync=right["at"]), on="at", by=["process", "event"], direction="forward", allow_exact_matches=True)
+    joined = pd.merge_asof(
+        left,
+        right.assign(sync=right["at"]),
+        on="at",
+        by=["process", "event"],
+        direction="forward",
+        allow_exact_matches=True,
+    )
     ok = joined["done"].notna() & (joined["sync"].fillna(0) < joined["again"])
     out[joined["position"].to_numpy()[ok]] = joined["done"].to_numpy()[ok].astype(np.int64)
     return out
@@ -144,8 +185,18 @@ def after_waits(waits: Waits, per_lane: dict[int, LaneOperations], count: int) -
     return out
 
 
-def propagate(lower: np.ndarray, upper: np.ndarray, *, lane: np.ndarray, call_start: np.ndarray, call_end: np.ndarray,
-              start: np.ndarray, end: np.ndarray, elapsed: np.ndarray, waits: Waits) -> tuple[np.ndarray, np.ndarray]:
+def propagate(
+    lower: np.ndarray,
+    upper: np.ndarray,
+    *,
+    lane: np.ndarray,
+    call_start: np.ndarray,
+    call_end: np.ndarray,
+    start: np.ndarray,
+    end: np.ndarray,
+    elapsed: np.ndarray,
+    waits: Waits,
+) -> tuple[np.ndarray, np.ndarray]:
     """Carry bounds along pairs, stream order and waits until nothing moves.  Arrays are copied."""
     lower, upper = lower.copy(), upper.copy()
     slack = slack_ns(elapsed)
@@ -187,4 +238,6 @@ def _along_waits(lower: np.ndarray, lane: np.ndarray, call_start: np.ndarray, wa
         these = these[np.argsort(waits.issued_ns[these], kind="stable")]
         low = np.append(-FAR, np.maximum.accumulate(lower[waits.record[these]]))
         members = np.flatnonzero(lane == number)
-        lower[members] = np.maximum(lower[members], low[np.searchsorted(waits.issued_ns[these], call_start[members], side="right")])
+        lower[members] = np.maximum(
+            lower[members], low[np.searchsorted(waits.issued_ns[these], call_start[members], side="right")]
+        )

@@ -33,7 +33,15 @@ class Links:
     width: np.ndarray
 
 
-def find_links(e: Evidence, model: LatencyModel, lane: np.ndarray, place: np.ndarray, start: np.ndarray, end: np.ndarray, elapsed: np.ndarray) -> Links:
+def find_links(
+    e: Evidence,
+    model: LatencyModel,
+    lane: np.ndarray,
+    place: np.ndarray,
+    start: np.ndarray,
+    end: np.ndarray,
+    elapsed: np.ndarray,
+) -> Links:
     """Links between intervals (positions of their records in `start`, `end`); `place`: likely trace time per record."""
     count = len(start)
     record = np.concatenate([start, end])
@@ -47,12 +55,22 @@ def find_links(e: Evidence, model: LatencyModel, lane: np.ndarray, place: np.nda
     owner[record[order][first]] = interval[order][first]
     owner_offset[record[order][first]] = offset[order][first]
     again = order[~first]
-    shared = (owner[record[again]], interval[again], owner_offset[record[again]] - offset[again], np.full(len(again), _SHARED_NS))
+    shared = (
+        owner[record[again]],
+        interval[again],
+        owner_offset[record[again]] - offset[again],
+        np.full(len(again), _SHARED_NS),
+    )
     queued = _queued_behind(e, model, lane, place)
     queued = queued[:, (owner[queued[0]] >= 0) & (owner[queued[1]] >= 0)]
     one, two = queued
     spacing = np.full(len(one), round(model.value["spacing_ns"]), dtype=np.int64)
-    spaced = (owner[one], owner[two], owner_offset[one] + spacing - owner_offset[two], np.full(len(one), _SPACING_NS))
+    spaced = (
+        owner[one],
+        owner[two],
+        owner_offset[one] + spacing - owner_offset[two],
+        np.full(len(one), _SPACING_NS),
+    )
     a, b, distance, width = (np.concatenate([s, t]) for s, t in zip(shared, spaced, strict=True))
     different = a != b
     return Links(a[different], b[different], distance[different], width[different])
@@ -83,7 +101,9 @@ def settle(place: np.ndarray, sigma: np.ndarray, links: Links) -> tuple[np.ndarr
     # unknown: the correction to each place, right-hand side from the links' gaps
     rhs = np.bincount(a, weight * gap, len(place)) - np.bincount(b, weight * gap, len(place))
     correction = _conjugate_gradients(apply, rhs)
-    through = np.bincount(a, 1 / (sigma[b] ** 2 + 1 / weight), len(place)) + np.bincount(b, 1 / (sigma[a] ** 2 + 1 / weight), len(place))
+    through = np.bincount(a, 1 / (sigma[b] ** 2 + 1 / weight), len(place)) + np.bincount(
+        b, 1 / (sigma[a] ** 2 + 1 / weight), len(place)
+    )
     # neighbours share part of their errors (the same kind of latency): never trust them more than this
     better = np.maximum(1 / np.sqrt(own + through), 0.75 * sigma)
     return place + np.rint(correction).astype(np.int64), better

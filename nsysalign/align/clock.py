@@ -31,11 +31,17 @@ class ClockMap:
             return t + self.offset_ns[0]
         # interpolate differences only: float64 cannot hold epoch nanoseconds
         base = int(self.offset_ns[0])
-        shift = np.interp((t - self.at_ns[0]).astype(float), (self.at_ns - self.at_ns[0]).astype(float), (self.offset_ns - base).astype(float))
+        shift = np.interp(
+            (t - self.at_ns[0]).astype(float),
+            (self.at_ns - self.at_ns[0]).astype(float),
+            (self.offset_ns - base).astype(float),
+        )
         return t + base + np.rint(shift).astype(np.int64)
 
 
-def clock_map(*, clocks: pd.DataFrame, marked: pd.DataFrame, marks: pd.DataFrame, session_start_utc_ns: int | None) -> ClockMap | None:
+def clock_map(
+    *, clocks: pd.DataFrame, marked: pd.DataFrame, marks: pd.DataFrame, session_start_utc_ns: int | None
+) -> ClockMap | None:
     """The map of one process from what its log and the trace say; None where nothing connects the two clocks."""
     from_marks = _from_marks(marked, marks)
     if from_marks is not None:
@@ -47,7 +53,9 @@ def clock_map(*, clocks: pd.DataFrame, marked: pd.DataFrame, marks: pd.DataFrame
     real = clocks[clocks["realtime_ns"] >= 0]
     if len(real) and session_start_utc_ns:
         at = real["monotonic_ns"].to_numpy()[:1]
-        return ClockMap(at, real["realtime_ns"].to_numpy()[:1] - at - session_start_utc_ns, "session start time", 50_000)
+        return ClockMap(
+            at, real["realtime_ns"].to_numpy()[:1] - at - session_start_utc_ns, "session start time", 50_000
+        )
     return None
 
 
@@ -87,7 +95,11 @@ def refine(rough: ClockMap, threads: list[tuple[np.ndarray, np.ndarray, np.ndarr
     edges = np.quantile(t0, np.linspace(0, 1, max(1, len(t0) // chunk) + 1))
     centre = 0
     for low, high in zip(edges[:-1], edges[1:], strict=True):
-        pieces = [(a[k], b[k], c, d) for a, b, c, d in threads for k in [np.flatnonzero((a >= low) & (a <= high))[:chunk]]]
+        pieces = [
+            (a[k], b[k], c, d)
+            for a, b, c, d in threads
+            for k in [np.flatnonzero((a >= low) & (a <= high))[:chunk]]
+        ]
         for reach, step in ((60_000, 500), (2_000_000, 1_000), (20_000_000, 2_000)):
             shift, share = _best_shift(rough, pieces, centre, reach, step)
             if share > 0.8:
@@ -99,17 +111,28 @@ def refine(rough: ClockMap, threads: list[tuple[np.ndarray, np.ndarray, np.ndarr
         offsets.append(int(rough.to_trace(np.array([ats[-1]]))[0]) - ats[-1] + shift)
     if not ats:
         return rough
-    return ClockMap(np.array(ats, dtype=np.int64), np.array(offsets, dtype=np.int64), rough.source + ", refined on record calls", 2_000)
+    return ClockMap(
+        np.array(ats, dtype=np.int64),
+        np.array(offsets, dtype=np.int64),
+        rough.source + ", refined on record calls",
+        2_000,
+    )
 
 
-def _best_shift(rough: ClockMap, pieces: list[tuple], centre: int, reach: int, step: int) -> tuple[int, float]:
+def _best_shift(
+    rough: ClockMap, pieces: list[tuple], centre: int, reach: int, step: int
+) -> tuple[int, float]:
     shifts = np.arange(centre - reach, centre + reach + 1, step)
     score = np.zeros(len(shifts), dtype=np.int64)
     total = 0
     for t0, t1, c0, c1 in pieces:
         if not len(c0) or not len(t0):
             continue
-        sample = slice(None) if len(t0) * len(shifts) < 20_000_000 else slice(None, None, max(1, len(t0) * len(shifts) // 20_000_000))
+        sample = (
+            slice(None)
+            if len(t0) * len(shifts) < 20_000_000
+            else slice(None, None, max(1, len(t0) * len(shifts) // 20_000_000))
+        )
         lo, hi = rough.to_trace(t0[sample]), rough.to_trace(t1[sample])
         total += len(lo)
         for n, shift in enumerate(shifts):

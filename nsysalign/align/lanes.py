@@ -12,9 +12,11 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.model import CALL, EventLog, Trace
+from nsysalign.model import CALL, Trace
 
 LEGACY_DEFAULT = 3  # TARGET_INFO_CUDA_STREAM.flag
+#: CUPTI's streamId minus cuStreamGetId's answer: -1 under every profiler tried, 0 in a plain run.
+STREAM_OFFSETS = (-1, 0)
 _DEFAULT_STREAM = 7  # CUPTI's streamId of the legacy default stream of the first context
 
 
@@ -22,21 +24,37 @@ def build_lanes(trace: Trace) -> tuple[pd.DataFrame, np.ndarray]:
     """(lanes, lane of every operation)."""
     keys = ["process", "context", "stream"]
     operations = trace.operations
-    parts = [operations[[*keys, "device"]], trace.event_rows[[*keys, "device"]], trace.streams[trace.streams["process"] >= 0][[*keys, "device"]]]
+    parts = [
+        operations[[*keys, "device"]],
+        trace.event_rows[[*keys, "device"]],
+        trace.streams[trace.streams["process"] >= 0][[*keys, "device"]],
+    ]
     every = pd.concat([p.drop_duplicates() for p in parts], ignore_index=True)
     # the device of an operation is certain, that of the stream table may be unknown: keep the first
-    lanes = every.sort_values("device", ascending=False, kind="stable").drop_duplicates(keys).sort_values(keys, ignore_index=True)
+    lanes = (
+        every.sort_values("device", ascending=False, kind="stable")
+        .drop_duplicates(keys)
+        .sort_values(keys, ignore_index=True)
+    )
     flags = trace.streams.drop_duplicates(keys).set_index(keys)["flag"]
     index = pd.MultiIndex.from_frame(lanes[keys])
     lanes["flag"] = flags.reindex(index).fillna(-1).astype("int64").to_numpy()
-    lane = index.get_indexer(pd.MultiIndex.from_frame(operations[keys])) if len(operations) else np.empty(0, np.int64)
+    lane = (
+        index.get_indexer(pd.MultiIndex.from_frame(operations[keys]))
+        if len(operations)
+        else np.empty(0, np.int64)
+    )
     return frames.check(lanes, frames.LANES), lane.astype(np.int64)
 
 
-def lane_of_event_rows(trace: Trace, lanes: pd.DataFrame, records: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
+def lane_of_event_rows(
+    trace: Trace, lanes: pd.DataFrame, records: pd.DataFrame
+) -> tuple[np.ndarray, pd.DataFrame]:
     """For every record: lane from its CUPTI event row (-1 for none), and that row's event, event_sync, timestamp_ns."""
     columns = ["event", "event_sync", "timestamp_ns"]
-    none = pd.DataFrame({"event": -1, "event_sync": -1, "timestamp_ns": 0}, index=records.index, dtype=np.int64)
+    none = pd.DataFrame(
+        {"event": -1, "event_sync": -1, "timestamp_ns": 0}, index=records.index, dtype=np.int64
+    )
     rows = trace.event_rows.drop_duplicates(["process", "correlation"])
     if rows.empty or records.empty:
         return np.full(len(records), -1), none
@@ -45,28 +63,41 @@ def lane_of_event_rows(trace: Trace, lanes: pd.DataFrame, records: pd.DataFrame)
     known = call >= 0
     correlation = np.where(known, calls["correlation"].to_numpy()[np.maximum(call, 0)], -1)
     process = np.where(known, calls["process"].to_numpy()[np.maximum(call, 0)], -1)
-    at = pd.MultiIndex.from_frame(rows[["process", "correlation"]]).get_indexer(pd.MultiIndex.from_arrays([process, correlation]))
+    at = pd.MultiIndex.from_frame(rows[["process", "correlation"]]).get_indexer(
+        pd.MultiIndex.from_arrays([process, correlation])
+    )
     hit = (at >= 0) & known
     lane_of_row = pd.MultiIndex.from_frame(lanes[["process", "context", "stream"]]).get_indexer(
-        pd.MultiIndex.from_frame(rows[["process", "context", "stream"]]))
+        pd.MultiIndex.from_frame(rows[["process", "context", "stream"]])
+    )
     out = none.copy()
     for column in columns:
         out[column] = np.where(hit, rows[column].to_numpy()[np.maximum(at, 0)], none[column].to_numpy())
     return np.where(hit, lane_of_row[np.maximum(at, 0)], -1), out
 
 
-def lane_of_log(trace: Trace, lanes: pd.DataFrame, operation_lane: np.ndarray, log: EventLog, records: pd.DataFrame, waits: pd.DataFrame) -> tuple[np.ndarray, list[str]]:
-    """Lane of every record of the log from what Python knew about its stream; -1 where that does not decide.
+def lane_of_log(
+    trace: Trace,
+    lanes: pd.DataFrame,
+    operation_lane: np.ndarray,
+    records: pd.DataFrame,
+    waits: pd.DataFrame,
+    offset: int | None = None,
+) -> tuple[np.ndarray, list[str]]:
+    """Lane of every record from what Python knew about its stream; -1 where that does not decide.
 
-    `records`: log records with columns process_id (globalPid).  `waits`: matched waits with columns stream_id, lane.
+    `records`: columns log_process, process (globalPid), stream_handle, stream_id, device.  `waits`: matched waits with
+    columns stream_id, lane, process_id.  `offset`: CUPTI's streamId minus cuStreamGetId's answer; None decides by the
+    waits and by which streams did work.
     """
     lane = np.full(len(records), -1, dtype=np.int64)
     notes: list[str] = []
     busy = np.bincount(operation_lane, minlength=len(lanes)) > 0
-    for process in np.unique(records["process_id"].to_numpy()):
+    from_log = records["log_process"].to_numpy() >= 0
+    for process in np.unique(records["process"].to_numpy()):
         if process < 0:
             continue
-        here = np.flatnonzero(records["process_id"].to_numpy() == process)
+        here = np.flatnonzero((records["process"].to_numpy() == process) & from_log)
         rows = records.iloc[here]
         own = lanes[lanes["process"] == process]
         handle, stream_id, device = (rows[c].to_numpy() for c in ("stream_handle", "stream_id", "device"))
@@ -74,11 +105,19 @@ def lane_of_log(trace: Trace, lanes: pd.DataFrame, operation_lane: np.ndarray, l
         lane[here[default]] = _default_lane(own, busy, device[default])
         created = ~default & (stream_id >= 0)
         if created.any():
-            offset = _stream_offset(own, busy, np.unique(stream_id[created]), waits[waits["process_id"] == process])
-            if offset is None:
-                notes.append("streams of the event log could not be told apart in the trace: their records are unaligned")
+            shift = (
+                offset
+                if offset is not None
+                else _stream_offset(
+                    own, busy, np.unique(stream_id[created]), waits[waits["process_id"] == process]
+                )
+            )
+            if shift is None:
+                notes.append(
+                    "streams of the event log could not be told apart in the trace: their records are unaligned"
+                )
             else:
-                lane[here[created]] = _lookup(own, stream_id[created] + offset, device[created])
+                lane[here[created]] = _lookup(own, stream_id[created] + shift, device[created])
         unknown = ~default & ~created
         if unknown.any() and busy[own.index.to_numpy()].sum() == 1:  # only one stream did anything
             lane[here[unknown]] = own.index.to_numpy()[busy[own.index.to_numpy()]][0]
@@ -96,7 +135,9 @@ def _default_lane(own: pd.DataFrame, busy: np.ndarray, device: np.ndarray) -> np
     legacy = legacy.iloc[np.argsort(~busy[legacy.index.to_numpy()], kind="stable")]
     by_device = {int(d): int(i) for i, d in reversed(list(zip(legacy.index, legacy["device"], strict=True)))}
     fallback = int(legacy.index[0]) if len(legacy) == 1 else -1
-    return np.array([by_device.get(int(d), fallback) if d >= 0 else int(legacy.index[0]) for d in device], dtype=np.int64)
+    return np.array(
+        [by_device.get(int(d), fallback) if d >= 0 else int(legacy.index[0]) for d in device], dtype=np.int64
+    )
 
 
 def _lookup(own: pd.DataFrame, stream: np.ndarray, device: np.ndarray) -> np.ndarray:
@@ -116,7 +157,9 @@ def _lookup(own: pd.DataFrame, stream: np.ndarray, device: np.ndarray) -> np.nda
 def _stream_offset(own: pd.DataFrame, busy: np.ndarray, ids: np.ndarray, waits: pd.DataFrame) -> int | None:
     """CUPTI streamId minus cuStreamGetId's answer, decided on the trace."""
     stream_of = own["stream"]
-    certain = waits[(waits["lane"] >= 0) & (waits["stream_id"] >= 0) & (waits["stream_id"] != _DEFAULT_STREAM)]
+    certain = waits[
+        (waits["lane"] >= 0) & (waits["stream_id"] >= 0) & (waits["stream_id"] != _DEFAULT_STREAM)
+    ]
     if len(certain):
         differences = stream_of.reindex(certain["lane"]).to_numpy() - certain["stream_id"].to_numpy()
         values, counts = np.unique(differences[np.isfinite(differences)].astype(np.int64), return_counts=True)
@@ -125,18 +168,56 @@ def _stream_offset(own: pd.DataFrame, busy: np.ndarray, ids: np.ndarray, waits: 
     working = set(stream_of[busy[own.index.to_numpy()]].tolist())
     existing = set(stream_of.tolist())
     # most working streams named, then most existing ones; -1 (seen under every profiler) before 0
-    score = {o: (sum(int(i + o) in working for i in ids), sum(int(i + o) in existing for i in ids)) for o in (-1, 0)}
+    score = {
+        o: (sum(int(i + o) in working for i in ids), sum(int(i + o) in existing for i in ids))
+        for o in STREAM_OFFSETS
+    }
     best = max(score, key=lambda o: score[o])
     return best if score[best] > (0, 0) else None
+
+
+def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFrame) -> np.ndarray:
+    """For records nobody logged: the stream of the operations that their thread issued just before and just after, where
+    both are the same; -1 otherwise.  An inference, and said to be one."""
+    out = np.full(len(records), -1, dtype=np.int64)
+    call = trace.operations["call"].to_numpy()
+    have = np.flatnonzero(call >= 0)
+    thread, at = trace.calls["thread"].to_numpy()[call[have]], trace.calls["start_ns"].to_numpy()[call[have]]
+    for number in np.unique(records["thread"].to_numpy()):
+        mine = have[thread == number]
+        order = np.argsort(at[thread == number], kind="stable")
+        mine, when = mine[order], at[thread == number][order]
+        here = np.flatnonzero((records["thread"].to_numpy() == number) & (records["call"].to_numpy() >= 0))
+        if not len(mine):
+            continue
+        k = np.searchsorted(when, records["call_start_ns"].to_numpy()[here])
+        before = operation_lane[mine[np.maximum(k - 1, 0)]]
+        after = operation_lane[mine[np.minimum(k, len(mine) - 1)]]
+        out[here] = np.where(before == after, before, -1)
+    return out
 
 
 def wait_calls(trace: Trace, lanes: pd.DataFrame) -> pd.DataFrame:
     """Every stream-wait-event call with the lane that waits: columns call, lane, event, event_sync."""
     calls = trace.calls
-    position = np.flatnonzero((calls["kind"].to_numpy() == CALL["wait_event"]) & (calls["outer"].to_numpy() == np.arange(len(calls))))
+    position = np.flatnonzero(
+        (calls["kind"].to_numpy() == CALL["wait_event"])
+        & (calls["outer"].to_numpy() == np.arange(len(calls)))
+    )
     rows = trace.syncs[trace.syncs["call"].isin(position)].drop_duplicates("call")
-    lane = pd.MultiIndex.from_frame(lanes[["process", "context", "stream"]]).get_indexer(pd.MultiIndex.from_frame(rows[["process", "context", "stream"]]))
-    found = pd.DataFrame({"call": rows["call"].to_numpy(), "lane": lane, "event": rows["event"].to_numpy(), "event_sync": rows["event_sync"].to_numpy()})
+    lane = pd.MultiIndex.from_frame(lanes[["process", "context", "stream"]]).get_indexer(
+        pd.MultiIndex.from_frame(rows[["process", "context", "stream"]])
+    )
+    found = pd.DataFrame(
+        {
+            "call": rows["call"].to_numpy(),
+            "lane": lane,
+            "event": rows["event"].to_numpy(),
+            "event_sync": rows["event_sync"].to_numpy(),
+        }
+    )
     rest = np.setdiff1d(position, found["call"].to_numpy())
     unknown = pd.DataFrame({"call": rest, "lane": -1, "event": -1, "event_sync": -1})
-    return pd.concat([found, unknown], ignore_index=True).astype("int64").sort_values("call", ignore_index=True)
+    return (
+        pd.concat([found, unknown], ignore_index=True).astype("int64").sort_values("call", ignore_index=True)
+    )

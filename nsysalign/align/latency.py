@@ -22,8 +22,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nsysalign.align.neighbours import FAR
-from nsysalign.model import KIND
+from nsysalign.sweep.issue import FAR
 
 #: Parameters, in the order of the regression's columns.
 PARAMETERS = (
@@ -40,8 +39,14 @@ KNEE_NS = 3_000
 _REFERENCE_NS = 1_500
 #: Prior means and standard deviations (ns): wide where the trace usually decides, narrow where it cannot.
 _PRIOR = {
-    "idle_ns": (4_500, 1_000), "idle_short": (0.85, 0.3), "idle_long": (0.7, 0.25), "busy_ns": (2_700, 1_200),
-    "copy_ns": (400, 500), "contended_ns": (300, 500), "spacing_ns": (2_500, 2_000), "ahead_ns": (1_620, 110),
+    "idle_ns": (4_500, 1_000),
+    "idle_short": (0.85, 0.3),
+    "idle_long": (0.7, 0.25),
+    "busy_ns": (2_700, 1_200),
+    "copy_ns": (400, 500),
+    "contended_ns": (300, 500),
+    "spacing_ns": (2_500, 2_000),
+    "ahead_ns": (1_620, 110),
 }
 _SCALE_NS = {"idle": 250.0, "busy": 180.0, "ahead": 120.0}
 _SCALE_RANGE_NS = {"idle": (150.0, 700.0), "busy": (80.0, 500.0), "ahead": (60.0, 250.0)}
@@ -98,7 +103,13 @@ class LatencyModel:
     def busy_at(self, e: Evidence) -> np.ndarray:
         """Likeliest place of a record behind an operation that was still running."""
         v = self.value
-        return e.previous_end + v["busy_ns"] + v["copy_ns"] * e.previous_is_copy + v["contended_ns"] * e.contended + v["spacing_ns"] * e.behind
+        return (
+            e.previous_end
+            + v["busy_ns"]
+            + v["copy_ns"] * e.previous_is_copy
+            + v["contended_ns"] * e.contended
+            + v["spacing_ns"] * e.behind
+        )
 
     def busy_scale(self, e: Evidence) -> np.ndarray:
         """Spread of that place: with other streams' kernels about, the end of one is noticed less regularly."""
@@ -119,7 +130,14 @@ class LatencyModel:
 
 def _idle_columns(e: Evidence) -> np.ndarray:
     duration = (e.call_end - e.call_start).astype(float)
-    return np.stack([np.ones(len(duration)), np.minimum(duration, KNEE_NS) - _REFERENCE_NS, np.maximum(duration - KNEE_NS, 0)], axis=1)
+    return np.stack(
+        [
+            np.ones(len(duration)),
+            np.minimum(duration, KNEE_NS) - _REFERENCE_NS,
+            np.maximum(duration - KNEE_NS, 0),
+        ],
+        axis=1,
+    )
 
 
 def prior(*, traced: bool) -> LatencyModel:
@@ -131,7 +149,9 @@ def prior(*, traced: bool) -> LatencyModel:
     return LatencyModel(value, np.diag(deviation**2), dict(_SCALE_NS))
 
 
-def calibrate(e: Evidence, start: np.ndarray, end: np.ndarray, elapsed: np.ndarray, *, traced: bool) -> LatencyModel:
+def calibrate(
+    e: Evidence, start: np.ndarray, end: np.ndarray, elapsed: np.ndarray, *, traced: bool
+) -> LatencyModel:
     """Fit the model on all records of a process and its compared pairs.
 
     Iteratively reweighted least squares: observation k of record i says t_i = known_k + columns_k . parameters with
@@ -144,7 +164,9 @@ def calibrate(e: Evidence, start: np.ndarray, end: np.ndarray, elapsed: np.ndarr
     model = _first_guess(model, e, start, end, elapsed)
     unpaired = np.setdiff1d(np.arange(len(e.call_start)), np.concatenate([start, end]))
     record = np.concatenate([start, end, unpaired])
-    component = np.concatenate([np.arange(len(start)), np.arange(len(start)), len(start) + np.arange(len(unpaired))])
+    component = np.concatenate(
+        [np.arange(len(start)), np.arange(len(start)), len(start) + np.arange(len(unpaired))]
+    )
     shift = np.concatenate([np.zeros(len(start), np.int64), elapsed, np.zeros(len(unpaired), np.int64)])
     mine = e.take(record)
     covariance = np.diag(deviation**2)
@@ -171,11 +193,21 @@ def calibrate(e: Evidence, start: np.ndarray, end: np.ndarray, elapsed: np.ndarr
     return model
 
 
-def _first_guess(model: LatencyModel, e: Evidence, start: np.ndarray, end: np.ndarray, elapsed: np.ndarray) -> LatencyModel:
+def _first_guess(
+    model: LatencyModel, e: Evidence, start: np.ndarray, end: np.ndarray, elapsed: np.ndarray
+) -> LatencyModel:
     """Medians of what can be read off directly, so that the regression starts in the right place."""
     value = dict(model.value)
-    certain = (e.previous_end > e.call_end + 2 * _MARGIN_NS) & ~e.previous_is_copy & (e.behind == 0) & ~e.waits
-    tight = certain & e.next_is_kernel & (e.ahead == 0) & (e.next_issued + _MARGIN_NS < e.previous_end) & (e.next_start < FAR)
+    certain = (
+        (e.previous_end > e.call_end + 2 * _MARGIN_NS) & ~e.previous_is_copy & (e.behind == 0) & ~e.waits
+    )
+    tight = (
+        certain
+        & e.next_is_kernel
+        & (e.ahead == 0)
+        & (e.next_issued + _MARGIN_NS < e.previous_end)
+        & (e.next_start < FAR)
+    )
     if tight.sum() >= 3:
         gap = (e.next_start - e.previous_end)[tight]
         value["busy_ns"] = float(np.percentile(gap, 35) - value["ahead_ns"])
@@ -188,7 +220,9 @@ def _first_guess(model: LatencyModel, e: Evidence, start: np.ndarray, end: np.nd
     return LatencyModel(value, model.covariance, model.scale)
 
 
-def _observations(model: LatencyModel, e: Evidence, component: np.ndarray, shift: np.ndarray) -> dict[str, np.ndarray]:
+def _observations(
+    model: LatencyModel, e: Evidence, component: np.ndarray, shift: np.ndarray
+) -> dict[str, np.ndarray]:
     """y = place of the component's origin as each observation sees it, minus its parameters' part (x @ parameters)."""
     n = len(component)
     busy, queued = model.is_busy(e), model.is_queued_ahead(e)
@@ -199,21 +233,43 @@ def _observations(model: LatencyModel, e: Evidence, component: np.ndarray, shift
     zero = np.zeros(n)
     rows = []
     x_idle = np.concatenate([_idle_columns(e), np.zeros((n, 5))], axis=1)
-    x_busy = np.stack([zero, zero, zero, np.ones(n), e.previous_is_copy.astype(float), e.contended.astype(float), e.behind.astype(float), zero], axis=1)
+    x_busy = np.stack(
+        [
+            zero,
+            zero,
+            zero,
+            np.ones(n),
+            e.previous_is_copy.astype(float),
+            e.contended.astype(float),
+            e.behind.astype(float),
+            zero,
+        ],
+        axis=1,
+    )
     x_ahead = np.stack([zero, zero, zero, zero, zero, zero, -e.ahead.astype(float), -np.ones(n)], axis=1)
-    for number, (mask, known, x, scale) in enumerate((
-        (behind_idle, e.call_start, x_idle, model.idle_scale(e)),
-        (behind_busy, e.previous_end, x_busy, model.busy_scale(e)),
-        (queued, e.next_start, x_ahead, np.full(n, model.scale["ahead"])),
-    )):
+    for number, (mask, known, x, scale) in enumerate(
+        (
+            (behind_idle, e.call_start, x_idle, model.idle_scale(e)),
+            (behind_busy, e.previous_end, x_busy, model.busy_scale(e)),
+            (queued, e.next_start, x_ahead, np.full(n, model.scale["ahead"])),
+        )
+    ):
         # origin of the component = t - shift; the regression needs t = known + x.p, hence y = -(known - shift)
-        rows.append((-(known - shift)[mask], x[mask], scale[mask], component[mask], np.full(int(mask.sum()), number)))
+        rows.append(
+            (-(known - shift)[mask], x[mask], scale[mask], component[mask], np.full(int(mask.sum()), number))
+        )
     y, x, scale, comp, cls = (np.concatenate([r[i] for r in rows]) for i in range(5))
     _, comp = np.unique(comp, return_inverse=True)
     # large times cancel within a component: take each component's first value away before going to float
     base = np.zeros(comp.max() + 1 if len(comp) else 0, dtype=np.int64)
     base[comp[::-1]] = y[::-1]
-    return {"y": (y - base[comp]).astype(float), "x": x, "scale": scale.astype(float), "component": comp, "class": cls}
+    return {
+        "y": (y - base[comp]).astype(float),
+        "x": x,
+        "scale": scale.astype(float),
+        "component": comp,
+        "class": cls,
+    }
 
 
 def _component_median(component: np.ndarray, value: np.ndarray) -> np.ndarray:
@@ -224,13 +280,19 @@ def _component_median(component: np.ndarray, value: np.ndarray) -> np.ndarray:
     return (sorted_value[first + (counts - 1) // 2] + sorted_value[first + counts // 2]) / 2
 
 
-def _demean(component: np.ndarray, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _demean(
+    component: np.ndarray, x: np.ndarray, y: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     total = np.bincount(component, weight)
     columns = [np.bincount(component, weight * x[:, k]) / total for k in range(x.shape[1])]
-    return x - np.stack(columns, axis=1)[component], y - (np.bincount(component, weight * y) / total)[component]
+    return x - np.stack(columns, axis=1)[component], y - (np.bincount(component, weight * y) / total)[
+        component
+    ]
 
 
-def _scales(obs: dict[str, np.ndarray], residual: np.ndarray, before: Mapping[str, float]) -> dict[str, float]:
+def _scales(
+    obs: dict[str, np.ndarray], residual: np.ndarray, before: Mapping[str, float]
+) -> dict[str, float]:
     """Spread per class from the residuals inside components of at least two observations (each sees half of it)."""
     several = np.bincount(obs["component"])[obs["component"]] >= 2
     out = dict(before)

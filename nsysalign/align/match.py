@@ -19,7 +19,9 @@ def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[s
     """log process -> globalPid, by pid, else by the thread ids that made record calls."""
     kind = trace.calls["kind"].to_numpy()
     threads = np.unique(trace.calls["thread"].to_numpy()[kind == CALL["record"]])
-    processes = np.unique(np.concatenate([trace.calls["process"].to_numpy(), trace.operations["process"].to_numpy()]))
+    processes = np.unique(
+        np.concatenate([trace.calls["process"].to_numpy(), trace.operations["process"].to_numpy()])
+    )
     by_pid = {int(p >> 24) & _PID: int(p) for p in processes}
     found, notes = {}, []
     tids = {int(p): set(g.tolist()) for p, g in log.records.groupby("process")["tid"].unique().items()}
@@ -37,11 +39,15 @@ def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[s
             found[number] = int(processes[0])
         elif number in tids or number in host_tids:
             seen = ", ".join(str(p) for p in sorted(by_pid)) or "none"
-            notes.append(f"process {pid if pid is not None else f'#{number}'} of the event log has no CUDA rows in the trace (it has: {seen})")
+            notes.append(
+                f"process {pid if pid is not None else f'#{number}'} of the event log has no CUDA rows in the trace (it has: {seen})"
+            )
     return found, notes
 
 
-def match_records(trace: Trace, log: EventLog, processes: dict[int, int]) -> tuple[pd.DataFrame, dict[int, ClockMap], list[str]]:
+def match_records(
+    trace: Trace, log: EventLog, processes: dict[int, int]
+) -> tuple[pd.DataFrame, dict[int, ClockMap], list[str]]:
     """Positions in `calls` for every record and wait of the log.
 
     Returns (frame indexed like log.records with columns call, thread; clock maps by log process; notes).
@@ -49,7 +55,9 @@ def match_records(trace: Trace, log: EventLog, processes: dict[int, int]) -> tup
     calls = trace.calls
     kind, thread = calls["kind"].to_numpy(), calls["thread"].to_numpy()
     start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
-    is_record = np.flatnonzero((kind == CALL["record"]) & (calls["outer"].to_numpy() == np.arange(len(calls))))
+    is_record = np.flatnonzero(
+        (kind == CALL["record"]) & (calls["outer"].to_numpy() == np.arange(len(calls)))
+    )
     by_thread = _group(thread[is_record], is_record)
     out = pd.DataFrame({"call": -1, "thread": -1}, index=log.records.index, dtype=np.int64)
     clocks: dict[int, ClockMap] = {}
@@ -57,26 +65,42 @@ def match_records(trace: Trace, log: EventLog, processes: dict[int, int]) -> tup
     for number, process in processes.items():
         mine = log.records[log.records["process"] == number]
         clock = clock_map(
-            clocks=log.clocks[log.clocks["process"] == number], marked=log.marked[log.marked["process"] == number],
-            marks=trace.marks, session_start_utc_ns=trace.info.session_start_utc_ns,
+            clocks=log.clocks[log.clocks["process"] == number],
+            marked=log.marked[log.marked["process"] == number],
+            marks=trace.marks,
+            session_start_utc_ns=trace.info.session_start_utc_ns,
         )
         groups = []
         for tid, rows in mine.groupby("tid"):
             positions = by_thread.get(process | (int(tid) & _PID), np.empty(0, np.int64))
             order = np.argsort(rows["t0_ns"].to_numpy(), kind="stable")
-            groups.append((rows.index.to_numpy()[order], rows["t0_ns"].to_numpy()[order], rows["t1_ns"].to_numpy()[order], positions, process | (int(tid) & _PID)))
+            groups.append(
+                (
+                    rows.index.to_numpy()[order],
+                    rows["t0_ns"].to_numpy()[order],
+                    rows["t1_ns"].to_numpy()[order],
+                    positions,
+                    process | (int(tid) & _PID),
+                )
+            )
         arrays = [(t0, t1, start[p], end[p]) for _, t0, t1, p, _ in groups]
-        if clock is None:  # nothing connects the clocks: line up the first record calls and let refine() do the rest
+        if (
+            clock is None
+        ):  # nothing connects the clocks: line up the first record calls and let refine() do the rest
             clock = _guess(arrays)
             if clock is None:
                 continue
-            notes.append("the event log has no clock line that fits the trace: the clocks were joined on the record calls alone")
+            notes.append(
+                "the event log has no clock line that fits the trace: the clocks were joined on the record calls alone"
+            )
         if clock.source != "NVTX marks" or _share(clock, arrays) < 0.9:
             clock = refine(clock, arrays)
         clocks[number] = clock
         for index, t0, t1, positions, globaltid in groups:
             found = contained(clock.to_trace(t0), clock.to_trace(t1), start[positions], end[positions])
-            out.loc[index, "call"] = np.where(found >= 0, positions[np.maximum(found, 0)] if len(positions) else -1, -1)
+            out.loc[index, "call"] = np.where(
+                found >= 0, positions[np.maximum(found, 0)] if len(positions) else -1, -1
+            )
             out.loc[index, "thread"] = globaltid
     return out, clocks, notes
 
@@ -98,7 +122,10 @@ def contained(lo: np.ndarray, hi: np.ndarray, c0: np.ndarray, c1: np.ndarray) ->
 
 def _share(clock: ClockMap, arrays: list[tuple]) -> float:
     total = sum(len(a[0]) for a in arrays)
-    hits = sum(int((contained(clock.to_trace(t0), clock.to_trace(t1), c0, c1) >= 0).sum()) for t0, t1, c0, c1 in arrays)
+    hits = sum(
+        int((contained(clock.to_trace(t0), clock.to_trace(t1), c0, c1) >= 0).sum())
+        for t0, t1, c0, c1 in arrays
+    )
     return hits / total if total else 1.0
 
 

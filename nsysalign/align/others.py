@@ -9,28 +9,45 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.align.clock import ClockMap
-from nsysalign.attribute.tiles import ragged
 from nsysalign.model import EventLog, Trace
+from nsysalign.sweep.tiles import ragged
 
 
 def _frame(count: int, columns: dict[str, object]) -> pd.DataFrame:
     """A WINDOWS frame: what is not given holds the value for "none"."""
     default: dict[str, object] = {
-        "log_process": -1, "start": -1, "end": -1, "start_lane": -1, "end_lane": -1, "error_ns": 0, "method": "exact",
-        "region": "", "site": "", "end_site": "", "library": False,
+        "log_process": -1,
+        "start": -1,
+        "end": -1,
+        "start_lane": -1,
+        "end_lane": -1,
+        "error_ns": 0,
+        "method": "exact",
+        "region": "",
+        "site": "",
+        "end_site": "",
+        "library": False,
     }
-    out = pd.DataFrame({k: columns.get(k, v) for k, v in default.items()} | {k: v for k, v in columns.items() if k not in default}, index=range(count))
+    out = pd.DataFrame(
+        {k: columns.get(k, v) for k, v in default.items()}
+        | {k: v for k, v in columns.items() if k not in default},
+        index=range(count),
+    )
     out["clock_residual_ns"] = pd.array([pd.NA] * count, dtype="Int64")
     out["callers"] = pd.Series([()] * count, dtype=object, index=out.index)
     return frames.check(out, frames.WINDOWS)
 
 
-def host_windows(trace: Trace, log: EventLog, processes: Mapping[int, int], clocks: Mapping[int, ClockMap]) -> tuple[pd.DataFrame, list[dict[str, str]]]:
+def host_windows(
+    trace: Trace, log: EventLog, processes: Mapping[int, int], clocks: Mapping[int, ClockMap]
+) -> tuple[pd.DataFrame, list[dict[str, str]]]:
     """Host lines of the log on the trace's clock.  What the clocks cannot connect is returned with the reason."""
     hosts = log.hosts
     known = np.array([p in clocks and p in processes for p in hosts["process"].tolist()], dtype=bool)
-    lost = [{"name": r or s or "host timer", "reason": "no clock connects its process with the trace", "site": s}
-            for r, s in hosts.loc[~known, ["region", "site"]].itertuples(index=False)]
+    lost = [
+        {"name": r or s or "host timer", "reason": "no clock connects its process with the trace", "site": s}
+        for r, s in hosts.loc[~known, ["region", "site"]].itertuples(index=False)
+    ]
     rows = hosts[known].reset_index(drop=True)
     if rows.empty:
         return frames.empty(frames.WINDOWS), lost
@@ -43,15 +60,35 @@ def host_windows(trace: Trace, log: EventLog, processes: Mapping[int, int], cloc
         end[at] = start[at] + (group["t1_ns"] - group["t0_ns"]).to_numpy()
         width[at] = clock.width_ns
     backwards = end < start
-    lost += [{"name": r, "reason": "its end is before its start", "site": s} for r, s in rows.loc[backwards, ["region", "site"]].itertuples(index=False)]
+    lost += [
+        {"name": r, "reason": "its end is before its start", "site": s}
+        for r, s in rows.loc[backwards, ["region", "site"]].itertuples(index=False)
+    ]
     process = np.array([processes[p] for p in rows["process"].tolist()], dtype=np.int64)
     tid = rows["tid"].to_numpy()
     thread = np.where(tid >= 0, process | (tid & 0xFFFFFF), _busiest_thread(trace, process, start, end))
-    out = _frame(len(rows), {
-        "kind": "host", "log_process": rows["process"], "process": process, "thread": thread, "end_thread": thread, "open_ns": start,
-        "close_ns": end, "close_end_ns": end, "elapsed_ns": end - start, "start_ns": start, "end_ns": end, "start_lower_ns": start - width,
-        "start_upper_ns": start + width, "error_ns": width, "region": rows["region"], "site": rows["site"], "end_site": rows["site"],
-    })
+    out = _frame(
+        len(rows),
+        {
+            "kind": "host",
+            "log_process": rows["process"],
+            "process": process,
+            "thread": thread,
+            "end_thread": thread,
+            "open_ns": start,
+            "close_ns": end,
+            "close_end_ns": end,
+            "elapsed_ns": end - start,
+            "start_ns": start,
+            "end_ns": end,
+            "start_lower_ns": start - width,
+            "start_upper_ns": start + width,
+            "error_ns": width,
+            "region": rows["region"],
+            "site": rows["site"],
+            "end_site": rows["site"],
+        },
+    )
     return out[~backwards].reset_index(drop=True), lost
 
 
@@ -66,6 +103,63 @@ def _busiest_thread(trace: Trace, process: np.ndarray, start: np.ndarray, end: n
         better = (count > most) & ((number & ~0xFFFFFF) == process)
         best, most = np.where(better, number, best), np.where(better, count, most)
     return best
+
+
+def inferred_windows(records: pd.DataFrame, spread: np.ndarray) -> pd.DataFrame:
+    """Consecutive records of one thread and stream, two by two, as intervals whose length is itself an estimate: nobody
+    says that the program compared them.  `records`: with lane, thread, t_ns and bounds; `spread`: of their places."""
+    at = np.flatnonzero(
+        (records["lane"].to_numpy() >= 0)
+        & (records["call"].to_numpy() >= 0)
+        & (records["t_ns"].to_numpy() > 0)
+    )
+    order = at[
+        np.lexsort(
+            (
+                records["call_start_ns"].to_numpy()[at],
+                records["lane"].to_numpy()[at],
+                records["thread"].to_numpy()[at],
+            )
+        )
+    ]
+    key = records[["thread", "lane"]].to_numpy()[order]
+    new = np.concatenate([[True], (key[1:] != key[:-1]).any(axis=1)]) if len(order) else np.empty(0, bool)
+    first = np.flatnonzero(new)
+    rank = np.arange(len(order)) - first[np.cumsum(new) - 1] if len(order) else np.empty(0, np.int64)
+    one = np.flatnonzero((rank[:-1] % 2 == 0) & ~new[1:]) if len(order) else np.empty(0, np.int64)
+    start, end = order[one], order[one + 1]
+    t = records["t_ns"].to_numpy()
+    end = end[t[end] >= t[start]] if len(start) else end
+    start = start[t[order[one + 1]] >= t[start]] if len(start) else start
+
+    def of(column: str, index: np.ndarray) -> np.ndarray:
+        return records[column].to_numpy()[index]
+
+    error = np.rint(1.96 * np.hypot(spread[start], spread[end])).astype(np.int64)
+    return _frame(
+        len(start),
+        {
+            "kind": "event",
+            "process": of("process", start),
+            "thread": of("thread", start),
+            "end_thread": of("thread", end),
+            "start": start,
+            "end": end,
+            "start_lane": of("lane", start),
+            "end_lane": of("lane", end),
+            "open_ns": of("call_start_ns", start),
+            "close_ns": of("call_start_ns", end),
+            "close_end_ns": of("call_end_ns", end),
+            "elapsed_ns": t[end] - t[start],
+            "start_ns": t[start],
+            "end_ns": t[end],
+            "start_lower_ns": np.minimum(of("lower_ns", start), t[start]),
+            "start_upper_ns": np.maximum(np.minimum(of("upper_ns", start), t[end]), t[start]),
+            "error_ns": error,
+            "method": "inferred",
+            "region": [f"records of thread {x & 0xFFFFFF}" for x in of("thread", start).tolist()],
+        },
+    )
 
 
 def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) -> pd.DataFrame:
@@ -92,7 +186,11 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
         same = thread[at] == ranges["thread"].to_numpy()[rows][owner]
         keep = same | ~own[at]
         pieces.append(pd.DataFrame({"range": rows[owner][keep], "operation": issued[at][keep]}))
-    inside = pd.concat(pieces, ignore_index=True) if pieces else pd.DataFrame({"range": [], "operation": []}, dtype=np.int64)
+    inside = (
+        pd.concat(pieces, ignore_index=True)
+        if pieces
+        else pd.DataFrame({"range": [], "operation": []}, dtype=np.int64)
+    )
     if inside.empty:
         return frames.empty(frames.WINDOWS)
     inside["lane"] = operation_lane[inside["operation"].to_numpy()]
@@ -102,14 +200,31 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
     r = spans["range"].to_numpy()
     texts = ranges["text"].to_numpy(dtype=object)[r]
     several = spans.groupby("range")["lane"].transform("size").to_numpy() > 1
-    return _frame(len(spans), {
-        "kind": "nvtx", "process": ranges["process"].to_numpy()[r], "thread": ranges["thread"].to_numpy()[r],
-        "end_thread": ranges["thread"].to_numpy()[r], "start_lane": spans["lane"].to_numpy(), "end_lane": spans["lane"].to_numpy(),
-        "open_ns": ranges["start_ns"].to_numpy()[r], "close_ns": ranges["end_ns"].to_numpy()[r], "close_end_ns": ranges["end_ns"].to_numpy()[r],
-        "elapsed_ns": (spans["end"] - spans["start"]).to_numpy(), "start_ns": spans["start"].to_numpy(), "end_ns": spans["end"].to_numpy(),
-        "start_lower_ns": spans["start"].to_numpy(), "start_upper_ns": spans["start"].to_numpy(),
-        "region": [_on_stream(t, s, n) for t, s, n in zip(texts, several, lanes["stream"].to_numpy()[spans["lane"]].tolist(), strict=True)],
-    })
+    return _frame(
+        len(spans),
+        {
+            "kind": "nvtx",
+            "process": ranges["process"].to_numpy()[r],
+            "thread": ranges["thread"].to_numpy()[r],
+            "end_thread": ranges["thread"].to_numpy()[r],
+            "start_lane": spans["lane"].to_numpy(),
+            "end_lane": spans["lane"].to_numpy(),
+            "open_ns": ranges["start_ns"].to_numpy()[r],
+            "close_ns": ranges["end_ns"].to_numpy()[r],
+            "close_end_ns": ranges["end_ns"].to_numpy()[r],
+            "elapsed_ns": (spans["end"] - spans["start"]).to_numpy(),
+            "start_ns": spans["start"].to_numpy(),
+            "end_ns": spans["end"].to_numpy(),
+            "start_lower_ns": spans["start"].to_numpy(),
+            "start_upper_ns": spans["start"].to_numpy(),
+            "region": [
+                _on_stream(t, s, n)
+                for t, s, n in zip(
+                    texts, several, lanes["stream"].to_numpy()[spans["lane"]].tolist(), strict=True
+                )
+            ],
+        },
+    )
 
 
 def _on_stream(text: str, several: bool, stream: int) -> str:

@@ -33,7 +33,15 @@ class Placed:
     error_ns: np.ndarray
 
 
-def place_pairs(e: Evidence, model: LatencyModel, start: np.ndarray, end: np.ndarray, elapsed: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> Placed:
+def place_pairs(
+    e: Evidence,
+    model: LatencyModel,
+    start: np.ndarray,
+    end: np.ndarray,
+    elapsed: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+) -> Placed:
     """Place pairs given by positions in the evidence; `lower`, `upper` bound the start.  int64 trace ns."""
     out, bar = np.empty(len(start), np.int64), np.empty(len(start), np.int64)
     for first in range(0, len(start), _CHUNK):
@@ -41,7 +49,9 @@ def place_pairs(e: Evidence, model: LatencyModel, start: np.ndarray, end: np.nda
         a, b = e.take(start[s]), e.take(end[s])
         origin = _origin(model, a, b, elapsed[s], lower[s], upper[s])
         grid = np.arange(-_BELOW_NS, _ABOVE_NS + 1, _STEP_NS)
-        density = _log_density(model, a, origin, grid, 0.0) + _log_density(model, b, origin + elapsed[s], grid, _PAIR_NS)
+        density = _log_density(model, a, origin, grid, 0.0) + _log_density(
+            model, b, origin + elapsed[s], grid, _PAIR_NS
+        )
         x = origin[:, None] + grid[None, :]
         # half a step of grace: a feasible region narrower than the grid must keep a point
         inside = (x >= lower[s][:, None] - _STEP_NS) & (x <= upper[s][:, None] + _STEP_NS)
@@ -55,7 +65,9 @@ def place_pairs(e: Evidence, model: LatencyModel, start: np.ndarray, end: np.nda
         chosen = np.where(none, middle, np.clip(origin + at, lower[s], upper[s]))
         out[s] = chosen
         spread = np.where(none, upper[s] - lower[s], half)
-        bar[s] = np.minimum(np.hypot(spread, 1.96 * _systematic(model, a, b)), _reach(chosen, lower[s], upper[s]))
+        bar[s] = np.minimum(
+            np.hypot(spread, 1.96 * _systematic(model, a, b)), _reach(chosen, lower[s], upper[s])
+        )
     return Placed(out, np.maximum(bar, 1))
 
 
@@ -64,7 +76,9 @@ def _reach(at: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
     return np.maximum(np.maximum(at - lower, upper - at), 1).astype(float)
 
 
-def _origin(model: LatencyModel, a: Evidence, b: Evidence, elapsed: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+def _origin(
+    model: LatencyModel, a: Evidence, b: Evidence, elapsed: np.ndarray, lower: np.ndarray, upper: np.ndarray
+) -> np.ndarray:
     """Middle of the grid: the later of both records' earliest likely places (being late is common, early is not)."""
     low_a = _expected(model, a)
     low_b = _expected(model, b) - elapsed
@@ -76,12 +90,14 @@ def _expected(model: LatencyModel, e: Evidence) -> np.ndarray:
     return np.rint(np.where(model.is_busy(e), model.busy_at(e), idle)).astype(np.int64)
 
 
-def _log_density(model: LatencyModel, e: Evidence, origin: np.ndarray, grid: np.ndarray, blur: float) -> np.ndarray:
+def _log_density(
+    model: LatencyModel, e: Evidence, origin: np.ndarray, grid: np.ndarray, blur: float
+) -> np.ndarray:
     """log p(observations of a record | it lies at origin + grid), up to a constant; shape (records, grid)."""
     busy = model.is_busy(e)
     at = np.where(busy, model.busy_at(e), model.idle_at(e))
     # at the change-over the later of two uncertain places counts: widen there
-    near = np.exp(-((model.busy_at(e) - model.idle_at(e)) / 800.0) ** 2) * 300.0 * (e.previous_end > 0)
+    near = np.exp(-(((model.busy_at(e) - model.idle_at(e)) / 800.0) ** 2)) * 300.0 * (e.previous_end > 0)
     scale = np.sqrt(np.where(busy, model.busy_scale(e), model.idle_scale(e)) ** 2 + near**2 + blur**2)
     u = (origin - at)[:, None] + grid[None, :]
     behind = _mixture(u, scale[:, None])
@@ -89,7 +105,9 @@ def _log_density(model: LatencyModel, e: Evidence, origin: np.ndarray, grid: np.
     waiting = np.where(u > -500, 0.0, (u + 500) / 1_000.0)
     density = np.where(e.waits[:, None], waiting, behind)
     queued = model.is_queued_ahead(e)
-    ahead = (model.ahead_at(e) - origin)[:, None] - grid[None, :]  # > 0: farther ahead of the next start than usual
+    ahead = (model.ahead_at(e) - origin)[:, None] - grid[
+        None, :
+    ]  # > 0: farther ahead of the next start than usual
     tight = _mixture(ahead, np.hypot(model.scale["ahead"], blur))
     # not queued: the next operation came when its launch arrived; only "not too close" is known
     loose = np.where(ahead > -300, 0.0, (ahead + 300) / 100.0)

@@ -11,8 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
-from nsysalign.attribute.tiles import disjoint, tile
 from nsysalign.model import KIND, Trace
+from nsysalign.sweep.tiles import disjoint, tile
 
 #: What competes with an operation: kernels, copies of a kind (its code, >= 0), nothing.
 RIVAL_KERNELS, NO_RIVAL = -2, -1
@@ -58,7 +58,9 @@ def _under(top: Blocks, low: Blocks) -> Blocks:
     start = np.concatenate([top.start, s])
     order = np.argsort(start, kind="stable")
     return Blocks(
-        start[order], np.concatenate([top.end, e])[order], np.concatenate([top.operation, low.operation[free]])[order],
+        start[order],
+        np.concatenate([top.end, e])[order],
+        np.concatenate([top.operation, low.operation[free]])[order],
         np.concatenate([top.kind, low.kind[free]])[order],
     )
 
@@ -99,7 +101,8 @@ class Streams:
                 wanted = (kind == KIND["memcpy"]) & (operations["copy_kind"].to_numpy() == what)
             same_device = self.lane_device[self.operation_lane] == self.lane_device[lane]
             positions = np.flatnonzero(wanted & same_device & (self.operation_lane != lane))
-            which, s, e = disjoint(operations["start_ns"].to_numpy()[positions], operations["end_ns"].to_numpy()[positions])
+            which, s, e = disjoint(
+                operations["start_ns"].to_numpy()[positions], operations["end_ns"].to_numpy()[positions]
+            )
             self._others[key] = (s, e, positions[which])
         return self._others[key]
-

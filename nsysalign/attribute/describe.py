@@ -8,7 +8,6 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.attribute.pieces import CAUSE, DETAIL, DETAILS, REF, REF_KINDS, Pieces
 from nsysalign.model import CAUSES, KIND, Alignment, Trace
-from nsysalign.trace.schema import api_name
 
 #: CUDA_MEMCPY_KIND and CUDA_MEMOPR_MEMORY_KIND codes in the field's words.
 DIRECTION = {1: "H2D", 2: "D2H", 8: "D2D", 9: "H2H", 10: "P2P", 11: "UVM H2D", 12: "UVM D2H", 13: "UVM D2D"}
@@ -22,24 +21,48 @@ def segments(trace: Trace, alignment: Alignment, p: Pieces) -> pd.DataFrame:
         return frames.empty(frames.SEGMENTS)
     same = np.zeros(len(p), dtype=bool)
     same[1:] = (
-        (p.window[1:] == p.window[:-1]) & (p.end[:-1] == p.start[1:]) & (p.cause[1:] == p.cause[:-1])
-        & (p.ref_kind[1:] == p.ref_kind[:-1]) & (p.ref[1:] == p.ref[:-1]) & (p.detail[1:] == p.detail[:-1])
+        (p.window[1:] == p.window[:-1])
+        & (p.end[:-1] == p.start[1:])
+        & (p.cause[1:] == p.cause[:-1])
+        & (p.ref_kind[1:] == p.ref_kind[:-1])
+        & (p.ref[1:] == p.ref[:-1])
+        & (p.detail[1:] == p.detail[:-1])
     )
     first = np.flatnonzero(~same)
     last = np.append(first[1:], len(p)) - 1
-    return frames.check(pd.DataFrame({
-        "interval": p.window[first], "start_ns": p.start[first], "end_ns": p.end[last],
-        "cause": np.array(CAUSES, dtype=object)[p.cause[first]], "ref_kind": np.array(REF_KINDS, dtype=object)[p.ref_kind[first]],
-        "ref_id": _ref_ids(trace, alignment, p.ref_kind[first], p.ref[first]),
-        "detail": _words(trace, alignment, p.cause[first], p.ref_kind[first], p.ref[first], p.detail[first], p.lane[first]),
-    }), frames.SEGMENTS)
+    return frames.check(
+        pd.DataFrame(
+            {
+                "interval": p.window[first],
+                "start_ns": p.start[first],
+                "end_ns": p.end[last],
+                "cause": np.array(CAUSES, dtype=object)[p.cause[first]],
+                "ref_kind": np.array(REF_KINDS, dtype=object)[p.ref_kind[first]],
+                "ref_id": _ref_ids(trace, alignment, p.ref_kind[first], p.ref[first]),
+                "detail": _words(
+                    trace,
+                    alignment,
+                    p.cause[first],
+                    p.ref_kind[first],
+                    p.ref[first],
+                    p.detail[first],
+                    p.lane[first],
+                ),
+            }
+        ),
+        frames.SEGMENTS,
+    )
 
 
 def _ref_ids(trace: Trace, alignment: Alignment, kind: np.ndarray, ref: np.ndarray) -> np.ndarray:
     """Positions to rowids of the nsys tables (seq for records)."""
     out = np.full(len(ref), -1, dtype=np.int64)
-    tables = [(np.isin(kind, _OPERATION_REFS), trace.operations, "row"), (kind == REF["api"], trace.calls, "row"),
-              (kind == REF["nvtx"], trace.ranges, "row"), (kind == REF["event"], alignment.records, "seq")]
+    tables = [
+        (np.isin(kind, _OPERATION_REFS), trace.operations, "row"),
+        (kind == REF["api"], trace.calls, "row"),
+        (kind == REF["nvtx"], trace.ranges, "row"),
+        (kind == REF["event"], alignment.records, "seq"),
+    ]
     for mask, frame, column in tables:
         mask = mask & (ref >= 0)
         out[mask] = frame[column].to_numpy()[ref[mask]]
@@ -67,7 +90,9 @@ def copy_words(trace: Trace, position: np.ndarray) -> tuple[np.ndarray, np.ndarr
     """(direction, memory on the host side) of operations, '' for those that are no copies."""
     operations = trace.operations
     kind, copy = operations["kind"].to_numpy()[position], operations["copy_kind"].to_numpy()[position]
-    side = np.where(copy == 1, operations["src_kind"].to_numpy()[position], operations["dst_kind"].to_numpy()[position])
+    side = np.where(
+        copy == 1, operations["src_kind"].to_numpy()[position], operations["dst_kind"].to_numpy()[position]
+    )
     is_copy = kind == KIND["memcpy"]
     direction, memory = np.full(len(position), "", dtype=object), np.full(len(position), "", dtype=object)
     for code in np.unique(copy[is_copy]):
@@ -79,7 +104,11 @@ def copy_words(trace: Trace, position: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 def call_names(trace: Trace, position: np.ndarray) -> np.ndarray:
     ids, inverse = np.unique(trace.calls["name_id"].to_numpy()[position], return_inverse=True)
-    return np.array([api_name(trace.names.get(int(i), "CUDA call")) for i in ids], dtype=object)[inverse] if len(ids) else np.empty(0, object)
+    return (
+        np.array([trace.names.get(int(i), "CUDA call") for i in ids], dtype=object)[inverse]
+        if len(ids)
+        else np.empty(0, object)
+    )
 
 
 def _ref_names(trace: Trace, kind: np.ndarray, ref: np.ndarray) -> np.ndarray:
@@ -91,20 +120,36 @@ def _ref_names(trace: Trace, kind: np.ndarray, ref: np.ndarray) -> np.ndarray:
     mask = (kind == REF["nvtx"]) & (ref >= 0)
     out[mask] = trace.ranges["text"].to_numpy(dtype=object)[ref[mask]]
     mask = (kind == REF["overhead"]) & (ref >= 0)
-    out[mask] = np.array([trace.names.get(int(i), "profiler") for i in trace.overhead["name_id"].to_numpy()[ref[mask]]], dtype=object)
+    out[mask] = np.array(
+        [trace.names.get(int(i), "profiler") for i in trace.overhead["name_id"].to_numpy()[ref[mask]]],
+        dtype=object,
+    )
     mask = kind == REF["event"]
     out[mask] = "event record"
     return out
 
 
 _PREFIX = {
-    DETAIL["staging"]: "staging of ", DETAIL["dependency"]: "waits for ", DETAIL["dependency-inferred"]: "waits (inferred) for ",
-    DETAIL["default-stream-order"]: "ordered behind ", DETAIL["contention"]: "contends with ", DETAIL["full-queue"]: "launch queue full: ",
-    DETAIL["earlier-work"]: "earlier work: ", DETAIL["no-api-row"]: "no API row for ",
+    DETAIL["staging"]: "staging of ",
+    DETAIL["dependency"]: "waits for ",
+    DETAIL["dependency-inferred"]: "waits (inferred) for ",
+    DETAIL["default-stream-order"]: "ordered behind ",
+    DETAIL["contention"]: "contends with ",
+    DETAIL["full-queue"]: "launch queue full: ",
+    DETAIL["earlier-work"]: "earlier work: ",
+    DETAIL["no-api-row"]: "no API row for ",
 }
 
 
-def _words(trace: Trace, alignment: Alignment, cause: np.ndarray, kind: np.ndarray, ref: np.ndarray, detail: np.ndarray, lane: np.ndarray) -> np.ndarray:
+def _words(
+    trace: Trace,
+    alignment: Alignment,
+    cause: np.ndarray,
+    kind: np.ndarray,
+    ref: np.ndarray,
+    detail: np.ndarray,
+    lane: np.ndarray,
+) -> np.ndarray:
     names = _ref_names(trace, kind, ref)
     prefix = np.full(len(names), "", dtype=object)
     for code, text in _PREFIX.items():
@@ -122,7 +167,9 @@ def details(trace: Trace, alignment: Alignment, p: Pieces) -> pd.DataFrame:
     """Parts broken down: copies by direction and memory, queueing by reason and stream, calls and ranges by name."""
     operation = np.isin(p.ref_kind, _OPERATION_REFS) & (p.ref >= 0)
     copies = operation & (p.cause == CAUSE["memcpy"])
-    named = np.isin(p.cause, [CAUSE[c] for c in ("api", "sync", "api_launch", "host", "event", "profiler")]) & np.isin(p.ref_kind, [REF["api"], REF["nvtx"], REF["overhead"]])
+    named = np.isin(
+        p.cause, [CAUSE[c] for c in ("api", "sync", "api_launch", "host", "event", "profiler")]
+    ) & np.isin(p.ref_kind, [REF["api"], REF["nvtx"], REF["overhead"]])
     queued = (p.cause == CAUSE["queued"]) | (p.cause == CAUSE["unknown"])
     sets = operation & (p.cause == CAUSE["memset"])
     use = np.flatnonzero(copies | named | queued | sets)
@@ -136,15 +183,31 @@ def details(trace: Trace, alignment: Alignment, p: Pieces) -> pd.DataFrame:
     moved = np.zeros(len(use), np.int64)
     sized = (copies | sets)[use]
     moved[sized] = trace.operations["bytes"].to_numpy()[p.ref[use][sized]]
-    frame = pd.DataFrame({
-        "interval": p.window[use], "cause": np.array(CAUSES, dtype=object)[p.cause[use]], "detail": text, "direction": direction, "memory": memory,
-        "stream": np.where(p.lane[use] >= 0, alignment.lanes["stream"].to_numpy()[np.maximum(p.lane[use], 0)] if len(alignment.lanes) else -1, -1),
-        "ns": p.end[use] - p.start[use], "ref_kind": np.array(REF_KINDS, dtype=object)[p.ref_kind[use]],
-        "ref_id": _ref_ids(trace, alignment, p.ref_kind[use], p.ref[use]), "bytes": moved,
-    })
+    frame = pd.DataFrame(
+        {
+            "interval": p.window[use],
+            "cause": np.array(CAUSES, dtype=object)[p.cause[use]],
+            "detail": text,
+            "direction": direction,
+            "memory": memory,
+            "stream": np.where(
+                p.lane[use] >= 0,
+                alignment.lanes["stream"].to_numpy()[np.maximum(p.lane[use], 0)]
+                if len(alignment.lanes)
+                else -1,
+                -1,
+            ),
+            "ns": p.end[use] - p.start[use],
+            "ref_kind": np.array(REF_KINDS, dtype=object)[p.ref_kind[use]],
+            "ref_id": _ref_ids(trace, alignment, p.ref_kind[use], p.ref[use]),
+            "bytes": moved,
+        }
+    )
     keys = ["interval", "cause", "detail", "direction", "memory", "stream"]
     # an operation can have several pieces: its bytes count once
     frame["bytes"] = frame["bytes"].where(~frame.duplicated([*keys, "ref_kind", "ref_id"]), 0)
     frame = frame.sort_values([*keys, "ns"], ascending=[True] * len(keys) + [False], kind="stable")
-    grouped = frame.groupby(keys, sort=False, as_index=False).agg(ns=("ns", "sum"), bytes=("bytes", "sum"), ref_kind=("ref_kind", "first"), ref_id=("ref_id", "first"))
+    grouped = frame.groupby(keys, sort=False, as_index=False).agg(
+        ns=("ns", "sum"), bytes=("bytes", "sum"), ref_kind=("ref_kind", "first"), ref_id=("ref_id", "first")
+    )
     return frames.check(grouped, frames.DETAILS)

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsysalign.align.neighbours import LaneOperations
 from nsysalign.attribute.busy import Streams
 from nsysalign.attribute.gaps import Explainer, host_pieces
 from nsysalign.attribute.pieces import CAUSE, DETAIL, REF, Pieces, join, make
 from nsysalign.attribute.threads import Threads
-from nsysalign.attribute.tiles import ragged, tile, union
 from nsysalign.model import CALL, KIND, Alignment, Trace
+from nsysalign.sweep.issue import LaneOperations
+from nsysalign.sweep.tiles import ragged, tile, union
 
 _WAITING = ("sync_device", "sync_stream", "sync_event", "memcpy")
 _LAUNCHING = ("launch", "graph_launch", "memset")
@@ -35,15 +35,30 @@ class HostWindows:
     process: np.ndarray
 
 
-def host_window_pieces(trace: Trace, alignment: Alignment, streams: Streams, threads: Threads, explainer: Explainer,
-                       per_lane: dict[int, LaneOperations], w: HostWindows) -> Pieces:
+def host_window_pieces(
+    trace: Trace,
+    alignment: Alignment,
+    streams: Streams,
+    threads: Threads,
+    explainer: Explainer,
+    per_lane: dict[int, LaneOperations],
+    w: HostWindows,
+) -> Pieces:
     """Tile every window with pieces, exactly."""
     window = np.arange(len(w.start))
-    raw = [host_pieces(threads, int(t), window[g], w.start[g], w.end[g]) for t in np.unique(w.thread) for g in [np.flatnonzero((w.thread == t) & (w.end > w.start))]]
+    raw = [
+        host_pieces(threads, int(t), window[g], w.start[g], w.end[g])
+        for t in np.unique(w.thread)
+        for g in [np.flatnonzero((w.thread == t) & (w.end > w.start))]
+    ]
     none = make(window[:0], w.start[:0], w.end[:0], 0)
     pieces = join([none, *raw])
     is_call = pieces.ref_kind == REF["api"]
-    kind = trace.calls["kind"].to_numpy()[np.maximum(pieces.ref, 0)] if len(trace.calls) else np.zeros(len(pieces), np.int8)
+    kind = (
+        trace.calls["kind"].to_numpy()[np.maximum(pieces.ref, 0)]
+        if len(trace.calls)
+        else np.zeros(len(pieces), np.int8)
+    )
     waiting = is_call & np.isin(kind, [CALL[k] for k in _WAITING])
     launching = is_call & np.isin(kind, [CALL[k] for k in _LAUNCHING])
     parts = [_select(pieces, ~(waiting | launching), is_call)]
@@ -55,10 +70,21 @@ def host_window_pieces(trace: Trace, alignment: Alignment, streams: Streams, thr
 def _select(p: Pieces, mask: np.ndarray, is_call: np.ndarray) -> Pieces:
     """Calls that neither launch nor wait are `api` here (records and queries too); the rest keeps its cause."""
     cause = np.where(is_call, CAUSE["api"], p.cause)
-    return make(p.window[mask], p.start[mask], p.end[mask], cause[mask], p.ref_kind[mask], p.ref[mask], p.detail[mask], p.lane[mask])
+    return make(
+        p.window[mask],
+        p.start[mask],
+        p.end[mask],
+        cause[mask],
+        p.ref_kind[mask],
+        p.ref[mask],
+        p.detail[mask],
+        p.lane[mask],
+    )
 
 
-def _launches(trace: Trace, alignment: Alignment, per_lane: dict[int, LaneOperations], p: Pieces, here: np.ndarray) -> Pieces:
+def _launches(
+    trace: Trace, alignment: Alignment, per_lane: dict[int, LaneOperations], p: Pieces, here: np.ndarray
+) -> Pieces:
     calls = trace.calls
     call = p.ref[here]
     blocked = np.zeros(len(here), dtype=bool)
@@ -74,11 +100,24 @@ def _launches(trace: Trace, alignment: Alignment, per_lane: dict[int, LaneOperat
             ops = per_lane.get(int(number))
             mine = np.flatnonzero(lane == number)
             at = calls["start_ns"].to_numpy()[call[mine]]
-            unfinished = np.searchsorted(ops.issue_ns, at) - np.searchsorted(np.sort(ops.end_ns), at, side="right") if ops else np.zeros(len(mine))
+            unfinished = (
+                np.searchsorted(ops.issue_ns, at) - np.searchsorted(np.sort(ops.end_ns), at, side="right")
+                if ops
+                else np.zeros(len(mine))
+            )
             blocked[mine] &= unfinished >= _QUEUE_DEPTH
         blocked &= lane >= 0
     cause = np.where(blocked, CAUSE["queued"], CAUSE["api_launch"])
-    return make(p.window[here], p.start[here], p.end[here], cause, REF["api"], call, np.where(blocked, DETAIL["full-queue"], 0), np.where(blocked, lane, -1))
+    return make(
+        p.window[here],
+        p.start[here],
+        p.end[here],
+        cause,
+        REF["api"],
+        call,
+        np.where(blocked, DETAIL["full-queue"], 0),
+        np.where(blocked, lane, -1),
+    )
 
 
 def _lane_of_calls(trace: Trace, alignment: Alignment) -> np.ndarray:
@@ -90,7 +129,16 @@ def _lane_of_calls(trace: Trace, alignment: Alignment) -> np.ndarray:
     return out
 
 
-def _waits(trace: Trace, alignment: Alignment, streams: Streams, explainer: Explainer, w: HostWindows, p: Pieces, here: np.ndarray, kind: np.ndarray) -> Pieces:
+def _waits(
+    trace: Trace,
+    alignment: Alignment,
+    streams: Streams,
+    explainer: Explainer,
+    w: HostWindows,
+    p: Pieces,
+    here: np.ndarray,
+    kind: np.ndarray,
+) -> Pieces:
     """Copy and synchronisation calls, by what they wait for."""
     call = p.ref[here]
     owner, lane = _lanes_waited_for(trace, alignment, call, kind[here], w.process[p.window[here]])
@@ -100,8 +148,14 @@ def _waits(trace: Trace, alignment: Alignment, streams: Streams, explainer: Expl
     operation, start, end = _running(streams, lane, p.start[here][owner], p.end[here][owner])
     piece, op, s, e = owner[operation[0]], operation[1], start, end
     issued = explainer.call[op] if len(op) else op
-    issue = np.where(issued >= 0, explainer.call_start[np.maximum(issued, 0)], np.iinfo(np.int64).min) if len(op) else op
-    covered = issue <= explainer.call_start[call[piece]] if len(op) else np.zeros(0, bool)  # only what was issued before is waited for
+    issue = (
+        np.where(issued >= 0, explainer.call_start[np.maximum(issued, 0)], np.iinfo(np.int64).min)
+        if len(op)
+        else op
+    )
+    covered = (
+        issue <= explainer.call_start[call[piece]] if len(op) else np.zeros(0, bool)
+    )  # only what was issued before is waited for
     piece, op, s, e, issue = piece[covered], op[covered], s[covered], e[covered], issue[covered]
     inside = issue >= w.start[p.window[here][piece]]
     rank = np.where(inside, explainer.kind[op] if len(op) else 0, len(_RANKED))
@@ -126,7 +180,18 @@ def _waits(trace: Trace, alignment: Alignment, streams: Streams, explainer: Expl
         cause = CAUSE[_RANKED[r]] if r < len(_RANKED) else CAUSE["queued"]
         detail = 0 if r < len(_RANKED) else DETAIL["earlier-work"]
         other = -1 if r < len(_RANKED) else alignment.operation_lane[op[m]]
-        parts.append(make(p.window[here][piece[m]], cut.start[free] + back, cut.end[free] + back, cause, explainer.kind[op[m]] + 1, op[m], detail, other))
+        parts.append(
+            make(
+                p.window[here][piece[m]],
+                cut.start[free] + back,
+                cut.end[free] + back,
+                cause,
+                explainer.kind[op[m]] + 1,
+                op[m],
+                detail,
+                other,
+            )
+        )
         taken_s, taken_e = union(np.concatenate([taken_s, vs[ok]]), np.concatenate([taken_e, ve[ok]]))
     rest = tile(base, base + length, taken_s, taken_e)
     free = rest.block < 0
@@ -135,30 +200,63 @@ def _waits(trace: Trace, alignment: Alignment, streams: Streams, explainer: Expl
     copies = kind[here][n] == CALL["memcpy"]
     staged = copies & _issues_pageable(trace, explainer, call[n])
     cause = np.where(staged, CAUSE["memcpy"], np.where(copies, CAUSE["api_launch"], CAUSE["sync"]))
-    parts.append(make(p.window[here][n], rest.start[free] + back, rest.end[free] + back, cause, REF["api"], call[n], np.where(staged, DETAIL["staging"], 0)))
+    parts.append(
+        make(
+            p.window[here][n],
+            rest.start[free] + back,
+            rest.end[free] + back,
+            cause,
+            REF["api"],
+            call[n],
+            np.where(staged, DETAIL["staging"], 0),
+        )
+    )
     return join(parts)
 
 
-def _lanes_waited_for(trace: Trace, alignment: Alignment, call: np.ndarray, kind: np.ndarray, process: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _lanes_waited_for(
+    trace: Trace, alignment: Alignment, call: np.ndarray, kind: np.ndarray, process: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Flat (piece, lane): the stream of a stream synchronisation or copy, all of the process's otherwise."""
     lanes = alignment.lanes
     own = _lane_of_calls(trace, alignment)[call] if len(call) else call
     syncs = trace.syncs[trace.syncs["call"] >= 0].drop_duplicates("call").set_index("call")
     known = syncs.reindex(call)
     index = lanes.reset_index().set_index(["process", "context", "stream"])["index"]
-    keys = list(zip(known["process"].fillna(-1), known["context"].fillna(-1), known["stream"].fillna(-1), strict=True))
-    by_row = index.reindex(keys).fillna(-1).to_numpy().astype(np.int64) if len(keys) else np.empty(0, np.int64)
+    keys = list(
+        zip(known["process"].fillna(-1), known["context"].fillna(-1), known["stream"].fillna(-1), strict=True)
+    )
+    by_row = (
+        index.reindex(keys).fillna(-1).to_numpy().astype(np.int64) if len(keys) else np.empty(0, np.int64)
+    )
     one = np.where(kind == CALL["memcpy"], own, np.where(kind == CALL["sync_stream"], by_row, -1))
     of_process = {int(p): np.flatnonzero(lanes["process"].to_numpy() == p) for p in np.unique(process)}
-    count = np.where(one >= 0, 1, np.array([len(of_process[int(p)]) for p in process], dtype=np.int64)) if len(call) else call
+    count = (
+        np.where(one >= 0, 1, np.array([len(of_process[int(p)]) for p in process], dtype=np.int64))
+        if len(call)
+        else call
+    )
     owner, number = ragged(np.zeros(len(call), np.int64), count)
-    every = np.array([one[i] if one[i] >= 0 else of_process[int(process[i])][k] for i, k in zip(owner.tolist(), number.tolist(), strict=True)], dtype=np.int64)
+    every = np.array(
+        [
+            one[i] if one[i] >= 0 else of_process[int(process[i])][k]
+            for i, k in zip(owner.tolist(), number.tolist(), strict=True)
+        ],
+        dtype=np.int64,
+    )
     return owner, every
 
 
-def _running(streams: Streams, lane: np.ndarray, start: np.ndarray, end: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]:
+def _running(
+    streams: Streams, lane: np.ndarray, start: np.ndarray, end: np.ndarray
+) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]:
     """((query, operation), start, end): what executes on each lane inside each query."""
-    query, operation, s, e = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    query, operation, s, e = (
+        [np.empty(0, np.int64)],
+        [np.empty(0, np.int64)],
+        [np.empty(0, np.int64)],
+        [np.empty(0, np.int64)],
+    )
     for number in np.unique(lane):
         mine = np.flatnonzero(lane == number)
         blocks = streams.blocks(int(number))
@@ -176,11 +274,15 @@ def _issues_pageable(trace: Trace, explainer: Explainer, call: np.ndarray) -> np
     return np.isin(call, issuing[issuing >= 0])
 
 
-def kernels_issued_inside(trace: Trace, process: np.ndarray, open_ns: np.ndarray, close_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def kernels_issued_inside(
+    trace: Trace, process: np.ndarray, open_ns: np.ndarray, close_ns: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """(union of the kernels issued inside, wherever they ran; how much of it ran after the end) per window."""
     operations, calls = trace.operations, trace.calls
     total, outside = np.zeros(len(process), np.int64), np.zeros(len(process), np.int64)
-    kernels = np.flatnonzero((operations["kind"].to_numpy() == KIND["kernel"]) & (operations["call"].to_numpy() >= 0))
+    kernels = np.flatnonzero(
+        (operations["kind"].to_numpy() == KIND["kernel"]) & (operations["call"].to_numpy() >= 0)
+    )
     for number in np.unique(process):
         k = kernels[operations["process"].to_numpy()[kernels] == number]
         issue = calls["start_ns"].to_numpy()[operations["call"].to_numpy()[k]]

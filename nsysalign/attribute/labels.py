@@ -26,7 +26,9 @@ def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
     sites = [_sites(a, b) for a, b in windows[["site", "end_site"]].itertuples(index=False)]
     level = _first_difference(sites, callers, region)
     labels = []
-    for text, site, calls, deep, kind in zip(region, sites, callers, level, windows["kind"].tolist(), strict=True):
+    for text, site, calls, deep, kind in zip(
+        region, sites, callers, level, windows["kind"].tolist(), strict=True
+    ):
         if text:
             labels.append(_TORCH_NUMBERS.sub("", _REPETITION.sub("", text)).strip() or text)
         elif deep >= 0 and len(calls) > deep:
@@ -63,7 +65,9 @@ def _first_difference(sites: list[str], callers: list[tuple[str, ...]], region: 
     depth = {}
     for site, variants in groups.items():
         longest = max((len(v) for v in variants), default=0)
-        depth[site] = next((d for d in range(longest) if len({v[d] if d < len(v) else "" for v in variants}) > 1), -1)
+        depth[site] = next(
+            (d for d in range(longest) if len({v[d] if d < len(v) else "" for v in variants}) > 1), -1
+        )
     return [-1 if text else depth[site] for site, text in zip(sites, region, strict=True)]
 
 
@@ -77,12 +81,24 @@ def label_table(intervals: pd.DataFrame) -> pd.DataFrame:
     begin = np.cumsum(count.to_numpy()) - count.to_numpy()
     middle = begin + (count.to_numpy() - 1) // 2
     e = groups["elapsed_ns"]
-    out = pd.DataFrame({
-        "label": count.index, "kind": ordered["kind"].to_numpy()[middle], "count": count.to_numpy(), "row": ordered["name"].to_numpy()[middle],
-        "row_interval": ordered["interval"].to_numpy()[middle], "site": ordered["site"].to_numpy()[middle], "median_ns": e.median().to_numpy(),
-        "mean_ns": e.mean().to_numpy(), "std_ns": e.std(ddof=1).to_numpy(), "min_ns": e.min().to_numpy(), "max_ns": e.max().to_numpy(),
-        "p05_ns": e.quantile(0.05).to_numpy(), "p95_ns": e.quantile(0.95).to_numpy(), "library": groups["library"].all().to_numpy(),
-    })
+    out = pd.DataFrame(
+        {
+            "label": count.index,
+            "kind": ordered["kind"].to_numpy()[middle],
+            "count": count.to_numpy(),
+            "row": ordered["name"].to_numpy()[middle],
+            "row_interval": ordered["interval"].to_numpy()[middle],
+            "site": ordered["site"].to_numpy()[middle],
+            "median_ns": e.median().to_numpy(),
+            "mean_ns": e.mean().to_numpy(),
+            "std_ns": e.std(ddof=1).to_numpy(),
+            "min_ns": e.min().to_numpy(),
+            "max_ns": e.max().to_numpy(),
+            "p05_ns": e.quantile(0.05).to_numpy(),
+            "p95_ns": e.quantile(0.95).to_numpy(),
+            "library": groups["library"].all().to_numpy(),
+        }
+    )
     first = intervals.groupby("label", sort=False)["interval"].min()
     order = np.argsort(first.reindex(out["label"]).to_numpy(), kind="stable")
     return frames.check(out.iloc[order].reset_index(drop=True), frames.LABELS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nsysalign.align.neighbours import LaneOperations
 from nsysalign.model import KIND, OPERATION_KINDS, Trace
+from nsysalign.sweep.issue import LaneOperations
 
 #: Used where a trace shows no operation of a kind on an idle device (ns).
 _FALLBACK_NS = 5_000
@@ -25,8 +25,16 @@ def launch_latency(trace: Trace, per_lane: dict[int, LaneOperations]) -> dict[in
         before = np.concatenate([[np.iinfo(np.int64).min], reach[:-1]])
         call = operations["call"].to_numpy()[here]
         ok = call >= 0
-        issued = trace.calls["end_ns"].to_numpy()[np.maximum(call, 0)] if len(trace.calls) else np.zeros(len(here), np.int64)
-        issue = trace.calls["start_ns"].to_numpy()[np.maximum(call, 0)] if len(trace.calls) else np.zeros(len(here), np.int64)
+        issued = (
+            trace.calls["end_ns"].to_numpy()[np.maximum(call, 0)]
+            if len(trace.calls)
+            else np.zeros(len(here), np.int64)
+        )
+        issue = (
+            trace.calls["start_ns"].to_numpy()[np.maximum(call, 0)]
+            if len(trace.calls)
+            else np.zeros(len(here), np.int64)
+        )
         # nothing ran on the device from the moment the call began
         idle = ok & (before <= issue)
         samples.append((kind[here][idle], np.maximum(start[here][idle] - issued[idle], 0)))

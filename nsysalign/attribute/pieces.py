@@ -16,8 +16,17 @@ REF = {name: code for code, name in enumerate(REF_KINDS)}
 
 #: How a cause came about, where the cause alone does not say it.
 DETAILS = (
-    "", "copy", "staging", "dependency", "dependency-inferred", "default-stream-order", "contention", "full-queue",
-    "earlier-work", "no-api-row", "host-function",
+    "",
+    "copy",
+    "staging",
+    "dependency",
+    "dependency-inferred",
+    "default-stream-order",
+    "contention",
+    "full-queue",
+    "earlier-work",
+    "no-api-row",
+    "host-function",
 )
 DETAIL = {name: code for code, name in enumerate(DETAILS)}
 
@@ -48,8 +57,14 @@ def make(window, start, end, cause, ref_kind=0, ref=-1, detail=0, lane=-1) -> Pi
         return np.full(n, value, dtype=dtype) if np.ndim(value) == 0 else np.asarray(value, dtype=dtype)
 
     return Pieces(
-        full(window, np.int64), full(start, np.int64), full(end, np.int64), full(cause, np.int8), full(ref_kind, np.int8),
-        full(ref, np.int64), full(detail, np.int8), full(lane, np.int64),
+        full(window, np.int64),
+        full(start, np.int64),
+        full(end, np.int64),
+        full(cause, np.int8),
+        full(ref_kind, np.int8),
+        full(ref, np.int64),
+        full(detail, np.int8),
+        full(lane, np.int64),
     )
 
 

@@ -7,15 +7,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsysalign.attribute.pieces import CAUSE, REF
-from nsysalign.attribute.tiles import disjoint, tile
 from nsysalign.model import CALL, Trace
+from nsysalign.sweep.tiles import disjoint, tile
 
 PUSH_POP = 59
 
 _CAUSE_OF_CALL = {
-    "sync_device": "sync", "sync_stream": "sync", "sync_event": "sync",
-    "launch": "api_launch", "graph_launch": "api_launch", "memcpy": "api_launch", "memset": "api_launch",
-    "record": "event", "query_event": "event",
+    "sync_device": "sync",
+    "sync_stream": "sync",
+    "sync_event": "sync",
+    "launch": "api_launch",
+    "graph_launch": "api_launch",
+    "memcpy": "api_launch",
+    "memset": "api_launch",
+    "record": "event",
+    "query_event": "event",
 }
 
 
@@ -61,13 +67,17 @@ class Threads:
 
     def _build(self, thread: int) -> Thread:
         calls, trace = self.calls(thread), self.trace
-        which, s, e = disjoint(trace.calls["start_ns"].to_numpy()[calls], trace.calls["end_ns"].to_numpy()[calls])
+        which, s, e = disjoint(
+            trace.calls["start_ns"].to_numpy()[calls], trace.calls["end_ns"].to_numpy()[calls]
+        )
         calls = calls[which]
         cause, ref_kind, ref = self._cause[calls], np.full(len(calls), REF["api"], np.int8), calls
         over = self._overhead.get(thread, np.empty(0, np.int64))
         if len(over):
             o = over[np.argsort(trace.overhead["start_ns"].to_numpy()[over], kind="stable")]
-            part, os, oe = disjoint(trace.overhead["start_ns"].to_numpy()[o], trace.overhead["end_ns"].to_numpy()[o])
+            part, os, oe = disjoint(
+                trace.overhead["start_ns"].to_numpy()[o], trace.overhead["end_ns"].to_numpy()[o]
+            )
             cut = tile(os, oe, s, e)  # inside a call the call has the word
             free = cut.block < 0
             s, e = np.concatenate([s, cut.start[free]]), np.concatenate([e, cut.end[free]])
@@ -81,16 +91,21 @@ class Threads:
     def _innermost(self, thread: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Disjoint pieces of the thread's push/pop ranges, each named by the innermost range."""
         mine = self._ranges.get(thread, np.empty(0, np.int64))
-        start, end = self.trace.ranges["start_ns"].to_numpy()[mine], self.trace.ranges["end_ns"].to_numpy()[mine]
+        start, end = (
+            self.trace.ranges["start_ns"].to_numpy()[mine],
+            self.trace.ranges["end_ns"].to_numpy()[mine],
+        )
         order = np.lexsort((-end, start))
         return innermost(start[order], end[order], mine[order])
 
 
-def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def innermost(
+    start: np.ndarray, end: np.ndarray, name: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For properly nested intervals sorted by (start, -end): disjoint pieces, each with the innermost one's name.
 
-        outer  [--------------)          [outer)[inner)[outer)
-        inner         [----)        ->
+    outer  [--------------)          [outer)[inner)[outer)
+    inner         [----)        ->
     """
     none = np.empty(0, np.int64)
     done_s, done_e, done_n = none, none, none
@@ -106,8 +121,14 @@ def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> tuple[np.
         free = cut.block < 0
         s = np.concatenate([done_s, cut.start[free]])
         order = np.argsort(s, kind="stable")
-        done_s, done_e, done_n = (np.concatenate(p)[order] for p in (
-            (done_s, cut.start[free]), (done_e, cut.end[free]), (done_n, name[level][cut.piece[free]])))
+        done_s, done_e, done_n = (
+            np.concatenate(p)[order]
+            for p in (
+                (done_s, cut.start[free]),
+                (done_e, cut.end[free]),
+                (done_n, name[level][cut.piece[free]]),
+            )
+        )
     return done_s, done_e, done_n
 
 

@@ -136,7 +136,9 @@ def _slot_lines(data: bytes, texts: _Texts, cwd: Path) -> Iterator[dict[str, Any
         elif kind == ELAPSED:
             # a record of another process (before a fork) has no line in this log
             start, end = (n if n in regions else None for n in (a, b))
-            line = {"type": "elapsed", "start": start, "end": end, "ms": None if math.isnan(x) else x}
+            # not "elapsed": the program never compared these two, and no reader may count them as its own
+            kind_of = "calibration" if flags & CALIBRATION else "elapsed"
+            line = {"type": kind_of, "start": start, "end": end, "ms": None if math.isnan(x) else x}
             if error:
                 line["error"] = texts.errors.get(error, "unknown")
             both = {regions[n] for n in (start, end) if n is not None}
@@ -157,7 +159,7 @@ def _slot_lines(data: bytes, texts: _Texts, cwd: Path) -> Iterator[dict[str, Any
             line.pop("library", None)
         if flags & CAPTURED:
             line["captured"] = True
-        if flags & CALIBRATION:
+        if flags & CALIBRATION and kind == RECORD:
             line["calibration"] = True
         yield line
 

@@ -20,14 +20,33 @@ REPORT, DATABASE, DOCUMENT = "report.html", "analysis.db", "analysis.json"
 
 @click.command()
 @click.argument("trace", type=click.Path(path_type=Path))
-@click.option("--events", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
-              help="Event log of a process; repeatable.  A run directory brings its own.")
-@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="Where report.html, analysis.json and analysis.db go (default: the run directory, or TRACE.nsysalign).")
-@click.option("--json", "json_out", metavar="OUT", help="Write the analysis as JSON to this file as well; - is stdout.")
+@click.option(
+    "--events",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Event log of a process; repeatable.  A run directory brings its own.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Where report.html, analysis.json and analysis.db go (default: the run directory, or TRACE.nsysalign).",
+)
+@click.option(
+    "--json", "json_out", metavar="OUT", help="Write the analysis as JSON to this file as well; - is stdout."
+)
 @click.option("--nsys", metavar="PATH", help="The nsys that exports a .nsys-rep.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
-def analyze(trace: Path, events: tuple[Path, ...], output: Path | None, json_out: str | None, nsys: str | None, quiet: bool) -> None:
+def analyze(
+    trace: Path,
+    events: tuple[Path, ...],
+    output: Path | None,
+    json_out: str | None,
+    nsys: str | None,
+    quiet: bool,
+) -> None:
     """Place, split and explain the intervals of TRACE: a .sqlite, a .nsys-rep or a run directory.
 
     \b
@@ -37,22 +56,34 @@ def analyze(trace: Path, events: tuple[Path, ...], output: Path | None, json_out
         present(trace, events=events, output=output, quiet=quiet, json_out=json_out, nsys=nsys)
         return
     if not trace.exists():
-        raise TraceError(f"{trace}: no such file", "nsysalign analyze TRACE.sqlite | TRACE.nsys-rep | RUN_DIR")
+        raise TraceError(
+            f"{trace}: no such file", "nsysalign analyze TRACE.sqlite | TRACE.nsys-rep | RUN_DIR"
+        )
     output = output or trace.with_name(trace.stem + ".nsysalign")
     output.mkdir(parents=True, exist_ok=True)
     export = exported(trace, output, nsys=nsys)
     present_files(export, events, output, quiet=quiet, json_out=json_out)
 
 
-def present(run_dir: Path, *, events: Sequence[Path] = (), output: Path | None = None, quiet: bool = False, json_out: str | Path | None = None,
-            nsys: str | None = None) -> Analysis:
+def present(
+    run_dir: Path,
+    *,
+    events: Sequence[Path] = (),
+    output: Path | None = None,
+    quiet: bool = False,
+    json_out: str | Path | None = None,
+    nsys: str | None = None,
+) -> Analysis:
     """Analyse a run directory, write its pages and print its table."""
     reports = sorted(run_dir.glob("*.nsys-rep"))
     exports = sorted(run_dir.glob("*.sqlite"))
     wanted = run_dir / "trace.sqlite"
     if wanted not in exports and len(exports) != 1 and len(reports) != 1:
         found = ", ".join(p.name for p in [*reports, *exports]) or "neither .sqlite nor .nsys-rep"
-        raise TraceError(f"{run_dir}: a run directory holds one trace.sqlite or one report; found {found}", "name the trace: nsysalign analyze FILE")
+        raise TraceError(
+            f"{run_dir}: a run directory holds one trace.sqlite or one report; found {found}",
+            "name the trace: nsysalign analyze FILE",
+        )
     trace = wanted if wanted in exports else exports[0] if len(exports) == 1 else reports[0]
     twin = trace.with_suffix(".nsys-rep")
     if trace.suffix == ".sqlite" and twin.exists():
@@ -84,18 +115,25 @@ def exported(trace: Path, output: Path, *, nsys: str | None) -> Path:
     except NsysError as error:
         if not beside.exists():
             raise
-        raise NsysError(f"{beside.name} is older than {trace.name} and cannot be made anew: {error.message}", error.next_step) from error
+        raise NsysError(
+            f"{beside.name} is older than {trace.name} and cannot be made anew: {error.message}",
+            error.next_step,
+        ) from error
     return target
 
 
-def present_files(trace: Path, logs: Sequence[Path], output: Path, *, quiet: bool, json_out: str | Path | None) -> Analysis:
+def present_files(
+    trace: Path, logs: Sequence[Path], output: Path, *, quiet: bool, json_out: str | Path | None
+) -> Analysis:
     """Analyse, store, print."""
     from nsysalign.pipeline import analyze as pipeline_analyze
 
     return store_and_show(pipeline_analyze(trace, events=list(logs)), output, quiet=quiet, json_out=json_out)
 
 
-def store_and_show(analysis: Analysis, output: Path, *, quiet: bool = False, json_out: str | Path | None = None) -> Analysis:
+def store_and_show(
+    analysis: Analysis, output: Path, *, quiet: bool = False, json_out: str | Path | None = None
+) -> Analysis:
     """Write analysis.json, analysis.db and report.html to `output`; print the table."""
     from nsysalign.report import database, html
     from nsysalign.report import json as document

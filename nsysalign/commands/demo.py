@@ -11,8 +11,14 @@ import click
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), default=None, metavar="DIR",
-              help="Where the report goes (default: nsysalign-runs/demo-NNN).")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=None,
+    metavar="DIR",
+    help="Where the report goes (default: nsysalign-runs/demo-NNN).",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def demo(output: Path | None, quiet: bool) -> None:
     """Read a trace recorded on an NVIDIA H200, and answer the classic puzzle: why is the first of three identical
@@ -30,7 +36,9 @@ def demo(output: Path | None, quiet: bool) -> None:
         names = []
         for name in ("demo.sqlite", "demo.events.jsonl"):
             names.append(Path(scratch) / name)
-            names[-1].write_bytes(lzma.decompress(files("nsysalign.demo").joinpath(name + ".xz").read_bytes()))
+            names[-1].write_bytes(
+                lzma.decompress(files("nsysalign.demo").joinpath(name + ".xz").read_bytes())
+            )
         analysis = analyze(names[0], events=names[1:])
     store_and_show(analysis, run_dir, quiet=quiet)
     if not quiet:

@@ -9,8 +9,13 @@ import click
 
 @click.command()
 @click.argument("analysis", type=click.Path(path_type=Path, exists=True))
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="The page (default: report.html beside the analysis).")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The page (default: report.html beside the analysis).",
+)
 def report(analysis: Path, output: Path | None) -> None:
     """Write the HTML page of ANALYSIS: a run directory, analysis.db or analysis.json.
 

@@ -34,6 +34,9 @@ def read_trace(path: Path) -> Trace:
         calls, bad_calls = _calls(source, names)
         operations, bad_operations = _operations(source, calls)
         syncs = _syncs(source, calls)
+        for name_id in calls["name_id"].unique().tolist():  # as documentation has them: without _v7000
+            if name_id in names:
+                names[name_id] = schema.api_name(names[name_id])
         contexts = source.read(schema.CONTEXT)
         notes = [*_diagnostics(source), *_dropped("CUDA API calls", bad_calls), *_dropped("operations", bad_operations)]
         trace = Trace(

@@ -39,58 +39,133 @@ _WHERE_AND_WHEN = (
     _f("correlation", "correlationId"),
 )
 
-KERNEL = Table("CUPTI_ACTIVITY_KIND_KERNEL", (
-    *_WHERE_AND_WHEN, _f("name_id", "demangledName", "shortName"), _f("graph_node", "graphNodeId"),
-))
-MEMCPY = Table("CUPTI_ACTIVITY_KIND_MEMCPY", (
-    *_WHERE_AND_WHEN, _f("bytes", default=0), _f("copy_kind", "copyKind"), _f("src_kind", "srcKind"),
-    _f("dst_kind", "dstKind"), _f("graph_node", "graphNodeId"),
-))
-MEMSET = Table("CUPTI_ACTIVITY_KIND_MEMSET", (
-    *_WHERE_AND_WHEN, _f("bytes", default=0), _f("dst_kind", "memKind"), _f("graph_node", "graphNodeId"),
-))
+KERNEL = Table(
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    (
+        *_WHERE_AND_WHEN,
+        _f("name_id", "demangledName", "shortName"),
+        _f("graph_node", "graphNodeId"),
+    ),
+)
+MEMCPY = Table(
+    "CUPTI_ACTIVITY_KIND_MEMCPY",
+    (
+        *_WHERE_AND_WHEN,
+        _f("bytes", default=0),
+        _f("copy_kind", "copyKind"),
+        _f("src_kind", "srcKind"),
+        _f("dst_kind", "dstKind"),
+        _f("graph_node", "graphNodeId"),
+    ),
+)
+MEMSET = Table(
+    "CUPTI_ACTIVITY_KIND_MEMSET",
+    (
+        *_WHERE_AND_WHEN,
+        _f("bytes", default=0),
+        _f("dst_kind", "memKind"),
+        _f("graph_node", "graphNodeId"),
+    ),
+)
 GRAPH = Table("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", _WHERE_AND_WHEN)
 #: In the order of model.OPERATION_KINDS.
 OPERATION_TABLES = (KERNEL, GRAPH, MEMCPY, MEMSET)
 
-RUNTIME = Table("CUPTI_ACTIVITY_KIND_RUNTIME", (
-    _f("start_ns", "start", default=None), _f("end_ns", "end", default=None), _f("thread", "globalTid", default=None),
-    _f("correlation", "correlationId"), _f("name_id", "nameId", default=None), _f("return_value", "returnValue", default=0),
-))
-SYNCHRONIZATION = Table("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", (
-    _f("start_ns", "start", default=None), _f("end_ns", "end", default=None), _f("process", "globalPid"),
-    _f("context", "contextId", default=0), _f("stream", "streamId"), _f("event", "eventId"),
-    _f("event_sync", "eventSyncId"), _f("correlation", "correlationId"),
-))
-CUDA_EVENT = Table("CUPTI_ACTIVITY_KIND_CUDA_EVENT", (
-    _f("process", "globalPid"), _f("device", "deviceId", default=0), _f("context", "contextId", default=0),
-    _f("stream", "streamId", default=None), _f("correlation", "correlationId", default=None),
-    _f("event", "eventId"), _f("event_sync", "eventSyncId"), _f("timestamp_ns", "timestamp", default=0),
-))
-NVTX = Table("NVTX_EVENTS", (
-    _f("start_ns", "start", default=None), _f("end_ns", "end"), _f("thread", "globalTid"),
-    _f("kind", "eventType", default=None), _f("text_id", "textId"),
-), where="eventType in (59, 60)")
+RUNTIME = Table(
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    (
+        _f("start_ns", "start", default=None),
+        _f("end_ns", "end", default=None),
+        _f("thread", "globalTid", default=None),
+        _f("correlation", "correlationId"),
+        _f("name_id", "nameId", default=None),
+        _f("return_value", "returnValue", default=0),
+    ),
+)
+SYNCHRONIZATION = Table(
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+    (
+        _f("start_ns", "start", default=None),
+        _f("end_ns", "end", default=None),
+        _f("process", "globalPid"),
+        _f("context", "contextId", default=0),
+        _f("stream", "streamId"),
+        _f("event", "eventId"),
+        _f("event_sync", "eventSyncId"),
+        _f("correlation", "correlationId"),
+    ),
+)
+CUDA_EVENT = Table(
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
+    (
+        _f("process", "globalPid"),
+        _f("device", "deviceId", default=0),
+        _f("context", "contextId", default=0),
+        _f("stream", "streamId", default=None),
+        _f("correlation", "correlationId", default=None),
+        _f("event", "eventId"),
+        _f("event_sync", "eventSyncId"),
+        _f("timestamp_ns", "timestamp", default=0),
+    ),
+)
+NVTX = Table(
+    "NVTX_EVENTS",
+    (
+        _f("start_ns", "start", default=None),
+        _f("end_ns", "end"),
+        _f("thread", "globalTid"),
+        _f("kind", "eventType", default=None),
+        _f("text_id", "textId"),
+    ),
+    where="eventType in (59, 60)",
+)
 #: Clock marks that the probe leaves: eventType 34, payload = CLOCK_MONOTONIC.
-NVTX_MARKS = Table("NVTX_EVENTS", (
-    _f("trace_ns", "start", default=None), _f("thread", "globalTid"), _f("payload", "int64Value", "uint64Value"),
-    _f("text_id", "textId"),
-), where="eventType = 34")
-STREAM = Table("TARGET_INFO_CUDA_STREAM", (
-    _f("pid", "processId"), _f("context", "contextId", default=0), _f("stream", "streamId", default=None), _f("flag"),
-))
-CONTEXT = Table("TARGET_INFO_CUDA_CONTEXT_INFO", (
-    _f("pid", "processId"), _f("context", "contextId", default=0), _f("device", "deviceId", default=0),
-    _f("null_stream", "nullStreamId"),
-))
-OVERHEAD = Table("PROFILER_OVERHEAD", (
-    _f("start_ns", "start", default=None), _f("end_ns", "end", default=None), _f("thread", "globalTid"),
-    _f("name_id", "nameId"),
-))
-OSRT = Table("OSRT_API", (
-    _f("start_ns", "start", default=None), _f("end_ns", "end", default=None), _f("thread", "globalTid"),
-    _f("name_id", "nameId"),
-))
+NVTX_MARKS = Table(
+    "NVTX_EVENTS",
+    (
+        _f("trace_ns", "start", default=None),
+        _f("thread", "globalTid"),
+        _f("payload", "int64Value", "uint64Value"),
+        _f("text_id", "textId"),
+    ),
+    where="eventType = 34",
+)
+STREAM = Table(
+    "TARGET_INFO_CUDA_STREAM",
+    (
+        _f("pid", "processId"),
+        _f("context", "contextId", default=0),
+        _f("stream", "streamId", default=None),
+        _f("flag"),
+    ),
+)
+CONTEXT = Table(
+    "TARGET_INFO_CUDA_CONTEXT_INFO",
+    (
+        _f("pid", "processId"),
+        _f("context", "contextId", default=0),
+        _f("device", "deviceId", default=0),
+        _f("null_stream", "nullStreamId"),
+    ),
+)
+OVERHEAD = Table(
+    "PROFILER_OVERHEAD",
+    (
+        _f("start_ns", "start", default=None),
+        _f("end_ns", "end", default=None),
+        _f("thread", "globalTid"),
+        _f("name_id", "nameId"),
+    ),
+)
+OSRT = Table(
+    "OSRT_API",
+    (
+        _f("start_ns", "start", default=None),
+        _f("end_ns", "end", default=None),
+        _f("thread", "globalTid"),
+        _f("name_id", "nameId"),
+    ),
+)
 
 #: The export's version lives in one of these (2023.3 on, 2022.4 - 2023.2); older exports have neither.
 META_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
@@ -111,7 +186,10 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ("graph_launch", r"^(cuda|cu)GraphLaunch"),
     ("host_function", r"^(cuda|cu)(LaunchHostFunc|StreamAddCallback)"),
     ("launch", r"^(cudaLaunch|cuLaunch)"),
-    ("stream_memory_op", r"^cuStream(WaitValue|WriteValue|BatchMemOp)|^(cuda|cu)(Wait|Signal)ExternalSemaphores"),
+    (
+        "stream_memory_op",
+        r"^cuStream(WaitValue|WriteValue|BatchMemOp)|^(cuda|cu)(Wait|Signal)ExternalSemaphores",
+    ),
     ("memcpy", r"^(cuda|cu)(Memcpy|MemPrefetch)"),
     ("memset", r"^(cuda|cu)Memset"),
     ("sync_device", r"^(cudaDeviceSynchronize|cudaThreadSynchronize|cuCtxSynchronize)"),

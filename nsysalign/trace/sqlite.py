@@ -28,7 +28,10 @@ def open_readonly(path: Path) -> Iterator[sqlite3.Connection]:
         head = f.read(16)
     if head != b"SQLite format 3\x00":
         what = "is empty" if not head else "is not an SQLite database"
-        raise TraceError(f"{path.name}: {what}; an nsys SQLite export was expected", "nsys export --type sqlite REPORT.nsys-rep")
+        raise TraceError(
+            f"{path.name}: {what}; an nsys SQLite export was expected",
+            "nsys export --type sqlite REPORT.nsys-rep",
+        )
     connection = sqlite3.connect(path.resolve().as_uri() + "?mode=ro", uri=True)
     try:
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
@@ -38,7 +41,10 @@ def open_readonly(path: Path) -> Iterator[sqlite3.Connection]:
         connection.execute("select count(*) from sqlite_master").fetchone()
         yield connection
     except sqlite3.DatabaseError as error:
-        raise TraceError(f"{path.name}: damaged SQLite file ({error})", "export the report again: nsys export --type sqlite") from error
+        raise TraceError(
+            f"{path.name}: damaged SQLite file ({error})",
+            "export the report again: nsys export --type sqlite",
+        ) from error
     finally:
         connection.close()
 
@@ -69,7 +75,9 @@ class Source:
         for field in table.fields:
             column = next((c for c in field.candidates if c in have), None)
             if column is None and field.default is None:
-                raise TraceError(f"{table.name} has no column {' or '.join(field.candidates)}: not an nsys export this version knows")
+                raise TraceError(
+                    f"{table.name} has no column {' or '.join(field.candidates)}: not an nsys export this version knows"
+                )
             if column is None:
                 constants[field.name] = field.default
             else:
@@ -109,7 +117,9 @@ def _to_int64(cursor: sqlite3.Cursor, width: int, table: str) -> list[np.ndarray
         try:
             chunks.append(np.array(rows, dtype=np.int64).T)
         except (ValueError, TypeError, OverflowError) as error:
-            raise TraceError(f"{table}: a number column holds something else ({error})", "export the report again") from error
+            raise TraceError(
+                f"{table}: a number column holds something else ({error})", "export the report again"
+            ) from error
     if not chunks:
         return [np.empty(0, dtype=np.int64)] * width
     return list(np.concatenate(chunks, axis=1))

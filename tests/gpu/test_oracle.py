@@ -16,13 +16,34 @@ WORKLOADS = Path(__file__).with_name("workloads.py")
 def outcome(tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("oracle") / "run"
     done = subprocess.run(
-        [sys.executable, "-m", "nsysalign", "run", "-o", str(run_dir), "--", str(WORKLOADS)], capture_output=True, text=True, timeout=300, check=False)
+        [sys.executable, "-m", "nsysalign", "run", "-o", str(run_dir), "--", str(WORKLOADS)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
-    known = [json.loads(line.split("KNOWN ", 1)[1]) for line in done.stdout.splitlines() if line.startswith("KNOWN ")]
+    known = [
+        json.loads(line.split("KNOWN ", 1)[1])
+        for line in done.stdout.splitlines()
+        if line.startswith("KNOWN ")
+    ]
     return {k["case"]: k for k in known}, json.loads((run_dir / "analysis.json").read_text())
 
 
-CASES = ["spin", "host_sleep", "sync_inside", "pinned", "pageable", "other_stream", "contended", "graph", "allocation", "two_streams", "memset"]
+CASES = [
+    "spin",
+    "host_sleep",
+    "sync_inside",
+    "pinned",
+    "pageable",
+    "other_stream",
+    "contended",
+    "graph",
+    "allocation",
+    "two_streams",
+    "memset",
+]
 
 
 @pytest.mark.gpu
@@ -32,7 +53,11 @@ def test_the_dominant_cause_has_its_known_size(outcome, case):
     rows = {x["row"] for x in analysis["labels"] if x["label"] == case}
     interval = next(i for i in analysis["intervals"] if i["name"] in rows)
     got = interval["parts_ns"].get(known[case]["cause"], 0) / 1e3
-    assert abs(got - known[case]["us"]) <= max(0.02 * known[case]["us"], 5.0), (got, known[case], interval["parts_ns"])
+    assert abs(got - known[case]["us"]) <= max(0.02 * known[case]["us"], 5.0), (
+        got,
+        known[case],
+        interval["parts_ns"],
+    )
 
 
 @pytest.mark.gpu
@@ -40,5 +65,9 @@ def test_every_pair_is_placed_and_adds_up(outcome):
     _, analysis = outcome
     assert not [u for u in analysis["unaligned"]]
     for interval in analysis["intervals"]:
-        assert sum(interval["parts_ns"].values()) == interval["elapsed_ns"] == interval["end_ns"] - interval["start_ns"]
+        assert (
+            sum(interval["parts_ns"].values())
+            == interval["elapsed_ns"]
+            == interval["end_ns"] - interval["start_ns"]
+        )
     assert sum(i["parts_ns"].get("unknown", 0) for i in analysis["intervals"]) == 0

@@ -70,7 +70,10 @@ def main() -> None:
     spin = lambda: torch.cuda._sleep(400_000)  # noqa: E731
     long_spin = lambda: torch.cuda._sleep(2_000_000)  # noqa: E731
     spin(), torch.cuda.synchronize()
-    one, longer = gpu_time_us(spin) - gpu_time_us(lambda: None), gpu_time_us(long_spin) - gpu_time_us(lambda: None)
+    one, longer = (
+        gpu_time_us(spin) - gpu_time_us(lambda: None),
+        gpu_time_us(long_spin) - gpu_time_us(lambda: None),
+    )
 
     timed("spin", spin, before=lambda: torch.cuda._sleep(1_000_000))
     known("spin", "kernel", one)

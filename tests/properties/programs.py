@@ -118,6 +118,22 @@ def programs(draw, *, intervals=4, worker=True, ranges=False, clock=EXACT, pid=5
 
 
 @st.composite
+def loops(draw, *, clock=EXACT):
+    """Threads that record the same two events again and again, on streams that they may share."""
+    threads: dict[int, list] = {}
+    for tid in (MAIN, WORKER)[: draw(st.integers(1, 2))]:
+        steps: list = []
+        for i in range(draw(st.integers(1, 5))):
+            on = draw(stream)
+            body = _flat(draw(st.lists(step, max_size=4)))
+            done = draw(st.sampled_from([Sync(), Sync(event=f"end{tid}"), Sync(stream=on)]))
+            pair = [Record(f"start{tid}", on), *body, Record(f"end{tid}", on)]
+            steps += [*pair, done, Elapsed(f"start{tid}", f"end{tid}", f"loop{tid}#{i}")]
+        threads[tid] = steps
+    return Program(threads, STREAMS, replace(draw(timings), clock_error=draw(clock)))
+
+
+@st.composite
 def host_programs(draw):
     """Pairs of host timestamps around random work of one thread."""
     main: list = []

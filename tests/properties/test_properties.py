@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from simulator import check, export, machine, oracle
 from simulator.export import Style
 
-from .programs import CORRECTED, host_programs, programs
+from .programs import CORRECTED, host_programs, loops, programs
 
 BLIND = st.sampled_from(["untimed", "none"])
 
@@ -58,7 +58,7 @@ def true_budget(world, pair):
     return oracle.event_budget(world, *pair.window, pair.end.stream, pair.end)
 
 
-@given(programs(clock=CORRECTED))
+@given(st.one_of(programs(clock=CORRECTED), loops(clock=CORRECTED)))
 def test_budgets_are_exact_where_positions_are(program):
     world = machine.run(program)
     analysis = analysed(world)
@@ -75,7 +75,7 @@ def test_budgets_are_exact_where_positions_are(program):
         assert row.kernel_only_ns == oracle.union(kernels, *pair.window)
 
 
-@given(programs(intervals=8), BLIND)
+@given(st.one_of(programs(intervals=8), loops()), BLIND)
 def test_bounds_hold_without_timestamps(program, event_rows):
     world = machine.run(program)
     analysis = analysed(world, Style(event_rows=event_rows))
@@ -90,7 +90,7 @@ def test_bounds_hold_without_timestamps(program, event_rows):
         assert row.start_lower_ns <= row.start_ns <= row.start_upper_ns
 
 
-@given(programs(intervals=8), BLIND)
+@given(st.one_of(programs(intervals=8), loops()), BLIND)
 def test_kernel_time_lies_within_its_bounds(program, event_rows):
     world = machine.run(program)
     analysis = analysed(world, Style(event_rows=event_rows))

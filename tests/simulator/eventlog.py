@@ -8,9 +8,12 @@ from .world import World
 
 def log_lines(w: World, style: Style) -> list[dict]:
     """The event log of one process, in the order of the host's clock."""
-    mono = style.monotonic
+
+    def mono(t: int) -> int:
+        return t + style.monotonic + round((t - w.end) * style.drift_ppm / 1e6)
+
     real = style.utc_epoch + style.clock_error  # = realtime - trace time; a shift of the trace cancels out
-    clock = {"monotonic_ns": w.end + mono, "realtime_ns": w.end + real}
+    clock = {"monotonic_ns": mono(w.end), "realtime_ns": w.end + real}
     head = {
         "type": "header",
         "format": "nsysalign-events",
@@ -29,7 +32,7 @@ def log_lines(w: World, style: Style) -> list[dict]:
                     t,
                     {
                         "type": "clock",
-                        "monotonic_ns": t + mono,
+                        "monotonic_ns": mono(t),
                         "realtime_ns": t + real,
                         "trace_ns": t + style.shift,
                     },
@@ -37,7 +40,7 @@ def log_lines(w: World, style: Style) -> list[dict]:
             )
 
     def host(call, stream: int) -> dict:
-        out = {"tid": call.thread, "t0_ns": call.start - 300 + mono, "t1_ns": call.end + 300 + mono}
+        out = {"tid": call.thread, "t0_ns": mono(call.start - 300), "t1_ns": mono(call.end + 300)}
         if style.log_stream:
             handle = 0 if stream == 7 else 0x5500_0000 + stream * 0x100
             out |= {
@@ -69,7 +72,7 @@ def log_lines(w: World, style: Style) -> list[dict]:
         if pair.ms is None:
             line["error"] = "not ready"
         if pair.asked >= 0:
-            line["t1_ns"] = asked + 900 + mono
+            line["t1_ns"] = mono(asked + 900)
         lines.append((asked, line))
     for h in w.host_intervals:
         lines.append(
@@ -78,8 +81,8 @@ def log_lines(w: World, style: Style) -> list[dict]:
                 {
                     "type": "host",
                     "region": style.rename + h.name,
-                    "t0_ns": h.start + mono,
-                    "t1_ns": h.end + mono,
+                    "t0_ns": mono(h.start),
+                    "t1_ns": mono(h.end),
                     "tid": h.thread,
                     "site": "bench.py:30",
                 },

@@ -45,7 +45,9 @@ def tile(start: np.ndarray, end: np.ndarray, block_start: np.ndarray, block_end:
     edge_start = np.append(block_start, np.iinfo(np.int64).max)
     edge_end = np.append(block_end, np.iinfo(np.int64).min)
     previous = np.where(number > 0, edge_end[block - 1], np.iinfo(np.int64).min)
-    following = np.where(number < 2 * touched[owner], edge_start[np.minimum(block, len(block_start))], np.iinfo(np.int64).max)
+    following = np.where(
+        number < 2 * touched[owner], edge_start[np.minimum(block, len(block_start))], np.iinfo(np.int64).max
+    )
     lo = np.where(inside, edge_start[np.minimum(block, len(block_start))], previous)
     hi = np.where(inside, edge_end[np.minimum(block, len(block_start))], following)
     lo, hi = np.maximum(lo, start[owner]), np.minimum(hi, end[owner])

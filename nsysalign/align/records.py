@@ -1,0 +1,210 @@
+"""Records, waits and pairs of the event log as positions in the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from nsysalign.align import bounds
+from nsysalign.align.clock import ClockMap
+from nsysalign.align.match import contained
+from nsysalign.model import CALL, EventLog, Trace
+
+
+def build_records(
+    trace: Trace, log: EventLog, processes: Mapping[int, int], matched: pd.DataFrame
+) -> pd.DataFrame:
+    """The log's records, followed by the trace's record calls that no Python code of the log made."""
+    calls = trace.calls
+    mine = log.records[
+        ["process", "seq", "device", "stream_handle", "stream_id", "captured", "region", "site"]
+    ].rename(columns={"process": "log_process"})
+    mine = mine.assign(call=matched["call"], thread=matched["thread"])
+    mine["process"] = np.array([processes.get(int(p), -1) for p in mine["log_process"]], dtype=np.int64)
+    kind = calls["kind"].to_numpy()
+    every = np.flatnonzero((kind == CALL["record"]) & (calls["outer"].to_numpy() == np.arange(len(calls))))
+    other = np.setdiff1d(every, mine["call"].to_numpy())
+    extra = pd.DataFrame(
+        {
+            "log_process": -1,
+            "seq": -1,
+            "device": -1,
+            "stream_handle": -1,
+            "stream_id": -1,
+            "captured": False,
+            "region": "",
+            "site": "",
+            "call": other,
+            "thread": calls["thread"].to_numpy()[other],
+            "process": calls["process"].to_numpy()[other],
+        }
+    )
+    out = pd.concat([mine, extra], ignore_index=True) if len(extra) else mine.reset_index(drop=True)
+    call = out["call"].to_numpy()
+    have = call >= 0
+    out["call_start_ns"] = (
+        np.where(have, calls["start_ns"].to_numpy()[np.maximum(call, 0)], 0) if len(calls) else 0
+    )
+    out["call_end_ns"] = (
+        np.where(have, calls["end_ns"].to_numpy()[np.maximum(call, 0)], 0) if len(calls) else 0
+    )
+    out["problem"] = ""
+    captured = out["captured"].astype(bool).to_numpy()
+    pid = np.array(
+        [(log.headers[int(p)].get("pid") if p >= 0 else None) for p in out["log_process"]], dtype=object
+    )
+    absent = (out["process"].to_numpy() < 0) & ~captured
+    out.loc[captured, "problem"] = "captured into a CUDA graph"
+    out.loc[absent, "problem"] = [f"process {p} has no CUDA rows in the trace" for p in pid[absent]]
+    lost = (call < 0) & ~captured & ~absent
+    out.loc[lost, "problem"] = (
+        "its record call is not in the trace (rows dropped, or recorded outside the profiled time)"
+    )
+    return out
+
+
+def match_waits(
+    trace: Trace,
+    log: EventLog,
+    processes: Mapping[int, int],
+    clocks: Mapping[int, ClockMap],
+    waits: pd.DataFrame,
+) -> pd.DataFrame:
+    """Wait calls of the trace with what the log knows about them: stream_id, log_process, awaited seq (-1 unknown)."""
+    waits = waits.assign(stream_id=np.int64(-1), log_process=np.int64(-1), seq=np.int64(-1))
+    waits["process_id"] = (
+        trace.calls["process"].to_numpy()[waits["call"].to_numpy()] if len(waits) else np.empty(0, np.int64)
+    )
+    if waits.empty:
+        return waits
+    thread = trace.calls["thread"].to_numpy()[waits["call"].to_numpy()]
+    c0, c1 = (trace.calls[c].to_numpy()[waits["call"].to_numpy()] for c in ("start_ns", "end_ns"))
+    for (number, tid), rows in log.waits.groupby(["process", "tid"]):
+        if number not in clocks:
+            continue
+        here = np.flatnonzero(thread == (processes[int(number)] | (int(tid) & 0xFFFFFF)))
+        rows = rows.sort_values("t0_ns")
+        clock = clocks[int(number)]
+        found = contained(
+            clock.to_trace(rows["t0_ns"].to_numpy()),
+            clock.to_trace(rows["t1_ns"].to_numpy()),
+            c0[here],
+            c1[here],
+        )
+        hit, at = found >= 0, here[np.maximum(found, 0)] if len(here) else found
+        for column, value in (
+            ("stream_id", rows["stream_id"].to_numpy()),
+            ("seq", rows["record"].to_numpy()),
+            ("log_process", np.full(len(rows), number)),
+        ):
+            values = waits[column].to_numpy().copy()
+            values[at[hit]] = value[hit]
+            waits[column] = values
+    return waits
+
+
+def awaited(trace: Trace, waits: pd.DataFrame, records: pd.DataFrame) -> np.ndarray:
+    """Position in `records` of what each wait waits for: by eventSyncId, else by the log, else the last record call of
+    the same thread before the wait (then marked inferred).  Adds the column `inferred` to `waits`."""
+    out = np.full(len(waits), -1, dtype=np.int64)
+    waits["inferred"] = np.zeros(len(waits), dtype=bool)
+    if waits.empty:
+        return out
+    sync = waits["event_sync"].to_numpy()
+    rec = records[(records["event_sync"] >= 0) & (records["call"] >= 0)].drop_duplicates(
+        ["process", "event_sync"]
+    )
+    if len(rec) and (sync >= 0).any():
+        at = pd.MultiIndex.from_frame(rec[["process", "event_sync"]]).get_indexer(
+            pd.MultiIndex.from_arrays([waits["process_id"].to_numpy(), sync])
+        )
+        out = np.where((at >= 0) & (sync >= 0), rec.index.to_numpy()[np.maximum(at, 0)], out)
+    by_log = (out < 0) & (waits["seq"].to_numpy() >= 0)
+    if by_log.any():
+        mine = records[records["log_process"] >= 0].drop_duplicates(["log_process", "seq"])
+        at = pd.MultiIndex.from_frame(mine[["log_process", "seq"]]).get_indexer(
+            pd.MultiIndex.from_frame(waits[["log_process", "seq"]])
+        )
+        out = np.where(by_log & (at >= 0), mine.index.to_numpy()[np.maximum(at, 0)], out)
+    rest = np.flatnonzero(out < 0)
+    if len(rest):
+        calls = trace.calls
+        ordered = records[records["call"] >= 0].sort_values("call_start_ns")
+        left = pd.DataFrame(
+            {
+                "at": calls["start_ns"].to_numpy()[waits["call"].to_numpy()[rest]],
+                "thread": calls["thread"].to_numpy()[waits["call"].to_numpy()[rest]],
+                "n": rest,
+            }
+        ).sort_values("at")
+        right = pd.DataFrame(
+            {
+                "at": ordered["call_start_ns"].to_numpy(),
+                "thread": ordered["thread"].to_numpy(),
+                "record": ordered.index.to_numpy(),
+            }
+        )
+        joined = pd.merge_asof(left, right, on="at", by="thread")
+        hit = joined["record"].notna().to_numpy()
+        out[joined["n"].to_numpy()[hit]] = joined["record"].to_numpy()[hit].astype(np.int64)
+        inferred = waits["inferred"].to_numpy().copy()
+        inferred[joined["n"].to_numpy()[hit]] = True
+        waits["inferred"] = inferred
+    return out
+
+
+def wait_arrays(trace: Trace, waits: pd.DataFrame) -> bounds.Waits:
+    """Only waits that are known, not inferred: an inferred one is good for a cause, not for a bound."""
+    known = waits[(waits["record"] >= 0) & ~waits["inferred"] & (waits["lane"] >= 0)]
+    call = known["call"].to_numpy()
+    return bounds.Waits(
+        known["record"].to_numpy(),
+        known["lane"].to_numpy(),
+        trace.calls["start_ns"].to_numpy()[call],
+        trace.calls["end_ns"].to_numpy()[call],
+    )
+
+
+def compared_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, list[dict[str, str]]]:
+    """elapsed lines as positions in `records`; what cannot be a pair goes to the list with its reason."""
+    asked = log.elapsed
+    mine = records[records["log_process"] >= 0]
+    index = pd.MultiIndex.from_frame(mine[["log_process", "seq"]])
+    unique = ~index.duplicated()
+    position = mine.index.to_numpy()[unique]
+
+    def find(column: str) -> np.ndarray:
+        at = index[unique].get_indexer(
+            pd.MultiIndex.from_arrays([asked["process"].to_numpy(), asked[column].to_numpy()])
+        )
+        return (
+            np.where(at >= 0, position[np.maximum(at, 0)], -1) if len(position) else np.full(len(asked), -1)
+        )
+
+    out = asked.assign(start_seq=asked["start"], end_seq=asked["end"], start=find("start"), end=find("end"))
+    out["elapsed_ns"] = np.rint(asked["ms"].fillna(0.0).clip(-1e12, 1e12) * 1e6).astype(np.int64)
+    reason = np.full(len(out), "", dtype=object)
+    reason[((out["start"] < 0) | (out["end"] < 0)).to_numpy()] = (
+        "a record of the pair was not seen by the probe"
+    )
+    reason[(out["elapsed_ns"] < 0).to_numpy()] = (
+        "negative elapsed_time: the end was recorded before the start"
+    )
+    failed = (out["error"] != "").to_numpy()
+    reason[failed] = ("elapsed_time failed: " + out["error"].astype(str)).to_numpy()[failed]
+    bad = reason != ""
+    unaligned = reasons(out[bad], records, reason[bad])
+    return out[~bad].reset_index(drop=True), unaligned
+
+
+def reasons(pairs: pd.DataFrame, records: pd.DataFrame, reasons: np.ndarray) -> list[dict[str, str]]:
+    site = records["site"].to_numpy(dtype=object)
+    out = []
+    for n, (start, end, region, asked_at) in enumerate(
+        pairs[["start", "end", "region", "site"]].itertuples(index=False)
+    ):
+        at = site[start] if start >= 0 else site[end] if end >= 0 else asked_at
+        out.append({"name": region or at or "unnamed", "reason": str(reasons[n]), "site": at})
+    return out

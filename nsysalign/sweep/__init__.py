@@ -1,0 +1,1 @@
+"""Arithmetic on sorted intervals that alignment and attribution share; knows nothing of causes or records."""
