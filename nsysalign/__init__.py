@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-try:
-    from nsysalign.region import region
-except ImportError: region=None
+from nsysalign.region import region
 
 if TYPE_CHECKING:
     from nsysalign.model import Analysis

@@ -68,6 +68,12 @@ OPERATIONS = _spec(
     ("src_kind", "int64", "memory kind of a copy's source, -1 for others"),
     ("dst_kind", "int64", "memory kind of a copy's (or memset's) destination, -1 for others"),
     ("graph_node", "int64", "graph node id, -1 outside graphs"),
+    ("grid_x", "int32", "blocks of a kernel's grid, 0 unknown"),
+    ("grid_y", "int32", "blocks in y"),
+    ("grid_z", "int32", "blocks in z"),
+    ("block_x", "int32", "threads of a kernel's block, 0 unknown"),
+    ("block_y", "int32", "threads in y"),
+    ("block_z", "int32", "threads in z"),
     ("row", "int64", "rowid in the nsys table of its kind"),
     ("call", "int64", "position in `calls` of the outermost API call that issued it, -1 where the trace has none"),
 )
@@ -401,7 +407,8 @@ FINDINGS = _spec(
 TIMELINE = _spec(
     "timeline", "what ran around the chosen intervals, for drawing: host calls, ranges, operations",
     ("interval", "int64", "number of the interval whose picture it belongs to"),
-    ("lane_kind", "str", "host (API calls), nvtx (ranges), stream (operations)"),
+    ("lane_kind", "str", "host (API calls), nvtx (ranges), stream (operations), event (records and the waits they release, "
+     "on their stream), clock (SM clock samples, where there are), omitted (a count of what did not fit)"),
     ("lane", "str", "thread or stream, in words"),
     ("kind", "str", "kind of call or operation"),
     ("name", "str", "name of the call, range or kernel"),
@@ -409,7 +416,8 @@ TIMELINE = _spec(
     ("end_ns", "int64", "end"),
     ("ref_kind", "str", "as in segments"),
     ("ref_id", "int64", "as in segments"),
-    ("link", "int64", "operations: rowid of the issuing API call, -1 for none (an arrow)"),
+    ("link", "int64", "an arrow from: operations and records their API call (rowid), waits the record that released them "
+     "(seq), -1 for none"),
     ("detail", "object", "dict for hovering: bytes, grid, bandwidth..."),
 )
 

@@ -9,7 +9,7 @@ The DataFrames' columns are declared, with dtype and unit, in `nsysalign.frames`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -29,23 +29,46 @@ from nsysalign.model import Alignment, Analysis, EventLog, Trace
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import pid_of, read_trace, tid_of
 
+#: Told what begins and how much of the whole is done, in percent.
+Progress = Callable[[str, int], None]
 
-def analyze(trace: str | PathLike[str], events: Sequence[str | PathLike[str]] = ()) -> Analysis:
+
+def analyze(
+    trace: str | PathLike[str],
+    events: Sequence[str | PathLike[str]] = (),
+    *,
+    draw: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Analysis:
     """Analyse an nsys SQLite export, with the event logs of its processes.
 
-    Without a log the NVTX ranges of the trace become intervals of kind `nvtx`.
+    Without a log the NVTX ranges of the trace become intervals of kind `nvtx`.  `draw` names intervals whose timeline
+    is kept whatever their place among the runs; `progress(step, percent)` is told what begins.
     Raises TraceError or EventLogError with what to do next.
     """
-    return analyze_trace(
-        read_trace(Path(trace)), read_event_logs([Path(e) for e in events]) if events else None
-    )
+    tell = progress or _silent
+    tell("reading the trace", 0)
+    read = read_trace(Path(trace))
+    tell("reading the event logs", 45)
+    log = read_event_logs([Path(e) for e in events]) if events else None
+    return analyze_trace(read, log, draw=draw, progress=progress)
 
 
-def analyze_trace(trace: Trace, log: EventLog | None) -> Analysis:
+def analyze_trace(
+    trace: Trace, log: EventLog | None, *, draw: Sequence[str] = (), progress: Progress | None = None
+) -> Analysis:
     """The same from what has been read already."""
+    tell = progress or _silent
+    tell("placing the events", 50)
     alignment = align(trace, log)
+    tell("splitting the intervals", 65)
     budgets = attribute(trace, alignment)
-    return _analysis(trace, log, alignment, budgets)
+    tell("explaining", 90)
+    return _analysis(trace, log, alignment, budgets, draw)
+
+
+def _silent(step: str, percent: int) -> None:
+    """For callers who do not want to be told."""
 
 
 def load(path: str | PathLike[str]) -> Analysis:
@@ -65,7 +88,9 @@ def load(path: str | PathLike[str]) -> Analysis:
     return store.load(path)
 
 
-def _analysis(trace: Trace, log: EventLog | None, alignment: Alignment, budgets: Budgets) -> Analysis:
+def _analysis(
+    trace: Trace, log: EventLog | None, alignment: Alignment, budgets: Budgets, draw: Sequence[str]
+) -> Analysis:
     intervals = _intervals(alignment, budgets)
     labels = label_table(intervals)
     notes = [*(log.notes if log else ()), *alignment.notes]
@@ -100,7 +125,8 @@ def _analysis(trace: Trace, log: EventLog | None, alignment: Alignment, budgets:
         calibration=calibration,
     )
     analysis = diagnose(analysis)
-    return replace(analysis, timeline=timeline(trace, alignment, analysis))
+    wanted = intervals.loc[intervals["name"].isin(list(draw)), "interval"].tolist()
+    return replace(analysis, timeline=timeline(trace, alignment, analysis, wanted))
 
 
 def _headers(log: EventLog | None) -> list[dict[str, Any]]:

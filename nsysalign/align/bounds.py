@@ -20,8 +20,8 @@ from nsysalign.model import CALL, Trace
 from nsysalign.sweep.issue import FAR, LaneOperations
 
 TICK_NS = 32  # the event clock of an H200 ticks every 32 ns
-#: CUPTI corrects its clock now and then: between GPU timestamps and elapsed_time the recordings show up to 3-5 us.
-CLOCK_STEP_NS = 5_000
+#: CUPTI corrects its clock now and then: between GPU timestamps and elapsed_time the recordings show up to 6 us.
+CLOCK_STEP_NS = 8_000
 #: elapsed_time counts the GPU's own clock, the trace the host's: their rates differ by parts per million.
 CLOCK_RATE = 20e-6
 _ROUNDS = 64

@@ -56,7 +56,7 @@ def lane_of_event_rows(
         {"event": -1, "event_sync": -1, "timestamp_ns": 0}, index=records.index, dtype=np.int64
     )
     rows = trace.event_rows.drop_duplicates(["process", "correlation"])
-    if rows.empty or records.empty:
+    if rows.empty or records.empty or trace.calls.empty:
         return np.full(len(records), -1), none
     calls = trace.calls
     call = records["call"].to_numpy()

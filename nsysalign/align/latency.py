@@ -46,7 +46,7 @@ _PRIOR = {
     "copy_ns": (400, 500),
     "contended_ns": (300, 500),
     "spacing_ns": (2_500, 2_000),
-    "ahead_ns": (1_620, 110),
+    "ahead_ns": (1_680, 110),
 }
 _SCALE_NS = {"idle": 250.0, "busy": 180.0, "ahead": 120.0}
 _SCALE_RANGE_NS = {"idle": (150.0, 700.0), "busy": (80.0, 500.0), "ahead": (60.0, 250.0)}

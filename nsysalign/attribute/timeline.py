@@ -1,11 +1,15 @@
-"""What ran around the intervals that a report can draw: host calls, NVTX ranges and operations near each window."""
+"""What ran around the intervals that a report can draw: host calls, NVTX ranges, operations, records and waits."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from nsysalign import frames
+from nsysalign import examples, frames
 from nsysalign.attribute.describe import call_names, operation_names
 from nsysalign.model import CALL_KINDS, OPERATION_KINDS, Alignment, Analysis, Trace
 from nsysalign.sweep.tiles import ragged
@@ -17,181 +21,230 @@ _ALL_ROWS = 120_000
 _MARGIN_NS = 10_000
 
 
-def chosen_intervals(analysis: Analysis) -> list[int]:
-    """First, median and slowest of every label, labels in order, at most MAX_INTERVALS."""
-    intervals = analysis.intervals
-    if intervals.empty:
-        return []
-    first = intervals.groupby("label")["interval"].min()
-    slowest = intervals.loc[intervals.groupby("label")["elapsed_ns"].idxmax()].set_index("label")["interval"]
-    chosen: dict[int, None] = {}
-    for wanted in (analysis.labels.set_index("label")["row_interval"], first, slowest):
-        for label in analysis.labels["label"]:
-            if len(chosen) < MAX_INTERVALS:
-                chosen[int(wanted[label])] = None
-    return sorted(chosen)
+@dataclass(frozen=True)
+class _Views:
+    """The pictures to fill: one window of host and GPU time per chosen interval."""
+
+    interval: np.ndarray
+    process: np.ndarray
+    lo: np.ndarray
+    hi: np.ndarray
+    most: int | None  # rows of one kind that a picture holds, None for all
 
 
-def timeline(trace: Trace, alignment: Alignment, analysis: Analysis) -> pd.DataFrame:
-    """Rows of `frames.TIMELINE` for the chosen intervals."""
-    chosen = np.array(chosen_intervals(analysis), dtype=np.int64)
+def chosen_intervals(analysis: Analysis, wanted: Sequence[int] = ()) -> list[int]:
+    """The wanted ones, then every label's median, each finding's example, the slowest and the first of every label,
+    at most MAX_INTERVALS."""
+    roles = examples.roles(analysis).values()
+    shown = (number for number in examples.of_findings(analysis) if number >= 0)
+    order = [*wanted, *(r.median for r in roles), *shown, *(r.slowest for r in roles), *(r.first for r in roles)]
+    return sorted(list(dict.fromkeys(order))[: max(MAX_INTERVALS, len(wanted))])
+
+
+def timeline(trace: Trace, alignment: Alignment, analysis: Analysis, wanted: Sequence[int] = ()) -> pd.DataFrame:
+    """Rows of `frames.TIMELINE` for the chosen intervals, `wanted` ones first."""
+    chosen = np.array(chosen_intervals(analysis, wanted), dtype=np.int64)
     if not len(chosen):
         return frames.empty(frames.TIMELINE)
     w = alignment.windows.iloc[chosen]
-    lo = np.minimum(w["open_ns"], w["start_ns"]).to_numpy() - _MARGIN_NS
-    hi = np.maximum(w["close_end_ns"], w["end_ns"]).to_numpy() + _MARGIN_NS
-    process = w["process"].to_numpy()
-    parts = [
-        _calls(trace, chosen, process, lo, hi),
-        _ranges(trace, chosen, process, lo, hi),
-        _operations(trace, alignment, chosen, process, lo, hi),
-    ]
-    out = (
-        pd.concat([p for p in parts if len(p)], ignore_index=True)
-        if any(len(p) for p in parts)
-        else frames.empty(frames.TIMELINE)
+    views = _Views(
+        chosen,
+        w["process"].to_numpy(),
+        np.minimum(w["open_ns"], w["start_ns"]).to_numpy() - _MARGIN_NS,
+        np.maximum(w["close_end_ns"], w["end_ns"]).to_numpy() + _MARGIN_NS,
+        min(MAX_ROWS, _ALL_ROWS // len(chosen)),
     )
-    return frames.check(out, frames.TIMELINE)
+    # A hook: rows of lane_kind `clock` (detail {"mhz": n}) are drawn underneath; nothing samples the SM clock yet.
+    makers = (_calls, _ranges, _operations, _records, _waits)
+    parts = [part for make in makers for part in make(trace, alignment, views) if len(part)]
+    return frames.check(pd.concat(parts, ignore_index=True), frames.TIMELINE) if parts else frames.empty(frames.TIMELINE)
 
 
-def _touching(
-    start: np.ndarray,
-    end: np.ndarray,
-    owner_process: np.ndarray,
-    process: np.ndarray,
-    lo: np.ndarray,
-    hi: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """(which window, which row) for rows sorted by start that overlap [lo, hi) and belong to the window's process; the
-    longest MAX_ROWS of each window."""
+def everything(trace: Trace, alignment: Alignment | None = None) -> pd.DataFrame:
+    """All calls, ranges and operations of a trace as one picture (interval -1), for exports."""
+    alone = pd.Index([-1]).to_numpy()
+    parts = []
+    for process in np.unique(np.concatenate([trace.calls["process"], trace.operations["process"]])):
+        top = max((int(f["end_ns"].max()) for f in (trace.calls, trace.operations, trace.ranges) if len(f)), default=0)
+        views = _Views(alone, np.array([process]), np.array([0]), np.array([top + 1]), None)
+        parts += [part for make in (_calls, _ranges, _operations) for part in make(trace, alignment, views)]
+    parts = [part for part in parts if len(part)]
+    return frames.check(pd.concat(parts, ignore_index=True), frames.TIMELINE) if parts else frames.empty(frames.TIMELINE)
+
+
+def _touching(table: pd.DataFrame, views: _Views) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(which picture, which row, which of these do not fit) for rows sorted by start that overlap a picture of their
+    process.  The longest `views.most` of each picture fit."""
+    start, end, process = (table[c].to_numpy() for c in ("start_ns", "end_ns", "process"))
     # rows that began before the window may still reach into it: start the search where the running maximum of ends passes lo
-    first = (
-        np.searchsorted(np.maximum.accumulate(end), lo, side="right")
-        if len(end)
-        else np.zeros(len(lo), np.int64)
-    )
-    last = np.searchsorted(start, hi)
+    first = np.searchsorted(np.maximum.accumulate(end), views.lo) if len(end) else np.zeros(len(views.lo), np.int64)
+    last = np.searchsorted(start, views.hi)
     owner, row = ragged(first, np.maximum(last - first, 0))
-    keep = (end[row] >= lo[owner]) & (owner_process[row] == process[owner])
+    keep = (end[row] >= views.lo[owner]) & (process[row] == views.process[owner])
     owner, row = owner[keep], row[keep]
-    if len(owner):
-        order = np.lexsort((-(end - start)[row], owner))
-        rank = np.empty(len(owner), np.int64)
-        begin = np.searchsorted(owner[order], np.arange(owner.max() + 1))
-        rank[order] = np.arange(len(owner)) - begin[owner[order]]
-        keep = rank < min(MAX_ROWS, _ALL_ROWS // len(lo))
-        owner, row = owner[keep], row[keep]
-    return owner, row
+    if views.most is None or not len(owner):
+        return owner, row, np.zeros(len(owner), bool)
+    order = np.lexsort((-(end - start)[row], owner))
+    rank = np.empty(len(owner), np.int64)
+    begin = np.searchsorted(owner[order], np.arange(owner.max() + 1))
+    rank[order] = np.arange(len(owner)) - begin[owner[order]]
+    return owner, row, rank >= views.most
 
 
-def _calls(
-    trace: Trace, chosen: np.ndarray, process: np.ndarray, lo: np.ndarray, hi: np.ndarray
-) -> pd.DataFrame:
+def _calls(trace: Trace, _: Alignment | None, views: _Views) -> list[pd.DataFrame]:
     calls = trace.calls
-    owner, row = _touching(
-        calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy(), calls["process"].to_numpy(), process, lo, hi
-    )
-    kind = np.array(CALL_KINDS, dtype=object)[calls["kind"].to_numpy()[row]]
+    owner, row, lost = _touching(calls, views)
+    omitted = _omitted(views, calls, owner[lost], row[lost], "CUDA calls")
+    owner, row = owner[~lost], row[~lost]
     lanes = [f"thread {t & 0xFFFFFF}" for t in calls["thread"].to_numpy()[row].tolist()]
-    return _rows(
-        chosen[owner],
-        "host",
-        lanes,
-        kind,
-        call_names(trace, row),
-        calls,
-        row,
-        np.full(len(row), "api", object),
-        np.full(len(row), -1),
-        [{}] * len(row),
-    )
+    kind = np.array(CALL_KINDS, dtype=object)[calls["kind"].to_numpy()[row]]
+    return [omitted, _rows(views.interval[owner], "host", lanes, kind, call_names(trace, row), calls, row, "api")]
 
 
-def _ranges(
-    trace: Trace, chosen: np.ndarray, process: np.ndarray, lo: np.ndarray, hi: np.ndarray
-) -> pd.DataFrame:
+def _ranges(trace: Trace, _: Alignment | None, views: _Views) -> list[pd.DataFrame]:
     ranges = trace.ranges
-    owner, row = _touching(
-        ranges["start_ns"].to_numpy(),
-        ranges["end_ns"].to_numpy(),
-        ranges["process"].to_numpy(),
-        process,
-        lo,
-        hi,
-    )
+    owner, row, lost = _touching(ranges, views)
+    omitted = _omitted(views, ranges, owner[lost], row[lost], "NVTX ranges")
+    owner, row = owner[~lost], row[~lost]
     lanes = [f"thread {t & 0xFFFFFF}" for t in ranges["thread"].to_numpy()[row].tolist()]
     text = ranges["text"].to_numpy(dtype=object)[row]
-    return _rows(
-        chosen[owner],
-        "nvtx",
-        lanes,
-        np.full(len(row), "range", object),
-        text,
-        ranges,
-        row,
-        np.full(len(row), "nvtx", object),
-        np.full(len(row), -1),
-        [{}] * len(row),
-    )
+    return [omitted, _rows(views.interval[owner], "nvtx", lanes, "range", text, ranges, row, "nvtx")]
 
 
-def _operations(
-    trace: Trace,
-    alignment: Alignment,
-    chosen: np.ndarray,
-    process: np.ndarray,
-    lo: np.ndarray,
-    hi: np.ndarray,
-) -> pd.DataFrame:
+def _operations(trace: Trace, _: Alignment | None, views: _Views) -> list[pd.DataFrame]:
     operations = trace.operations
-    owner, row = _touching(
-        operations["start_ns"].to_numpy(),
-        operations["end_ns"].to_numpy(),
-        operations["process"].to_numpy(),
-        process,
-        lo,
-        hi,
-    )
+    owner, row, lost = _touching(operations, views)
+    omitted = _omitted(views, operations, owner[lost], row[lost], "operations")
+    owner, row = owner[~lost], row[~lost]
     kind = np.array(OPERATION_KINDS, dtype=object)[operations["kind"].to_numpy()[row]]
-    call = operations["call"].to_numpy()[row]
-    link = (
-        np.where(call >= 0, trace.calls["row"].to_numpy()[np.maximum(call, 0)], -1)
-        if len(trace.calls)
-        else call
-    )
-    several = len(np.unique(operations["device"].to_numpy())) > 1
-    where = zip(
-        operations["device"].to_numpy()[row].tolist(),
-        operations["stream"].to_numpy()[row].tolist(),
-        strict=True,
-    )
-    lanes = [f"GPU {d} stream {s}" if several else f"stream {s}" for d, s in where]
-    size, length = (
-        operations["bytes"].to_numpy()[row],
-        (operations["end_ns"] - operations["start_ns"]).to_numpy()[row],
-    )
-    detail = [
-        {"bytes": int(b), "bandwidth_gb_s": round(b / n, 3)} if b > 0 and n > 0 else {}
-        for b, n in zip(size.tolist(), length.tolist(), strict=True)
-    ]
-    return _rows(
-        chosen[owner], "stream", lanes, kind, operation_names(trace, row), operations, row, kind, link, detail
-    )
+    lanes = _stream_words(trace, operations["device"].to_numpy()[row], operations["stream"].to_numpy()[row])
+    rows = _rows(
+        views.interval[owner], "stream", lanes, kind, operation_names(trace, row), operations, row, kind,
+        link=_call_rows(trace, operations["call"].to_numpy()[row]), detail=_operation_details(operations, row),
+    )  # fmt: skip
+    return [omitted, rows]
 
 
-def _rows(interval, lane_kind, lane, kind, name, source, row, ref_kind, link, detail) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "interval": interval,
-            "lane_kind": lane_kind,
-            "lane": lane,
-            "kind": kind,
-            "name": name,
-            "start_ns": source["start_ns"].to_numpy()[row],
-            "end_ns": source["end_ns"].to_numpy()[row],
-            "ref_kind": ref_kind,
-            "ref_id": source["row"].to_numpy()[row],
-            "link": link,
-            "detail": pd.Series(detail, dtype=object),
-        }
-    )
+def _operation_details(operations: pd.DataFrame, row: np.ndarray) -> list[dict[str, Any]]:
+    """Grid and block of kernels, bytes and bandwidth of copies."""
+    columns = ("bytes", "start_ns", "end_ns", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+    values = zip(*(operations[c].to_numpy()[row].tolist() for c in columns), strict=True)
+    details = []
+    for size, start, end, *shape in values:
+        detail: dict[str, Any] = {}
+        if shape[0]:
+            detail = {"grid": tuple(shape[:3]), "block": tuple(shape[3:])}
+        if size > 0 and end > start:
+            detail |= {"bytes": size, "bandwidth_gb_s": round(size / (end - start), 3)}
+        details.append(detail)
+    return details
+
+
+def _records(trace: Trace, alignment: Alignment, views: _Views) -> list[pd.DataFrame]:
+    """Records where they were placed: start = end = likeliest place; an arrow from the call that made each."""
+    records = alignment.records
+    records = records[(records["problem"] == "") & (records["lane"] >= 0)].sort_values("t_ns")
+    if records.empty:
+        return []
+    table = records.assign(start_ns=records["t_ns"], end_ns=records["t_ns"], row=records["seq"]).reset_index(drop=True)
+    owner, row, lost = _touching(table, views)
+    owner, row = owner[~lost], row[~lost]
+    t = table["t_ns"].to_numpy()[row]
+    before = (t - table["lower_ns"].to_numpy()[row]).tolist()
+    after = (table["upper_ns"].to_numpy()[row] - t).tolist()
+    detail = [{"at_most_earlier_ns": a, "at_most_later_ns": b} for a, b in zip(before, after, strict=True)]
+    seq = table["seq"].to_numpy()[row]
+    names = [f"event record {s}" for s in seq.tolist()]
+    lanes = _stream_words(trace, table["device"].to_numpy()[row], table["stream"].to_numpy()[row])
+    link = _call_rows(trace, table["call"].to_numpy()[row])
+    return [_rows(views.interval[owner], "event", lanes, "record", names, table, row, "event", link=link, detail=detail)]
+
+
+def _waits(trace: Trace, alignment: Alignment, views: _Views) -> list[pd.DataFrame]:
+    """Event waits on the stream that waits, from when it reaches the wait to when the record releases it.
+
+        waiting stream  | operation |....wait....|  next operation
+        recording stream      | operation       |R
+    """
+    waits, records, calls = alignment.wait_calls, alignment.records, trace.calls
+    waits = waits[(waits["record"] >= 0) & (waits["call"] >= 0) & (waits["lane"] >= 0)]
+    if waits.empty or records.empty or calls.empty:
+        return []
+    record = records.iloc[waits["record"].to_numpy()]
+    call, lane = waits["call"].to_numpy(), waits["lane"].to_numpy()
+    reached = np.maximum(calls["end_ns"].to_numpy()[call], _stream_free(trace, alignment, lane, call))
+    lanes = alignment.lanes
+    table = pd.DataFrame({
+        "start_ns": reached, "end_ns": np.maximum(record["t_ns"].to_numpy(), reached),
+        "process": lanes["process"].to_numpy()[lane], "device": lanes["device"].to_numpy()[lane],
+        "stream": lanes["stream"].to_numpy()[lane], "row": calls["row"].to_numpy()[call], "seq": record["seq"].to_numpy(),
+        "on": record["stream"].to_numpy(), "inferred": waits["inferred"].to_numpy(), "problem": record["problem"].to_numpy(),
+    })  # fmt: skip
+    table = table[table["problem"] == ""].sort_values("start_ns").reset_index(drop=True)
+    if table.empty:
+        return []
+    owner, row, lost = _touching(table, views)
+    owner, row = owner[~lost], row[~lost]
+    seq, on = table["seq"].to_numpy()[row], table["on"].to_numpy()[row]
+    names = [f"waits for record {s} of stream {o}" for s, o in zip(seq.tolist(), on.tolist(), strict=True)]
+    detail = [{"inferred": True} if i else {} for i in table["inferred"].to_numpy()[row].tolist()]
+    words = _stream_words(trace, table["device"].to_numpy()[row], table["stream"].to_numpy()[row])
+    return [_rows(views.interval[owner], "event", words, "wait", names, table, row, "api", link=seq, detail=detail)]
+
+
+def _stream_free(trace: Trace, alignment: Alignment, lane: np.ndarray, call: np.ndarray) -> np.ndarray:
+    """When the last operation that was issued to each lane before the wait's call ends; 0 where there is none."""
+    operations, calls = trace.operations, trace.calls
+    issued = calls["start_ns"].to_numpy()[operations["call"].to_numpy()] if len(operations) else np.empty(0, np.int64)
+    usable = operations["call"].to_numpy() >= 0
+    free = np.zeros(len(lane), np.int64)
+    for number in np.unique(lane).tolist():
+        mine = np.flatnonzero((alignment.operation_lane == number) & usable)
+        mine = mine[np.argsort(issued[mine], kind="stable")]
+        if not len(mine):
+            continue
+        ends = np.maximum.accumulate(operations["end_ns"].to_numpy()[mine])
+        waiting = np.flatnonzero(lane == number)
+        before = np.searchsorted(issued[mine], calls["start_ns"].to_numpy()[call[waiting]]) - 1
+        free[waiting] = np.where(before >= 0, ends[np.maximum(before, 0)], 0)
+    return free
+
+
+def _call_rows(trace: Trace, call: np.ndarray) -> np.ndarray:
+    """Positions in `calls` as rowids of the nsys table, -1 stays -1."""
+    if not len(trace.calls):
+        return np.full(len(call), -1)
+    return np.where(call >= 0, trace.calls["row"].to_numpy()[np.maximum(call, 0)], -1)
+
+
+def _stream_words(trace: Trace, device: np.ndarray, stream: np.ndarray) -> list[str]:
+    several = len(np.unique(trace.operations["device"].to_numpy())) > 1
+    where = zip(device.tolist(), stream.tolist(), strict=True)
+    return [f"GPU {d} stream {s}" if several else f"stream {s}" for d, s in where]
+
+
+def _omitted(views: _Views, table: pd.DataFrame, owner: np.ndarray, row: np.ndarray, what: str) -> pd.DataFrame:
+    """One row per picture that says how many rows it does not hold, and how long these are together."""
+    if not len(owner):
+        return frames.empty(frames.TIMELINE)
+    size = len(views.interval)
+    count = np.bincount(owner, minlength=size)
+    length = (table["end_ns"] - table["start_ns"]).to_numpy()[row]
+    total = np.bincount(owner, weights=length, minlength=size).astype(np.int64)
+    longest = np.zeros(size, np.int64)
+    np.maximum.at(longest, owner, length)
+    at = np.flatnonzero(count)
+    detail = [{"count": int(count[i]), "ns": int(total[i]), "longest_ns": int(longest[i])} for i in at]
+    return pd.DataFrame({
+        "interval": views.interval[at], "lane_kind": "omitted", "lane": "", "kind": "", "name": what, "start_ns": views.lo[at],
+        "end_ns": views.hi[at], "ref_kind": "", "ref_id": -1, "link": -1, "detail": pd.Series(detail, dtype=object),
+    })  # fmt: skip
+
+
+def _rows(interval, lane_kind, lane, kind, name, source, row, ref_kind, *, link=-1, detail=None) -> pd.DataFrame:
+    return pd.DataFrame({
+        "interval": interval, "lane_kind": lane_kind, "lane": lane, "kind": kind, "name": name,
+        "start_ns": source["start_ns"].to_numpy()[row], "end_ns": source["end_ns"].to_numpy()[row], "ref_kind": ref_kind,
+        "ref_id": source["row"].to_numpy()[row], "link": link,
+        "detail": pd.Series(detail if detail is not None else [{}] * len(row), dtype=object),
+    })  # fmt: skip

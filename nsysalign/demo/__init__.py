@@ -1,0 +1,1 @@
+"""A recorded H200 trace, and what it shows."""

@@ -1,0 +1,1 @@
+"""Rules that turn budgets into findings."""

@@ -1,0 +1,1 @@
+"""An analysis as tables, files and pages."""

@@ -13,6 +13,7 @@ import hashlib
 import html
 import json
 import os
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -32,35 +33,40 @@ SCRIPTS = (
     "verdicts.js",
     "table.js",
     "plots.js",
+    "blocks.js",
     "timeline.js",
     "runs.js",
+    "against.js",
     "main.js",
 )
 
 
-def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
-    """Write the page; the file appears whole or not at all."""
+def write(analysis: Analysis, path: str | os.PathLike[str], focus: int | None = None) -> None:
+    """Write the page; the file appears whole or not at all.  `focus`: the interval that it opens with."""
     with replacing(path) as temporary:
-        temporary.write_text(page(analysis), encoding="utf-8")
+        temporary.write_text(page(analysis, focus), encoding="utf-8")
 
 
-def page(analysis: Analysis) -> str:
+def page(analysis: Analysis, focus: int | None = None) -> str:
     """The whole page as text: style, data, script and plotly.js inside, no network."""
     from plotly.offline import get_plotlyjs
 
-    script = "\n".join(_template(name) for name in SCRIPTS)
-    plotly = get_plotlyjs()
-    data = payload(analysis)
+    return assemble("page.html", SCRIPTS, payload(analysis, focus), plotly=get_plotlyjs())
+
+
+def assemble(template: str, scripts: Sequence[str], data: Mapping[str, Any], **more: str) -> str:
+    """A page from its template: `data` (with its "title") and the scripts are embedded, `more` are further scripts."""
+    script = "\n".join(_template(name) for name in scripts)
     fields = {
         "title": html.escape(data["title"]),
-        "policy": _policy(script, plotly),
+        "policy": _policy(script, *more.values()),
         "style": _template("report.css"),
         "data": embed(data),
         "script": script,
-        "plotly": plotly,
+        **more,
     }
     # One pass over the template: a value that looks like a placeholder is never replaced.
-    pieces = _template("page.html").split("@@")
+    pieces = _template(template).split("@@")
     return "".join(fields[piece] if number % 2 else piece for number, piece in enumerate(pieces))
 
 

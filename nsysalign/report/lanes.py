@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nsysalign.model import CALL_KINDS, CAUSES, OPERATION_KINDS, Analysis
-from nsysalign.report.format import bandwidth, bytes_text, quantity, safe_text, words
+from nsysalign.report.format import bandwidth, bytes_text, duration, quantity, safe_text, words
 from nsysalign.report.palette import CALL_LOOK
 
 if TYPE_CHECKING:
@@ -27,7 +27,13 @@ MAX_NAME = 400
 
 
 #: What tells a thread's ranges from its calls.
-LANE_WORDS = {"nvtx": "NVTX, ", "host": "CUDA calls, "}
+LANE_WORDS = {"nvtx": "NVTX, ", "host": "CUDA calls, ", "event": "records, "}
+#: Lanes from top to bottom: ranges, calls, then every stream with its records above it.
+LANE_ORDER = {"nvtx": (0, 0), "host": (1, 0), "event": (2, 0), "stream": (2, 1)}
+
+
+#: Kind of a source -> its number -> (x, lane).
+_Sources = Mapping[str, Mapping[int, tuple[int, int]]]
 
 
 @dataclass
@@ -80,36 +86,21 @@ def timelines(analysis: Analysis, priority: list[int], max_bytes: int = MAX_BYTE
 
 def _picture(window, items: pd.DataFrame, pieces: pd.DataFrame | None, strings: Strings) -> dict[str, Any]:
     origin = int(window.start_ns)
-    # Where the call that issued an operation stands, for the arrows.
-    hosts = items[(items["lane_kind"] == "host") & (items["ref_kind"] == "api")]
-    lane_numbers: dict[tuple[str, str], int] = {}
-    order = {"nvtx": 0, "host": 1, "stream": 2}
-    keys = items[["lane_kind", "lane"]].drop_duplicates().itertuples(index=False, name=None)
-    for key in sorted(keys, key=lambda key: (order.get(key[0], 3), _natural(key[1]))):
-        lane_numbers[key] = len(lane_numbers)
-    host_lanes = [lane_numbers[("host", lane)] for lane in hosts["lane"]]
-    calls = dict(
-        zip(
-            hosts["ref_id"].tolist(),
-            zip((hosts["start_ns"] - origin).tolist(), host_lanes, strict=True),
-            strict=True,
-        )
-    )
-    lanes = []
-    for (kind, name), lane in items.groupby(["lane_kind", "lane"], sort=False):
-        lanes.append(
-            (
-                lane_numbers[(kind, name)],
-                _lane(kind, name, lane.sort_values("start_ns"), origin, calls, strings),
-            )
-        )
+    drawn = items[items["lane_kind"].isin(list(LANE_ORDER))]
+    numbers = _lane_numbers(drawn)
+    sources = _sources(drawn, numbers, origin)
+    lanes: list[Any] = [None] * len(numbers)
+    for key, lane in drawn.groupby(["lane_kind", "lane"], sort=False):
+        lanes[numbers[key]] = _lane(*key, lane.sort_values("start_ns"), origin, sources, strings)
     picture: dict[str, Any] = {
         "width": int(window.elapsed_ns),
         "error": int(window.error_ns),
         "lower": int(window.start_lower_ns) - origin,
         "upper": int(window.start_upper_ns) - origin,
         "method": safe_text(window.method),
-        "lanes": [lane for _, lane in sorted(lanes, key=lambda pair: pair[0])],
+        "lanes": lanes,
+        "omitted": _omitted(items),
+        "clock": _clock(items, origin),
     }
     if pieces is not None:
         ordered = pieces.sort_values("start_ns")
@@ -122,12 +113,47 @@ def _picture(window, items: pd.DataFrame, pieces: pd.DataFrame | None, strings: 
     return picture
 
 
+def _lane_numbers(items: pd.DataFrame) -> dict[tuple[str, str], int]:
+    """Lanes from top to bottom."""
+    keys = items[["lane_kind", "lane"]].drop_duplicates().itertuples(index=False, name=None)
+    place = lambda key: (LANE_ORDER[key[0]][0], _natural(key[1]), LANE_ORDER[key[0]][1])  # noqa: E731
+    return {key: number for number, key in enumerate(sorted(keys, key=place))}
+
+
+def _sources(items: pd.DataFrame, numbers: Mapping[tuple[str, str], int], origin: int) -> _Sources:
+    """Where arrows begin: API calls by rowid, records by their number; each as (x, lane)."""
+    places: dict[str, dict[int, tuple[int, int]]] = {}
+    for kind, lane_kind, ref_kind in (("call", "host", "api"), ("record", "event", "event")):
+        rows = items[(items["lane_kind"] == lane_kind) & (items["ref_kind"] == ref_kind)]
+        columns = (rows["ref_id"].tolist(), (rows["start_ns"] - origin).tolist(), rows["lane"].tolist())
+        places[kind] = {ref: (x, numbers[(lane_kind, lane)]) for ref, x, lane in zip(*columns, strict=True)}
+    return places
+
+
+def _omitted(items: pd.DataFrame) -> list[str]:
+    """What the picture does not hold, in words."""
+    rows = items[items["lane_kind"] == "omitted"]
+    return [
+        f"The {detail['count']:,} shortest {name} near this interval are not in the page "
+        f"(none longer than {duration(detail['longest_ns'])}, {duration(detail['ns'])} together)."
+        for name, detail in zip(rows["name"], rows["detail"], strict=True)
+    ]
+
+
+def _clock(items: pd.DataFrame, origin: int) -> dict[str, list[float]] | None:
+    """Samples of the SM clock, where there are any."""
+    rows = items[items["lane_kind"] == "clock"].sort_values("start_ns")
+    if rows.empty:
+        return None
+    return {"x": (rows["start_ns"] - origin).tolist(), "mhz": [float(d.get("mhz", 0)) for d in rows["detail"]]}
+
+
 def _lane(
     kind: str,
     name: str,
     lane: pd.DataFrame,
     origin: int,
-    calls: Mapping[int, tuple[int, int]],
+    sources: _Sources,
     strings: Strings,
 ) -> dict[str, Any]:
     starts, ends = lane["start_ns"].to_numpy(), lane["end_ns"].to_numpy()
@@ -146,8 +172,12 @@ def _lane(
         ],
         "c": [_look(str(kind), str(k)) for k in lane["kind"]],
     }
-    if kind == "stream":
-        arrows = [calls.get(int(link), (None, None)) for link in lane["link"]]
+    if kind in ("stream", "event"):
+        # Waits are released by records, everything else is issued by a call.
+        arrows = [
+            sources["record" if what == "wait" else "call"].get(int(link), (None, None))
+            for what, link in zip(lane["kind"], lane["link"], strict=True)
+        ]
         data["ax"], data["al"] = [a[0] for a in arrows], [a[1] for a in arrows]
     return data
 
@@ -163,6 +193,8 @@ def _look(lane_kind: str, kind: str) -> int:
         return -1
     if lane_kind == "stream" and kind in OPERATION_KINDS:
         return CAUSES.index(kind)
+    if lane_kind == "event":
+        return CAUSES.index("queued" if kind == "wait" else "event")
     return CAUSES.index(CALL_LOOK[kind]) if kind in CALL_KINDS else CAUSES.index("api")
 
 
@@ -196,9 +228,9 @@ def hover(detail: Any, duration_ns: int) -> str:
             continue
         if key == "bytes" and isinstance(value, (int, float)):
             if value:
-                said.append(bytes_text(value))
-                if "bandwidth" not in detail:
-                    said.append(bandwidth(value, duration_ns))
+                said += [bytes_text(value), bandwidth(value, duration_ns)]
+        elif key.startswith("bandwidth") and "bytes" in detail:
+            continue  # said with the bytes
         elif key in ("grid", "block") and isinstance(value, (list, tuple)):
             said.append(f"{key} {' x '.join(str(v) for v in value)}")
         else:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from nsysalign import examples
 from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
 from nsysalign.report.format import duration, plural, safe_text
 from nsysalign.report.lanes import Timelines, timelines
@@ -17,15 +18,18 @@ from nsysalign.report.verdict import verdicts
 MAX_FULL_INTERVALS = 40_000
 
 
-def payload(analysis: Analysis) -> dict[str, Any]:
-    """The page's data: plain objects, integer nanoseconds, foreign text without control characters."""
+def payload(analysis: Analysis, focus: int | None = None) -> dict[str, Any]:
+    """The page's data: plain objects, integer nanoseconds, foreign text without control characters.
+
+    `focus` is the number of the interval that the page opens with.
+    """
     rows = label_rows(analysis)
-    roles = _roles(analysis)
-    # Most wanted first: what a verdict points at, then the medians, the slowest, the first.
-    priority = [
-        number for role in ("median", "slowest", "first") for number in (roles[r.label][role] for r in rows)
-    ]
-    held = timelines(analysis, priority)
+    roles = examples.roles(analysis)
+    said = verdicts(analysis)
+    # Most wanted first: what was asked for, what a verdict points at, the medians, the slowest, the first.
+    wanted = [focus, *(v.interval for v in said)] if focus is not None else [v.interval for v in said]
+    wanted += [roles[row.label][role] for role in range(3) for row in rows]
+    held = timelines(analysis, wanted)
     present = [c for c in CAUSES if np.any(parts_matrix(analysis)[:, CAUSES.index(c)])] or ["kernel"]
     return {
         "title": _title(analysis),
@@ -55,9 +59,10 @@ def payload(analysis: Analysis) -> dict[str, Any]:
                 "interval": v.interval,
                 "evidence": [[safe_text(k), safe_text(t)] for k, t in v.evidence],
             }
-            for v in verdicts(analysis)
+            for v in said
         ],
-        "labels": [_label(row, roles[row.label]) for row in rows],
+        "focus": focus,
+        "labels": [_label(row, roles[row.label]._asdict()) for row in rows],
         "runs": _runs(analysis, rows, present),
         "unaligned": [
             {"reason": safe_text(reason), "count": count, "names": [safe_text(n) for n in names]}
@@ -82,7 +87,8 @@ def _environment(analysis: Analysis, rows: list[LabelRow]) -> list[list[str]]:
         ("GPU", ", ".join(dict.fromkeys(info.devices)) or "not named"),
         ("driver", info.driver_version or ""),
         ("nsys", info.nsys_version or "unknown version"),
-        ("torch", str(analysis.calibration.get("torch", "")) if analysis.calibration else ""),
+        ("torch", _collected(analysis, "torch")),
+        ("SM clock", "sampled" if (analysis.timeline["lane_kind"] == "clock").any() else "not sampled"),
         ("intervals", f"{plural(len(analysis.intervals), 'interval')} in {plural(len(rows), 'label')}"),
         ("events placed within", duration(within) if within is not None else ""),
         ("placed by", ", ".join(f"{method} ({count:,})" for method, count in methods.items())),
@@ -91,24 +97,17 @@ def _environment(analysis: Analysis, rows: list[LabelRow]) -> list[list[str]]:
     return [[key, safe_text(value)] for key, value in strip if value]
 
 
+def _collected(analysis: Analysis, key: str) -> str:
+    """What the probe's processes said of themselves, each value once."""
+    processes = analysis.calibration.get("collected_with", ()) if analysis.calibration else ()
+    return ", ".join(dict.fromkeys(str(p[key]) for p in processes if isinstance(p, dict) and p.get(key)))
+
+
 def _notes(analysis: Analysis) -> list[str]:
     notes = [safe_text(note) for note in (*analysis.trace.notes, *analysis.notes)]
     if analysis.trace.missing:
         notes.append("Not in the trace: " + ", ".join(safe_text(m) for m in analysis.trace.missing))
     return list(dict.fromkeys(notes))
-
-
-def _roles(analysis: Analysis) -> dict[str, dict[str, int]]:
-    """Per label the numbers of its median, slowest and first interval."""
-    medians = dict(zip(analysis.labels["label"], analysis.labels["row_interval"], strict=True))
-    roles = {}
-    for label, group in analysis.intervals.groupby("label", sort=False):
-        roles[str(label)] = {
-            "median": int(medians.get(label, group["interval"].iloc[0])),
-            "slowest": int(group["interval"].iloc[int(group["elapsed_ns"].to_numpy().argmax())]),
-            "first": int(group["interval"].iloc[int(group["start_ns"].to_numpy().argmin())]),
-        }
-    return roles
 
 
 def _label(row: LabelRow, roles: dict[str, int]) -> dict[str, Any]:
@@ -196,7 +195,8 @@ def _holds(analysis: Analysis, held: Timelines) -> list[str]:
     """What the page does not hold, in words: nothing is dropped in silence."""
     said = [
         f"This page holds the timeline of {len(held.intervals):,} of "
-        f"{plural(len(analysis.intervals), 'interval')}."
+        f"{plural(len(analysis.intervals), 'interval')}: the median, the slowest and the first of each label and "
+        "every finding's. Any other: nsysalign report RUN --interval NAME."
     ]
     if held.left_out:
         said.append(

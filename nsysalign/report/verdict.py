@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nsysalign import examples
 from nsysalign.model import CAUSE_MEANING, Analysis
 from nsysalign.report.format import duration, percent, quantity, safe_text, words
 from nsysalign.report.palette import LOOKS
@@ -30,7 +31,6 @@ class Verdict:
 def verdicts(analysis: Analysis) -> list[Verdict]:
     """Findings first, the most severe first; then a reading of every label that no finding speaks about."""
     rows = label_rows(analysis)
-    intervals = {row.label: row.interval for row in rows}
     found = [
         Verdict(
             severity=str(f.severity),
@@ -41,9 +41,9 @@ def verdicts(analysis: Analysis) -> list[Verdict]:
             advice=str(f.advice),
             site=str(f.site),
             rule=str(f.rule),
-            interval=intervals.get(str(f.label), -1),
+            interval=example,
         )
-        for f in analysis.findings.itertuples(index=False)
+        for f, example in zip(analysis.findings.itertuples(index=False), examples.of_findings(analysis), strict=True)
     ]
     found.sort(key=lambda v: SEVERITIES.index(v.severity) if v.severity in SEVERITIES else 2)
     spoken = {verdict.label for verdict in found}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,14 @@ from nsysalign.model import EventLog
 
 FORMAT = "nsysalign-events"
 VERSION = 1
+_LONGEST_MS = 1e12  # 30 years: what lies beyond is no measurement, and its nanoseconds do not fit
+_LATEST_NS = 1 << 62  # so that the difference of two times fits into int64
 
 
 def read_event_logs(paths: Sequence[Path]) -> EventLog:
     """Read and merge logs.  EventLogError where a file is not an event log or holds no usable line."""
     reader = _Reader()
-    for path in paths:
+    for path in {p.resolve(): p for p in paths}.values():  # a log named twice is one log
         reader.read(path)
     return reader.log()
 
@@ -38,10 +41,13 @@ class _Reader:
 
     def read(self, path: Path) -> None:
         try:
-            with path.open("r", encoding="utf-8", errors="replace", newline="\n") as file:
+            with path.open("r", encoding="utf-8-sig", errors="replace", newline="\n") as file:
                 self._lines(path.name, file)
         except OSError as error:
-            raise EventLogError(f"{path}: cannot be read ({error.strerror})", "name the events-PID.jsonl of the run with --events") from error
+            raise EventLogError(
+                f"{path}: cannot be read ({error.strerror})",
+                "name the events-PID.jsonl of the run with --events",
+            ) from error
 
     def _lines(self, name: str, lines: Iterable[str]) -> None:
         process, bad, headers_before = -1, 0, len(self.headers)
@@ -49,17 +55,22 @@ class _Reader:
             if not line.strip():
                 continue
             try:
-                item = json.loads(line)
+                item = _encodable(json.loads(line)) if "\\u" in line else json.loads(line)
                 kind = item.get("type")
             except (ValueError, AttributeError, RecursionError):
                 bad += 1
                 if number == 1:
-                    raise EventLogError(f"{name}: line 1 is not JSON; an event log starts with its header", "name an events-PID.jsonl") from None
+                    raise EventLogError(
+                        f"{name}: line 1 is not JSON; an event log starts with its header",
+                        "name an events-PID.jsonl",
+                    ) from None
                 continue
             if kind == "header":
                 process = self._header(name, item)
             elif process < 0:
-                raise EventLogError(f"{name}: no header before line {number}", "name an events-PID.jsonl of nsysalign")
+                raise EventLogError(
+                    f"{name}: no header before line {number}", "name an events-PID.jsonl of nsysalign"
+                )
             else:
                 bad += not self._item(process, kind, item)
         if len(self.headers) == headers_before:
@@ -69,55 +80,100 @@ class _Reader:
 
     def _header(self, name: str, item: dict[str, Any]) -> int:
         if item.get("format") != FORMAT:
-            raise EventLogError(f"{name}: format {item.get('format')!r}, expected {FORMAT!r}", "name an events-PID.jsonl of nsysalign")
+            raise EventLogError(
+                f"{name}: format {item.get('format')!r}, expected {FORMAT!r}",
+                "name an events-PID.jsonl of nsysalign",
+            )
         if isinstance(item.get("version"), int) and item["version"] > VERSION:
-            self.notes.append(f"{name}: event log version {item['version']} is newer than this nsysalign knows ({VERSION})")
+            self.notes.append(
+                f"{name}: event log version {item['version']} is newer than this nsysalign knows ({VERSION})"
+            )
         self.headers.append(item)
         process = len(self.headers) - 1
         clock = item.get("clock")
-        if isinstance(clock, dict) and _is_int(clock.get("monotonic_ns")):
-            self.rows["clocks"].append((process, clock["monotonic_ns"], _int(clock.get("realtime_ns")), _int(clock.get("trace_ns"))))
+        if isinstance(clock, dict) and _has_times(clock, "monotonic_ns"):
+            self.rows["clocks"].append(
+                (process, clock["monotonic_ns"], _int(clock.get("realtime_ns")), _int(clock.get("trace_ns")))
+            )
         return process
 
     def _item(self, process: int, kind: object, item: dict[str, Any]) -> bool:
         """Store one line; False where it lacks what its type needs."""
         if kind == "record":
-            if not (_is_int(item.get("seq")) and _is_int(item.get("t0_ns")) and _is_int(item.get("t1_ns"))):
+            if not (_is_int(item.get("seq")) and _has_times(item, "t0_ns", "t1_ns")):
                 return False
             callers = item.get("callers")
-            self.rows["records"].append((
-                process, item["seq"], _int(item.get("tid")), _int(item.get("device")), _int(item.get("stream_handle")),
-                _int(item.get("stream_id")), item["t0_ns"], item["t1_ns"], _str(item.get("region")), _str(item.get("site")),
-                tuple(map(str, callers)) if isinstance(callers, list) else (), bool(item.get("library")),
-                bool(item.get("captured")), bool(item.get("calibration")),
-            ))
+            self.rows["records"].append(
+                (
+                    process,
+                    item["seq"],
+                    _int(item.get("tid")),
+                    _int(item.get("device")),
+                    _int(item.get("stream_handle")),
+                    _int(item.get("stream_id")),
+                    item["t0_ns"],
+                    item["t1_ns"],
+                    _str(item.get("region")),
+                    _str(item.get("site")),
+                    tuple(map(str, callers)) if isinstance(callers, list) else (),
+                    bool(item.get("library")),
+                    bool(item.get("captured")),
+                    bool(item.get("calibration")),
+                )
+            )
         elif kind == "wait":
-            if not (_is_int(item.get("t0_ns")) and _is_int(item.get("t1_ns"))):
+            if not _has_times(item, "t0_ns", "t1_ns"):
                 return False
-            self.rows["waits"].append((
-                process, _int(item.get("seq")), _int(item.get("record")), _int(item.get("tid")), _int(item.get("stream_handle")),
-                _int(item.get("stream_id")), item["t0_ns"], item["t1_ns"],
-            ))
-        elif kind == "elapsed":
+            self.rows["waits"].append(
+                (
+                    process,
+                    _int(item.get("seq")),
+                    _int(item.get("record")),
+                    _int(item.get("tid")),
+                    _int(item.get("stream_handle")),
+                    _int(item.get("stream_id")),
+                    item["t0_ns"],
+                    item["t1_ns"],
+                )
+            )
+        elif kind in ("elapsed", "calibration"):  # calibration: compared by the harness, never by the program
             ms = item.get("ms")
-            good = isinstance(ms, int | float) and not isinstance(ms, bool) and math.isfinite(ms)
-            error = "" if good else _str(item.get("error")) or f"elapsed_time gave {ms!r}"
-            self.rows["elapsed"].append((
-                process, _int(item.get("start")), _int(item.get("end")), float(ms) if good else math.nan, error,
-                _str(item.get("region")), _str(item.get("site")), _int(item.get("t1_ns")), bool(item.get("calibration")),
-            ))
+            good = isinstance(ms, int | float) and not isinstance(ms, bool) and abs(ms) < _LONGEST_MS
+            error = "" if good else _str(item.get("error")) or f"elapsed_time gave {ms!r:.40}"
+            self.rows["elapsed"].append(
+                (
+                    process,
+                    _int(item.get("start")),
+                    _int(item.get("end")),
+                    float(ms) if good else math.nan,
+                    error,
+                    _str(item.get("region")),
+                    _str(item.get("site")),
+                    _int(item.get("t1_ns")),
+                    kind == "calibration" or bool(item.get("calibration")),
+                )
+            )
         elif kind == "host":
-            if not (_is_int(item.get("t0_ns")) and _is_int(item.get("t1_ns"))):
+            if not _has_times(item, "t0_ns", "t1_ns"):
                 return False
-            self.rows["hosts"].append((
-                process, _str(item.get("region")), item["t0_ns"], item["t1_ns"], _int(item.get("tid")), _str(item.get("site")),
-            ))
+            self.rows["hosts"].append(
+                (
+                    process,
+                    _str(item.get("region")),
+                    item["t0_ns"],
+                    item["t1_ns"],
+                    _int(item.get("tid")),
+                    _str(item.get("site")),
+                )
+            )
         elif kind == "clock":
-            if not _is_int(item.get("monotonic_ns")):
+            if not _has_times(item, "monotonic_ns"):
                 return False
-            self.rows["clocks"].append((process, item["monotonic_ns"], _int(item.get("realtime_ns")), _int(item.get("trace_ns"))))
+            self.rows["clocks"].append(
+                (process, item["monotonic_ns"], _int(item.get("realtime_ns")), _int(item.get("trace_ns")))
+            )
         elif kind == "sync":
-            if not all(_is_int(item.get(k)) for k in ("payload", "before_ns", "after_ns")):
+            if not _has_times(item, "payload", "before_ns", "after_ns"):
                 return False
             self.rows["marked"].append((process, item["payload"], item["before_ns"], item["after_ns"]))
         elif kind == "note":
@@ -128,11 +184,34 @@ class _Reader:
         tables = {}
         for spec in frames.LOG_SPECS:
             rows = self.rows[spec.name]
-            columns = {name: list(values) for name, values in zip(spec.names, zip(*rows, strict=True), strict=True)} if rows else None
-            frame = frames.empty(spec) if columns is None else pd.DataFrame(
-                {c.name: pd.Series(columns[c.name], dtype=c.dtype) for c in spec.columns})
+            columns = (
+                {name: list(values) for name, values in zip(spec.names, zip(*rows, strict=True), strict=True)}
+                if rows
+                else None
+            )
+            frame = (
+                frames.empty(spec)
+                if columns is None
+                else pd.DataFrame({c.name: pd.Series(columns[c.name], dtype=c.dtype) for c in spec.columns})
+            )
             tables[spec.name] = frames.check(frame, spec)
         return EventLog(headers=tuple(self.headers), notes=tuple(n for n in self.notes if n), **tables)
+
+
+def _encodable(value: Any) -> Any:
+    """The same without lone surrogates: JSON can spell them (`\\ud800`), but UTF-8 and pandas cannot hold them."""
+    if isinstance(value, str):
+        return re.sub("[\ud800-\udfff]", "\ufffd", value)
+    if isinstance(value, list):
+        return [_encodable(v) for v in value]
+    if isinstance(value, dict):
+        return {_encodable(k): _encodable(v) for k, v in value.items()}
+    return value
+
+
+def _has_times(item: dict[str, Any], *keys: str) -> bool:
+    """Whether all of these are there and can be times in nanoseconds."""
+    return all(_is_int(item.get(k)) and abs(item[k]) < _LATEST_NS for k in keys)
 
 
 def _is_int(value: object) -> bool:

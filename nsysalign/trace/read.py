@@ -38,7 +38,11 @@ def read_trace(path: Path) -> Trace:
             if name_id in names:
                 names[name_id] = schema.api_name(names[name_id])
         contexts = source.read(schema.CONTEXT)
-        notes = [*_diagnostics(source), *_dropped("CUDA API calls", bad_calls), *_dropped("operations", bad_operations)]
+        notes = [
+            *_diagnostics(source),
+            *_dropped("CUDA API calls", bad_calls),
+            *_dropped("operations", bad_operations),
+        ]
         trace = Trace(
             info=_info(path, source, notes),
             operations=operations,
@@ -61,13 +65,13 @@ def read_trace(path: Path) -> Trace:
 
 
 def _dropped(what: str, count: int) -> list[str]:
-    return [f"{count} {what} with impossible times (zero or end before start) were left out"] if count else []
+    return [f"{count} {what} with impossible times (absent, zero or end before start) were left out"] if count else []
 
 
 def _possible(frame: pd.DataFrame) -> np.ndarray:
-    """Rows whose times can be: records lost by the profiler come as start = end = 0 or end < start."""
+    """Rows whose times can be: what the profiler lost comes as start = end = 0, as end < start or as NULL (-1)."""
     start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
-    return (end >= start) & ~((start == 0) & (end == 0))
+    return (end >= start) & ~((start == 0) & (end == 0)) & (start != -1) & (end != -1)
 
 
 def _calls(source: Source, names: dict[int, str]) -> tuple[pd.DataFrame, int]:
@@ -75,20 +79,24 @@ def _calls(source: Source, names: dict[int, str]) -> tuple[pd.DataFrame, int]:
     if frame is None:
         return frames.empty(frames.CALLS), 0
     ok = _possible(frame)
-    frame = frame[ok].sort_values(["start_ns", "end_ns", "row"], ascending=[True, False, True], ignore_index=True)
+    frame = frame[ok].sort_values(
+        ["start_ns", "end_ns", "row"], ascending=[True, False, True], ignore_index=True
+    )
     frame["process"] = frame["thread"].to_numpy() & PROCESS_MASK
     ids, inverse = np.unique(frame["name_id"].to_numpy(), return_inverse=True)
     kinds = np.array([schema.call_kind(names.get(int(i), "")) for i in ids], dtype=np.int8)
     frame["kind"] = kinds[inverse] if len(ids) else np.empty(0, np.int8)
-    frame["outer"] = outermost(frame["thread"].to_numpy(), frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy())
+    frame["outer"] = outermost(
+        frame["thread"].to_numpy(), frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+    )
     return frames.check(frame, frames.CALLS), int((~ok).sum())
 
 
 def outermost(thread: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
     """For calls sorted by (start, -end): position of the outermost call that contains each on its thread.
 
-        thread 1   [ cudaLaunchKernel          ]
-                       [ cuLaunchKernel  ]          -> both answer cudaLaunchKernel
+    thread 1   [ cudaLaunchKernel          ]
+                   [ cuLaunchKernel  ]          -> both answer cudaLaunchKernel
     """
     outer = np.arange(len(start), dtype=np.int64)
     order = np.argsort(thread, kind="stable")
@@ -110,13 +118,23 @@ def _operations(source: Source, calls: pd.DataFrame) -> tuple[pd.DataFrame, int]
         ok = _possible(frame)
         bad += int((~ok).sum())
         frame = frame[ok].assign(kind=np.int8(kind))
-        for column, default in (("name_id", -1), ("bytes", 0), ("copy_kind", -1), ("src_kind", -1), ("dst_kind", -1), ("graph_node", -1)):
+        for column, default in (
+            ("name_id", -1),
+            ("bytes", 0),
+            ("copy_kind", -1),
+            ("src_kind", -1),
+            ("dst_kind", -1),
+            ("graph_node", -1),
+            *((f"{what}_{axis}", 0) for what in ("grid", "block") for axis in "xyz"),
+        ):
             if column not in frame:
                 frame[column] = np.int64(default)
         tables.append(frame)
     if not tables:
         return frames.empty(frames.OPERATIONS), bad
-    frame = pd.concat(tables, ignore_index=True).sort_values(["start_ns", "end_ns", "kind", "row"], ignore_index=True)
+    frame = pd.concat(tables, ignore_index=True).sort_values(
+        ["start_ns", "end_ns", "kind", "row"], ignore_index=True
+    )
     if (frame["process"] < 0).any():  # exports before globalPid: one process, or nothing can be joined
         processes = calls["process"].unique()
         if len(processes) == 1:
@@ -125,16 +143,24 @@ def _operations(source: Source, calls: pd.DataFrame) -> tuple[pd.DataFrame, int]
     return frames.check(frame, frames.OPERATIONS), bad
 
 
-def _join(calls: pd.DataFrame, process: np.ndarray, correlation: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+def _join(
+    calls: pd.DataFrame, process: np.ndarray, correlation: np.ndarray, candidates: np.ndarray
+) -> np.ndarray:
     """Positions in `calls` (restricted to `candidates`) with the same process and correlation id, -1 for none.
 
     Where several calls carry the id (corrupt or merged exports) the first one is taken.
     """
     position = np.flatnonzero(candidates)
-    keys = pd.MultiIndex.from_arrays([calls["process"].to_numpy()[position], calls["correlation"].to_numpy()[position]])
+    keys = pd.MultiIndex.from_arrays(
+        [calls["process"].to_numpy()[position], calls["correlation"].to_numpy()[position]]
+    )
     first = ~keys.duplicated()
     found = keys[first].get_indexer(pd.MultiIndex.from_arrays([process, correlation]))
-    return np.where((found >= 0) & (correlation >= 0), position[first][found], -1) if len(position) else np.full(len(process), -1)
+    return (
+        np.where((found >= 0) & (correlation >= 0), position[first][found], -1)
+        if len(position)
+        else np.full(len(process), -1)
+    )
 
 
 def _issuing_call(operations: pd.DataFrame, calls: pd.DataFrame) -> np.ndarray:
@@ -147,7 +173,11 @@ def _issuing_call(operations: pd.DataFrame, calls: pd.DataFrame) -> np.ndarray:
         call[rest] = _join(calls, process[rest], correlation[rest], ~issuing)
     # a kernel cannot start before the call that issues it: a join that says so is a reused correlation id
     start = calls["start_ns"].to_numpy()
-    wrong = (call >= 0) & (operations["start_ns"].to_numpy() < start[np.maximum(call, 0)] - 100_000) if len(calls) else call >= 0
+    wrong = (
+        (call >= 0) & (operations["start_ns"].to_numpy() < start[np.maximum(call, 0)] - 100_000)
+        if len(calls)
+        else call >= 0
+    )
     call[wrong] = -1
     return np.where(call >= 0, calls["outer"].to_numpy()[np.maximum(call, 0)], -1) if len(calls) else call
 
@@ -161,9 +191,25 @@ def _syncs(source: Source, calls: pd.DataFrame) -> pd.DataFrame:
     frame = source.read(schema.SYNCHRONIZATION)
     if frame is None:
         return frames.empty(frames.SYNCS)
-    frame = frame.assign(stream=_no_id(frame["stream"]), event=_no_id(frame["event"]), event_sync=_no_id(frame["event_sync"]))
+    frame = frame.assign(
+        stream=_no_id(frame["stream"]), event=_no_id(frame["event"]), event_sync=_no_id(frame["event_sync"])
+    )
     kind = calls["kind"].to_numpy()
-    waiting = np.isin(kind, [CALL[k] for k in ("sync_device", "sync_stream", "sync_event", "query_event", "query_stream", "wait_event", "memcpy")])
+    waiting = np.isin(
+        kind,
+        [
+            CALL[k]
+            for k in (
+                "sync_device",
+                "sync_stream",
+                "sync_event",
+                "query_event",
+                "query_stream",
+                "wait_event",
+                "memcpy",
+            )
+        ],
+    )
     frame["call"] = _join(calls, frame["process"].to_numpy(), frame["correlation"].to_numpy(), waiting)
     return frames.check(frame, frames.SYNCS)
 
@@ -177,7 +223,10 @@ def _event_rows(source: Source) -> pd.DataFrame:
 
 def _texts(source: Source, table: schema.Table, frame: pd.DataFrame, names: dict[int, str]) -> list[str]:
     inline = source.texts(table.name, "text", table.where)
-    return [inline.get(row) or names.get(text, "") for row, text in zip(frame["row"].tolist(), frame["text_id"].tolist(), strict=True)]
+    return [
+        inline.get(row) or names.get(text, "")
+        for row, text in zip(frame["row"].tolist(), frame["text_id"].tolist(), strict=True)
+    ]
 
 
 def _ranges(source: Source, names: dict[int, str]) -> pd.DataFrame:
@@ -233,13 +282,19 @@ def _os_calls(source: Source) -> pd.DataFrame:
 
 def _diagnostics(source: Source) -> list[str]:
     """What the profiler itself says about losses."""
-    texts = [t for severity, t in source.pairs("DIAGNOSTIC_EVENT", "severity", "text") if severity is not None and severity >= 2]
-    keep = ("might not have been collected", "dropped", "lost", "incompatible", "permission")
+    texts = [
+        t
+        for severity, t in source.pairs("DIAGNOSTIC_EVENT", "severity", "text")
+        if severity is not None and severity >= 2
+    ]
+    keep = ("have been collected", "dropped", "lost", "incompatible", "permission")
     return sorted({" ".join(str(t).split())[:200] for t in texts if any(k in str(t).lower() for k in keep)})
 
 
 def _info(path: Path, source: Source, notes: list[str]) -> TraceInfo:
-    meta = next((dict(source.pairs(t, "name", "value")) for t in schema.META_TABLES if t in source.tables), {})
+    meta = next(
+        (dict(source.pairs(t, "name", "value")) for t in schema.META_TABLES if t in source.tables), {}
+    )
     environment = source.pairs("TARGET_INFO_SYSTEM_ENV", "name", "value")
     driver = next((str(v) for k, v in environment if k == "NvDriverVersion"), None)
     epoch = source.pairs("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", "utcEpochNs")
@@ -251,6 +306,8 @@ def _info(path: Path, source: Source, notes: list[str]) -> TraceInfo:
         devices=tuple(devices),
         driver_version=driver,
         session_start_utc_ns=int(epoch[0][0]) if epoch and epoch[0][0] else None,
-        missing=tuple(f"{table}: {cost}" for table, cost in schema.COST.items() if table not in source.tables),
+        missing=tuple(
+            f"{table}: {cost}" for table, cost in schema.COST.items() if table not in source.tables
+        ),
         notes=tuple(notes),
     )

@@ -24,8 +24,13 @@ def open_readonly(path: Path) -> Iterator[sqlite3.Connection]:
     """
     if not path.is_file():
         raise TraceError(f"{path}: no such file", "nsys export --type sqlite REPORT.nsys-rep")
-    with path.open("rb") as f:
-        head = f.read(16)
+    try:
+        with path.open("rb") as file:
+            head = file.read(16)
+    except OSError as error:
+        raise TraceError(
+            f"{path.name}: cannot be read ({error.strerror})", "check the file's permissions"
+        ) from error
     if head != b"SQLite format 3\x00":
         what = "is empty" if not head else "is not an SQLite database"
         raise TraceError(
@@ -40,7 +45,7 @@ def open_readonly(path: Path) -> Iterator[sqlite3.Connection]:
         connection.execute("pragma trusted_schema = off")
         connection.execute("select count(*) from sqlite_master").fetchone()
         yield connection
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: a damaged name inside a message
         raise TraceError(
             f"{path.name}: damaged SQLite file ({error})",
             "export the report again: nsys export --type sqlite",
@@ -95,14 +100,18 @@ class Source:
         """rowid -> text of the rows that carry the text inline."""
         if column not in self.columns(table):
             return {}
-        sql = f'select rowid, "{column}" from "{table}" where "{column}" is not null and {where}'
+        sql = (
+            f'select rowid, cast("{column}" as text) from "{table}" where "{column}" is not null and {where}'
+        )
         return dict(self.connection.execute(sql))
 
     def strings(self) -> dict[int, str]:
         """StringIds as a dict."""
-        if "StringIds" not in self.tables:
+        if not {"id", "value"} <= self.columns("StringIds"):
             return {}
-        return dict(self.connection.execute("select id, value from StringIds"))
+        return dict(
+            self.connection.execute("select id, cast(value as text) from StringIds where value is not null")
+        )
 
     def pairs(self, table: str, key: str, value: str) -> list[tuple]:
         """Two columns of a small table, [] where it or one of them is absent."""

@@ -32,18 +32,10 @@ def outcome(tmp_path_factory):
 
 
 CASES = [
-    "spin",
-    "host_sleep",
-    "sync_inside",
-    "pinned",
-    "pageable",
-    "other_stream",
-    "contended",
-    "graph",
-    "allocation",
-    "two_streams",
-    "memset",
+    "spin", "host_busy", "sync_inside", "allocation", "pinned", "pageable", "pinned_to_host", "dependency", "contention",
+    "two_streams", "graph", "item",
 ]
+
 
 
 @pytest.mark.gpu

@@ -1,13 +1,16 @@
 """GPU work whose budget is known by construction, as a plain user script: run it under `nsysalign run`.
 
-Each case prints one JSON line {"case", "cause", "us"}: what dominates the interval and how long it must be, measured
-independently of nsysalign: by a host clock around the call that causes it, or by an event pair behind a long delay
-(the host has run ahead there, so that the pair reads GPU time alone).
+Each case prints one JSON line {"case", "cause", "us"}: what dominates the interval and how long that must be.  Kernels
+spin for a set number of nanoseconds of the GPU's own clock; host parts are timed by a host clock around the very call;
+copies are timed by an event pair behind a delay, where the host has run ahead and the pair reads the GPU alone.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
+import statistics
 import sys
 import time
 
@@ -15,138 +18,135 @@ import torch
 
 import nsysalign
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from kernels import spin
+
 REPEATS = 10
+COPY = 64 << 20
 
 
 def event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)
 
 
-def gpu_time_us(work, repeats: int = 5) -> float:
+def gpu_time_us(work) -> float:
     """GPU time of `work` alone: behind a delay long enough that everything is enqueued when it starts."""
     values = []
-    for _ in range(repeats):
+    for _ in range(5):
         a, b = event(), event()
-        torch.cuda._sleep(4_000_000)
+        spin(2000)
         a.record()
         work()
         b.record()
         torch.cuda.synchronize()
         values.append(a.elapsed_time(b) * 1e3)
-    return sorted(values)[len(values) // 2]
+    return statistics.median(values)
 
 
-def timed(name: str, work, before=lambda: None, stream=None, repeats: int = REPEATS) -> float:
-    """Median elapsed time (us) of `work` between two events, each repetition in its own region."""
-    values = []
+def timed(name: str, work, before=lambda: None, repeats: int = REPEATS) -> None:
+    """`work` between two events, each repetition in its own region."""
     for _ in range(repeats):
         torch.cuda.synchronize()
         before()
         with nsysalign.region(name):
             a, b = event(), event()
-            a.record(stream) if stream else a.record()
+            a.record()
             work()
-            b.record(stream) if stream else b.record()
+            b.record()
         torch.cuda.synchronize()
-        values.append(a.elapsed_time(b) * 1e3)
-    return sorted(values)[len(values) // 2]
+        a.elapsed_time(b)
 
 
 def known(case: str, cause: str, us: float) -> None:
     print("KNOWN " + json.dumps({"case": case, "cause": cause, "us": us}), flush=True)
 
 
-def spin_for(us: float) -> None:
+def host_busy(us: float) -> None:
     """Keep the host busy: time.sleep is too coarse for 300 us."""
     end = time.perf_counter_ns() + int(us * 1e3)
     while time.perf_counter_ns() < end:
         pass
 
 
-def main() -> None:
-    torch.manual_seed(0)
-    torch.zeros(1, device="cuda")
-    side = torch.cuda.Stream()
-    spin = lambda: torch.cuda._sleep(400_000)  # noqa: E731
-    long_spin = lambda: torch.cuda._sleep(2_000_000)  # noqa: E731
-    spin(), torch.cuda.synchronize()
-    one, longer = (
-        gpu_time_us(spin) - gpu_time_us(lambda: None),
-        gpu_time_us(long_spin) - gpu_time_us(lambda: None),
-    )
+def cuda_runtime() -> ctypes.CDLL:
+    """The very libcudart that torch has loaded."""
+    with open("/proc/self/maps") as maps:
+        return ctypes.CDLL(next(line.split()[-1] for line in maps if "libcudart" in line))
 
-    timed("spin", spin, before=lambda: torch.cuda._sleep(1_000_000))
-    known("spin", "kernel", one)
 
-    timed("host_sleep", lambda: (spin_for(300), spin()))
-    known("host_sleep", "host", 300.0)
+class Stopwatch:
+    """Host time of one call, per repetition."""
 
-    timed("sync_inside", lambda: (long_spin(), torch.cuda.synchronize(), spin()))
-    known("sync_inside", "kernel", longer + one)
+    def __init__(self, call) -> None:
+        self.call, self.us = call, []
 
-    size = 64 << 20
-    device = torch.empty(size, dtype=torch.uint8, device="cuda")
-    pinned = torch.empty(size, dtype=torch.uint8, pin_memory=True)
-    pinned_us = gpu_time_us(lambda: device.copy_(pinned, non_blocking=True)) - gpu_time_us(lambda: None)
-    timed("pinned", lambda: device.copy_(pinned, non_blocking=True))
-    known("pinned", "memcpy", pinned_us)
-
-    pageable = torch.empty(size, dtype=torch.uint8)
-    pageable.fill_(1)
-    device.copy_(pageable)
-    spent = []
-
-    def copy_pageable() -> None:
+    def __call__(self):
         t = time.perf_counter_ns()
-        device.copy_(pageable)
-        spent.append((time.perf_counter_ns() - t) / 1e3)
+        out = self.call()
+        self.us.append((time.perf_counter_ns() - t) / 1e3)
+        return out
 
-    timed("pageable", copy_pageable)
-    known("pageable", "memcpy", sorted(spent)[len(spent) // 2])
+    def median(self) -> float:
+        return statistics.median(self.us)
+
+
+def kernels_and_host(side: torch.cuda.Stream) -> None:
+    timed("spin", lambda: spin(200), before=lambda: spin(1000))
+    known("spin", "kernel", 200)
+    # torch.cuda._sleep: its Python side is thin, so that the host is idle in CUDA's eyes for the 300 us alone
+    timed("host_busy", lambda: (host_busy(300), torch.cuda._sleep(100_000)))
+    known("host_busy", "host", 300)
+    timed("sync_inside", lambda: (spin(500), torch.cuda.synchronize(), spin(200)))
+    known("sync_inside", "kernel", 700)
+    runtime, pointer = cuda_runtime(), ctypes.c_void_p()
+    malloc = Stopwatch(lambda: runtime.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(512 << 20)))
+    timed("allocation", lambda: (malloc(), spin(50)), before=lambda: runtime.cudaFree(pointer))
+    runtime.cudaFree(pointer)
+    known("allocation", "api", malloc.median())
+
+
+def copies() -> None:
+    device = torch.empty(COPY, dtype=torch.uint8, device="cuda")
+    pinned, pageable = torch.empty(COPY, dtype=torch.uint8, pin_memory=True), torch.ones(COPY, dtype=torch.uint8)
+    device.copy_(pageable)
+    timed("pinned", lambda: device.copy_(pinned, non_blocking=True))
+    known("pinned", "memcpy", gpu_time_us(lambda: device.copy_(pinned, non_blocking=True)) - gpu_time_us(lambda: None))
+    copy = Stopwatch(lambda: device.copy_(pageable))
+    timed("pageable", copy)
+    known("pageable", "memcpy", copy.median())
+    timed("pinned_to_host", lambda: pinned.copy_(device, non_blocking=True))
+    known("pinned_to_host", "memcpy", gpu_time_us(lambda: pinned.copy_(device, non_blocking=True)) - gpu_time_us(lambda: None))
+
+
+def other_streams(side: torch.cuda.Stream) -> None:
+    begun = []
 
     def wait_for_side() -> None:
         with torch.cuda.stream(side):
-            long_spin()
+            spin(1000)
+        begun.append(time.perf_counter_ns())
         torch.cuda.current_stream().wait_stream(side)
-        spin()
+        spin(50)
+        begun[-1] = (time.perf_counter_ns() - begun[-1]) / 1e3
 
-    timed("other_stream", wait_for_side)
-    known("other_stream", "queued", longer)
+    timed("dependency", wait_for_side)
+    # the wait begins when the waiting kernel has been issued
+    known("dependency", "queued", 1000 - statistics.median(begun))
 
-    work = torch.randn(8192, 8192, device="cuda", dtype=torch.float16)
-    out, out2 = torch.empty_like(work), torch.empty_like(work)
-    torch.mm(work, work, out=out), torch.mm(work, work, out=out2), torch.cuda.synchronize()
-    big = gpu_time_us(lambda: torch.mm(work, work, out=out)) - gpu_time_us(lambda: None)
+    beside = []
 
-    def fill_the_gpu() -> None:
-        side.wait_stream(torch.cuda.current_stream())
+    def whole_gpu_beside() -> None:
         with torch.cuda.stream(side):
-            for _ in range(3):
-                torch.mm(work, work, out=out2)
+            spin(1000, whole_gpu=True)
+        beside.append(time.perf_counter_ns())
 
-    timed("contended", spin, before=fill_the_gpu)
-    known("contended", "kernel", one)
+    def whole_gpu_too() -> None:
+        spin(100, whole_gpu=True)
+        beside[-1] = (time.perf_counter_ns() - beside[-1]) / 1e3
 
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(20):
-            torch.cuda._sleep(20_000)
-    graph.replay(), torch.cuda.synchronize()
-    graph_us = gpu_time_us(graph.replay) - gpu_time_us(lambda: None)
-    timed("graph", graph.replay)
-    known("graph", "graph", graph_us)
-
-    spent.clear()
-
-    def allocate() -> None:
-        t = time.perf_counter_ns()
-        x = torch.empty(512 << 20, dtype=torch.uint8, device="cuda")
-        spent.append((time.perf_counter_ns() - t) / 1e3)
-        spin()
-        del x
-
-    timed("allocation", allocate, before=torch.cuda.empty_cache)
-    known("allocation", "api", sorted(spent)[len(spent) // 2])
+    # the other stream holds every thread slot of the GPU when the timed kernel is issued
+    timed("contention", whole_gpu_too, before=whole_gpu_beside)
+    known("contention", "queued", 1000 - statistics.median(beside))
 
     def two_streams() -> None:
         for _ in range(REPEATS):
@@ -156,35 +156,40 @@ def main() -> None:
                 a.record()
                 side.wait_stream(torch.cuda.current_stream())
                 with torch.cuda.stream(side):
-                    long_spin()
+                    spin(1000)
                     b.record(side)
             torch.cuda.synchronize()
             a.elapsed_time(b)
 
     two_streams()
-    known("two_streams", "kernel", longer)
+    known("two_streams", "kernel", 1000)
 
-    small = torch.ones(64, device="cuda")
 
-    def launches() -> None:
-        for _ in range(50):
-            small.add_(1)
-
-    timed("small50", launches)
-    timed("item", lambda: (spin(), small[0].item(), spin()))
-    timed("empty", lambda: None)
-    timed("empty_queued", lambda: None, before=long_spin)
-    timed("memset", lambda: device.zero_())
-    known("memset", "kernel", gpu_time_us(lambda: device.zero_()) - gpu_time_us(lambda: None))
-    chain = [event() for _ in range(21)]
-    long_spin()
-    for e in chain:
-        e.record()
-        spin()
+def graph_of_spins() -> None:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(20):
+            torch.cuda._sleep(20_000)
+    graph.replay()
     torch.cuda.synchronize()
-    for a, b in zip(chain, chain[1:], strict=False):
-        a.elapsed_time(b)
-    print("contended kernel beside", round(big, 1), "us matmuls", file=sys.stderr)
+    timed("graph", graph.replay, before=lambda: spin(1000))
+    known("graph", "graph", gpu_time_us(graph.replay) - gpu_time_us(lambda: None))
+
+
+def main() -> None:
+    torch.zeros(1, device="cuda")
+    side = torch.cuda.Stream()
+    spin(10), spin(10, whole_gpu=True), torch.cuda.synchronize()
+    kernels_and_host(side)
+    copies()
+    other_streams(side)
+    graph_of_spins()
+    small = torch.ones(64, device="cuda")
+    timed("small50", lambda: [small.add_(1) for _ in range(50)])
+    timed("item", lambda: (spin(100), small[0].item(), spin(100)))
+    known("item", "kernel", 200)
+    timed("empty", lambda: None)
+    timed("empty_queued", lambda: None, before=lambda: spin(500))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,203 @@
+"""An Analysis as arrays that rules can ask at once for all intervals: nothing here is derived from anything else.
+
+Positions are rows of `analysis.intervals` (0..n-1); `interval` numbers of the other tables are mapped to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from nsysalign.diagnose import thresholds
+from nsysalign.model import CAUSES, Analysis
+
+WORK = ("kernel", "graph", "memcpy", "memset")
+_CODE = {name: code for code, name in enumerate(CAUSES)}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A label that has a property, and the interval that shows it."""
+
+    label: str
+    site: str
+    row: int  # position of the interval whose numbers are quoted: the label's row in every table, if it has it
+    name: str
+    positions: np.ndarray  # all intervals that have the property
+    count: int  # intervals of the label
+
+    @property
+    def frequency(self) -> str | None:
+        """"4 of 10 intervals", None when all have it."""
+        return None if len(self.positions) == self.count else f"{len(self.positions)} of {self.count}"
+
+
+class Facts:
+    """Views of an Analysis; built lazily, all vectorised."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis = analysis
+        v = analysis.intervals
+        self.count = len(v)
+        self.elapsed, self.start, self.end = (v[c].to_numpy() for c in ("elapsed_ns", "start_ns", "end_ns"))
+        self.pid = v["pid"].to_numpy()
+        self.kind = v["kind"].to_numpy(dtype=object)
+        self.is_event = self.kind == "event"
+        self.is_host = self.kind == "host"
+        self.on_stream = ~self.is_host
+        self.operations = v["operations"].to_numpy()
+        self.kernel_only = v["kernel_only_ns"].to_numpy()
+        self.kernel_upper = v["kernel_only_upper_ns"].to_numpy()
+        self.kernel_outside = v["kernel_outside_ns"].to_numpy()
+        self._number = v["interval"].to_numpy()
+        self._dense = bool(np.array_equal(self._number, np.arange(self.count)))
+        labels = analysis.labels
+        self.labels = labels["label"].to_numpy(dtype=object)
+        code = pd.Index(self.labels).get_indexer(pd.Index(v["label"].to_numpy(dtype=object)))
+        self.label = np.where(code < 0, len(self.labels), code)  # an interval without a label row has none
+        self.label_count = np.bincount(self.label, minlength=len(self.labels) + 1)[: len(self.labels)]
+        self.row = self.position(labels["row_interval"].to_numpy())
+        self.median = labels["median_ns"].to_numpy()
+        self.sites = labels["site"].to_numpy(dtype=object)
+        self.names = v["name"].to_numpy(dtype=object)
+
+    def position(self, interval: np.ndarray) -> np.ndarray:
+        """Interval numbers to positions, -1 for unknown."""
+        if self._dense:
+            return np.where((interval >= 0) & (interval < self.count), interval, -1)
+        return pd.Index(self._number).get_indexer(pd.Index(interval))
+
+    @cached_property
+    def _parts(self) -> np.ndarray:
+        out = np.zeros((self.count, len(CAUSES)), dtype=np.int64)
+        parts = self.analysis.parts
+        cause = pd.Index(CAUSES).get_indexer(pd.Index(parts["cause"].to_numpy(dtype=object)))
+        at = self.position(parts["interval"].to_numpy())
+        ok = (at >= 0) & (cause >= 0)
+        np.add.at(out, (at[ok], cause[ok]), parts["ns"].to_numpy()[ok])
+        return out
+
+    def part(self, *causes: str) -> np.ndarray:
+        """Nanoseconds of the causes, per interval."""
+        return self._parts[:, [_CODE[c] for c in causes]].sum(axis=1)
+
+    def share(self, ns: np.ndarray) -> np.ndarray:
+        """Share of the measured time, per interval."""
+        return ns / np.maximum(self.elapsed, 1)
+
+    @cached_property
+    def work(self) -> np.ndarray:
+        return self.part(*WORK)
+
+    @cached_property
+    def details(self) -> pd.DataFrame:
+        """analysis.details with a column `at`: the interval's position; object columns, without strays."""
+        d = self.analysis.details
+        out = d.assign(at=self.position(d["interval"].to_numpy()))
+        return out[out["at"] >= 0]
+
+    def detail_rows(self, cause: str, pattern: str = "", names: tuple[str, ...] = ()) -> pd.DataFrame:
+        """Detail rows of one cause whose `detail` matches: a regular expression, or one of the names."""
+        rows = self._by_cause.get(cause)
+        if rows is None:
+            return self.details.iloc[:0]
+        if not pattern and not names:
+            return rows
+        code, unique = pd.factorize(rows["detail"].to_numpy(dtype=object))
+        text = pd.Series(unique, dtype=object).astype(str)
+        hit = text.str.contains(pattern, regex=True) if pattern else text.isin(names)
+        return rows[hit.to_numpy(dtype=bool)[code]]
+
+    @cached_property
+    def _by_cause(self) -> dict[str, pd.DataFrame]:
+        return {str(cause): rows for cause, rows in self.details.groupby("cause", sort=False)}
+
+    def detail_ns(self, rows: pd.DataFrame, column: str = "ns") -> np.ndarray:
+        """Sum of a column of detail rows, per interval."""
+        out = np.zeros(self.count, dtype=np.int64)
+        np.add.at(out, rows["at"].to_numpy(), rows[column].to_numpy())
+        return out
+
+    @cached_property
+    def loading(self) -> np.ndarray:
+        """Time inside calls that load code, while the stream was idle (they have a rule of their own)."""
+        return self.detail_ns(self.detail_rows("api", r"^cu(da)?(Library(Load|Get)|Module(Load|Get)|Link|KernelSet)|^cuGetProcAddress"))
+
+    @cached_property
+    def allocating(self) -> np.ndarray:
+        """Time inside calls that allocate or free memory, while the stream was idle."""
+        return self.detail_ns(self.detail_rows("api", ALLOCATION_CALLS))
+
+    @cached_property
+    def other_ns(self) -> np.ndarray:
+        """Work on other streams, launched inside the interval."""
+        o = self.analysis.other_streams
+        out = np.zeros(self.count, dtype=np.int64)
+        at = self.position(o["interval"].to_numpy())
+        np.add.at(out, at[at >= 0], o["ns"].to_numpy()[at >= 0])
+        return out
+
+    def cases(self, mask: np.ndarray, *, at_least: float = thresholds.TYPICAL_SHARE) -> Iterator[Case]:
+        """Labels in which at least this share of the intervals (and one) has the property, in label order."""
+        mask = mask & (self.label < len(self.labels))
+        hits = np.flatnonzero(mask)
+        have = np.bincount(self.label[hits], minlength=len(self.labels))[: len(self.labels)]
+        fires = np.flatnonzero((have > 0) & (have >= at_least * self.label_count))
+        if not len(fires):
+            return
+        order = hits[np.lexsort((self.elapsed[hits], self.label[hits]))]
+        edge = np.searchsorted(self.label[order], np.arange(len(self.labels) + 1))
+        for code in fires.tolist():
+            positions = order[edge[code]:edge[code + 1]]
+            row = int(self.row[code])
+            if row < 0 or not mask[row]:
+                row = int(positions[(len(positions) - 1) // 2])
+            yield Case(str(self.labels[code]), str(self.sites[code]), row, str(self.names[row]), np.sort(positions), int(self.label_count[code]))
+
+    @cached_property
+    def by_time(self) -> tuple[np.ndarray, np.ndarray]:
+        """(positions sorted by label, process and start; edges of the labels in them)."""
+        order = np.lexsort((self.start, self.pid, self.label))
+        return order, np.searchsorted(self.label[order], np.arange(len(self.labels) + 1))
+
+    def repetitions(self, code: int) -> np.ndarray:
+        """Positions of a label's intervals, in time."""
+        order, edge = self.by_time
+        return order[edge[code]:edge[code + 1]]
+
+    @cached_property
+    def _segment_edges(self) -> tuple[np.ndarray, np.ndarray]:
+        number = self.analysis.segments["interval"].to_numpy()
+        order = np.arange(len(number)) if (np.diff(number) >= 0).all() else np.argsort(number, kind="stable")
+        return order, number[order]
+
+    def segments(self, positions: np.ndarray) -> pd.DataFrame:
+        """Segments of some intervals in time, with `at` (position) and `ns`; asking for all of them is slow."""
+        order, number = self._segment_edges
+        first = np.searchsorted(number, self._number[positions])
+        last = np.searchsorted(number, self._number[positions], side="right")
+        length = last - first
+        index = np.repeat(first - np.concatenate([[0], np.cumsum(length)[:-1]]), length) + np.arange(length.sum()) if len(positions) else np.empty(0, np.int64)
+        out = self.analysis.segments.iloc[order[index]]
+        return out.assign(at=np.repeat(positions, length), ns=out["end_ns"].to_numpy() - out["start_ns"].to_numpy()).reset_index(drop=True)
+
+
+#: Calls that allocate or free device or pinned memory.
+ALLOCATION_CALLS = r"^cu(da)?(Malloc|Free|Mem(Alloc|Free|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess|HostAlloc)|Host(Alloc|Register|Unregister)|MemHost)"
+
+
+def idle_runs(segments: pd.DataFrame) -> np.ndarray:
+    """Number of the idle stretch that each segment belongs to, -1 for work.
+
+        kernel | host launch latency | kernel | sync host launch latency | kernel
+          -1   |  0    0      0      |   -1   |  1    1     1      1     |   -1
+    """
+    working = segments["cause"].isin(WORK).to_numpy()
+    at = segments["at"].to_numpy()
+    begins = ~working
+    begins[1:] &= working[:-1] | (at[1:] != at[:-1])
+    return np.where(working, -1, np.cumsum(begins) - 1)

@@ -1,0 +1,59 @@
+"""What a rule returns: findings, and remarks that it could not look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from nsysalign.diagnose.facts import Facts
+
+SEVERITIES = ("error", "warning", "info")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One diagnosis of one label.  Evidence keys carry their unit: `_ns`, `bytes`, `share`."""
+
+    rule: str
+    severity: str
+    label: str
+    title: str
+    evidence: Mapping[str, Any]
+    advice: str
+    site: str
+    intervals: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # positions in analysis.intervals
+    explained_ns: float = 0.0  # how much time of the label's row it explains
+    about_row: bool = True  # the typical interval; False: the label's repetitions as a set
+
+
+@dataclass(frozen=True)
+class CouldNotLook:
+    """Not looking is different from not finding."""
+
+    rule: str
+    reason: str
+
+
+class Rule(NamedTuple):
+    """An entry of the registry.  `find` reads only what Facts holds, that is: the Analysis."""
+
+    name: str
+    find: Callable[[Facts], Iterable[Finding | CouldNotLook]]
+
+
+def evidence(**values: Any) -> dict[str, Any]:
+    """Evidence as plain Python values (JSON), what is None or empty left out."""
+    out = {}
+    for key, value in values.items():
+        if value is None or value == "" or value == [] or value == {}:
+            continue
+        if isinstance(value, np.integer):
+            value = int(value)
+        elif isinstance(value, (float, np.floating)):
+            value = int(round(value)) if key.endswith("_ns") else round(float(value), 4)
+        out[key] = value
+    return out

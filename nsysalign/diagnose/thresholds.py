@@ -1,0 +1,71 @@
+"""Every threshold of the rules, in one place.  Shares are of the measured interval, times are nanoseconds."""
+
+from __future__ import annotations
+
+#: From this share on the interval is not what the reader takes it for: a warning.
+WARN_SHARE = 0.20
+#: Below the warning, from this share on, a part that need not be there is still worth a word: an info.
+SAY_SHARE = 0.05
+#: A copy beside kernels is named from this share on: "does it contain the copy?" is what people ask.
+COPY_SAY_SHARE = 0.01
+#: A label has a property when at least this share of its intervals has it.
+TYPICAL_SHARE = 0.5
+#: When the wait for the host is this much of the interval, the interval measures the host.
+MOSTLY_SHARE = 0.5
+
+#: So many operations in one interval are "many": launching them one by one has a price of its own.
+MANY_OPERATIONS = 10
+#: A stream's launch queue holds about 1,024 entries (1,021 launches fitted behind a delay, measured twice).
+QUEUE_DEPTH = 1_000
+#: A delay kernel must outlast the host's enqueueing by this factor, at about this many cycles per microsecond.
+DELAY_MARGIN, DELAY_CYCLES_PER_US = 3, 1_800
+#: The delay that facts.md measured to be enough for ordinary intervals (about 1 ms), in cycles.
+DELAY_CYCLES = 2_000_000
+
+#: Allocation and free calls inside an interval are named from this share or time on.
+ALLOCATION_SAY_SHARE, ALLOCATION_SAY_NS = 0.01, 20_000
+#: A copy back to the host of at most this many bytes, followed by a synchronisation, is an `.item()`.
+ITEM_BYTES = 4_096
+#: Pinned copies of at least this size show what the bus can do.
+BANDWIDTH_BYTES = 1 << 20
+
+#: Under CUDA_LAUNCH_BLOCKING nearly every kernel is followed by the rest of its own launch call.
+BLOCKING_SHARE, BLOCKING_KERNELS = 0.8, 5
+
+#: An interval shorter than so many empty pairs is mostly the event pair's own cost (warning), or partly (info).
+FLOOR_WARN_FACTOR, FLOOR_SAY_FACTOR = 2.0, 4.0
+#: The host ran ahead of an interval in which it makes the GPU wait for less than this share.
+AHEAD_SHARE = 0.10
+#: The event pair's own cost and launch latencies, with the host ahead, are named from this share on.
+FIXED_COST_SAY_SHARE = 0.20
+
+#: Work on other streams makes "no kernel on the timed stream" a wrong stream when it is at least this long.
+OTHER_STREAM_NS = 1_000
+
+#: Fewer repetitions than this give no idea of the spread.
+FEW_SAMPLES = 5
+#: A first repetition is warm-up when it takes this many times the median of the rest ...
+WARMUP_FACTOR = 1.5
+#: ... and the run of slow ones at the start is at most this share of all.
+WARMUP_SHARE = 0.3
+#: Loading code is named from this time on.
+LOAD_NS = 100_000
+#: Half of the repetitions spread over more than this share of the median: high variance.
+SPREAD_SHARE = 0.15
+#: Statistics of the spread need this many repetitions.
+SPREAD_SAMPLES = 8
+#: Two modes: the gap between two groups is this many times their own spread and this share of the median,
+#: and the smaller group holds this share of the repetitions.
+MODE_GAP_FACTOR, MODE_GAP_SHARE, MODE_SIZE_SHARE = 4.0, 0.10, 0.2
+#: An outlier lies above this many times the median, and this many (normal) standard deviations off.
+OUTLIER_FACTOR, OUTLIER_SIGMAS = 1.5, 6.0
+#: Different work under one label: operation counts that differ by more than this factor.
+MIXED_FACTOR = 1.5
+
+#: The same kernels, slower by a factor in this range elsewhere: cold against warm L2 is the usual cause.
+COLD_FACTOR, COLD_FACTOR_MAX = 1.08, 1.6
+#: Kernel times of a label that can be compared spread over less than this share of their median.
+COLD_SPREAD_SHARE = 0.06
+
+#: A host timer reads the enqueue only when this share of the kernels issued inside ran after its end.
+ENQUEUE_ONLY_SHARE = 0.5

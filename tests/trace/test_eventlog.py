@@ -1,0 +1,205 @@
+"""Reading event logs of every shape: any program may write one, and any program may be killed while it does."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+import nsysalign
+from nsysalign import frames
+from nsysalign.errors import EventLogError
+from nsysalign.model import EventLog
+from nsysalign.report import json as document
+from nsysalign.trace.eventlog import read_event_logs
+
+HEADER = {"type": "header", "format": "nsysalign-events", "version": 1, "pid": 7}
+BIG = 10**400
+
+
+def record(seq: int, **more: object) -> dict:
+    return {"type": "record", "seq": seq, "t0_ns": 10 * seq, "t1_ns": 10 * seq + 5, **more}
+
+
+def elapsed(start: object = 0, end: object = 1, ms: object = 0.5, **more: object) -> dict:
+    return {"type": "elapsed", "start": start, "end": end, "ms": ms, **more}
+
+
+PAIR = [HEADER, record(0), record(1), elapsed()]
+
+
+@pytest.fixture
+def read(tmp_path):
+    """`read(lines)`: the log that these lines (dicts, or text as it stands) make."""
+
+    def run(lines: list, *, end: str = "\n", start: str = "") -> EventLog:
+        texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+        path = tmp_path / "events-7.jsonl"
+        path.write_bytes((start + end.join(texts) + end).encode("utf-8", "surrogatepass"))
+        return read_event_logs([path])
+
+    return run
+
+
+def test_a_pair(read):
+    log = read(PAIR)
+    assert log.records["t0_ns"].tolist() == [0, 10] and log.elapsed["ms"].tolist() == [0.5]
+    assert log.notes == () and log.headers[0]["pid"] == 7
+    for spec in frames.LOG_SPECS:
+        assert list(getattr(log, spec.name).columns) == spec.names
+
+
+def test_calibration_pairs_are_not_the_programs(read):
+    pair = {"start": 0, "end": 1, "ms": 0.25}
+    old = {"type": "elapsed", **pair, "calibration": True}  # as written before there was a type for them
+    log = read([HEADER, record(0, calibration=True), record(1), {"type": "calibration", **pair}, old, elapsed()])
+    assert log.elapsed["calibration"].tolist() == [True, True, False]
+    assert log.elapsed["ms"].tolist() == [0.25, 0.25, 0.5]
+    assert log.records["calibration"].tolist() == [True, False]
+
+
+def test_calibration_pairs_are_neither_placed_nor_named(export, log):
+    from tiny_export import tiny
+
+    path = export(tiny())
+    plain = nsysalign.analyze(path, [log])
+    with log.open("a") as file:
+        file.write(json.dumps({"type": "calibration", "start": 0, "end": 1, "ms": 0.17}) + "\n")
+    known = nsysalign.analyze(path, [log])
+    assert len(known.intervals) == len(plain.intervals) == 1 and known.unaligned.empty
+
+
+@pytest.mark.parametrize("cut", range(1, 60, 7))
+def test_a_cut_last_line_is_normal(read, cut):
+    log = read([*PAIR, json.dumps(record(2))[:-cut]])
+    assert len(log.records) == 2 and len(log.elapsed) == 1
+    assert log.notes == ("events-7.jsonl: 1 lines could not be used (cut or malformed)",)
+
+
+def test_every_header_starts_a_process(read):
+    log = read([*PAIR, {**HEADER, "pid": 8}, record(0), record(1)])
+    assert [h["pid"] for h in log.headers] == [7, 8]
+    assert log.records["process"].tolist() == [0, 0, 1, 1] and log.elapsed["process"].tolist() == [0]
+
+
+def test_files_are_merged_and_a_file_named_twice_counts_once(read, tmp_path):
+    read(PAIR)
+    (tmp_path / "other.jsonl").write_text("".join(json.dumps(line) + "\n" for line in PAIR))
+    first, other = tmp_path / "events-7.jsonl", tmp_path / "other.jsonl"
+    log = read_event_logs([first, other, Path(tmp_path / "." / "events-7.jsonl")])
+    assert len(log.headers) == 2 and log.records["process"].tolist() == [0, 0, 1, 1]
+    assert read_event_logs([]).headers == ()
+
+
+def test_unknown_types_and_keys_are_ignored(read):
+    extra = [{"type": "weather", "t0_ns": "rain"}, {"type": None}, {"type": ["record"]}, {"no": "type"}]
+    log = read([{**HEADER, "mood": "good"}, *extra, record(0, colour="red"), record(1), elapsed(weight=3)])
+    assert len(log.records) == 2 and len(log.elapsed) == 1 and log.notes == ()
+
+
+@pytest.mark.parametrize(
+    "ms", ["NaN", "Infinity", "-Infinity", "null", "true", '"0.5"', "[]", "1e300", str(BIG), "1e999"]
+)
+def test_what_is_no_time_is_said_per_pair(read, ms):
+    log = read([HEADER, record(0), record(1), f'{{"type":"elapsed","start":0,"end":1,"ms":{ms}}}'])
+    assert math.isnan(log.elapsed["ms"][0]) and log.elapsed["error"][0].startswith("elapsed_time gave ")
+    assert len(log.elapsed["error"][0]) < 80
+
+
+def test_the_programs_own_error_is_kept(read):
+    log = read([HEADER, record(0), elapsed(0, None, None, error="not ready")])
+    assert log.elapsed["error"].tolist() == ["not ready"] and log.elapsed["end"].tolist() == [-1]
+
+
+@pytest.mark.parametrize("value", [None, "12", 1.5, True, [], {}, BIG, 1 << 63, -(1 << 63), 1 << 62])
+def test_a_record_without_a_time_is_left_out(read, value):
+    log = read([HEADER, record(0), record(1) | {"t0_ns": value}, record(2)])
+    assert log.records["seq"].tolist() == [0, 2] and len(log.notes) == 1
+
+
+@pytest.mark.parametrize("key", ["tid", "device", "stream_handle", "stream_id", "region", "site", "callers"])
+@pytest.mark.parametrize("value", [None, "text", BIG, 1.5, float("nan"), [None, 3], {"a": 1}])
+def test_other_keys_may_hold_anything(read, key, value):
+    log = read([HEADER, record(0, **{key: value}), record(1), elapsed()])
+    assert len(log.records) == 2 and log.notes == ()
+    known = {"region": ("", "text"), "site": ("", "text"), "callers": ((), ("None", "3"))}
+    assert log.records[key][0] in known.get(key, (-1,))
+
+
+def test_absent_keys_are_unknown(read):
+    log = read([*PAIR, {"type": "wait", "t0_ns": 1, "t1_ns": 2}, {"type": "host", "t0_ns": 1, "t1_ns": 2}])
+    assert log.waits["record"].tolist() == [-1] and log.hosts["region"].tolist() == [""]
+    assert log.records["stream_handle"].tolist() == [-1, -1]
+
+
+def test_byte_order_mark_and_line_ends_of_other_systems(read):
+    log = read(PAIR, start="\ufeff", end="\r\n")
+    assert len(log.records) == 2 and log.notes == ()
+    assert len(read(["", *PAIR, "", "  "]).records) == 2
+
+
+def test_bytes_that_are_no_text_are_replaced(read, tmp_path):
+    read([*PAIR, record(2, region="REGION")])
+    path = tmp_path / "events-7.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"REGION", b"\xff\xfe\xc3"))
+    assert set(read_event_logs([path]).records["region"][2]) == {"\ufffd"}
+
+
+@pytest.mark.parametrize("raw", [False, True], ids=["escaped", "raw"])
+def test_lone_surrogates_reach_neither_tables_nor_files(export, log, tmp_path, raw):
+    """JSON can spell half a character (a file name that is not UTF-8 makes one); pandas and UTF-8 cannot hold it."""
+    from tiny_export import tiny
+
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    lines[0] |= {"device_name": "GPU \ud83d", "torch": ["\udcff"], "\udc80": 1}
+    lines[1] |= {"region": "half \ud83d#0", "site": "\udcff.py:3", "callers": ["a\udcff.py:1"]}
+    lines[3] |= {"region": "half \ud83d#0", "site": "\udcff.py:4"}
+    lines += [{"type": "elapsed", "start": 0, "end": 1, "ms": None, "error": "\ud83d"}]
+    lines += [{"type": "note", "text": "a note \ud83d"}, {"type": "host", "region": "\ud83d", "t0_ns": 1, "t1_ns": 2}]
+    text = "".join(json.dumps(line, ensure_ascii=not raw) + "\n" for line in lines)
+    log.write_bytes(text.encode("utf-8", "surrogatepass"))
+    read = read_event_logs([log])
+    assert read.records["region"][0].startswith("half \ufffd") and read.notes[0].startswith("a note \ufffd")
+    analysis = nsysalign.analyze(export(tiny()), [log])
+    document.write(analysis, tmp_path / "analysis.json")
+    assert len(analysis.intervals) >= 1
+
+
+def test_whole_characters_stay(read):
+    log = read([HEADER, record(0, region="\U0001f680 \u00e9#0"), record(1)])
+    assert log.records["region"][0] == "\U0001f680 \u00e9#0"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([], "is empty"),
+        (["", "  "], "is empty"),
+        ([record(0), HEADER], "no header before line 1"),
+        (["not json"], "line 1 is not JSON"),
+        (["[1, 2]"], "line 1 is not JSON"),
+        (['{"type":"header","format":"nsysali'], "line 1 is not JSON"),
+        (["[" * 100_000], "line 1 is not JSON"),
+        (["", "not json"], "is empty"),
+        ([{**HEADER, "format": "other"}], "format 'other', expected 'nsysalign-events'"),
+        ([{"type": "header"}], "format None"),
+    ],
+)
+def test_what_is_no_event_log_is_said(read, lines, said):
+    with pytest.raises(EventLogError, match=said) as error:
+        read(lines)
+    assert error.value.next_step
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    for path in (tmp_path / "absent.jsonl", tmp_path):
+        with pytest.raises(EventLogError, match="cannot be read") as error:
+            read_event_logs([path])
+        assert "--events" in error.value.next_step
+
+
+def test_a_newer_version_is_a_note(read):
+    log = read([{**HEADER, "version": 9}, record(0)])
+    assert len(log.records) == 1 and "version 9 is newer" in log.notes[0]

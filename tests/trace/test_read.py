@@ -1,0 +1,288 @@
+"""Reading exports of every shape: what is absent, NULL, impossible or damaged."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+
+import numpy as np
+import pytest
+from tiny_export import NAMES, OFFSET, PID, PROCESS, US, P, Tables, call, tiny, work
+
+import nsysalign
+from nsysalign.errors import TraceError
+from nsysalign.model import CALL, KIND
+from nsysalign.trace.read import read_trace
+
+OTHER = (1 << 56) | (8 << 24)
+NEEDED = {  # the columns without which a table means nothing
+    P + "RUNTIME": {"start", "end", "globalTid", "nameId"},
+    **{P + name: {"start", "end", "streamId"} for name in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE")},
+    P + "SYNCHRONIZATION": {"start", "end"},
+    P + "CUDA_EVENT": {"streamId", "correlationId"},
+    "NVTX_EVENTS": {"start", "eventType"},
+    "PROFILER_OVERHEAD": {"start", "end"},
+    "OSRT_API": {"start", "end"},
+    "TARGET_INFO_CUDA_STREAM": {"streamId"},
+}
+COLUMNS = [(table, column) for table, rows in tiny().items() for column in rows[0]]
+
+
+def without(table: str, column: str | None = None) -> Tables:
+    """The tiny export less a table, or less a column of it."""
+    tables = tiny()
+    rows = tables.pop(table)
+    if column is None:
+        return tables
+    return {**tables, table: [{k: v for k, v in row.items() if k != column} for row in rows]}
+
+
+def check_budgets(analysis: nsysalign.Analysis) -> None:
+    """Whatever is missing: every interval's parts add up, and nothing disappears in silence."""
+    sums = analysis.parts.groupby("interval")["ns"].sum()
+    assert (sums == analysis.intervals.set_index("interval")["elapsed_ns"]).all()
+    assert (analysis.parts["ns"] >= 0).all()
+    assert len(analysis.intervals) + len(analysis.unaligned) == 1
+
+
+# --- what is there ---------------------------------------------------------------------------------------------
+
+
+def test_the_tiny_export_reads_as_it_is_drawn(export, log):
+    trace = read_trace(export(tiny()))
+    assert [trace.names[n] for n in trace.calls["name_id"]] == [
+        "cudaEventRecord", "cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync", "cudaEventRecord",
+        "cudaGraphLaunch", "cudaStreamSynchronize",
+    ]  # fmt: skip
+    assert trace.operations["kind"].tolist() == [KIND[k] for k in ("kernel", "memcpy", "memset", "graph")]
+    assert trace.operations["call"].tolist() == [1, 2, 3, 5] and trace.syncs["call"].tolist() == [6]
+    assert trace.syncs["event"].tolist() == [-1], "the sentinel for no event"
+    assert trace.ranges["text"].tolist() == ["work", "open"], "via textId and inline"
+    assert trace.ranges["end_ns"].tolist() == [75 * US, 75 * US], "an open range lasts to the end"
+    assert trace.marks["payload"].tolist() == [OFFSET + 3 * US]
+    assert trace.info.nsys_version == "2024.2.3" and trace.info.driver_version == "580.1"
+    assert trace.info.devices == ("GPU of the test",) and trace.info.missing == ()
+    assert trace.info.notes == ("Not all events might have been collected.",)
+    analysis = nsysalign.analyze(export(tiny()), [log])
+    check_budgets(analysis)
+    assert len(analysis.intervals) == 1 and analysis.unaligned.empty
+    parts = analysis.parts.set_index("cause")["ns"]
+    assert parts["kernel"] == 40 * US and parts["memcpy"] >= 20 * US and parts["memset"] == 5 * US
+
+
+# --- what is absent --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("table", list(tiny()))
+def test_an_absent_table_costs_one_feature(export, log, table):
+    path = export(without(table))
+    trace = read_trace(path)
+    assert (table in " ".join(trace.info.missing)) == (table in nsysalign.trace.schema.COST)
+    check_budgets(nsysalign.analyze(path, [log]))
+
+
+@pytest.mark.parametrize(("table", "column"), COLUMNS)
+def test_an_absent_column_costs_one_feature_or_is_named(export, log, table, column):
+    path = export(without(table, column))
+    if column in NEEDED.get(table, ()):
+        with pytest.raises(TraceError, match=f"{table} has no column .*{column}"):
+            read_trace(path)
+    else:
+        check_budgets(nsysalign.analyze(path, [log]))
+
+
+@pytest.mark.parametrize(("table", "column"), COLUMNS)
+def test_null_in_every_row_of_a_column_is_no_number(export, log, table, column):
+    tables = tiny()
+    tables[table] = [{**row, column: None} for row in tables[table]]
+    check_budgets(nsysalign.analyze(export(tables), [log]))
+
+
+def test_rows_without_a_time_are_left_out_and_counted(export):
+    tables = tiny()
+    tables[P + "KERNEL"].append(work(2, 100, 140) | {"start": None})
+    tables[P + "RUNTIME"] += [call(9, 2, 300, 310) | {"end": None}, call(10, 2, 300, 310) | {"start": None}]
+    trace = read_trace(export(tables))
+    assert len(trace.operations) == 4 and len(trace.calls) == 7
+    assert any(n.startswith("2 CUDA API calls with impossible times") for n in trace.info.notes)
+
+
+def test_the_order_of_columns_means_nothing(export):
+    straight = read_trace(export(tiny()))
+    turned = read_trace(export({t: [dict(reversed(r.items())) for r in rows] for t, rows in tiny().items()}))
+    for name in ("operations", "calls", "syncs", "event_rows", "ranges", "streams"):
+        assert getattr(straight, name).equals(getattr(turned, name)), name
+
+
+def test_unknown_tables_and_columns_are_normal(export):
+    tables = {**tiny(), "A_TABLE_OF_2031": [{"start": 1}]}
+    tables[P + "KERNEL"] = [{"aColumnOf2031": 9, **row} for row in tables[P + "KERNEL"]]
+    assert read_trace(export(tables)).operations.equals(read_trace(export(tiny())).operations)
+
+
+def test_before_global_pid_one_process_is_joined_and_two_are_not(export):
+    tables = without(P + "KERNEL", "globalPid")
+    trace = read_trace(export(tables))
+    assert trace.operations["process"].unique().tolist() == [PROCESS] and trace.operations["call"][0] == 1
+    tables[P + "RUNTIME"].append(call(2, 2, 21, 39, OTHER, 8))
+    trace = read_trace(export(tables))
+    assert trace.operations["process"].tolist()[0] == -1 and trace.operations["call"][0] == -1
+
+
+@pytest.mark.parametrize("table", ["EXPORT_META_DATA", None])
+def test_the_version_of_older_exports(export, table):
+    tables = tiny()
+    meta = tables.pop("META_DATA_EXPORT")
+    info = read_trace(export({**tables, table: meta} if table else tables)).info
+    assert (info.nsys_version, info.schema_version) == (("2024.2.3", "3.11.1") if table else (None, None))
+
+
+def test_no_cuda_activity_is_an_error_with_the_next_step(export):
+    with pytest.raises(TraceError, match="no CUDA activity") as error:
+        read_trace(export({"NVTX_EVENTS": tiny()["NVTX_EVENTS"]}))
+    assert "-t cuda" in error.value.next_step
+
+
+# --- what cannot be --------------------------------------------------------------------------------------------
+
+
+def test_impossible_times_are_left_out_and_counted(export):
+    tables = tiny()
+    tables[P + "KERNEL"] += [work(2, 0, 0), work(2, 140, 100)]
+    tables[P + "RUNTIME"] += [call(9, 2, 50, 40)]
+    trace = read_trace(export(tables))
+    assert len(trace.operations) == 4 and len(trace.calls) == 7
+    assert [n for n in trace.info.notes if "impossible" in n] == [
+        "1 CUDA API calls with impossible times (absent, zero or end before start) were left out",
+        "2 operations with impossible times (absent, zero or end before start) were left out",
+    ]
+
+
+def test_a_driver_call_inside_a_runtime_call_counts_once(export):
+    tables = tiny()
+    tables[P + "RUNTIME"] += [call(20, 8, 25, 35), call(21, 8, 36, 40)]
+    tables[P + "KERNEL"][0]["correlationId"] = 20
+    trace = read_trace(export(tables))
+    start = trace.calls["start_ns"].tolist()
+    outer = trace.calls["outer"].to_numpy()
+    at = start.index(20 * US)
+    assert outer[start.index(25 * US)] == at and outer[start.index(36 * US)] == at and outer[at] == at
+    assert trace.operations["call"][0] == at, "the runtime call, although CUPTI names the driver's"
+
+
+def test_calls_of_other_threads_do_not_nest(export):
+    tables = tiny()
+    tables[P + "RUNTIME"] += [call(20, 8, 25, 35, tid=9)]
+    trace = read_trace(export(tables))
+    assert (trace.calls["outer"].to_numpy() == np.arange(len(trace.calls))).all()
+
+
+def test_correlation_ids_belong_to_a_process(export):
+    tables = tiny()
+    tables[P + "RUNTIME"].append(call(2, 2, 22, 30, OTHER, 8))
+    tables[P + "KERNEL"].append(work(2, 110, 120, OTHER, demangledName=7, shortName=7))
+    trace = read_trace(export(tables))
+    kernels = trace.operations[trace.operations["kind"] == KIND["kernel"]]
+    issued = trace.calls["process"].to_numpy()[kernels["call"].to_numpy()]
+    assert (issued == kernels["process"].to_numpy()).all() and len(set(issued)) == 2
+
+
+def test_a_kernel_without_a_launch_row_has_no_call(export, log):
+    tables = tiny()
+    tables[P + "RUNTIME"] = [r for r in tables[P + "RUNTIME"] if r["correlationId"] != 2]
+    trace = read_trace(export(tables))
+    assert trace.operations["call"].tolist()[0] == -1
+    check_budgets(nsysalign.analyze(export(tables), [log]))
+
+
+def test_an_id_that_was_used_again_joins_nothing(export):
+    """The only call with the kernel's id came 50 ms after the kernel."""
+    tables = tiny()
+    tables[P + "RUNTIME"] = [r for r in tables[P + "RUNTIME"] if r["correlationId"] != 2]
+    tables[P + "RUNTIME"].append(call(2, 2, 50_000, 50_010))
+    assert read_trace(export(tables)).operations["call"].tolist()[0] == -1
+
+
+def test_prefetches_and_library_calls_issue_work_too(export):
+    tables = tiny()
+    tables["StringIds"].append({"id": 30, "value": "cudaSomethingNew_v13000"})
+    tables[P + "RUNTIME"][1]["nameId"] = 30
+    trace = read_trace(export(tables))
+    assert trace.calls["kind"][1] == CALL["other"] and trace.operations["call"][0] == 1
+
+
+# --- hostile texts and damaged files ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [b"\xff\xfe\xed\xa0\x80", b"", 12, 1.5, "\udcff", "a\0b", "x" * 100_000])
+def test_any_value_can_stand_where_a_text_is_expected(export, log, value):
+    path = export(tiny())
+    raw = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+    with sqlite3.connect(path) as db:
+        as_text = "cast(? as text)" if isinstance(value, str) else "?"
+        db.execute(f"update StringIds set value = {as_text}", (raw,))
+        db.execute(f"update NVTX_EVENTS set text = {as_text} where textId is null", (raw,))
+        db.execute(f"update TARGET_INFO_GPU set name = {as_text}", (raw,))
+        db.execute(f"update META_DATA_EXPORT set value = {as_text}", (raw,))
+        db.execute(f"update DIAGNOSTIC_EVENT set text = {as_text}", (raw,))
+    db.close()
+    trace = read_trace(path)
+    texts = [*trace.names.values(), *trace.ranges["text"], *trace.info.devices, *trace.info.notes]
+    assert all(isinstance(t, str) and t.encode() is not None for t in texts)
+    check_budgets(nsysalign.analyze(path, [log]))
+
+
+def test_a_text_where_a_number_is_needed_is_named(export):
+    tables = tiny()
+    tables[P + "KERNEL"][0]["streamId"] = "seven"
+    with pytest.raises(TraceError, match="KERNEL: a number column holds something else"):
+        read_trace(export(tables))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "is empty"), (b"{}\n", "not an SQLite"), (b"SQLite format 3\0" + b"\0" * 4080, "damaged")],
+)
+def test_what_is_no_export_is_said(tmp_path, content, said):
+    path = tmp_path / "trace.sqlite"
+    path.write_bytes(content)
+    with pytest.raises(TraceError, match=said) as error:
+        read_trace(path)
+    assert "nsys export" in error.value.next_step
+    with pytest.raises(TraceError, match="no such file"):
+        read_trace(tmp_path / "absent.sqlite")
+    with pytest.raises(TraceError, match="no such file"):
+        read_trace(tmp_path)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_a_truncated_export_is_said(export, share):
+    path = export(tiny())
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(TraceError, match="damaged SQLite file") as error:
+        read_trace(path)
+    assert "export the report again" in error.value.next_step
+
+
+def test_bit_rot_is_an_error_or_an_exact_budget(export, log):
+    path = export(tiny())
+    good, dice = path.read_bytes(), random.Random(5)
+    for _ in range(30):
+        bad = bytearray(good)
+        for _ in range(dice.choice((1, 4, 40))):
+            bad[dice.randrange(100, len(bad))] ^= 1 << dice.randrange(8)
+        path.write_bytes(bad)
+        try:
+            analysis = nsysalign.analyze(path, [log])
+        except TraceError:
+            continue
+        check_budgets(analysis)
+
+
+def test_reading_changes_nothing(export, log, tmp_path):
+    path = export(tiny())
+    path.chmod(0o444)
+    before = path.read_bytes(), sorted(p.name for p in tmp_path.iterdir())
+    nsysalign.analyze(path, [log])
+    assert (path.read_bytes(), sorted(p.name for p in tmp_path.iterdir())) == before
