@@ -17,6 +17,9 @@ COMMANDS = {
     "run": "Profile a script or command, then say where the time of its CUDA events went.",
     "analyze": "The same from what exists: an export, a report, a run directory.",
     "report": "Write the HTML page of a stored analysis again.",
+    "show": "One interval as a waterfall in the terminal.",
+    "diff": "Two analyses, label by label: what got slower, and why.",
+    "export": "For Perfetto, Chrome's tracing, spreadsheets and data frames.",
     "demo": "The whole pipeline on a recorded H200 trace; needs no GPU and no nsys.",
     "doctor": "What is installed, what is missing, what that costs, how to fix it.",
 }

@@ -44,75 +44,48 @@ class Waits:
 
 
 def own_bounds(
-    trace: Trace, records: pd.DataFrame, around: pd.DataFrame, asked_ns: np.ndarray
+    trace: Trace, lanes: pd.DataFrame, records: pd.DataFrame, around: pd.DataFrame, asked_ns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Bounds from a record's own neighbours and synchronisations.
 
-    `records`: columns call, process, lane, event.  `asked_ns`: trace time at which elapsed_time on it had returned
-    (FAR where unknown).
+    `records`: columns call, call_start_ns, call_end_ns, process, lane.  `asked_ns`: trace time at which elapsed_time on
+    it had returned (FAR where unknown).
     """
-    calls = trace.calls
-    call = records["call"].to_numpy()
-    known = call >= 0
-    safe_call = np.maximum(call, 0)
-    c0 = (
-        np.where(known, calls["start_ns"].to_numpy()[safe_call], 0)
-        if len(calls)
-        else np.zeros(len(call), np.int64)
-    )
-    c1 = (
-        np.where(known, calls["end_ns"].to_numpy()[safe_call], 0)
-        if len(calls)
-        else np.zeros(len(call), np.int64)
-    )
+    known = records["call"].to_numpy() >= 0
+    c0, c1 = records["call_start_ns"].to_numpy(), records["call_end_ns"].to_numpy()
     lower = np.maximum(c0, around["safe_previous_end_ns"].to_numpy())
     upper = np.minimum(around["safe_next_start_ns"].to_numpy(), asked_ns)
-    for first_end, keys, mine in _synchronisations(trace, records):
-        upper = np.minimum(upper, _first_after(first_end, keys, mine, c1))
+    calls = trace.calls
+    kind, ok = calls["kind"].to_numpy(), calls["return_value"].to_numpy() == 0
+    start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
+    device = np.flatnonzero((kind == CALL["sync_device"]) & ok)
+    by_process = calls["process"].to_numpy()[device]
+    upper = np.minimum(
+        upper, _first_after(by_process, start[device], end[device], records["process"].to_numpy(), c1)
+    )
+    syncs = trace.syncs[trace.syncs["call"] >= 0]
+    call = syncs["call"].to_numpy()
+    lane = stream_lane(lanes, syncs)
+    stream = (lane >= 0) & (kind[call] == CALL["sync_stream"]) & ok[call]
+    upper = np.minimum(
+        upper,
+        _first_after(lane[stream], start[call[stream]], end[call[stream]], records["lane"].to_numpy(), c1),
+    )
     return np.where(known, lower, 0), np.where(known, upper, FAR)
 
 
-def _synchronisations(trace: Trace, records: pd.DataFrame):
-    """(calls (key, start, end), keys) groups: device synchronisations by process, stream ones by lane, event ones by event."""
-    calls = trace.calls
-    kind, ok = calls["kind"].to_numpy(), calls["return_value"].to_numpy() == 0
-    start, end, process = (
-        calls["start_ns"].to_numpy(),
-        calls["end_ns"].to_numpy(),
-        calls["process"].to_numpy(),
-    )
-    device = np.flatnonzero((kind == CALL["sync_device"]) & ok)
-    yield (process[device], start[device], end[device]), None, records["process"].to_numpy()
-    syncs = trace.syncs
-    call = syncs["call"].to_numpy()
-    joined = call >= 0
-    safe = np.maximum(call, 0)
-    if not len(calls):
-        return
-    stream = joined & (kind[safe] == CALL["sync_stream"]) & ok[safe] & (syncs["stream"].to_numpy() >= 0)
-    lane_key = _stream_key(
-        syncs["process"].to_numpy(), syncs["context"].to_numpy(), syncs["stream"].to_numpy()
-    )
-    yield (lane_key[stream], start[safe][stream], end[safe][stream]), None, records["stream_key"].to_numpy()
-
-
-def _stream_key(process: np.ndarray, context: np.ndarray, stream: np.ndarray) -> np.ndarray:
-    return process + (context << 16) + stream  # globalPid leaves its low 24 bits free
-
-
-def stream_keys(lanes: pd.DataFrame, lane: np.ndarray) -> np.ndarray:
-    """A number per stream that synchronisation rows can be matched with; -2 for unknown lanes."""
-    if not len(lanes):
-        return np.full(len(lane), -2)
-    keys = _stream_key(lanes["process"].to_numpy(), lanes["context"].to_numpy(), lanes["stream"].to_numpy())
-    return np.where(lane >= 0, keys[np.maximum(lane, 0)], -2)
+def stream_lane(lanes: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
+    """Lane of rows with process, context and stream; -1 for none."""
+    keys = ["process", "context", "stream"]
+    if lanes.empty or rows.empty:
+        return np.full(len(rows), -1)
+    return pd.MultiIndex.from_frame(lanes[keys]).get_indexer(pd.MultiIndex.from_frame(rows[keys]))
 
 
 def _first_after(
-    group: tuple[np.ndarray, np.ndarray, np.ndarray], _keys, mine: np.ndarray, c1: np.ndarray
+    key: np.ndarray, start: np.ndarray, end: np.ndarray, mine: np.ndarray, c1: np.ndarray
 ) -> np.ndarray:
-    """Per record: least end among the group's calls with its key that began after c1."""
-    key, start, end = group
+    """Per record (key `mine`): least end among the calls with its key that began after c1; FAR for none."""
     out = np.full(len(mine), FAR)
     for value in np.intersect1d(np.unique(key), np.unique(mine)):
         these = np.flatnonzero(key == value)

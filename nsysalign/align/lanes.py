@@ -30,6 +30,13 @@ def build_lanes(trace: Trace) -> tuple[pd.DataFrame, np.ndarray]:
         trace.streams[trace.streams["process"] >= 0][[*keys, "device"]],
     ]
     every = pd.concat([p.drop_duplicates() for p in parts], ignore_index=True)
+    # every process has a legacy default stream, whether or not a row names it
+    processes = np.unique(trace.calls["process"].to_numpy())
+    silent = np.setdiff1d(processes, every.loc[every["stream"] == _DEFAULT_STREAM, "process"].to_numpy())
+    every = pd.concat(
+        [every, pd.DataFrame({"process": silent, "context": 1, "stream": _DEFAULT_STREAM, "device": 0})],
+        ignore_index=True,
+    )
     # the device of an operation is certain, that of the stream table may be unknown: keep the first
     lanes = (
         every.sort_values("device", ascending=False, kind="stable")
@@ -108,9 +115,7 @@ def lane_of_log(
             shift = (
                 offset
                 if offset is not None
-                else _stream_offset(
-                    own, busy, np.unique(stream_id[created]), waits[waits["process_id"] == process]
-                )
+                else _stream_offset(own, np.unique(stream_id[created]), waits[waits["process_id"] == process])
             )
             if shift is None:
                 notes.append(
@@ -154,7 +159,7 @@ def _lookup(own: pd.DataFrame, stream: np.ndarray, device: np.ndarray) -> np.nda
     return out
 
 
-def _stream_offset(own: pd.DataFrame, busy: np.ndarray, ids: np.ndarray, waits: pd.DataFrame) -> int | None:
+def _stream_offset(own: pd.DataFrame, ids: np.ndarray, waits: pd.DataFrame) -> int | None:
     """CUPTI streamId minus cuStreamGetId's answer, decided on the trace."""
     stream_of = own["stream"]
     certain = waits[
@@ -165,15 +170,11 @@ def _stream_offset(own: pd.DataFrame, busy: np.ndarray, ids: np.ndarray, waits: 
         values, counts = np.unique(differences[np.isfinite(differences)].astype(np.int64), return_counts=True)
         if len(values) and abs(int(values[counts.argmax()])) <= 2:
             return int(values[counts.argmax()])
-    working = set(stream_of[busy[own.index.to_numpy()]].tolist())
+    # that a stream did work says nothing: recording on one that did none is a mistake users make
     existing = set(stream_of.tolist())
-    # most working streams named, then most existing ones; -1 (seen under every profiler) before 0
-    score = {
-        o: (sum(int(i + o) in working for i in ids), sum(int(i + o) in existing for i in ids))
-        for o in STREAM_OFFSETS
-    }
-    best = max(score, key=lambda o: score[o])
-    return best if score[best] > (0, 0) else None
+    named = {o: sum(int(i + o) in existing for i in ids) for o in STREAM_OFFSETS}
+    best = max(STREAM_OFFSETS, key=lambda o: named[o])  # the first, seen under every profiler, wins a tie
+    return best if named[best] else None
 
 
 def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFrame) -> np.ndarray:

@@ -13,6 +13,8 @@ from nsysalign.align.clock import TOLERANCE_NS, ClockMap, clock_map, refine
 from nsysalign.model import CALL, EventLog, Trace
 
 _PID = 0xFFFFFF
+#: A map this good needs no help from the record calls.
+_SHARP_NS = 2_000
 
 
 def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[str]]:
@@ -84,16 +86,15 @@ def match_records(
                 )
             )
         arrays = [(t0, t1, start[p], end[p]) for _, t0, t1, p, _ in groups]
-        if (
-            clock is None
-        ):  # nothing connects the clocks: line up the first record calls and let refine() do the rest
+        if clock is None:
+            # nothing connects the clocks: line up the first record calls and let refine() do the rest
             clock = _guess(arrays)
             if clock is None:
                 continue
             notes.append(
                 "the event log has no clock line that fits the trace: the clocks were joined on the record calls alone"
             )
-        if clock.source != "NVTX marks" or _share(clock, arrays) < 0.9:
+        if clock.width_ns > _SHARP_NS or _share(clock, arrays) < 0.9:
             clock = refine(clock, arrays)
         clocks[number] = clock
         for index, t0, t1, positions, globaltid in groups:

@@ -49,9 +49,11 @@ def place_pairs(
         a, b = e.take(start[s]), e.take(end[s])
         origin = _origin(model, a, b, elapsed[s], lower[s], upper[s])
         grid = np.arange(-_BELOW_NS, _ABOVE_NS + 1, _STEP_NS)
-        density = _log_density(model, a, origin, grid, 0.0) + _log_density(
-            model, b, origin + elapsed[s], grid, _PAIR_NS
-        )
+        # what the end says about the start is as good as the tie between the two
+        lag = model.lag_ns(a) + model.lag_ns(b)
+        tie = np.hypot(_PAIR_NS, lag)
+        density = _log_density(model, a, origin, grid, np.zeros(len(lag)))
+        density += _log_density(model, b, origin + elapsed[s], grid, tie)
         x = origin[:, None] + grid[None, :]
         # half a step of grace: a feasible region narrower than the grid must keep a point
         inside = (x >= lower[s][:, None] - _STEP_NS) & (x <= upper[s][:, None] + _STEP_NS)
@@ -66,7 +68,8 @@ def place_pairs(
         out[s] = chosen
         spread = np.where(none, upper[s] - lower[s], half)
         bar[s] = np.minimum(
-            np.hypot(spread, 1.96 * _systematic(model, a, b)), _reach(chosen, lower[s], upper[s])
+            np.sqrt(spread**2 + (1.96 * _systematic(model, a, b)) ** 2 + lag**2),
+            _reach(chosen, lower[s], upper[s]),
         )
     return Placed(out, np.maximum(bar, 1))
 
@@ -91,7 +94,7 @@ def _expected(model: LatencyModel, e: Evidence) -> np.ndarray:
 
 
 def _log_density(
-    model: LatencyModel, e: Evidence, origin: np.ndarray, grid: np.ndarray, blur: float
+    model: LatencyModel, e: Evidence, origin: np.ndarray, grid: np.ndarray, blur: np.ndarray
 ) -> np.ndarray:
     """log p(observations of a record | it lies at origin + grid), up to a constant; shape (records, grid)."""
     busy = model.is_busy(e)
@@ -108,7 +111,7 @@ def _log_density(
     ahead = (model.ahead_at(e) - origin)[:, None] - grid[
         None, :
     ]  # > 0: farther ahead of the next start than usual
-    tight = _mixture(ahead, np.hypot(model.scale["ahead"], blur))
+    tight = _mixture(ahead, np.hypot(model.scale["ahead"], blur)[:, None])
     # not queued: the next operation came when its launch arrived; only "not too close" is known
     loose = np.where(ahead > -300, 0.0, (ahead + 300) / 100.0)
     has_next = e.next_is_kernel & (e.next_start < (np.int64(1) << 61))

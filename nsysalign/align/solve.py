@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -80,7 +81,7 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     records, lower, upper, unaligned = best.records, best.lower, best.upper, best.unaligned
     evidence = gather(trace, records, best.around, table, operation_lane, waits)
     usable = (records["lane"].to_numpy() >= 0) & (records["call"].to_numpy() >= 0)
-    model = _calibrate(evidence, usable, best.pairs, traced=len(trace.event_rows) > 0)
+    model = _calibrate(evidence, usable, best.pairs, event_tracing(trace))
     windows = _windows(known, records, best.pairs, evidence, model, lower, upper)
     records["lower_ns"], records["upper_ns"] = np.minimum(lower, upper), np.maximum(lower, upper)
     records["t_ns"] = _record_places(records, windows, evidence, model)
@@ -108,6 +109,14 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     )
 
 
+def event_tracing(trace: Trace) -> str:
+    """Whether CUPTI's event tracing ran: "on" where it left rows, "off" where nsys recorded event calls without any (it
+    writes rows whenever it is on; before 2024.4 it could not), "unknown" for exports of other tools."""
+    if len(trace.event_rows):
+        return "on"
+    return "off" if re.match(r"\d{4}\.", trace.info.nsys_version or "") else "unknown"
+
+
 def no_log() -> EventLog:
     """A log that holds nothing."""
     return EventLog(headers=(), **{spec.name: frames.empty(spec) for spec in frames.LOG_SPECS})
@@ -124,8 +133,7 @@ def _bound(
 ) -> _Bounded:
     """Bounds of every record under one assignment of streams."""
     around = neighbours(trace, per_lane, records["lane"].to_numpy(), records["call"].to_numpy())
-    records["stream_key"] = bounds.stream_keys(table, records["lane"].to_numpy())
-    lower, upper = bounds.own_bounds(trace, records, around, asked)
+    lower, upper = bounds.own_bounds(trace, table, records, around, asked)
     upper = np.minimum(upper, bounds.event_synchronised(trace, records))
     known_waits = wait_arrays(trace, waits)
     upper = np.minimum(upper, bounds.after_waits(known_waits, per_lane, len(records)))
@@ -211,14 +219,18 @@ def _placeable(
     )
 
 
-def _calibrate(evidence: Evidence, usable: np.ndarray, pairs: pd.DataFrame, *, traced: bool) -> LatencyModel:
+def _calibrate(evidence: Evidence, usable: np.ndarray, pairs: pd.DataFrame, tracing: str) -> LatencyModel:
     use = np.flatnonzero(usable)
     index = np.full(len(usable), -1, dtype=np.int64)
     index[use] = np.arange(len(use))
     start, end = index[pairs["start"].to_numpy()], index[pairs["end"].to_numpy()]
     both = (start >= 0) & (end >= 0)
     return calibrate(
-        evidence.take(use), start[both], end[both], pairs["elapsed_ns"].to_numpy()[both], traced=traced
+        evidence.take(use),
+        start[both],
+        end[both],
+        pairs["elapsed_ns"].to_numpy()[both],
+        event_tracing=tracing,
     )
 
 

@@ -16,11 +16,12 @@ import numpy as np
 from nsysalign.attribute.busy import NO_RIVAL, RIVAL_KERNELS, Streams
 from nsysalign.attribute.pieces import CAUSE, DETAIL, REF, Pieces, join, make
 from nsysalign.attribute.threads import Threads
-from nsysalign.model import KIND, Alignment, Trace
-from nsysalign.sweep.issue import LaneOperations
-from nsysalign.sweep.tiles import ragged, tile
+from nsysalign.model import CALL, KIND, Alignment, Trace
+from nsysalign.sweep.issue import FAR, LaneOperations
+from nsysalign.sweep.tiles import pick, ragged, tile
 
 LEGACY_DEFAULT, BLOCKING = 3, 1
+NEVER = -FAR  # a time before all others
 PAGEABLE = 0  # CUDA_MEMOPR_MEMORY_KIND_PAGEABLE
 _COPY_DEVICE_KINDS = (1, 2)  # host-to-device, device-to-host
 
@@ -102,64 +103,43 @@ class Explainer:
 
     def explain(self, gaps: Gaps) -> Pieces:
         """Pieces that tile every gap exactly."""
-        parts: list[Pieces] = []
         start = gaps.start.copy()
         # rule 5, P's side: the call of a pageable copy that has ended on the stream but not on the host
-        previous_call = (
-            np.where(gaps.previous >= 0, self.call[np.maximum(gaps.previous, 0)], -1)
-            if len(self.call)
-            else np.full(len(start), -1)
-        )
-        staged = (
-            (gaps.previous >= 0) & self.pageable[np.maximum(gaps.previous, 0)] & (previous_call >= 0)
-            if len(self.call)
-            else np.zeros(len(start), bool)
-        )
-        until = (
-            np.where(staged, np.minimum(self.call_end[np.maximum(previous_call, 0)], gaps.end), start)
-            if len(self.call_end)
-            else start
-        )
-        from_call = self.call_start[np.maximum(previous_call, 0)] if len(self.call_start) else start
-        front = staged & (until > start) & (from_call <= start)
-        parts.append(
+        call = pick(self.call, gaps.previous, -1)
+        until = np.minimum(pick(self.call_end, call, NEVER), gaps.end)
+        staged = pick(self.pageable, gaps.previous, False) & (until > start)
+        staged &= pick(self.call_start, call, FAR) <= start
+        parts = [
             make(
-                gaps.window[front],
-                start[front],
-                until[front],
+                gaps.window[staged],
+                start[staged],
+                until[staged],
                 CAUSE["memcpy"],
-                self._op_ref(gaps.previous[front]),
-                gaps.previous[front],
+                self._op_ref(gaps.previous[staged]),
+                gaps.previous[staged],
                 DETAIL["staging"],
             )
-        )
-        start[front] = until[front]
-        left = start < gaps.end
-        gaps = gaps.take(np.flatnonzero(left))
-        start = start[left]
-        unknown = ~gaps.known  # rule 16
-        parts.append(
-            make(
-                gaps.window[unknown],
-                start[unknown],
-                gaps.end[unknown],
-                CAUSE["unknown"],
-                self._op_ref(gaps.next[unknown]),
-                gaps.next[unknown],
-                DETAIL["no-api-row"],
-            )
-        )
-        gaps, start = gaps.take(np.flatnonzero(~unknown)), start[~unknown]
+        ]
+        start[staged] = until[staged]
+        left = np.flatnonzero(start < gaps.end)
+        gaps, start = gaps.take(left), start[left]
+        lost = np.flatnonzero(~gaps.known)  # rule 16
+        parts.append(self._unknown(gaps.take(lost), start[lost], DETAIL["no-api-row"]))
+        known = np.flatnonzero(gaps.known)
+        gaps, start = gaps.take(known), start[known]
         parts += self._host_side(gaps, start)
         parts.append(self._inside_call(gaps, start))
         parts += self._issued(gaps, start)
         return join([p for p in parts if len(p)] or parts[:1])
 
+    def _unknown(self, gaps: Gaps, start: np.ndarray, detail: int) -> Pieces:
+        return make(
+            gaps.window, start, gaps.end, CAUSE["unknown"], self._op_ref(gaps.next), self._ref(gaps), detail
+        )
+
     def _op_ref(self, operation: np.ndarray) -> np.ndarray:
         """Ref kinds run parallel to operation kinds, one later."""
-        if not len(self.kind):
-            return np.zeros(len(operation), np.int8)
-        return np.where(operation >= 0, self.kind[np.maximum(operation, 0)] + 1, REF["event"]).astype(np.int8)
+        return np.where(operation >= 0, pick(self.kind, operation, 0) + 1, REF["event"]).astype(np.int8)
 
     def _ref(self, gaps: Gaps) -> np.ndarray:
         return np.where(gaps.next >= 0, gaps.next, gaps.record)
@@ -180,7 +160,7 @@ class Explainer:
         here = np.flatnonzero(hi > lo)
         g = gaps.take(here)
         operation = g.next >= 0
-        staging = operation & (self.pageable[np.maximum(g.next, 0)] if len(self.pageable) else False)
+        staging = pick(self.pageable, g.next, False)
         cause = np.where(operation, np.where(staging, CAUSE["memcpy"], CAUSE["api_launch"]), CAUSE["event"])
         ref_kind = np.where(staging, self._op_ref(g.next), REF["api"])
         ref = np.where(staging, g.next, g.issue_call)
@@ -194,6 +174,10 @@ class Explainer:
         here = np.flatnonzero(gaps.end > lo)
         g, lo = gaps.take(here), lo[here]
         parts = []
+        opaque = self._behind_host_function(g)
+        veiled, open_ = np.flatnonzero(opaque), np.flatnonzero(~opaque)
+        parts.append(self._unknown(g.take(veiled), lo[veiled], DETAIL["host-function"]))
+        g, lo = g.take(open_), lo[open_]
         until, lane, ref_kind, ref, detail = self._dependency(g)
         held = until > lo
         stop = np.minimum(until, g.end)
@@ -212,15 +196,10 @@ class Explainer:
         lo = np.where(held, stop, lo)
         cause = np.where(g.next >= 0, CAUSE["launch_latency"], CAUSE["event"])
         # rule 7: past the ordinary latency, while other streams keep the device (or the copy engine) busy
-        previous_end = (
-            np.where(g.previous >= 0, self.op_end[np.maximum(g.previous, 0)], np.iinfo(np.int64).min)
-            if len(self.op_end)
-            else np.full(len(lo), np.iinfo(np.int64).min)
-        )
-        kind = self.kind[np.maximum(g.next, 0)] if len(self.kind) else np.zeros(len(lo), np.int8)
-        latency = np.array([self.launch_latency.get(k, 0) for k in range(4)], dtype=np.int64)[kind]
-        late = np.maximum(np.maximum(g.issue_end, previous_end) + latency, lo)
-        late = np.where(g.next >= 0, np.minimum(late, g.end), g.end)
+        previous_end = pick(self.op_end, g.previous, NEVER)
+        latency = np.array([self.launch_latency.get(k, 0) for k in range(4)], dtype=np.int64)
+        late = np.maximum(g.issue_end, previous_end) + pick(latency, pick(self.kind, g.next, -1), 0)
+        late = np.where(g.next >= 0, np.clip(late, lo, g.end), g.end)
         ordinary = late > lo
         parts.append(
             make(
@@ -270,6 +249,27 @@ class Explainer:
             )
         return parts
 
+    def _behind_host_function(self, g: Gaps) -> np.ndarray:
+        """Whether a host function or stream memory operation was issued between P and N on N's stream.
+
+        The trace has no stream for these calls and no end for what they hold up.  One belongs to the stream if its
+        thread issued its last operation before and its next one after to that stream.
+        """
+        out = np.zeros(len(g.window), dtype=bool)
+        kind = self.trace.calls["kind"].to_numpy()
+        calls = np.flatnonzero(np.isin(kind, [CALL["host_function"], CALL["stream_memory_op"]]))
+        if not len(calls) or not len(g.window):
+            return out
+        at, thread = self.call_start[calls], self.call_thread[calls]
+        previous_issue = pick(self.call_start, pick(self.call, g.previous, -1), NEVER)
+        same = pick(self.call_thread, pick(self.call, g.previous, -1), -1) == g.issue_thread
+        for number in np.unique(thread):
+            mine = np.sort(at[thread == number])
+            here = np.flatnonzero((g.issue_thread == number) & (same | (g.previous < 0)))
+            between = np.searchsorted(mine, g.issue_start[here]) - np.searchsorted(mine, previous_issue[here])
+            out[here] = between > 0
+        return out
+
     def _competitor(self, operation: np.ndarray) -> np.ndarray:
         """What other streams must run for N to be contended: kernels for a kernel or graph (RIVAL_KERNELS), copies of
         its own direction for a copy (the copy kind), nothing for a memset (NO_RIVAL)."""
@@ -282,15 +282,9 @@ class Explainer:
     def _dependency(self, g: Gaps) -> tuple[np.ndarray, ...]:
         """Rule 6: until when N is ordered behind other work: (until, lane, ref_kind, ref, detail)."""
         n = len(g.window)
-        low = np.iinfo(np.int64).min
-        until, lane, ref = np.full(n, low), np.full(n, -1), np.full(n, -1)
+        until, lane, ref = np.full(n, NEVER), np.full(n, -1), np.full(n, -1)
         ref_kind, detail = np.zeros(n, np.int8), np.zeros(n, np.int8)
-        previous_issue = np.full(n, low)
-        has = g.previous >= 0
-        if len(self.call):
-            c = self.call[np.maximum(g.previous, 0)]
-            ok = has & (c >= 0)
-            previous_issue[ok] = self.call_start[c[ok]]
+        previous_issue = pick(self.call_start, pick(self.call, g.previous, -1), NEVER)
         for number in np.unique(g.lane):
             mine = np.flatnonzero(g.lane == number)
             if int(number) in self.waits:
@@ -311,7 +305,7 @@ class Explainer:
                 if ops is None:
                     continue
                 k = np.searchsorted(ops.issue_ns, g.issue_start[mine])
-                reach = np.where(k > 0, ops.reach_ns[np.maximum(k - 1, 0)], low)
+                reach = pick(ops.reach_ns, k - 1, NEVER)
                 later = reach > until[mine]
                 at = mine[later]
                 until[at], lane[at] = reach[later], rival

@@ -19,7 +19,7 @@ from nsysalign.sweep.issue import LaneOperations
 from nsysalign.sweep.tiles import ragged, tile, union
 
 _WAITING = ("sync_device", "sync_stream", "sync_event", "memcpy")
-_LAUNCHING = ("launch", "graph_launch", "memset")
+_LAUNCHING = ("launch", "graph_launch", "memset", "memcpy")
 _RANKED = ("kernel", "graph", "memcpy", "memset")  # then: earlier work
 #: A launch this many times slower than the median of its name, with this many operations unfinished, was blocked.
 _SLOW, _QUEUE_DEPTH = 10, 900
@@ -54,13 +54,13 @@ def host_window_pieces(
     none = make(window[:0], w.start[:0], w.end[:0], 0)
     pieces = join([none, *raw])
     is_call = pieces.ref_kind == REF["api"]
-    kind = (
-        trace.calls["kind"].to_numpy()[np.maximum(pieces.ref, 0)]
-        if len(trace.calls)
-        else np.zeros(len(pieces), np.int8)
-    )
+    kind = np.full(len(pieces), CALL["other"], dtype=np.int8)
+    kind[is_call] = trace.calls["kind"].to_numpy()[pieces.ref[is_call]]
     waiting = is_call & np.isin(kind, [CALL[k] for k in _WAITING])
-    launching = is_call & np.isin(kind, [CALL[k] for k in _LAUNCHING])
+    copies = np.flatnonzero(is_call & (kind == CALL["memcpy"]))
+    # a copy call waits when it has to stage pageable memory, or when it is not an asynchronous one
+    waiting[copies] = _blocks(trace, explainer, pieces.ref[copies])
+    launching = is_call & ~waiting & np.isin(kind, [CALL[k] for k in _LAUNCHING])
     parts = [_select(pieces, ~(waiting | launching), is_call)]
     parts.append(_launches(trace, alignment, per_lane, pieces, np.flatnonzero(launching)))
     parts.append(_waits(trace, alignment, streams, explainer, w, pieces, np.flatnonzero(waiting), kind))
@@ -267,6 +267,13 @@ def _running(
         s.append(cut.start[busy])
         e.append(cut.end[busy])
     return (np.concatenate(query), np.concatenate(operation)), np.concatenate(s), np.concatenate(e)
+
+
+def _blocks(trace: Trace, explainer: Explainer, call: np.ndarray) -> np.ndarray:
+    """Whether copy calls wait for their stream: pageable memory, or a name without Async."""
+    names = trace.calls["name_id"].to_numpy()[call]
+    synchronous = np.array([i for i in np.unique(names) if "Async" not in trace.names.get(int(i), "")])
+    return _issues_pageable(trace, explainer, call) | np.isin(names, synchronous)
 
 
 def _issues_pageable(trace: Trace, explainer: Explainer, call: np.ndarray) -> np.ndarray:

@@ -10,7 +10,8 @@ from nsysalign.attribute.busy import Streams
 from nsysalign.attribute.gaps import Explainer, Gaps
 from nsysalign.attribute.pieces import CAUSE, Pieces, join, make
 from nsysalign.model import OPERATION_KINDS, Trace
-from nsysalign.sweep.tiles import tile
+from nsysalign.sweep.issue import FAR
+from nsysalign.sweep.tiles import pick, tile
 
 _CAUSE_OF_KIND = np.array([CAUSE[k] for k in OPERATION_KINDS], dtype=np.int8)
 
@@ -75,59 +76,27 @@ def _gaps(
 ) -> Gaps:
     """P and N of each idle stretch of one lane."""
     blocks = streams.blocks(lane)
-    none = np.full(len(window), -1, dtype=np.int64)
     after = np.searchsorted(blocks.start, start, side="left")
     before = np.searchsorted(blocks.end, start, side="right") - 1
-    previous = (
-        np.where(before >= 0, blocks.operation[np.maximum(before, 0)], -1) if len(blocks.start) else none
-    )
-    following = (
-        np.where(
-            after < len(blocks.start), blocks.operation[np.minimum(after, max(len(blocks.start) - 1, 0))], -1
-        )
-        if len(blocks.start)
-        else none
-    )
-    call = (
-        np.where(following >= 0, explainer.call[np.maximum(following, 0)], -1)
-        if len(explainer.call)
-        else none
-    )
-    issue = (
-        np.where(call >= 0, explainer.call_start[np.maximum(call, 0)], np.iinfo(np.int64).max)
-        if len(explainer.call_start)
-        else np.full(len(window), np.iinfo(np.int64).max)
-    )
-    starts_inside = (
-        (following >= 0) & (explainer.op_start[np.maximum(following, 0)] < w.end[window])
-        if len(explainer.op_start)
-        else none >= 0
-    )
+    previous = pick(blocks.operation, before, -1)
+    following = pick(blocks.operation, np.where(after < len(blocks.start), after, -1), -1)
+    call = pick(explainer.call, following, -1)
+    issue = pick(explainer.call_start, call, FAR)
     # an operation that runs inside the window was issued before the end, whether or not the trace has its call
-    use = (following >= 0) & (((call >= 0) & (issue < w.close_ns[window])) | ((call < 0) & starts_inside))
-    record = w.record[window]
-    next_ = np.where(use, following, -1)
+    inside = pick(explainer.op_start, following, FAR) < w.end[window]
+    use = (following >= 0) & np.where(call >= 0, issue < w.close_ns[window], inside)
     from_call = use & (call >= 0)
-    safe = np.maximum(call, 0)
-    issue_start = np.where(from_call, issue, w.close_ns[window])
-    issue_end = np.where(
-        from_call, explainer.call_end[safe] if len(explainer.call_end) else 0, w.close_end_ns[window]
-    )
-    thread = np.where(
-        from_call, explainer.call_thread[safe] if len(explainer.call_thread) else 0, w.close_thread[window]
-    )
-    known = from_call | (~use & (w.close_call[window] >= 0))
     return Gaps(
-        window,
-        start,
-        end,
-        np.full(len(window), lane),
-        next_,
-        previous,
-        issue_start,
-        issue_end,
-        thread,
-        np.where(from_call, call, w.close_call[window]),
-        known,
-        record,
+        window=window,
+        start=start,
+        end=end,
+        lane=np.full(len(window), lane),
+        next=np.where(use, following, -1),
+        previous=previous,
+        issue_start=np.where(from_call, issue, w.close_ns[window]),
+        issue_end=np.where(from_call, pick(explainer.call_end, call, 0), w.close_end_ns[window]),
+        issue_thread=np.where(from_call, pick(explainer.call_thread, call, 0), w.close_thread[window]),
+        issue_call=np.where(from_call, call, w.close_call[window]),
+        known=from_call | (~use & (w.close_call[window] >= 0)),
+        record=w.record[window],
     )

@@ -37,11 +37,19 @@ def chosen_intervals(analysis: Analysis, wanted: Sequence[int] = ()) -> list[int
     at most MAX_INTERVALS."""
     roles = examples.roles(analysis).values()
     shown = (number for number in examples.of_findings(analysis) if number >= 0)
-    order = [*wanted, *(r.median for r in roles), *shown, *(r.slowest for r in roles), *(r.first for r in roles)]
+    order = [
+        *wanted,
+        *(r.median for r in roles),
+        *shown,
+        *(r.slowest for r in roles),
+        *(r.first for r in roles),
+    ]
     return sorted(list(dict.fromkeys(order))[: max(MAX_INTERVALS, len(wanted))])
 
 
-def timeline(trace: Trace, alignment: Alignment, analysis: Analysis, wanted: Sequence[int] = ()) -> pd.DataFrame:
+def timeline(
+    trace: Trace, alignment: Alignment, analysis: Analysis, wanted: Sequence[int] = ()
+) -> pd.DataFrame:
     """Rows of `frames.TIMELINE` for the chosen intervals, `wanted` ones first."""
     chosen = np.array(chosen_intervals(analysis, wanted), dtype=np.int64)
     if not len(chosen):
@@ -57,7 +65,11 @@ def timeline(trace: Trace, alignment: Alignment, analysis: Analysis, wanted: Seq
     # A hook: rows of lane_kind `clock` (detail {"mhz": n}) are drawn underneath; nothing samples the SM clock yet.
     makers = (_calls, _ranges, _operations, _records, _waits)
     parts = [part for make in makers for part in make(trace, alignment, views) if len(part)]
-    return frames.check(pd.concat(parts, ignore_index=True), frames.TIMELINE) if parts else frames.empty(frames.TIMELINE)
+    return (
+        frames.check(pd.concat(parts, ignore_index=True), frames.TIMELINE)
+        if parts
+        else frames.empty(frames.TIMELINE)
+    )
 
 
 def everything(trace: Trace, alignment: Alignment | None = None) -> pd.DataFrame:
@@ -65,11 +77,18 @@ def everything(trace: Trace, alignment: Alignment | None = None) -> pd.DataFrame
     alone = pd.Index([-1]).to_numpy()
     parts = []
     for process in np.unique(np.concatenate([trace.calls["process"], trace.operations["process"]])):
-        top = max((int(f["end_ns"].max()) for f in (trace.calls, trace.operations, trace.ranges) if len(f)), default=0)
+        top = max(
+            (int(f["end_ns"].max()) for f in (trace.calls, trace.operations, trace.ranges) if len(f)),
+            default=0,
+        )
         views = _Views(alone, np.array([process]), np.array([0]), np.array([top + 1]), None)
         parts += [part for make in (_calls, _ranges, _operations) for part in make(trace, alignment, views)]
     parts = [part for part in parts if len(part)]
-    return frames.check(pd.concat(parts, ignore_index=True), frames.TIMELINE) if parts else frames.empty(frames.TIMELINE)
+    return (
+        frames.check(pd.concat(parts, ignore_index=True), frames.TIMELINE)
+        if parts
+        else frames.empty(frames.TIMELINE)
+    )
 
 
 def _touching(table: pd.DataFrame, views: _Views) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -77,7 +96,11 @@ def _touching(table: pd.DataFrame, views: _Views) -> tuple[np.ndarray, np.ndarra
     process.  The longest `views.most` of each picture fit."""
     start, end, process = (table[c].to_numpy() for c in ("start_ns", "end_ns", "process"))
     # rows that began before the window may still reach into it: start the search where the running maximum of ends passes lo
-    first = np.searchsorted(np.maximum.accumulate(end), views.lo) if len(end) else np.zeros(len(views.lo), np.int64)
+    first = (
+        np.searchsorted(np.maximum.accumulate(end), views.lo)
+        if len(end)
+        else np.zeros(len(views.lo), np.int64)
+    )
     last = np.searchsorted(start, views.hi)
     owner, row = ragged(first, np.maximum(last - first, 0))
     keep = (end[row] >= views.lo[owner]) & (process[row] == views.process[owner])
@@ -98,7 +121,10 @@ def _calls(trace: Trace, _: Alignment | None, views: _Views) -> list[pd.DataFram
     owner, row = owner[~lost], row[~lost]
     lanes = [f"thread {t & 0xFFFFFF}" for t in calls["thread"].to_numpy()[row].tolist()]
     kind = np.array(CALL_KINDS, dtype=object)[calls["kind"].to_numpy()[row]]
-    return [omitted, _rows(views.interval[owner], "host", lanes, kind, call_names(trace, row), calls, row, "api")]
+    return [
+        omitted,
+        _rows(views.interval[owner], "host", lanes, kind, call_names(trace, row), calls, row, "api"),
+    ]
 
 
 def _ranges(trace: Trace, _: Alignment | None, views: _Views) -> list[pd.DataFrame]:
@@ -146,7 +172,9 @@ def _records(trace: Trace, alignment: Alignment, views: _Views) -> list[pd.DataF
     records = records[(records["problem"] == "") & (records["lane"] >= 0)].sort_values("t_ns")
     if records.empty:
         return []
-    table = records.assign(start_ns=records["t_ns"], end_ns=records["t_ns"], row=records["seq"]).reset_index(drop=True)
+    table = records.assign(start_ns=records["t_ns"], end_ns=records["t_ns"], row=records["seq"]).reset_index(
+        drop=True
+    )
     owner, row, lost = _touching(table, views)
     owner, row = owner[~lost], row[~lost]
     t = table["t_ns"].to_numpy()[row]
@@ -157,14 +185,27 @@ def _records(trace: Trace, alignment: Alignment, views: _Views) -> list[pd.DataF
     names = [f"event record {s}" for s in seq.tolist()]
     lanes = _stream_words(trace, table["device"].to_numpy()[row], table["stream"].to_numpy()[row])
     link = _call_rows(trace, table["call"].to_numpy()[row])
-    return [_rows(views.interval[owner], "event", lanes, "record", names, table, row, "event", link=link, detail=detail)]
+    return [
+        _rows(
+            views.interval[owner],
+            "event",
+            lanes,
+            "record",
+            names,
+            table,
+            row,
+            "event",
+            link=link,
+            detail=detail,
+        )
+    ]
 
 
 def _waits(trace: Trace, alignment: Alignment, views: _Views) -> list[pd.DataFrame]:
     """Event waits on the stream that waits, from when it reaches the wait to when the record releases it.
 
-        waiting stream  | operation |....wait....|  next operation
-        recording stream      | operation       |R
+    waiting stream  | operation |....wait....|  next operation
+    recording stream      | operation       |R
     """
     waits, records, calls = alignment.wait_calls, alignment.records, trace.calls
     waits = waits[(waits["record"] >= 0) & (waits["call"] >= 0) & (waits["lane"] >= 0)]
@@ -189,13 +230,21 @@ def _waits(trace: Trace, alignment: Alignment, views: _Views) -> list[pd.DataFra
     names = [f"waits for record {s} of stream {o}" for s, o in zip(seq.tolist(), on.tolist(), strict=True)]
     detail = [{"inferred": True} if i else {} for i in table["inferred"].to_numpy()[row].tolist()]
     words = _stream_words(trace, table["device"].to_numpy()[row], table["stream"].to_numpy()[row])
-    return [_rows(views.interval[owner], "event", words, "wait", names, table, row, "api", link=seq, detail=detail)]
+    return [
+        _rows(
+            views.interval[owner], "event", words, "wait", names, table, row, "api", link=seq, detail=detail
+        )
+    ]
 
 
 def _stream_free(trace: Trace, alignment: Alignment, lane: np.ndarray, call: np.ndarray) -> np.ndarray:
     """When the last operation that was issued to each lane before the wait's call ends; 0 where there is none."""
     operations, calls = trace.operations, trace.calls
-    issued = calls["start_ns"].to_numpy()[operations["call"].to_numpy()] if len(operations) else np.empty(0, np.int64)
+    issued = (
+        calls["start_ns"].to_numpy()[operations["call"].to_numpy()]
+        if len(operations)
+        else np.empty(0, np.int64)
+    )
     usable = operations["call"].to_numpy() >= 0
     free = np.zeros(len(lane), np.int64)
     for number in np.unique(lane).tolist():
@@ -223,7 +272,9 @@ def _stream_words(trace: Trace, device: np.ndarray, stream: np.ndarray) -> list[
     return [f"GPU {d} stream {s}" if several else f"stream {s}" for d, s in where]
 
 
-def _omitted(views: _Views, table: pd.DataFrame, owner: np.ndarray, row: np.ndarray, what: str) -> pd.DataFrame:
+def _omitted(
+    views: _Views, table: pd.DataFrame, owner: np.ndarray, row: np.ndarray, what: str
+) -> pd.DataFrame:
     """One row per picture that says how many rows it does not hold, and how long these are together."""
     if not len(owner):
         return frames.empty(frames.TIMELINE)
@@ -241,7 +292,9 @@ def _omitted(views: _Views, table: pd.DataFrame, owner: np.ndarray, row: np.ndar
     })  # fmt: skip
 
 
-def _rows(interval, lane_kind, lane, kind, name, source, row, ref_kind, *, link=-1, detail=None) -> pd.DataFrame:
+def _rows(
+    interval, lane_kind, lane, kind, name, source, row, ref_kind, *, link=-1, detail=None
+) -> pd.DataFrame:
     return pd.DataFrame({
         "interval": interval, "lane_kind": lane_kind, "lane": lane, "kind": kind, "name": name,
         "start_ns": source["start_ns"].to_numpy()[row], "end_ns": source["end_ns"].to_numpy()[row], "ref_kind": ref_kind,

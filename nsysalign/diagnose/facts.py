@@ -5,6 +5,7 @@ Positions are rows of `analysis.intervals` (0..n-1); `interval` numbers of the o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -108,9 +109,9 @@ class Facts:
         if not pattern and not names:
             return rows
         code, unique = pd.factorize(rows["detail"].to_numpy(dtype=object))
-        text = pd.Series(unique, dtype=object).astype(str)
-        hit = text.str.contains(pattern, regex=True) if pattern else text.isin(names)
-        return rows[hit.to_numpy(dtype=bool)[code]]
+        found = re.compile(pattern).search if pattern else names.__contains__
+        hit = np.fromiter((bool(found(str(text))) for text in unique), bool, len(unique))
+        return rows[hit[code]]
 
     @cached_property
     def _by_cause(self) -> dict[str, pd.DataFrame]:
@@ -125,7 +126,7 @@ class Facts:
     @cached_property
     def loading(self) -> np.ndarray:
         """Time inside calls that load code, while the stream was idle (they have a rule of their own)."""
-        return self.detail_ns(self.detail_rows("api", r"^cu(da)?(Library(Load|Get)|Module(Load|Get)|Link|KernelSet)|^cuGetProcAddress"))
+        return self.detail_ns(self.detail_rows("api", LOADING_CALLS))
 
     @cached_property
     def allocating(self) -> np.ndarray:
@@ -186,8 +187,13 @@ class Facts:
         return out.assign(at=np.repeat(positions, length), ns=out["end_ns"].to_numpy() - out["start_ns"].to_numpy()).reset_index(drop=True)
 
 
+#: Calls that load, link or look up code.
+LOADING_CALLS = r"^cu(da)?(Library(Load|Get)|Module(Load|Get)|Link|KernelSet)|^cuGetProcAddress"
 #: Calls that allocate or free device or pinned memory.
-ALLOCATION_CALLS = r"^cu(da)?(Malloc|Free|Mem(Alloc|Free|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess|HostAlloc)|Host(Alloc|Register|Unregister)|MemHost)"
+ALLOCATION_CALLS = (
+    r"^cu(da)?(Malloc|Free|Mem(Alloc|Free|Host|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess)"
+    r"|Host(Alloc|Register|Unregister))"
+)
 
 
 def idle_runs(segments: pd.DataFrame) -> np.ndarray:

@@ -49,7 +49,7 @@ def evidence(**values: Any) -> dict[str, Any]:
     """Evidence as plain Python values (JSON), what is None or empty left out."""
     out = {}
     for key, value in values.items():
-        if value is None or value == "" or value == [] or value == {}:
+        if value is None or (isinstance(value, (str, list, dict)) and not value):
             continue
         if isinstance(value, np.integer):
             value = int(value)

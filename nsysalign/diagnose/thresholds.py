@@ -34,6 +34,8 @@ BLOCKING_SHARE, BLOCKING_KERNELS = 0.8, 5
 
 #: An interval shorter than so many empty pairs is mostly the event pair's own cost (warning), or partly (info).
 FLOOR_WARN_FACTOR, FLOOR_SAY_FACTOR = 2.0, 4.0
+#: No event pair costs this much: in a trace whose intervals are all longer nobody misses the comparison.
+FLOOR_RELEVANT_NS = 50_000
 #: The host ran ahead of an interval in which it makes the GPU wait for less than this share.
 AHEAD_SHARE = 0.10
 #: The event pair's own cost and launch latencies, with the host ahead, are named from this share on.
@@ -57,6 +59,8 @@ SPREAD_SAMPLES = 8
 #: Two modes: the gap between two groups is this many times their own spread and this share of the median,
 #: and the smaller group holds this share of the repetitions.
 MODE_GAP_FACTOR, MODE_GAP_SHARE, MODE_SIZE_SHARE = 4.0, 0.10, 0.2
+#: The profiler's own work is a finding when the disturbed repetitions are this much longer than the others.
+DISTURBED_FACTOR = 1.2
 #: An outlier lies above this many times the median, and this many (normal) standard deviations off.
 OUTLIER_FACTOR, OUTLIER_SIGMAS = 1.5, 6.0
 #: Different work under one label: operation counts that differ by more than this factor.

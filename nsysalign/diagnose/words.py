@@ -16,7 +16,7 @@ def span(ns: float) -> str:
 def of(part_ns: float, whole_ns: float) -> str:
     """A part of a whole in the whole's unit: "164 of 228 us"; a part too small for it keeps its own."""
     size, unit = _unit(whole_ns)
-    if part_ns / size < 0.095:
+    if part_ns / size < 0.5:
         return f"{span(part_ns)} of {span(whole_ns)}"
     return f"{_digits(part_ns / size)} of {_digits(whole_ns / size)} {unit}"
 

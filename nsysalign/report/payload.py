@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -35,18 +36,7 @@ def payload(analysis: Analysis, focus: int | None = None) -> dict[str, Any]:
         "title": _title(analysis),
         "environment": _environment(analysis, rows),
         "notes": _notes(analysis),
-        "causes": [
-            {
-                "name": c,
-                "short": LOOKS[c].short,
-                "colour": LOOKS[c].colour,
-                "ink": LOOKS[c].ink,
-                "pattern": LOOKS[c].pattern,
-                "meaning": CAUSE_MEANING[c],
-                "present": c in present,
-            }
-            for c in CAUSES
-        ],
+        "causes": cause_looks(present),
         "verdicts": [
             {
                 "severity": v.severity,
@@ -72,6 +62,14 @@ def payload(analysis: Analysis, focus: int | None = None) -> dict[str, Any]:
         "strings": held.strings,
         "holds": _holds(analysis, held),
     }
+
+
+def cause_looks(present: Collection[str]) -> list[dict[str, Any]]:
+    """Every cause with its look and meaning; `present`: those that legends and tables show."""
+    return [
+        {**LOOKS[cause]._asdict(), "name": cause, "meaning": CAUSE_MEANING[cause], "present": cause in present}
+        for cause in CAUSES
+    ]
 
 
 def _title(analysis: Analysis) -> str:

@@ -85,3 +85,10 @@ def union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     first = np.flatnonzero(new)
     keep = reach[np.append(first[1:] - 1, len(start) - 1)] > start[first]
     return start[first][keep], reach[np.append(first[1:] - 1, len(start) - 1)][keep]
+
+
+def pick(values: np.ndarray, index: np.ndarray, default: int) -> np.ndarray:
+    """values[index], and `default` where the index is negative ("none"); `values` may be empty."""
+    if not len(values):
+        return np.full(len(index), default, dtype=values.dtype)
+    return np.where(index >= 0, values[np.maximum(index, 0)], default)

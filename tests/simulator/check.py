@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
+import nsysalign
 
 
 def analyze(trace: Path, logs: list[Path]):
     """The code under test."""
-    pipeline = pytest.importorskip("nsysalign.pipeline", exc_type=ImportError)
-    return pipeline.analyze(trace, events=logs)
+    return nsysalign.analyze(trace, events=logs)
 
 
 def parts(analysis, interval: int) -> dict[str, int]:

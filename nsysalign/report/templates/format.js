@@ -18,7 +18,8 @@ function duration(ns) {
 
 function micro(ns) {
   if (ns === null || ns === undefined) return "?";
-  return ns === 0 ? "." : (ns / 1e3).toFixed(2);
+  if (ns === 0) return ".";
+  return (ns / 1e3).toFixed(Math.abs(ns) < 9_999_995 ? 2 : 1); // above 10 ms a tenth of a microsecond is enough
 }
 
 function percent(share) {

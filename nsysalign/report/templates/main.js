@@ -27,9 +27,23 @@ function choose(label, interval, show) {
     view.range = wholeRange(view.picture);
     drawTimeline();
     drawPieces();
+    drawItems();
   }
   if (fresh) drawRuns();
+  if (fresh && against.drawn) drawAgainst();
   if (show) bring($("timeline"));
+}
+
+// `#interval-80` is a link to an interval that can be sent to somebody.
+function chooseNumber(number, show) {
+  const at = DATA.runs.findIndex((runs) => runs.elapsed.some((_, i) => numberOf(runs, i) === number));
+  if (at >= 0) choose(DATA.labels[at].label, number, show);
+  return at >= 0;
+}
+
+function fromHash(show) {
+  const asked = /^#interval-(\d+)$/.exec(location.hash);
+  return asked !== null && chooseNumber(Number(asked[1]), show);
 }
 
 function drawChoice(label, held, asked) {
@@ -76,11 +90,15 @@ function start() {
   $("label").addEventListener("change", () => choose($("label").value, null, false));
   $("interval").addEventListener("change", () => choose(selected.label, Number($("interval").value), false));
   $("pieces").addEventListener("toggle", drawPieces);
+  $("items").addEventListener("toggle", drawItems);
   $("runs-table").addEventListener("toggle", drawRunsTable);
   $("page-back").addEventListener("click", () => turnPage(-1));
   $("page-on").addEventListener("click", () => turnPage(1));
+  addEventListener("hashchange", () => fromHash(true));
+  if (fromHash(false)) return;
+  if (DATA.focus !== null) return chooseNumber(DATA.focus, false);
   const first = DATA.verdicts.find((verdict) => DATA.labels.some((label) => label.label === verdict.label));
-  if (first) choose(first.label, first.interval, false);
+  if (first) choose(first.label, first.interval < 0 ? null : first.interval, false);
 }
 
 start();
@@ -91,7 +109,8 @@ document.addEventListener("DOMContentLoaded", () => {
   }
   listenToTimeline();
   drawRuns();
-  const redraw = () => { drawTimeline(); drawRuns(); };
+  watchAgainst();
+  const redraw = () => { drawTimeline(); drawRuns(); if (against.drawn) drawAgainst(); };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   document.body.dataset.ready = "true";
 });

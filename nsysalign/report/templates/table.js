@@ -9,7 +9,7 @@ const COLUMNS = [
   { key: "error", text: "±", unit: "us", number: true, value: (l) => l.error, show: (l) => micro(l.error), hint: "how well the two events are placed (95 %)" },
   { key: "bar", text: "budget" },
   ...PRESENT.filter((cause) => DATA.labels.some((l) => l.parts[cause.name])).map((cause) => ({
-    key: cause.name, text: cause.short, unit: "us", number: true, hint: cause.meaning,
+    key: cause.name, text: cause.short, unit: "us", number: true, hint: cause.meaning, cause: true,
     value: (l) => l.parts[cause.name], show: (l) => micro(l.parts[cause.name]),
   })),
   { key: "p95", text: "p95", unit: "us", number: true, value: (l) => l.p95, show: (l) => micro(l.p95), hint: "95th percentile of the measured time" },
@@ -27,7 +27,7 @@ function head(column) {
   const state = sorting.key !== column.key ? "none" : sorting.down ? "descending" : "ascending";
   const arrow = { none: "", ascending: " ↑", descending: " ↓" }[state];
   const button = make("button", { type: "button", title: column.hint || null, onclick: () => sortBy(column) },
-    column.text, make("span", { class: "unit" }, column.unit || ""), make("span", { "aria-hidden": "true" }, arrow));
+    column.text, column.key === "label" ? make("small", null, "times in us") : null, column.unit ? make("span", { class: "unseen" }, " " + column.unit) : null, make("span", { "aria-hidden": "true" }, arrow));
   button.dataset.key = column.key;
   return make("th", { scope: "col", "aria-sort": state, class: column.number ? "number" : null }, button);
 }
@@ -42,7 +42,7 @@ function labelCell(label) {
 function bodyRow(label, scale) {
   const cells = COLUMNS.map((column) => {
     if (column.key === "label") return labelCell(label);
-    if (column.key === "bar") return make("td", { class: "budget" }, budgetBar(label, scale || label.elapsed || 1, 250));
+    if (column.key === "bar") return make("td", { class: "budget" }, budgetBar(label, scale || label.elapsed || 1, 200));
     const text = column.show(label);
     return make("td", { class: "number" + (text === "." ? " zero" : "") }, text);
   });

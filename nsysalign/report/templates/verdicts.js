@@ -21,8 +21,19 @@ function card(verdict) {
     verdict.explanation ? make("p", { class: "explanation" }, verdict.explanation) : null,
     evidence,
     verdict.advice ? make("p", { class: "advice" }, make("strong", null, "Change: "), verdict.advice) : null,
-    label ? make("button", { type: "button", onclick: () => choose(verdict.label, verdict.interval, true) }, "Show the interval") : null,
+    label ? intervalLink(verdict, label) : null,
   );
+}
+
+// A real link: it can be copied, opened beside, and followed from the keyboard.
+function intervalLink(verdict, label) {
+  const number = verdict.interval < 0 ? label.roles.median : verdict.interval;
+  const go = (event) => {
+    event.preventDefault();
+    history.replaceState(null, "", `#interval-${number}`);
+    choose(verdict.label, number, true);
+  };
+  return make("a", { class: "button", href: `#interval-${number}`, onclick: go }, "Show the interval");
 }
 
 function drawVerdicts() {
@@ -36,7 +47,7 @@ function drawVerdicts() {
   if (more > 0) {
     const button = make("button", { type: "button", class: "more", onclick: () => {
       for (const element of cards) element.hidden = false;
-      cards[CARDS_AT_FIRST].tabIndex = -1;
+      cards[CARDS_AT_FIRST].tabIndex = -1; // focusable by script only
       cards[CARDS_AT_FIRST].focus();
       button.remove();
     } }, `Show ${more} more`);

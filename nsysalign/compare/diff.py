@@ -1,0 +1,172 @@
+"""`compare(a, b)`: two analyses, label by label."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from nsysalign.compare.bootstrap import change
+from nsysalign.model import CAUSES, Analysis
+
+VERDICTS = ("slower", "faster", "cannot say", "same")
+#: Fewer runs on a side say nothing about a difference.
+FEWEST_RUNS = 5
+#: Differences below this are the event clock's: it ticks every 32 ns, and a pair has two ends.
+RESOLUTION_NS = 64
+
+
+@dataclass(frozen=True)
+class Change:
+    """A time before and after, and the bounds that hold the true change with the stated confidence."""
+
+    before_ns: float
+    after_ns: float
+    change_ns: float
+    low_ns: float
+    high_ns: float
+
+    @property
+    def clear(self) -> bool:
+        """The bounds exclude zero."""
+        return self.low_ns > 0 or self.high_ns < 0
+
+
+@dataclass(frozen=True)
+class LabelChange:
+    label: str
+    kind: str
+    site: str
+    before_count: int
+    after_count: int
+    total: Change
+    parts: dict[str, Change]  # causes that are not zero on both sides
+    kernel_only: Change
+    verdict: str  # one of VERDICTS
+    reason: str  # why it cannot be said; '' otherwise
+    library: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    before: str  # what the sides are called
+    after: str
+    labels: tuple[LabelChange, ...]  # in the order of the first analysis
+    only_before: tuple[str, ...]
+    only_after: tuple[str, ...]
+    confidence: float
+    threshold: float
+    remarks: tuple[str, ...]  # what differs between the two machines and tools
+
+    def count(self, verdict: str) -> int:
+        return sum(label.verdict == verdict for label in self.labels)
+
+
+def compare(
+    before: Analysis,
+    after: Analysis,
+    *,
+    names: tuple[str, str] = ("A", "B"),
+    confidence: float = 0.95,
+    threshold: float = 0.02,
+    seed: int = 0,
+) -> Comparison:
+    """Every label of both sides.  `threshold`: the share of the time below which a change does not matter."""
+    a, b = _runs(before), _runs(after)
+    first = before.labels.set_index("label")
+    labels = []
+    for label in first.index:
+        if label not in b:
+            continue
+        # a label's random numbers depend on its name only: other labels do not change its answer
+        number = seed + zlib.crc32(label.encode("utf-8", "replace"))
+        row = first.loc[label]
+        labels.append(
+            _label(label, str(row["kind"]), str(row["site"]), bool(row["library"]), a[label], b[label], confidence,
+                   threshold, number)
+        )  # fmt: skip
+    return Comparison(
+        before=names[0],
+        after=names[1],
+        labels=tuple(labels),
+        only_before=tuple(label for label in a if label not in b),
+        only_after=tuple(label for label in b if label not in a),
+        confidence=confidence,
+        threshold=threshold,
+        remarks=tuple(_remarks(before, after, names)),
+    )
+
+
+def _runs(analysis: Analysis) -> dict[str, np.ndarray]:
+    """Per label one row per run: measured time, kernel-only time, then the causes in the order of CAUSES."""
+    intervals, parts = analysis.intervals, analysis.parts
+    matrix = np.zeros((len(intervals), 2 + len(CAUSES)), dtype=np.int64)
+    matrix[:, 0], matrix[:, 1] = intervals["elapsed_ns"], intervals["kernel_only_ns"]
+    rows = pd.Index(intervals["interval"]).get_indexer(parts["interval"])
+    columns = pd.Index(CAUSES).get_indexer(parts["cause"])
+    known = (rows >= 0) & (columns >= 0)
+    np.add.at(matrix, (rows[known], 2 + columns[known]), parts["ns"].to_numpy(np.int64)[known])
+    groups = intervals.groupby("label", sort=False).indices
+    return {str(label): matrix[groups[label]] for label in analysis.labels["label"]}
+
+
+def _label(
+    label: str, kind: str, site: str, library: bool, before: np.ndarray, after: np.ndarray, confidence: float,
+    threshold: float, seed: int,
+) -> LabelChange:  # fmt: skip
+    values = [Change(*map(float, row)) for row in change(before, after, confidence, seed)]
+    total, kernel_only, *causes = values
+    verdict, reason = judge(total, len(before), len(after), threshold)
+    parts = {c: v for c, v in zip(CAUSES, causes, strict=True) if v.before_ns or v.after_ns}
+    return LabelChange(
+        label, kind, site, len(before), len(after), total, parts, kernel_only, verdict, reason, library
+    )
+
+
+def judge(total: Change, before_count: int, after_count: int, threshold: float) -> tuple[str, str]:
+    """(verdict, reason).  A change counts when its bounds exclude zero and it is larger than what matters; no change
+    is said only where the bounds exclude that anything that matters happened.
+
+              -matters      0      +matters
+        ---------|----------+---------|----------
+                 |     <--------->    |               same
+                 |          |    <--------*------->   slower
+                 |   <------------*-------->          cannot say
+    """
+    if min(before_count, after_count) < FEWEST_RUNS:
+        return "cannot say", f"{before_count} and {after_count} runs: at least {FEWEST_RUNS} on each side are needed"
+    matters = max(threshold * total.before_ns, RESOLUTION_NS)
+    if -matters < total.low_ns and total.high_ns < matters:
+        return "same", ""
+    if total.low_ns > 0 and total.change_ns >= matters:
+        return "slower", ""
+    if total.high_ns < 0 and total.change_ns <= -matters:
+        return "faster", ""
+    return "cannot say", "the runs scatter more than the change: more runs would tell"
+
+
+def _remarks(before: Analysis, after: Analysis, names: tuple[str, str]) -> list[str]:
+    """What else differs: then a change of time may not be the program's."""
+    sides = (before, after)
+    traits = {
+        "GPU": [", ".join(dict.fromkeys(side.trace.devices)) or "unknown" for side in sides],
+        "driver": [side.trace.driver_version or "unknown" for side in sides],
+        "nsys": [side.trace.nsys_version or "unknown" for side in sides],
+        "torch": [_torch(side) for side in sides],
+        "event tracing": ["on" if (side.intervals["method"] == "event-trace").any() else "off" for side in sides],
+    }
+    found = [f"{what} differs: {names[0]} {x}, {names[1]} {y}" for what, (x, y) in traits.items() if x != y]
+    for side, name in zip(sides, names, strict=True):
+        disturbed = sum("profiler-disturbed" in flags for flags in side.intervals["flags"])
+        if disturbed:
+            found.append(f"{disturbed} intervals of {name} were disturbed by the profiler's own work")
+        if len(side.unaligned):
+            found.append(f"{len(side.unaligned)} intervals of {name} could not be placed and are not compared")
+    return found
+
+
+def _torch(analysis: Analysis) -> str:
+    processes = (analysis.calibration or {}).get("collected_with", ())
+    return ", ".join(dict.fromkeys(str(p["torch"]) for p in processes if isinstance(p, dict) and p.get("torch"))) or "unknown"

@@ -1,0 +1,83 @@
+"""The repetitions of one label as a set: comparable ones, warm ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsysalign.diagnose import thresholds
+from nsysalign.diagnose.facts import Facts
+
+
+@dataclass(frozen=True)
+class Repetitions:
+    """Positions, in time.  `comparable` do the same work; of those, `cold` are the slow first ones, `warm` the rest."""
+
+    label: str
+    site: str
+    row: int
+    comparable: np.ndarray
+    different: np.ndarray
+    cold: np.ndarray
+    warm: np.ndarray
+
+
+def repetitions(facts: Facts) -> list[Repetitions]:
+    """One entry per label with at least two intervals."""
+    if "_repetitions" not in facts.__dict__:
+        facts.__dict__["_repetitions"] = [_split(facts, code) for code in np.flatnonzero(facts.label_count >= 2).tolist()]
+    return facts.__dict__["_repetitions"]
+
+
+def _split(facts: Facts, code: int) -> Repetitions:
+    at = facts.repetitions(code)
+    same = np.ones(len(at), dtype=bool) if facts.is_host[at[0]] else _same_work(facts.operations[at])
+    comparable = at[same]
+    elapsed = facts.elapsed[comparable]
+    slow = 0
+    if len(comparable) >= 3:
+        usual = float(np.median(elapsed[1:]))
+        is_slow = elapsed > thresholds.WARMUP_FACTOR * usual
+        slow = int(np.argmin(is_slow)) if not is_slow.all() else 0
+        # most of the set slow is not a warm-up, it is two modes; the very first may always be one
+        slow = slow if slow <= max(1, thresholds.WARMUP_SHARE * len(comparable)) else 0
+    while slow < len(comparable):  # an upper mode that is just the next first ones is warm-up, too
+        rest = np.argsort(elapsed[slow:], kind="stable")
+        lower = split(elapsed[slow:][rest])
+        upper = len(rest) - lower
+        if not lower or rest[lower:].max() >= upper or slow + upper > max(1, thresholds.WARMUP_SHARE * len(comparable)):
+            break
+        slow += upper
+    return Repetitions(str(facts.labels[code]), str(facts.sites[code]), int(facts.row[code]), comparable, at[~same], comparable[:slow], comparable[slow:])
+
+
+def split(values: np.ndarray) -> int:
+    """How many of the sorted values belong to the lower of two modes, 0 where there is only one.
+
+        ||| ||            || ||||        the gap is wide against both groups' own spread
+    """
+    n = len(values)
+    least = max(2, int(np.ceil(thresholds.MODE_SIZE_SHARE * n)))
+    if n < thresholds.SPREAD_SAMPLES or n < 2 * least:
+        return 0
+    gaps = np.diff(values)[least - 1:n - least]
+    at = least + int(gaps.argmax())
+    gap = float(values[at] - values[at - 1])
+    own = max(_spread(values[:at]), _spread(values[at:]), 1.0)
+    median = float(np.median(values))
+    return at if gap > thresholds.MODE_GAP_FACTOR * own and gap > thresholds.MODE_GAP_SHARE * median else 0
+
+
+def _spread(values: np.ndarray) -> float:
+    low, high = np.percentile(values, [25, 75])
+    return float(high - low)
+
+
+def _same_work(operations: np.ndarray) -> np.ndarray:
+    """Whether an interval holds about as many operations as the most common interval of its label."""
+    values, counts = np.unique(operations, return_counts=True)
+    usual = int(values[counts.argmax()])
+    if usual == 0:
+        return operations == 0
+    return (operations <= thresholds.MIXED_FACTOR * usual + 1 - 1e-9 * usual) & (operations >= usual / thresholds.MIXED_FACTOR - 1 + 1e-9) & (operations > 0)

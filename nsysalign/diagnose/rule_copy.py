@@ -1,0 +1,74 @@
+"""Copies inside the interval: how much of it, pageable or pinned, at which bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from nsysalign.diagnose import thresholds, words
+from nsysalign.diagnose.facts import Facts
+from nsysalign.diagnose.finding import Finding, Rule, evidence
+
+NAME = "copy-inside"
+_WORDS = {"H2D": "to the device", "D2H": "to the host", "D2D": "on the device", "P2P": "between devices"}
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    rows = facts.detail_rows("memcpy")
+    if rows.empty:
+        return
+    # the result of an .item() is a synchronisation's business
+    size = facts.detail_ns(rows[rows["detail"] == "copy"], "bytes")
+    copies = np.where(size > thresholds.ITEM_BYTES, facts.part("memcpy"), 0)
+    share = facts.share(copies)
+    computes = facts.kernel_upper > 0
+    mask = np.where(computes, share >= thresholds.COPY_SAY_SHARE, share > thresholds.WARN_SHARE)
+    best = _pinned_rates(rows)
+    for case in facts.cases(mask):
+        at = case.row
+        mine = rows[rows["at"] == at].groupby(["direction", "memory"])[["ns", "bytes"]].sum()
+        moved = rows[(rows["at"] == at) & (rows["detail"] == "copy")].groupby(["direction", "memory"])["bytes"].sum()
+        (direction, memory), ns = mine["ns"].idxmax(), int(mine["ns"].max())
+        count = int(moved.get((direction, memory), 0))
+        rate = count / max(ns, 1)
+        could = best.get(direction, 0.0)
+        pageable = memory == "pageable"
+        warn = bool(computes[at]) and share[at] > thresholds.WARN_SHARE
+        where = _WORDS.get(direction, direction)
+        name = words.subject(case.label)
+        amount = words.of(copies[at], facts.elapsed[at])
+        title = f"{name} contains the copy: {amount} go into a copy {where}" if computes[at] else f"{name} is a copy {where}: {amount}"
+        kind = f" of {memory} host memory" if memory in ("pageable", "pinned") else ""
+        yield Finding(
+            NAME, "warning" if warn else "info", case.label,
+            f"{title}{kind}, {rate:.3g} GB/s.",
+            evidence(
+                copy_ns=copies[at], copy_share=share[at], copied_bytes=count, achieved_GB_per_s=rate, memory=memory,
+                pinned_in_this_trace_GB_per_s=could if pageable and could > rate else None,
+                staging_ns=int(rows.loc[(rows["at"] == at) & (rows["detail"] == "staging"), "ns"].sum()) or None,
+                kernel_ns=facts.kernel_upper[at] if computes[at] else None, seen_in=case.frequency,
+            ),
+            _advice(direction, pageable, bool(computes[at])), case.site, case.positions, float(copies[at]),
+        )
+
+
+def _pinned_rates(rows) -> dict[str, float]:
+    """Best bytes per nanosecond of pinned copies in this trace, per direction."""
+    pinned = rows[(rows["memory"] == "pinned") & (rows["detail"] == "copy") & (rows["bytes"] >= thresholds.BANDWIDTH_BYTES)]
+    rate = pinned["bytes"].to_numpy() / np.maximum(pinned["ns"].to_numpy(), 1)
+    return {str(d): float(rate[pinned["direction"].to_numpy() == d].max()) for d in pinned["direction"].unique()}
+
+
+def _advice(direction: str, pageable: bool, computes: bool) -> str:
+    if direction not in ("H2D", "D2H"):
+        return "Write into the place where it is needed:   torch.mm(a, b, out=out)" if computes else ""
+    faster = "x = x.pin_memory().cuda(non_blocking=True)" if direction == "H2D" else (
+        "out = torch.empty_like(x, device='cpu', pin_memory=True); out.copy_(x, non_blocking=True)")
+    if not computes:
+        return f"Pinned memory copies faster and without blocking the host:   {faster}" if pageable else ""
+    out = "x = x.cuda(); torch.cuda.synchronize(); start.record()" if direction == "H2D" else "end.record(); y = y.cpu()"
+    return f"Copy outside the interval:   {out}" + (f"   and from pinned memory:   {faster}" if pageable else "")
+
+
+RULE = Rule(NAME, find)

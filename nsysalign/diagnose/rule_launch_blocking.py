@@ -1,0 +1,55 @@
+"""CUDA_LAUNCH_BLOCKING=1: every launch call returns only when its kernel has ended.
+
+    host    [ launch k -------------) host [ launch k+1 -------
+    GPU             [kernel k )                   [kernel k+1
+                               ^ the rest of launch k, then host, then launch k+1: two launch calls in one gap
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from nsysalign.diagnose import thresholds, words
+from nsysalign.diagnose.facts import Facts, idle_runs
+from nsysalign.diagnose.finding import Finding, Rule, evidence
+
+NAME = "launch-blocking"
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    rows = facts.row[facts.row >= 0]
+    rows = rows[facts.on_stream[rows] & (facts.operations[rows] > 1) & (facts.part("api_launch")[rows] > 0)]
+    segments = facts.segments(rows)
+    run = idle_runs(segments)
+    at, cause = segments["at"].to_numpy(), segments["cause"].to_numpy(dtype=object)
+    if len(segments) < 3:
+        return
+    # gaps between two kernels: the first segment of a run whose neighbour before it is a kernel of the same interval
+    first = np.flatnonzero((run[1:] >= 0) & (run[:-1] < 0) & (cause[:-1] == "kernel") & (at[1:] == at[:-1])) + 1
+    launch = cause == "api_launch"
+    calls = segments.loc[launch].assign(run=run[launch])
+    distinct = calls.groupby("run")["ref_id"].nunique()
+    blocked = launch[first] & (distinct.reindex(run[first]).fillna(0).to_numpy() >= 2)
+    gaps, hits = np.zeros(facts.count, np.int64), np.zeros(facts.count, np.int64)
+    # the gap before the end event has no next launch
+    last = np.append(run[1:], -1)
+    ends = np.isin(run[first], run[np.append(at[1:] != at[:-1], True) & (run >= 0)]) & (last[first] >= -1)
+    np.add.at(gaps, at[first[~ends]], 1)
+    np.add.at(hits, at[first[~ends]], blocked[~ends])
+    for case in facts.cases((gaps >= thresholds.BLOCKING_KERNELS) & (hits >= thresholds.BLOCKING_SHARE * gaps), at_least=0):
+        yield Finding(
+            NAME, "warning", case.label,
+            f"{words.subject(case.label)} seems to run with CUDA_LAUNCH_BLOCKING: after {hits[case.row]} of {gaps[case.row]} kernels the host was still "
+            "inside the call that had launched them.",
+            evidence(
+                kernels_followed_by_their_own_launch_call=hits[case.row], gaps_between_kernels=gaps[case.row], elapsed_ns=facts.elapsed[case.row],
+                kernel_ns=facts.kernel_upper[case.row],
+            ),
+            "Run without it:   env -u CUDA_LAUNCH_BLOCKING python SCRIPT.py", case.site, facts.repetitions(int(facts.label[case.row])),
+            float(facts.elapsed[case.row] - facts.work[case.row]),
+        )
+
+
+RULE = Rule(NAME, find)

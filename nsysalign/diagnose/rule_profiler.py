@@ -1,0 +1,41 @@
+"""Intervals that the profiler itself disturbed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from nsysalign.diagnose import thresholds, words
+from nsysalign.diagnose.facts import Facts
+from nsysalign.diagnose.finding import Finding, Rule, evidence
+
+NAME = "profiler-disturbed"
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    flagged = np.fromiter(("profiler-disturbed" in f for f in facts.analysis.intervals["flags"]), bool, facts.count)
+    own = facts.part("profiler")
+    for case in facts.cases(flagged | (own > 0), at_least=0):
+        at = case.row
+        mine = facts.repetitions(int(facts.label[at]))
+        calm = mine[~np.isin(mine, case.positions)]
+        slow, usual = (float(np.median(facts.elapsed[g])) if len(g) else 0.0 for g in (case.positions, calm))
+        part = own[at] / max(facts.elapsed[at], 1)
+        often = len(case.positions) >= thresholds.TYPICAL_SHARE * case.count
+        if not often and part < thresholds.SAY_SHARE and slow < thresholds.DISTURBED_FACTOR * usual:
+            continue  # the note that counts them is enough
+        warn = often and part > thresholds.WARN_SHARE
+        yield Finding(
+            NAME, "warning" if warn else "info", case.label,
+            f"{words.subject(case.label)}: the profiler did work of its own during {len(case.positions)} of {words.plural(case.count, 'interval')}.",
+            evidence(
+                disturbed=len(case.positions), median_disturbed_ns=slow,
+                median_of_the_others_ns=usual or None, profiler_in_the_interval_ns=int(own[at]) or None,
+            ),
+            "Compare with a run without nsys:   nsysalign run --baseline SCRIPT.py", case.site, case.positions,
+            float(own[at]), about_row=bool(warn),
+        )
+
+
+RULE = Rule(NAME, find)

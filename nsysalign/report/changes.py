@@ -1,0 +1,116 @@
+"""A comparison as plain data, for its JSON document and its page; and in words, for terminal and page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nsysalign.report.format import duration, percent, plural, safe_text
+from nsysalign.report.palette import LOOKS
+from nsysalign.report.payload import cause_looks
+
+if TYPE_CHECKING:
+    from nsysalign.compare.diff import Change, Comparison, LabelChange
+
+#: In the order in which a reader wants them.
+VERDICT_ORDER = ("slower", "faster", "cannot say", "same")
+FORMAT, VERSION = "nsysalign-diff", 1
+
+
+def ordered(comparison: Comparison) -> list[LabelChange]:
+    """Slower labels first, the largest change first; what libraries time last."""
+    def place(label: LabelChange) -> tuple[bool, int, float]:
+        return label.library, VERDICT_ORDER.index(label.verdict), -abs(label.total.change_ns)
+
+    return sorted(comparison.labels, key=place)
+
+
+def document(comparison: Comparison) -> dict[str, Any]:
+    """`nsysalign diff --json`: nanoseconds, labels in the order of the first analysis."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "before": comparison.before,
+        "after": comparison.after,
+        "confidence": comparison.confidence,
+        "threshold": comparison.threshold,
+        "remarks": list(comparison.remarks),
+        "labels": [_label(label) for label in comparison.labels],
+        "only_before": list(comparison.only_before),
+        "only_after": list(comparison.only_after),
+    }
+
+
+def page_data(comparison: Comparison) -> dict[str, Any]:
+    """The page's data: the same, foreign text without control characters, with the looks of the causes."""
+    labels = []
+    for label in ordered(comparison):
+        words = {key: safe_text(getattr(label, key)) for key in ("label", "site", "reason")}
+        labels.append(_label(label) | words)
+    return {
+        "title": f"{safe_text(comparison.before)} → {safe_text(comparison.after)}",
+        "before": safe_text(comparison.before),
+        "after": safe_text(comparison.after),
+        "summary": summary(comparison),
+        "method": method(comparison),
+        "causes": cause_looks({cause for label in comparison.labels for cause in label.parts} or {"kernel"}),
+        "labels": labels,
+        "only": [[safe_text(name) for name in side] for side in (comparison.only_before, comparison.only_after)],
+        "remarks": [safe_text(remark) for remark in comparison.remarks],
+    }
+
+
+def _label(label: LabelChange) -> dict[str, Any]:
+    return {
+        "label": label.label,
+        "kind": label.kind,
+        "site": label.site,
+        "count_before": label.before_count,
+        "count_after": label.after_count,
+        "verdict": label.verdict,
+        "reason": label.reason,
+        "library": label.library,
+        "total": _change(label.total),
+        "kernel_only": _change(label.kernel_only),
+        "parts": {cause: _change(change) for cause, change in label.parts.items()},
+    }
+
+
+def _change(change: Change) -> dict[str, float]:
+    names = ("before_ns", "after_ns", "change_ns", "low_ns", "high_ns")
+    return {name: round(getattr(change, name), 1) for name in names} | {"clear": change.clear}
+
+
+def summary(comparison: Comparison) -> str:
+    """One sentence: how many labels got slower, faster, stayed, could not be told."""
+    if not comparison.labels:
+        return "No label is in both: nothing can be compared."
+    counts = [(verdict, comparison.count(verdict)) for verdict in VERDICT_ORDER]
+    said = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
+    return f"Of {plural(len(comparison.labels), 'label')} in both: {said}."
+
+
+def method(comparison: Comparison) -> str:
+    """What the numbers mean, once."""
+    return (
+        "Times are means over the middle half of the runs, so that a cold run does not count; the causes' changes add up "
+        f"to the total's. Bounds hold the true change with {percent(comparison.confidence)} confidence per label "
+        f"(bootstrap over runs); changes below {100 * comparison.threshold:.3g} % do not matter."
+    )
+
+
+def signed(ns: float) -> str:
+    """-164300 -> "-164 us", with a sign always."""
+    return ("+" if ns > 0 else "") + duration(ns)
+
+
+def share(change: Change) -> str:
+    """The change against the time before: "+12.3 %"."""
+    return f"{100 * change.change_ns / change.before_ns:+.1f} %" if change.before_ns else "new"
+
+
+def where(label: LabelChange, most: int = 3) -> str:
+    """The causes that clearly changed, the largest first: "host -164 us, launch +3.1 us"."""
+    clear = [(cause, c) for cause, c in label.parts.items() if c.clear and abs(c.change_ns) >= 1]
+    clear.sort(key=lambda pair: -abs(pair[1].change_ns))
+    said = [f"{LOOKS[cause].short} {signed(c.change_ns)}" for cause, c in clear[:most]]
+    return ", ".join(said) + (f", … {len(clear) - most} more" if len(clear) > most else "")

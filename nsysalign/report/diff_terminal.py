@@ -1,0 +1,106 @@
+"""A comparison in a terminal: one row per label, what changed below it.
+
+      label      n A  n B     A us     B us  change  95 % between       verdict
+      h2d_t1       6    6   227.71    52.10  -77.1 %  -80.1 .. -70.3 %  faster
+                   host -154 us, launch -25.3 us
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nsysalign.report.changes import method, ordered, share, summary, where
+from nsysalign.report.format import fixed, middle, percent, plural, safe_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nsysalign.compare.diff import Change, Comparison, LabelChange
+
+STYLES = {"slower": "bold red", "faster": "bold green", "cannot say": "yellow", "same": "dim"}
+MARKS = {"slower": "▲ slower", "faster": "▼ faster", "cannot say": "? cannot say", "same": "= same"}
+_NUMBERS_WIDTH = 66
+_WIDE = 130
+_MOST_NAMES = 12
+
+
+def render(comparison: Comparison, console: Console, report_path: str | None = None) -> None:
+    """Print the comparison; narrow terminals get the causes on a line of their own."""
+    from rich.text import Text
+
+    before, after = safe_text(comparison.before), safe_text(comparison.after)
+    console.print(Text(f"A {before}\nB {after}", "bold"), soft_wrap=True)
+    console.print(Text(summary(comparison)))
+    if comparison.labels:
+        console.print()
+        _table(comparison, console)
+    for side, names in (("A", comparison.only_before), ("B", comparison.only_after)):
+        if names:
+            shown = ", ".join(safe_text(name) for name in names[:_MOST_NAMES])
+            more = f", … {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+            console.print(Text(f"only in {side}: {plural(len(names), 'label')}: {shown}{more}", "yellow"))
+    for remark in comparison.remarks:
+        console.print(Text(f"note: {safe_text(remark)}", "dim"))
+    if comparison.labels:
+        console.print(Text(method(comparison), "dim"))
+    if report_path:
+        console.print(Text(f"report: {safe_text(report_path)}"), soft_wrap=True)
+
+
+def _table(comparison: Comparison, console: Console) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    wide = console.width >= _WIDE
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="")
+    room = max(10, console.width - _NUMBERS_WIDTH - (50 if wide else 0))
+    grid.add_column("label", no_wrap=True, max_width=room)
+    for head in ("n A", "n B", "A us", "B us", "change"):
+        grid.add_column(head, justify="right", no_wrap=True)
+    grid.add_column(f"{percent(comparison.confidence)} between", justify="right", no_wrap=True)
+    grid.add_column("verdict", no_wrap=True)
+    if wide:
+        grid.add_column("what changed")
+    for label in ordered(comparison):
+        total = label.total
+        places = 2 if max(total.before_ns, total.after_ns) < 1e6 else 1
+        cells = [
+            Text(middle(safe_text(label.label), room)),
+            *(Text(str(count)) for count in (label.before_count, label.after_count)),
+            *(Text(fixed(ns, decimals=places)) for ns in (total.before_ns, total.after_ns)),
+            Text(share(total)),
+            Text(between(total)),
+            Text(MARKS[label.verdict], STYLES[label.verdict]),
+        ]
+        grid.add_row(*cells, *([Text(_because(label), "dim")] if wide else []), style="dim" if label.library else "")
+    if wide:
+        console.print(grid)
+        return
+    _with_lines(grid, [_because(label) for label in ordered(comparison)], console)
+
+
+def _with_lines(grid, lines: list[str], console: Console) -> None:
+    """Print a table of one-line rows with a dimmed line below those that have something to say."""
+    from rich.text import Text
+
+    with console.capture() as capture:
+        console.print(grid)
+    head, *rows = capture.get().splitlines()
+    console.out(head, highlight=False)
+    for row, line in zip(rows, lines, strict=True):
+        console.out(row, highlight=False)
+        if line:
+            console.print(Text(f"  {middle(line, console.width - 2)}", "dim"))
+
+
+def _because(label: LabelChange) -> str:
+    """What changed where something did; why it cannot be said where that is so."""
+    return label.reason if label.verdict == "cannot say" else where(label) if label.verdict != "same" else ""
+
+
+def between(total: Change) -> str:
+    """The bounds as shares of the time before: "-80.1 .. -70.3 %"."""
+    if not total.before_ns:
+        return ""
+    low, high = (100 * ns / total.before_ns for ns in (total.low_ns, total.high_ns))
+    return f"{low:+.1f} .. {high:+.1f} %"
