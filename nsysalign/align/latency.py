@@ -161,7 +161,9 @@ def prior(event_tracing: str) -> LatencyModel:
     deviation = np.array([_PRIOR[p][1] for p in PARAMETERS], dtype=float)
     if event_tracing == "on":
         value |= {"idle_ns": 5_300.0, "busy_ns": 3_200.0, "spacing_ns": 3_500.0}
-    if event_tracing != "off":
+    if event_tracing == "off":
+        value |= {"idle_ns": 3_900.0, "busy_ns": 1_700.0, "spacing_ns": 2_000.0}
+    else:
         # slow calls cannot be learned from pairs that their own lag distorts
         value["idle_long"], deviation[PARAMETERS.index("idle_long")] = 0.69, 0.03
     return LatencyModel(value, np.diag(deviation**2), dict(_SCALE_NS), lagging=event_tracing != "off")

@@ -18,6 +18,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from nsysalign.collect.probe.layout import CALIBRATION, CAPTURED, ELAPSED, RECORD, SLOT, SLOT_SIZE, WAIT
+from nsysalign.collect.rundir import write_whole
 
 _NAME = re.compile(r"(\d+)-(\d+)\.rec$")
 _FULL_BURST = 50  # marks kept of the first burst; later ones keep the tightest
@@ -44,17 +45,10 @@ def convert(raw_dir: Path, out_dir: Path, cwd: Path) -> list[Path]:
             parts.setdefault(int(match[1]), []).append((int(match[2]), path))
     logs = []
     for pid, files in sorted(parts.items()):
+        lines = (line for _, path in sorted(files) for line in _lines(path, cwd))
         log = out_dir / f"events-{pid}.jsonl"
-        written = 0
-        with open(log, "w", encoding="utf-8") as out:
-            for _, path in sorted(files):
-                for line in _lines(path, cwd):
-                    out.write(json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n")
-                    written += 1
-        if written:
-            logs.append(log)
-        else:
-            log.unlink()
+        write_whole(log, (json.dumps(line, separators=(",", ":"), ensure_ascii=False) for line in lines))
+        logs.append(log)
     return logs
 
 

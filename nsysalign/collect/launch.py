@@ -16,8 +16,16 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+from nsysalign.collect.processes import end_all, kill, of_run
+
+#: How long a script may take to end after it was asked to, before it is asked harder.
+GRACE_S = 10.0
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 # $1 is our pid.  The descriptors count only if they are the ones we passed: nsys may use these numbers for
 # itself.
@@ -30,9 +38,25 @@ exec "$@"
 """
 
 
-def launch(profile: Sequence[str], command: Sequence[str], env: Mapping[str, str], log: Path) -> int:
-    """Run `profile command`, nsys's own messages go to `log`.  Returns nsys's exit status, the
-    application's own.
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended.  `status` is nsys's, which is the application's own; `notes` say what we had to do."""
+
+    status: int
+    notes: tuple[str, ...] = ()
+
+
+def launch(
+    profile: Sequence[str],
+    command: Sequence[str],
+    env: Mapping[str, str],
+    log: Path,
+    *,
+    timeout_s: float | None = None,
+) -> Ended:
+    """Run `profile command`, nsys's own messages go to `log`.  When it returns, no process of the run is left.
+
+    After `timeout_s` the application is stopped as a Ctrl-C would stop it, and harder if it does not listen.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -41,23 +65,8 @@ def launch(profile: Sequence[str], command: Sequence[str], env: Mapping[str, str
         if fds:
             script = _SHELL.format(out=fds[0], err=fds[1])
             wrapped = ["/bin/sh", "-c", script, "nsysalign", str(os.getpid()), *command]
-        process = None
-        pending: list[int] = []
-        relayed: set[int] = set()
-
-        def relay(number: int, _frame: object) -> None:
-            if process is None:
-                pending.append(number)
-            elif number not in relayed and process.poll() is None:
-                relayed.add(number)
-                with contextlib.suppress(ProcessLookupError):
-                    process.send_signal(signal.SIGTERM if number == signal.SIGHUP else number)
-            elif number == signal.SIGINT:
-                print(
-                    "nsysalign: the report is still being written, please wait", file=sys.stderr, flush=True
-                )
-
-        with _handlers(relay, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
+        stopper = _Stopper(env["NSYSALIGN_DIR"])
+        with _handlers(lambda number, _frame: stopper.asked(number), _ENDING):
             process = subprocess.Popen(
                 [*profile, *wrapped],
                 env=dict(env),
@@ -66,10 +75,76 @@ def launch(profile: Sequence[str], command: Sequence[str], env: Mapping[str, str
                 pass_fds=fds,
                 start_new_session=True,
             )
-            for number in pending:
-                relay(number, None)
+            stopper.started(process)
+            if timeout_s is not None:
+                _stop_after(timeout_s, process, stopper)
             status = process.wait()
-    return status if status >= 0 else 128 - status
+    notes = [f"the script was stopped after {timeout_s:g} s (--timeout)"] if stopper.timed_out else []
+    if left := end_all(env["NSYSALIGN_DIR"]):
+        notes.append(f"{left} processes of the run outlived nsys and were ended")
+    return Ended(status if status >= 0 else 128 - status, tuple(notes))
+
+
+class _Stopper:
+    """Stops the application without losing the report: each step once, the next one only after a while.
+
+    nsys passes the first SIGINT and SIGTERM on to the application's process group and then writes the report; a
+    second one of a kind would make it give the report up.  SIGKILL goes past nsys, to the application's
+    processes.
+    """
+
+    def __init__(self, run_dir: str) -> None:
+        self._run_dir = run_dir
+        self._process: subprocess.Popen | None = None
+        self._sent: list[int] = []
+        self._since = 0.0
+        self.timed_out = False
+
+    def started(self, process: subprocess.Popen) -> None:
+        self._process = process
+        for number in self._sent:
+            process.send_signal(number)
+
+    def asked(self, number: int) -> None:
+        """A signal came for us: pass it on if it is the first, insist if the last one is long ago."""
+        number = signal.SIGTERM if number == signal.SIGHUP else number
+        if not self._sent:
+            self._send(number)
+        elif time.monotonic() - self._since >= GRACE_S and self._application():
+            self.step()
+        elif number == signal.SIGINT:
+            running = (
+                "the script has not ended yet" if self._application() else "the report is still being written"
+            )
+            print(f"nsysalign: {running}, please wait", file=sys.stderr, flush=True)
+
+    def step(self) -> None:
+        """The next harder way to stop it."""
+        harder = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL) if n not in self._sent]
+        self._send(harder[0] if harder else signal.SIGKILL)
+
+    def _send(self, number: int) -> None:
+        self._sent.append(number)
+        self._since = time.monotonic()
+        if number == signal.SIGKILL:
+            kill(self._application(), number)
+        elif self._process is not None and self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    def _application(self) -> list[int]:
+        return of_run(self._run_dir, profiled=True)
+
+
+def _stop_after(seconds: float, process: subprocess.Popen, stopper: _Stopper) -> None:
+    """Wait for the end, at most so long; then stop the application, step by step."""
+    for wait_s in (seconds, GRACE_S, GRACE_S):
+        try:
+            process.wait(wait_s)
+            return
+        except subprocess.TimeoutExpired:
+            stopper.timed_out = True
+            stopper.step()
 
 
 @contextlib.contextmanager
@@ -87,13 +162,13 @@ def _handlers(handler: object, numbers: Sequence[int]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def hold_interrupts() -> Iterator[None]:
+def hold_signals() -> Iterator[None]:
     """While the run directory is finished a Ctrl-C only says so: it takes seconds, losing it costs a run."""
 
     def wait(_number: int, _frame: object) -> None:
         print("nsysalign: finishing the run directory, please wait", file=sys.stderr, flush=True)
 
-    with _handlers(wait, (signal.SIGINT,)):
+    with _handlers(wait, _ENDING):
         yield
 
 

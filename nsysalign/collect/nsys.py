@@ -6,11 +6,15 @@ leaves.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import re
+import select
 import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +37,7 @@ INSTALL_HINT = (
     "or name it: --nsys PATH or NSYS=PATH"
 )
 OLDEST = (2022, 4)
+STALL_S = 300.0  # an export that neither says nor writes anything for so long hangs
 
 
 @dataclass(frozen=True)
@@ -184,22 +189,46 @@ def export_sqlite(
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    tail = b""
-    while chunk := process.stderr.read1(4096):
-        tail = (tail + chunk)[-2000:]
-        if progress and (percent := re.findall(rb"(\d+)%", tail)):
-            progress(int(percent[-1]))
-    process.stderr.close()
-    process.wait()
-    if not _is_sqlite(partial):
-        partial.unlink(missing_ok=True)
-        words = re.sub(r"[^\r\n]*Processing \d+ events[^\r\n]*", "", tail.decode(errors="replace")).split()
-        raise NsysError(
-            f"nsys export left no SQLite file (exit status {process.returncode}): {' '.join(words)[-300:]}",
-            f"check the free space beside {report.name}, then: nsysalign analyze {report}",
-        )
-    partial.replace(sqlite)
-    return sqlite
+    said = None
+    try:
+        said = _follow(process, partial, progress)
+        if said is None:
+            problem = f"nsys export did nothing for {STALL_S:g} s and was stopped"
+        elif not _is_sqlite(partial):
+            words = re.sub(r"[^\r\n]*Processing \d+ events[^\r\n]*", "", said).split()
+            problem = f"nsys export left no SQLite file (exit status {process.returncode}): {' '.join(words)[-300:]}"
+        else:
+            partial.replace(sqlite)
+            return sqlite
+    finally:
+        if said is None:  # hung or interrupted: it and its helpers
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stderr.close()
+        for rest in partial.parent.glob(partial.name + "*"):  # SQLite's journal too
+            rest.unlink(missing_ok=True)
+    raise NsysError(problem, f"check the free space beside {report.name}, then: nsysalign analyze {report}")
+
+
+def _follow(process: subprocess.Popen, output: Path, progress: Callable[[int], None] | None) -> str | None:
+    """Read what an export says until it ends; None where neither a word nor a byte of output came for STALL_S."""
+    tail, size, since = b"", -1, time.monotonic()
+    while time.monotonic() - since < STALL_S:
+        if select.select([process.stderr], [], [], 0.5)[0]:
+            chunk = os.read(process.stderr.fileno(), 4096)
+            if not chunk:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(STALL_S)
+                    return tail.decode(errors="replace")
+                return None
+            tail, since = (tail + chunk)[-2000:], time.monotonic()
+            if progress and (percent := re.findall(rb"(\d+)%", tail)):
+                progress(int(percent[-1]))
+        with contextlib.suppress(OSError):
+            if output.stat().st_size != size:
+                size, since = output.stat().st_size, time.monotonic()
+    return None
 
 
 def _is_sqlite(path: Path) -> bool:

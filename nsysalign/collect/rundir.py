@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from nsysalign.errors import NsysError
@@ -46,3 +47,20 @@ def make_run_dir(stem: str, output: Path | None = None, *, base: Path | None = N
         raise NsysError(
             f"cannot make a run directory in {runs}: {error.strerror}", "choose one with -o DIR"
         ) from error
+
+
+def write_whole(path: Path, lines: Iterable[str]) -> int:
+    """Write lines under another name and rename: what has its final name is complete.  Returns how many."""
+    partial = path.with_name(path.name + ".partial")
+    count = 0
+    try:
+        # half a character (a file name that is no UTF-8) is written as JSON spells it: \udcff
+        with open(partial, "w", encoding="utf-8", errors="backslashreplace") as file:
+            for line in lines:
+                file.write(line + "\n")
+                count += 1
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    return count

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from nsysalign.collect import command as commands
 from nsysalign.collect.convert import convert, errors
-from nsysalign.collect.launch import hold_interrupts, launch
+from nsysalign.collect.launch import hold_signals, launch
 from nsysalign.collect.nsys import Nsys, export_sqlite, find_nsys, profile_arguments
-from nsysalign.collect.rundir import make_run_dir
+from nsysalign.collect.rundir import make_run_dir, write_whole
 from nsysalign.errors import NsysError
 
 
@@ -26,6 +26,7 @@ class CollectOptions:
     accurate: bool = False
     calibrate: bool = True
     graph_trace: str | None = None
+    timeout_s: float | None = None  # stop the script after so long
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,18 @@ def collect(
     )
     notes += commands.environment_notes(os.environ)
     env = commands.probe_environment(os.environ, run_dir, calibrate=options.calibrate)
-    status = launch(profile, argv, env, run_dir / "nsys.log")
+    ended = launch(profile, argv, env, run_dir / "nsys.log", timeout_s=options.timeout_s)
+    status, notes = ended.status, [*notes, *ended.notes]
 
-    with hold_interrupts():
-        logs = convert(raw, run_dir, Path.cwd())
+    with hold_signals():
+        try:
+            logs = convert(raw, run_dir, Path.cwd())
+        except OSError as error:
+            raise NsysError(
+                f"the event logs cannot be written to {run_dir}: {error.strerror}; what the probe recorded is kept in "
+                f"{raw.name}/ there (exit status {status})",
+                "free some space, or choose a folder with more: -o DIR",
+            ) from error
         failures = [text for text in errors(raw) if text]
         notes += [f"the probe could not do everything: {text.splitlines()[-1]}" for text in failures]
         notes += _warnings(run_dir / "nsys.log")
@@ -116,4 +125,4 @@ def _write_manifest(result: CollectResult, nsys: Nsys) -> None:
         "event_logs": [p.name for p in result.event_logs],
         "notes": list(result.notes),
     }
-    (result.run_dir / "run.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    write_whole(result.run_dir / "run.json", [json.dumps(manifest, indent=1)])

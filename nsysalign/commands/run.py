@@ -33,6 +33,12 @@ import click
     "--graph-trace", type=click.Choice(["graph", "node"]), help="Passed to nsys as --cuda-graph-trace."
 )
 @click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Stop the script after so long, as Ctrl-C would; what was collected is analysed.",
+)
+@click.option(
     "--json",
     "json_out",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -51,6 +57,7 @@ def run(
     accurate: bool,
     no_calibrate: bool,
     graph_trace: str | None,
+    timeout: float | None,
     json_out: Path | None,
     quiet: bool,
     command: tuple[str, ...],
@@ -63,7 +70,12 @@ def run(
     from nsysalign.collect.session import CollectOptions, collect
 
     options = CollectOptions(
-        nsys=nsys, output=output, accurate=accurate, calibrate=not no_calibrate, graph_trace=graph_trace
+        nsys=nsys,
+        output=output,
+        accurate=accurate,
+        calibrate=not no_calibrate,
+        graph_trace=graph_trace,
+        timeout_s=timeout,
     )
     with _Progress(quiet) as progress:
         result = collect(command, options, progress)

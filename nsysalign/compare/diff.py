@@ -144,7 +144,9 @@ def judge(total: Change, before_count: int, after_count: int, threshold: float) 
         return "slower", ""
     if total.high_ns < 0 and total.change_ns <= -matters:
         return "faster", ""
-    return "cannot say", "the runs scatter more than the change: more runs would tell"
+    if total.clear and abs(total.change_ns) < matters:
+        return "cannot say", "a small change: it may or may not matter"
+    return "cannot say", "the runs scatter too much: more runs would tell"
 
 
 def _remarks(before: Analysis, after: Analysis, names: tuple[str, str]) -> list[str]:
@@ -161,9 +163,9 @@ def _remarks(before: Analysis, after: Analysis, names: tuple[str, str]) -> list[
     for side, name in zip(sides, names, strict=True):
         disturbed = sum("profiler-disturbed" in flags for flags in side.intervals["flags"])
         if disturbed:
-            found.append(f"{disturbed} intervals of {name} were disturbed by the profiler's own work")
+            found.append(f"intervals of {name} disturbed by the profiler's own work: {disturbed}")
         if len(side.unaligned):
-            found.append(f"{len(side.unaligned)} intervals of {name} could not be placed and are not compared")
+            found.append(f"intervals of {name} that could not be placed and are not compared: {len(side.unaligned)}")
     return found
 
 

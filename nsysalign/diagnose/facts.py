@@ -17,6 +17,7 @@ from nsysalign.diagnose import thresholds
 from nsysalign.model import CAUSES, Analysis
 
 WORK = ("kernel", "graph", "memcpy", "memset")
+_FEW = 200
 _CODE = {name: code for code, name in enumerate(CAUSES)}
 
 
@@ -96,10 +97,13 @@ class Facts:
 
     @cached_property
     def details(self) -> pd.DataFrame:
-        """analysis.details with a column `at`: the interval's position; object columns, without strays."""
+        """analysis.details sorted by a new column `at`, the interval's position."""
         d = self.analysis.details
-        out = d.assign(at=self.position(d["interval"].to_numpy()))
-        return out[out["at"] >= 0]
+        at = self.position(d["interval"].to_numpy())
+        out = d.assign(at=at)
+        if len(at) and (at.min() < 0 or (np.diff(at) < 0).any()):
+            out = out[at >= 0].sort_values("at", kind="stable")
+        return out
 
     def detail_rows(self, cause: str, pattern: str = "", names: tuple[str, ...] = ()) -> pd.DataFrame:
         """Detail rows of one cause whose `detail` matches: a regular expression, or one of the names."""
@@ -171,20 +175,70 @@ class Facts:
         return order[edge[code]:edge[code + 1]]
 
     @cached_property
-    def _segment_edges(self) -> tuple[np.ndarray, np.ndarray]:
-        number = self.analysis.segments["interval"].to_numpy()
+    def _segment_columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(order by interval, interval numbers in that order, cause codes in the table's order)."""
+        table = self.analysis.segments
+        number = table["interval"].to_numpy()
         order = np.arange(len(number)) if (np.diff(number) >= 0).all() else np.argsort(number, kind="stable")
-        return order, number[order]
+        code, unique = pd.factorize(table["cause"])
+        known = np.array([_CODE.get(str(cause), _CODE["unknown"]) for cause in unique], dtype=np.int8)
+        return order, number[order], known[code] if len(code) else np.empty(0, np.int8)
 
-    def segments(self, positions: np.ndarray) -> pd.DataFrame:
-        """Segments of some intervals in time, with `at` (position) and `ns`; asking for all of them is slow."""
-        order, number = self._segment_edges
+    def segments(self, positions: np.ndarray) -> Segments:
+        """Segments of some intervals, in time."""
+        order, number, cause = self._segment_columns
         first = np.searchsorted(number, self._number[positions])
-        last = np.searchsorted(number, self._number[positions], side="right")
-        length = last - first
-        index = np.repeat(first - np.concatenate([[0], np.cumsum(length)[:-1]]), length) + np.arange(length.sum()) if len(positions) else np.empty(0, np.int64)
-        out = self.analysis.segments.iloc[order[index]]
-        return out.assign(at=np.repeat(positions, length), ns=out["end_ns"].to_numpy() - out["start_ns"].to_numpy()).reset_index(drop=True)
+        length = np.searchsorted(number, self._number[positions], side="right") - first
+        skipped = np.cumsum(length) - length
+        row = order[np.repeat(first - skipped, length) + np.arange(int(length.sum()))]
+        table = self.analysis.segments
+        ns = table["end_ns"].to_numpy()[row] - table["start_ns"].to_numpy()[row]
+        return Segments(np.repeat(positions, length), ns, cause[row], table["ref_id"].to_numpy()[row], row, table["detail"])
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Arrays of equal length: position of the interval, length, cause code, nsys's rowid, row in analysis.segments.
+
+    `run` numbers the idle stretches, -1 for work:
+
+        kernel | host launch latency | kernel | sync host launch latency | kernel
+          -1   |  0    0      0      |   -1   |  1    1     1      1     |   -1
+    """
+
+    at: np.ndarray
+    ns: np.ndarray
+    cause: np.ndarray
+    ref_id: np.ndarray
+    row: np.ndarray
+    _detail: pd.Series
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def of_cause(self, *causes: str) -> np.ndarray:
+        """Mask of the segments with one of these causes."""
+        return np.isin(self.cause, [_CODE[c] for c in causes])
+
+    @cached_property
+    def run(self) -> np.ndarray:
+        idle = ~self.of_cause(*WORK)
+        begins = idle.copy()
+        begins[1:] &= ~idle[:-1] | (self.at[1:] != self.at[:-1])
+        return np.where(idle, np.cumsum(begins) - 1, -1)
+
+    def details(self, index: np.ndarray) -> np.ndarray:
+        """What the segments at these places were, in words."""
+        if len(index) <= _FEW:  # taking from a chunked string column copies the column first
+            values = self._detail.array
+            return np.array([values[row] for row in self.row[index].tolist()], dtype=object)
+        return self._detail.iloc[self.row[index]].to_numpy(dtype=object)
+
+
+def rows_of(rows: pd.DataFrame, at: int) -> pd.DataFrame:
+    """Rows (of details, sorted by `at`) of one interval, the longest first."""
+    key = rows["at"].to_numpy()
+    return rows.iloc[slice(*np.searchsorted(key, [at, at + 1]))].sort_values("ns", ascending=False)
 
 
 #: Calls that load, link or look up code.
@@ -194,16 +248,3 @@ ALLOCATION_CALLS = (
     r"^cu(da)?(Malloc|Free|Mem(Alloc|Free|Host|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess)"
     r"|Host(Alloc|Register|Unregister))"
 )
-
-
-def idle_runs(segments: pd.DataFrame) -> np.ndarray:
-    """Number of the idle stretch that each segment belongs to, -1 for work.
-
-        kernel | host launch latency | kernel | sync host launch latency | kernel
-          -1   |  0    0      0      |   -1   |  1    1     1      1     |   -1
-    """
-    working = segments["cause"].isin(WORK).to_numpy()
-    at = segments["at"].to_numpy()
-    begins = ~working
-    begins[1:] &= working[:-1] | (at[1:] != at[:-1])
-    return np.where(working, -1, np.cumsum(begins) - 1)

@@ -54,6 +54,6 @@ def evidence(**values: Any) -> dict[str, Any]:
         if isinstance(value, np.integer):
             value = int(value)
         elif isinstance(value, (float, np.floating)):
-            value = int(round(value)) if key.endswith("_ns") else round(float(value), 4)
+            value = round(float(value)) if key.endswith("_ns") else round(float(value), 4)
         out[key] = value
     return out

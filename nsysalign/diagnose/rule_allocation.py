@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nsysalign.diagnose import thresholds, words
-from nsysalign.diagnose.facts import ALLOCATION_CALLS, Facts
+from nsysalign.diagnose.facts import ALLOCATION_CALLS, Facts, rows_of
 from nsysalign.diagnose.finding import Finding, Rule, evidence
 
 NAME = "allocation-inside"
@@ -17,7 +17,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     rows = facts.detail_rows("api", ALLOCATION_CALLS)
     for case in facts.cases((facts.on_stream | facts.is_host) & said):
         at = case.row
-        mine = rows[rows["at"] == at].sort_values("ns", ascending=False)
+        mine = rows_of(rows, at)
         warn = spent[at] > thresholds.WARN_SHARE * facts.elapsed[at]
         yield Finding(
             NAME, "warning" if warn else "info", case.label,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nsysalign.diagnose import thresholds, words
-from nsysalign.diagnose.facts import Facts
+from nsysalign.diagnose.facts import Facts, rows_of
 from nsysalign.diagnose.finding import Finding, Rule, evidence
 from nsysalign.diagnose.remedy import run_ahead
 
@@ -19,7 +19,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     mask = facts.on_stream & few & (call > host) & (facts.share(call + host.clip(0)) > thresholds.WARN_SHARE)
     for case in facts.cases(mask):
         at = case.row
-        rows = facts.details[(facts.details["at"] == at) & (facts.details["cause"] == "api_launch")].sort_values("ns", ascending=False)
+        rows = rows_of(facts.detail_rows("api_launch"), at)
         name = str(rows["detail"].iloc[0]) if len(rows) else "the launch call"
         yield Finding(
             NAME, "warning", case.label,

@@ -47,9 +47,12 @@ def find(facts: Facts) -> Iterator[Finding]:
 def _kernels(facts: Facts, rows: np.ndarray) -> dict[int, tuple[str, ...]]:
     """Names of the kernels of some intervals, in order of execution."""
     segments = facts.segments(rows)
-    segments = segments[(segments["cause"] == "kernel").to_numpy(dtype=bool)].drop_duplicates(["at", "ref_id"])
-    out = {int(at): tuple(names) for at, names in segments.groupby("at")["detail"]}
-    return {at: names for at, names in out.items() if not any(spin in name for name in names for spin in _NOT_MEMORY)}
+    kernels = np.flatnonzero(segments.of_cause("kernel"))
+    names: dict[int, dict[int, str]] = {}
+    for at, ref, name in zip(segments.at[kernels].tolist(), segments.ref_id[kernels].tolist(), segments.details(kernels).tolist(), strict=True):
+        names.setdefault(at, {})[ref] = str(name)  # a kernel in two pieces counts once
+    out = {at: tuple(by_ref.values()) for at, by_ref in names.items()}
+    return {at: found for at, found in out.items() if not any(spin in name for name in found for spin in _NOT_MEMORY)}
 
 
 RULE = Rule(NAME, find)

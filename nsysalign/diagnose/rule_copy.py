@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import pandas as pd
 
 from nsysalign.diagnose import thresholds, words
-from nsysalign.diagnose.facts import Facts
+from nsysalign.diagnose.facts import Facts, rows_of
 from nsysalign.diagnose.finding import Finding, Rule, evidence
 
 NAME = "copy-inside"
@@ -27,10 +28,8 @@ def find(facts: Facts) -> Iterator[Finding]:
     best = _pinned_rates(rows)
     for case in facts.cases(mask):
         at = case.row
-        mine = rows[rows["at"] == at].groupby(["direction", "memory"])[["ns", "bytes"]].sum()
-        moved = rows[(rows["at"] == at) & (rows["detail"] == "copy")].groupby(["direction", "memory"])["bytes"].sum()
-        (direction, memory), ns = mine["ns"].idxmax(), int(mine["ns"].max())
-        count = int(moved.get((direction, memory), 0))
+        mine = rows_of(rows, at)
+        direction, memory, ns, count = _main_copy(mine)
         rate = count / max(ns, 1)
         could = best.get(direction, 0.0)
         pageable = memory == "pageable"
@@ -39,21 +38,33 @@ def find(facts: Facts) -> Iterator[Finding]:
         name = words.subject(case.label)
         amount = words.of(copies[at], facts.elapsed[at])
         title = f"{name} contains the copy: {amount} go into a copy {where}" if computes[at] else f"{name} is a copy {where}: {amount}"
-        kind = f" of {memory} host memory" if memory in ("pageable", "pinned") else ""
+        kind = f" with {memory} host memory" if memory in ("pageable", "pinned") else ""
         yield Finding(
             NAME, "warning" if warn else "info", case.label,
-            f"{title}{kind}, {rate:.3g} GB/s.",
+            f"{title}, {rate:.3g} GB/s{kind}.",
             evidence(
                 copy_ns=copies[at], copy_share=share[at], copied_bytes=count, achieved_GB_per_s=rate, memory=memory,
                 pinned_in_this_trace_GB_per_s=could if pageable and could > rate else None,
-                staging_ns=int(rows.loc[(rows["at"] == at) & (rows["detail"] == "staging"), "ns"].sum()) or None,
+                staging_ns=int(mine.loc[mine["detail"] == "staging", "ns"].sum()) or None,
                 kernel_ns=facts.kernel_upper[at] if computes[at] else None, seen_in=case.frequency,
             ),
             _advice(direction, pageable, bool(computes[at])), case.site, case.positions, float(copies[at]),
         )
 
 
-def _pinned_rates(rows) -> dict[str, float]:
+def _main_copy(rows: pd.DataFrame) -> tuple[str, str, int, int]:
+    """(direction, memory, ns with staging, bytes) of the kind of copy that takes longest; staging's bytes are the copy's."""
+    key = list(zip(rows["direction"].tolist(), rows["memory"].tolist(), strict=True))
+    ns: dict[tuple[str, str], int] = {}
+    moved: dict[tuple[str, str], int] = {}
+    for k, what, length, size in zip(key, rows["detail"].tolist(), rows["ns"].tolist(), rows["bytes"].tolist(), strict=True):
+        ns[k] = ns.get(k, 0) + length
+        moved[k] = moved.get(k, 0) + (size if what == "copy" else 0)
+    best = max(ns, key=ns.__getitem__)
+    return *best, ns[best], moved[best]
+
+
+def _pinned_rates(rows: pd.DataFrame) -> dict[str, float]:
     """Best bytes per nanosecond of pinned copies in this trace, per direction."""
     pinned = rows[(rows["memory"] == "pinned") & (rows["detail"] == "copy") & (rows["bytes"] >= thresholds.BANDWIDTH_BYTES)]
     rate = pinned["bytes"].to_numpy() / np.maximum(pinned["ns"].to_numpy(), 1)

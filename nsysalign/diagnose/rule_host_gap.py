@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from nsysalign.diagnose import thresholds, words
-from nsysalign.diagnose.facts import Facts, idle_runs
+from nsysalign.diagnose.facts import Case, Facts, Segments, rows_of
 from nsysalign.diagnose.finding import CouldNotLook, Finding, Rule, evidence
 from nsysalign.diagnose.remedy import run_ahead
 from nsysalign.diagnose.rule_sync import drains
@@ -25,10 +25,10 @@ def find(facts: Facts) -> Iterator[Finding | CouldNotLook]:
     gap = host + call - np.minimum(drained, host + call)
     mask = facts.on_stream & (facts.operations > 0) & (host >= call) & (facts.share(gap) > thresholds.WARN_SHARE)
     for case in facts.cases(mask):
-        yield _finding(facts, case, host, call, gap)
+        yield _finding(facts, case, call, gap)
 
 
-def _finding(facts, case, host, call, gap) -> Finding:
+def _finding(facts: Facts, case: Case, call: np.ndarray, gap: np.ndarray) -> Finding:
     at = case.row
     waited = facts.part("host")[at]
     inside_call = waited <= thresholds.WARN_SHARE * facts.elapsed[at]
@@ -46,8 +46,8 @@ def _finding(facts, case, host, call, gap) -> Finding:
         "after": "for the host, which came late with the end event",
         "many": f"for the host, before and between {facts.operations[at]:,} operations",
     }[where]
-    did = facts.details[(facts.details["at"] == at) & facts.details["cause"].isin(["host", "api", "api_launch", "profiler"])]
-    did = did[did["detail"] != case.name].sort_values("ns", ascending=False).head(3)
+    did = rows_of(facts.details, at)
+    did = did[did["cause"].isin(["host", "api", "api_launch", "profiler"]) & (did["detail"] != case.name)].head(3)
     return Finding(
         NAME, "warning", case.label, f"{lead}: for {amount} the GPU waited, idle, {place}.",
         evidence(
@@ -60,22 +60,20 @@ def _finding(facts, case, host, call, gap) -> Finding:
     )
 
 
-def _where(segments) -> tuple[str, int, str]:
+def _where(segments: Segments) -> tuple[str, int, str]:
     """Where most of the wait lies (before, between, after, many), the longest stretch, the operation it waited for."""
-    run = idle_runs(segments)
-    idle = run >= 0
-    blamed = segments["cause"].isin(["host", "api", "api_launch"]).to_numpy() & idle
-    total = np.bincount(run[blamed], segments["ns"].to_numpy()[blamed], minlength=1)
+    run = segments.run
+    blamed = segments.of_cause("host", "api", "api_launch")
+    total = np.bincount(run[blamed], segments.ns[blamed], minlength=1)
     worst = int(total.argmax())
     rows = np.flatnonzero(run == worst)
-    longest = int(total[worst])
-    nxt = rows[-1] + 1
-    then = words.kernel(str(segments["detail"].iloc[nxt])) if nxt < len(segments) else ""
-    if longest < 0.6 * total.sum():
+    longest, after = int(total[worst]), int(rows[-1]) + 1
+    then = words.kernel(str(segments.details(np.array([after]))[0])) if after < len(segments) else ""
+    if longest < thresholds.ONE_GAP_SHARE * total.sum():
         return "many", longest, then
     if rows[0] == 0:
         return "before", longest, then
-    return ("after" if nxt >= len(segments) else "between"), longest, then
+    return ("between" if then else "after"), longest, then
 
 
 RULE = Rule(NAME, find)

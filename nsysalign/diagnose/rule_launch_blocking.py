@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from nsysalign.diagnose import thresholds, words
-from nsysalign.diagnose.facts import Facts, idle_runs
+from nsysalign.diagnose.facts import Facts
 from nsysalign.diagnose.finding import Finding, Rule, evidence
 
 NAME = "launch-blocking"
@@ -22,22 +22,20 @@ def find(facts: Facts) -> Iterator[Finding]:
     rows = facts.row[facts.row >= 0]
     rows = rows[facts.on_stream[rows] & (facts.operations[rows] > 1) & (facts.part("api_launch")[rows] > 0)]
     segments = facts.segments(rows)
-    run = idle_runs(segments)
-    at, cause = segments["at"].to_numpy(), segments["cause"].to_numpy(dtype=object)
+    at, run, launch = segments.at, segments.run, segments.of_cause("api_launch")
     if len(segments) < 3:
         return
-    # gaps between two kernels: the first segment of a run whose neighbour before it is a kernel of the same interval
-    first = np.flatnonzero((run[1:] >= 0) & (run[:-1] < 0) & (cause[:-1] == "kernel") & (at[1:] == at[:-1])) + 1
-    launch = cause == "api_launch"
-    calls = segments.loc[launch].assign(run=run[launch])
-    distinct = calls.groupby("run")["ref_id"].nunique()
-    blocked = launch[first] & (distinct.reindex(run[first]).fillna(0).to_numpy() >= 2)
+    # gaps between two operations of one interval, right after a kernel; the last one before the end event launches nothing
+    first = np.flatnonzero((run[1:] >= 0) & segments.of_cause("kernel")[:-1] & (at[1:] == at[:-1])) + 1
+    closing = np.zeros(int(run.max(initial=-1)) + 2, dtype=bool)
+    closing[run[np.append(at[1:] != at[:-1], True)]] = True
+    first = first[~closing[run[first]]]
+    calls = np.unique(np.stack([run[launch], segments.ref_id[launch]]), axis=1)[0] if launch.any() else np.empty(0, np.int64)
+    distinct = np.bincount(calls, minlength=int(run.max(initial=0)) + 1)
+    blocked = launch[first] & (distinct[run[first]] >= 2)
     gaps, hits = np.zeros(facts.count, np.int64), np.zeros(facts.count, np.int64)
-    # the gap before the end event has no next launch
-    last = np.append(run[1:], -1)
-    ends = np.isin(run[first], run[np.append(at[1:] != at[:-1], True) & (run >= 0)]) & (last[first] >= -1)
-    np.add.at(gaps, at[first[~ends]], 1)
-    np.add.at(hits, at[first[~ends]], blocked[~ends])
+    np.add.at(gaps, at[first], 1)
+    np.add.at(hits, at[first], blocked)
     for case in facts.cases((gaps >= thresholds.BLOCKING_KERNELS) & (hits >= thresholds.BLOCKING_SHARE * gaps), at_least=0):
         yield Finding(
             NAME, "warning", case.label,

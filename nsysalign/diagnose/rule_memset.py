@@ -37,10 +37,10 @@ def _fills(facts: Facts, memset_share: np.ndarray) -> Iterator[Finding]:
     rows = rows[facts.on_stream[rows] & (facts.operations[rows] >= 2) & (facts.operations[rows] < thresholds.MANY_OPERATIONS)]
     rows = rows[memset_share[rows] < thresholds.SAY_SHARE]
     segments = facts.segments(rows)
-    segments = segments[(segments["cause"] == "kernel").to_numpy(dtype=bool)]
-    fill = segments["detail"].astype(str).str.contains("FillFunctor", regex=False).to_numpy(dtype=bool)
+    kernels = np.flatnonzero(segments.of_cause("kernel"))
+    fill = kernels[["FillFunctor" in str(name) for name in segments.details(kernels).tolist()]] if len(kernels) else kernels
     ns, total = np.zeros(facts.count, np.int64), facts.kernel_only
-    np.add.at(ns, segments["at"].to_numpy()[fill], segments["ns"].to_numpy()[fill])
+    np.add.at(ns, segments.at[fill], segments.ns[fill])
     mask = (facts.share(ns) > thresholds.WARN_SHARE) & (ns < 0.98 * total)
     for case in facts.cases(mask, at_least=0):
         at = case.row

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from nsysalign.diagnose import thresholds, words
-from nsysalign.diagnose.facts import Facts, idle_runs
+from nsysalign.diagnose.facts import Facts, rows_of
 from nsysalign.diagnose.finding import Finding, Rule, evidence
 
 NAME = "sync-inside"
@@ -26,12 +26,13 @@ def drains(facts: Facts) -> tuple[np.ndarray, np.ndarray]:
     positions = np.flatnonzero(facts.on_stream & (facts.part("sync") > 0))
     if len(positions):
         segments = facts.segments(positions)
-        run = idle_runs(segments)
-        sync = (segments["cause"] == "sync").to_numpy(dtype=bool)
-        marked = np.isin(run, run[sync]) & (run >= 0)
-        hosted = marked & segments["cause"].isin(["host", "api", "api_launch"]).to_numpy(dtype=bool)
-        np.add.at(total, segments["at"].to_numpy()[marked], segments["ns"].to_numpy()[marked])
-        np.add.at(again, segments["at"].to_numpy()[hosted], segments["ns"].to_numpy()[hosted])
+        run = segments.run
+        drained = np.zeros(int(run.max(initial=-1)) + 2, dtype=bool)
+        drained[run[segments.of_cause("sync")]] = True
+        marked = drained[run] & (run >= 0)
+        hosted = marked & segments.of_cause("host", "api", "api_launch")
+        np.add.at(total, segments.at[marked], segments.ns[marked])
+        np.add.at(again, segments.at[hosted], segments.ns[hosted])
         again[facts.share(total) <= thresholds.WARN_SHARE] = 0
         again[_pageable(facts)] = 0
     facts.__dict__["_drains"] = (total, again)
@@ -53,7 +54,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     calls = facts.detail_rows("sync")
     for case in facts.cases((total > 0) & ~(_pageable(facts) & ~item)):
         at = case.row
-        mine = calls[calls["at"] == at].sort_values("ns", ascending=False)
+        mine = rows_of(calls, at)
         name = str(mine["detail"].iloc[0]) if len(mine) else "a synchronisation"
         warn = total[at] > thresholds.WARN_SHARE * facts.elapsed[at]
         what = "a result is read back (.item(), .cpu(), nonzero, an if on a tensor)" if item[at] else f"{name} waits"

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nsysalign.diagnose import words
+from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import Facts
 from nsysalign.diagnose.finding import CouldNotLook, Finding, Rule, evidence
 from nsysalign.diagnose.repetitions import repetitions
-from nsysalign.diagnose import thresholds
 from nsysalign.diagnose.rule_module_load import loads
 
 NAME = "warm-up"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nsysalign.diagnose import thresholds, words
-from nsysalign.diagnose.facts import Facts
+from nsysalign.diagnose.facts import Facts, rows_of
 from nsysalign.diagnose.finding import Finding, Rule, evidence
 
 NAME = "wrong-stream"
@@ -14,9 +14,10 @@ NAME = "wrong-stream"
 def find(facts: Facts) -> Iterator[Finding]:
     mask = facts.is_event & (facts.work == 0) & (facts.other_ns >= thresholds.OTHER_STREAM_NS)
     others = facts.analysis.other_streams
+    others = others.assign(at=facts.position(others["interval"].to_numpy())).sort_values("at", kind="stable")
     for case in facts.cases(mask):
         at = case.row
-        where = others[facts.position(others["interval"].to_numpy()) == at].sort_values("ns", ascending=False)
+        where = rows_of(others, at)
         stream = int(facts.analysis.intervals["end_stream"].iloc[at])
         worked = int(where["stream"].iloc[0])
         yield Finding(

@@ -13,6 +13,9 @@ TYPICAL_SHARE = 0.5
 #: When the wait for the host is this much of the interval, the interval measures the host.
 MOSTLY_SHARE = 0.5
 
+#: One stretch with this much of the wait is "the" gap.
+ONE_GAP_SHARE = 0.6
+
 #: So many operations in one interval are "many": launching them one by one has a price of its own.
 MANY_OPERATIONS = 10
 #: A stream's launch queue holds about 1,024 entries (1,021 launches fitted behind a delay, measured twice).

@@ -1,8 +1,8 @@
 """A comparison in a terminal: one row per label, what changed below it.
 
-      label      n A  n B     A us     B us  change  95 % between       verdict
-      h2d_t1       6    6   227.71    52.10  -77.1 %  -80.1 .. -70.3 %  faster
-                   host -154 us, launch -25.3 us
+    label     runs    A us   B us   change  verdict
+    h2d_t1     6/6  227.71  52.10  -77.1 %  ▼ faster
+      -80.1 to -70.3 %; host -154 us, launch -25.3 us
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 STYLES = {"slower": "bold red", "faster": "bold green", "cannot say": "yellow", "same": "dim"}
 MARKS = {"slower": "▲ slower", "faster": "▼ faster", "cannot say": "? cannot say", "same": "= same"}
-_NUMBERS_WIDTH = 66
 _WIDE = 130
 _MOST_NAMES = 12
 
@@ -51,32 +50,32 @@ def _table(comparison: Comparison, console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    wide = console.width >= _WIDE
+    labels, wide = ordered(comparison), console.width >= _WIDE
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="")
-    room = max(10, console.width - _NUMBERS_WIDTH - (50 if wide else 0))
-    grid.add_column("label", no_wrap=True, max_width=room)
-    for head in ("n A", "n B", "A us", "B us", "change"):
+    rows = [_cells(label, wide) for label in labels]
+    heads = ["runs", "A us", "B us", "change", *([f"{percent(comparison.confidence)} between"] if wide else [])]
+    needed = sum(max(len(head), *(len(row[k]) for row in rows)) + 2 for k, head in enumerate(heads)) + len(MARKS["cannot say"]) + 2
+    room = max(8, console.width - needed - (50 if wide else 0))
+    grid.add_column("label", no_wrap=True)
+    for head in heads:
         grid.add_column(head, justify="right", no_wrap=True)
-    grid.add_column(f"{percent(comparison.confidence)} between", justify="right", no_wrap=True)
     grid.add_column("verdict", no_wrap=True)
     if wide:
         grid.add_column("what changed")
-    for label in ordered(comparison):
-        total = label.total
-        places = 2 if max(total.before_ns, total.after_ns) < 1e6 else 1
-        cells = [
-            Text(middle(safe_text(label.label), room)),
-            *(Text(str(count)) for count in (label.before_count, label.after_count)),
-            *(Text(fixed(ns, decimals=places)) for ns in (total.before_ns, total.after_ns)),
-            Text(share(total)),
-            Text(between(total)),
-            Text(MARKS[label.verdict], STYLES[label.verdict]),
-        ]
+    for label, row in zip(labels, rows, strict=True):
+        cells = [Text(middle(safe_text(label.label), room)), *map(Text, row), Text(MARKS[label.verdict], STYLES[label.verdict])]
         grid.add_row(*cells, *([Text(_because(label), "dim")] if wide else []), style="dim" if label.library else "")
     if wide:
         console.print(grid)
-        return
-    _with_lines(grid, [_because(label) for label in ordered(comparison)], console)
+    else:
+        _with_lines(grid, ["; ".join(filter(None, (between(label.total), _because(label)))) for label in labels], console)
+
+
+def _cells(label: LabelChange, wide: bool) -> list[str]:
+    total = label.total
+    places = 2 if max(total.before_ns, total.after_ns) < 1e7 else 1
+    times = [fixed(ns, decimals=places) for ns in (total.before_ns, total.after_ns)]
+    return [f"{label.before_count}/{label.after_count}", *times, share(total), *([between(total)] if wide else [])]
 
 
 def _with_lines(grid, lines: list[str], console: Console) -> None:
@@ -99,8 +98,8 @@ def _because(label: LabelChange) -> str:
 
 
 def between(total: Change) -> str:
-    """The bounds as shares of the time before: "-80.1 .. -70.3 %"."""
+    """The bounds as shares of the time before: "-80.1 to -70.3 %"."""
     if not total.before_ns:
         return ""
     low, high = (100 * ns / total.before_ns for ns in (total.low_ns, total.high_ns))
-    return f"{low:+.1f} .. {high:+.1f} %"
+    return f"{low:+.1f} to {high:+.1f} %"

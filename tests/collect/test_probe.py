@@ -280,7 +280,9 @@ def test_calibration_runs_once_before_the_first_record(probed):
     known = run.lines("record", calibration=True)
     pairs = run.lines("calibration")
     assert len(known) == 10 * (4 + 2 + 2) and len(pairs) == 10 * (3 + 1 + 1)
-    assert set(pairs[0]) >= {"start", "end", "ms"} and len(run.lines("elapsed")) == 1, "the program's own only"
+    assert set(pairs[0]) >= {"start", "end", "ms"} and len(run.lines("elapsed")) == 1, (
+        "the program's own only"
+    )
     assert max(r["t1_ns"] for r in known) < run.lines("record")[0]["t0_ns"]
     (note,) = run.lines("note")
     assert note["calibration_ns"] == note["t1_ns"] - note["t0_ns"] > 0

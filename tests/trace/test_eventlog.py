@@ -54,7 +54,9 @@ def test_a_pair(read):
 def test_calibration_pairs_are_not_the_programs(read):
     pair = {"start": 0, "end": 1, "ms": 0.25}
     old = {"type": "elapsed", **pair, "calibration": True}  # as written before there was a type for them
-    log = read([HEADER, record(0, calibration=True), record(1), {"type": "calibration", **pair}, old, elapsed()])
+    log = read(
+        [HEADER, record(0, calibration=True), record(1), {"type": "calibration", **pair}, old, elapsed()]
+    )
     assert log.elapsed["calibration"].tolist() == [True, True, False]
     assert log.elapsed["ms"].tolist() == [0.25, 0.25, 0.5]
     assert log.records["calibration"].tolist() == [True, False]
@@ -157,7 +159,10 @@ def test_lone_surrogates_reach_neither_tables_nor_files(export, log, tmp_path, r
     lines[1] |= {"region": "half \ud83d#0", "site": "\udcff.py:3", "callers": ["a\udcff.py:1"]}
     lines[3] |= {"region": "half \ud83d#0", "site": "\udcff.py:4"}
     lines += [{"type": "elapsed", "start": 0, "end": 1, "ms": None, "error": "\ud83d"}]
-    lines += [{"type": "note", "text": "a note \ud83d"}, {"type": "host", "region": "\ud83d", "t0_ns": 1, "t1_ns": 2}]
+    lines += [
+        {"type": "note", "text": "a note \ud83d"},
+        {"type": "host", "region": "\ud83d", "t0_ns": 1, "t1_ns": 2},
+    ]
     text = "".join(json.dumps(line, ensure_ascii=not raw) + "\n" for line in lines)
     log.write_bytes(text.encode("utf-8", "surrogatepass"))
     read = read_event_logs([log])

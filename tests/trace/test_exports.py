@@ -31,7 +31,9 @@ def test_it_is_analysed_and_every_budget_is_exact(export):
     analysis = nsysalign.analyze(export)
     intervals, parts, segments = analysis.intervals, analysis.parts, analysis.segments
     version = analysis.trace.nsys_version
-    assert (version or "").startswith(EXPORTS[export.name] or "") and bool(version) == bool(EXPORTS[export.name])
+    assert (version or "").startswith(EXPORTS[export.name] or "") and bool(version) == bool(
+        EXPORTS[export.name]
+    )
     assert (parts["ns"] >= 0).all()
     elapsed = intervals.set_index("interval")["elapsed_ns"]
     assert (parts.groupby("interval")["ns"].sum().reindex(elapsed.index, fill_value=0) == elapsed).all()

@@ -1,8 +1,8 @@
 """A small nsys export, written row by row so that a test can take away what it wants to see missing.
 
-    thread 7   |rec|  |  launch  | |copy| |set| |rec| |graph| |        stream synchronise         |
-    stream 7                                             |kernel| |copy| |set| |graph|
-    us         5  10  20        40 50  60 62 64 65 70 71  75 80 100 140 150 170 175 180 182 190  200
+thread 7   |rec|  |  launch  | |copy| |set| |rec| |graph| |        stream synchronise         |
+stream 7                                             |kernel| |copy| |set| |graph|
+us         5  10  20        40 50  60 62 64 65 70 71  75 80 100 140 150 170 175 180 182 190  200
 """
 
 from __future__ import annotations

@@ -82,7 +82,10 @@ def failed(error: BaseException) -> None:
         with open(os.path.join(raw_dir, f"{os.getpid()}.errors"), "a") as file:
             file.write("".join(traceback.format_exception(type(error), error, error.__traceback__)) + "\n")
     except Exception:
-        pass
+        try:  # on a full disk: pages that are mapped already can still be written
+            _runtime.note({"text": f"the probe could not do everything: {error}"})
+        except Exception:
+            pass
 
 
 _failures = 0

@@ -6,6 +6,7 @@ Chunks are populated when they are made, so a store does not fault either.
 
 from __future__ import annotations
 
+import errno
 import json
 import mmap
 import os
@@ -17,7 +18,13 @@ _FLAGS = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
 
 
 def _map(fd: int, offset: int, size: int) -> mmap.mmap:
-    os.ftruncate(fd, offset + size)
+    try:
+        # on a full disk this raises; a store into a page without a block would end the user's process (SIGBUS)
+        os.posix_fallocate(fd, offset, size)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            raise
+        os.ftruncate(fd, offset + size)  # a file system without it
     return mmap.mmap(fd, size, flags=_FLAGS, offset=offset)
 
 

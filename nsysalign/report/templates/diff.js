@@ -67,7 +67,7 @@ const COLUMNS = [
   { key: "after", text: "B us", number: true, value: (l) => l.total.after_ns, show: (l) => micro(l.total.after_ns), hint: DATA.after },
   { key: "change", text: "change us", number: true, value: (l) => l.total.change_ns, show: (l) => microSigned(l.total.change_ns) },
   { key: "share", text: "change", number: true, value: (l) => share(l.total.change_ns, l.total.before_ns), show: (l) => percentText(l.total) },
-  { key: "bounds", text: "bounds" },
+  { key: "bounds", text: `bounds, ±${SCALE.toFixed(0)} %` },
   { key: "bars", text: "budgets" },
   { key: "count", text: "runs A, B", number: true, value: (l) => Math.min(l.count_before, l.count_after), show: (l) => `${l.count_before}, ${l.count_after}` },
 ];

@@ -1,0 +1,159 @@
+"""One interval as a waterfall in text: its pieces in order, each where it lies in the interval.
+
+    h2d_t1#4  bench.py:31  228 us, kernel 24.7 us, placed within 1.60 us
+       at us     us  cause                                                what
+        0.00   4.66  event    █                                           event record
+        4.66  164.3  host      ██████████████████████████                 python
+      168.97   31.1  launch                              █████            cudaLaunchKernel
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nsysalign.model import Analysis
+from nsysalign.report.format import duration, fixed, middle, percent, safe_text
+from nsysalign.report.palette import LOOKS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MOST_LINES = 40
+#: Eighths of a character cell, for the ends of a bar.
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One piece, or several neighbours that were too small to be lines of their own."""
+
+    start_ns: int  # since the start event
+    end_ns: int
+    cause: str  # '' for several causes
+    what: str
+    count: int
+
+
+def lines(analysis: Analysis, interval: int, most: int | None = MOST_LINES) -> list[Line]:
+    """The pieces in order; above `most` the smallest neighbours are put together, never left out."""
+    row = analysis.intervals.loc[analysis.intervals["interval"] == interval].iloc[0]
+    pieces = analysis.segments[analysis.segments["interval"] == interval].sort_values("start_ns")
+    columns = ("start_ns", "end_ns", "cause", "detail")
+    origin = int(row["start_ns"])
+    single = [
+        Line(int(a) - origin, int(b) - origin, str(cause), safe_text(what), 1)
+        for a, b, cause, what in zip(*(pieces[c].tolist() for c in columns), strict=True)
+        if b > a
+    ]
+    if most is None or len(single) <= most:
+        return single
+    # The longest pieces stay; what lies between two of them is one line: at most half of the lines each.
+    longest = sorted(range(len(single)), key=lambda k: single[k].start_ns - single[k].end_ns)[: most // 2]
+    kept, out, run = set(longest), [], []
+    for number, line in enumerate(single):
+        if number in kept:
+            out += [*_together(run), line]
+            run = []
+        else:
+            run.append(line)
+    return out + _together(run)
+
+
+def _together(run: Sequence[Line]) -> list[Line]:
+    if len(run) < 2:
+        return list(run)
+    sums: dict[str, int] = {}
+    for line in run:
+        sums[line.cause] = sums.get(line.cause, 0) + line.end_ns - line.start_ns
+    ranked = sorted(sums.items(), key=lambda pair: -pair[1])
+    what = ", ".join(f"{LOOKS[cause].short} {duration(ns)}" for cause, ns in ranked)
+    cause = ranked[0][0] if len(ranked) == 1 else ""
+    return [Line(run[0].start_ns, run[-1].end_ns, cause, f"{len(run)} pieces: {what}", len(run))]
+
+
+def bar(start: float, end: float, width: int) -> str:
+    """Cells from `start` to `end` (0 to 1) of `width`: never nothing, ends in eighths of a cell."""
+    first = min(width - 1, int(start * width))
+    eighths = max(1, round((end * width - first) * 8))
+    full, rest = divmod(min(eighths, 8 * (width - first)), 8)
+    return " " * first + "█" * full + (_EIGHTHS[rest] if rest else "")
+
+
+def render(analysis: Analysis, interval: int, console: Console, *, most: int | None = MOST_LINES) -> None:
+    """Print the waterfall, then the budget, which adds up to the measured time."""
+    from rich.text import Text
+
+    row = analysis.intervals.loc[analysis.intervals["interval"] == interval].iloc[0]
+    elapsed = int(row["elapsed_ns"])
+    site = safe_text(row["site"])
+    head = f"{safe_text(row['name'])}{'  ' + site if site and site not in row['name'] else ''}  "
+    kernel = duration(int(row["kernel_only_ns"])) if row["kernel_only_ns"] else "none"
+    console.print(Text(head, "bold"), Text(f"{duration(elapsed)}, kernel {kernel}, placed within {duration(int(row['error_ns']))} ({row['method']})"))
+    flags = [safe_text(flag) for flag in (*row["flags"], *row["findings"])]
+    if flags:
+        console.print(Text("! " + ", ".join(flags), "yellow"))
+    shown = lines(analysis, interval, most)
+    if shown:
+        _pieces(shown, elapsed, console)
+    else:
+        console.print(Text("the pieces of this interval are not stored here: analysis.json has none, analysis.db does", "yellow"))
+    _budget(analysis, interval, elapsed, console)
+
+
+def _pieces(shown: Sequence[Line], elapsed: int, console: Console) -> None:
+    from rich.text import Text
+
+    ascii_only = not _encodes(console, "█▏")
+    unit_ns, unit, places = (1_000, "us", 2) if elapsed < 1e7 else (1_000_000, "ms", 3)
+    starts = [f"{line.start_ns / unit_ns:.{places}f}" for line in shown]
+    lengths = [fixed(line.end_ns - line.start_ns, unit_ns=unit_ns, decimals=places) for line in shown]
+    a, b = max(len(f"at {unit}"), *map(len, starts)), max(len(unit), *map(len, lengths))
+    left = console.width - (a + b + 8 + 3 * 2)
+    width = max(12, min(60, left // 2))
+    room = max(0, left - width - 2)
+    console.print(Text(f"{'at ' + unit:>{a}}  {unit:>{b}}  {'cause':<8}  {'':<{width}}  what"[: console.width], "dim"))
+    for line, start, length in zip(shown, starts, lengths, strict=True):
+        look = LOOKS.get(line.cause)
+        drawn = bar(line.start_ns / max(elapsed, 1), line.end_ns / max(elapsed, 1), width)
+        if ascii_only:
+            drawn = "".join(" " if c == " " else "#" for c in drawn)
+        style = look.terminal if look else "dim"
+        console.print(
+            Text(f"{start:>{a}}  {length:>{b}}  "), Text(f"{look.short if look else '…':<8}  ", style),
+            Text(f"{drawn:<{width}}", style), Text("  " + middle(line.what, room)), sep="", overflow="crop", no_wrap=True,
+        )  # fmt: skip
+
+
+def _budget(analysis: Analysis, interval: int, elapsed: int, console: Console) -> None:
+    from rich.text import Text
+
+    parts = analysis.parts[analysis.parts["interval"] == interval]
+    found = dict(zip(parts["cause"].tolist(), parts["ns"].tolist(), strict=True))
+    said = [
+        f"{LOOKS[cause].short} {duration(found[cause])} ({percent(found[cause] / max(elapsed, 1))})"
+        for cause in LOOKS
+        if found.get(cause)
+    ]
+    console.print(Text(f"= {duration(elapsed)}: " + " + ".join(said)))
+
+
+def _encodes(console: Console, text: str) -> bool:
+    try:
+        text.encode(console.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def plain(analysis: Analysis, interval: int) -> dict:
+    """The same as data, nanoseconds since the start event; every piece a line of its own."""
+    row = analysis.intervals.loc[analysis.intervals["interval"] == interval].iloc[0]
+    keys = ("name", "label", "kind", "site", "elapsed_ns", "start_ns", "error_ns", "method", "kernel_only_ns")
+    return {key: row[key] for key in keys} | {
+        "pieces": [
+            {"start_ns": line.start_ns, "end_ns": line.end_ns, "cause": line.cause, "what": line.what}
+            for line in lines(analysis, interval, None)
+        ]
+    }
