@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
@@ -23,7 +24,9 @@ def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
     """
     region = windows["region"].tolist()
     callers = windows["callers"].tolist()
-    sites = [_sites(a, b) for a, b in windows[["site", "end_site"]].itertuples(index=False)]
+    short = _short_files(windows)
+    sites = [_sites(short(a), short(b)) for a, b in windows[["site", "end_site"]].itertuples(index=False)]
+    callers = [tuple(short(c) for c in calls) for calls in callers]
     level = _first_difference(sites, callers, region)
     labels = []
     for text, site, calls, deep, kind in zip(
@@ -46,6 +49,22 @@ def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
         taken.add(wanted)
         names.append(wanted)
     return names, labels
+
+
+def _short_files(windows: pd.DataFrame) -> Callable[[str], str]:
+    """Sites without their folders, where the file's name alone says which file it is."""
+    sites = {s for column in ("site", "end_site") for s in windows[column].tolist()}
+    sites |= {s for calls in windows["callers"].tolist() for s in calls}
+    files = {s.rpartition(":")[0] for s in sites if ":" in s}
+    by_name: dict[str, set[str]] = {}
+    for file in files:
+        by_name.setdefault(file.rpartition("/")[2], set()).add(file)
+
+    def short(site: str) -> str:
+        name = site.rpartition("/")[2]
+        return name if len(by_name.get(name.rpartition(":")[0], ())) == 1 else site
+
+    return short
 
 
 def _sites(start: str, end: str) -> str:

@@ -74,21 +74,16 @@ def timeline(
 
 def everything(trace: Trace, alignment: Alignment | None = None) -> pd.DataFrame:
     """All calls, ranges and operations of a trace as one picture (interval -1), for exports."""
-    alone = pd.Index([-1]).to_numpy()
+    processes = np.unique(np.concatenate([t["process"].to_numpy() for t in (trace.calls, trace.operations)]))
+    tables = (trace.calls, trace.operations, trace.ranges)
+    end = max((int(table["end_ns"].max()) for table in tables if len(table)), default=0)
     parts = []
-    for process in np.unique(np.concatenate([trace.calls["process"], trace.operations["process"]])):
-        top = max(
-            (int(f["end_ns"].max()) for f in (trace.calls, trace.operations, trace.ranges) if len(f)),
-            default=0,
-        )
-        views = _Views(alone, np.array([process]), np.array([0]), np.array([top + 1]), None)
-        parts += [part for make in (_calls, _ranges, _operations) for part in make(trace, alignment, views)]
-    parts = [part for part in parts if len(part)]
-    return (
-        frames.check(pd.concat(parts, ignore_index=True), frames.TIMELINE)
-        if parts
-        else frames.empty(frames.TIMELINE)
-    )
+    for process in processes:
+        views = _Views(np.array([-1]), np.array([process]), np.array([0]), np.array([end + 1]), None)
+        made = [part for make in (_calls, _ranges, _operations) for part in make(trace, alignment, views) if len(part)]
+        pid = f" (pid {(int(process) >> 24) & 0xFFFFFF})" if len(processes) > 1 else ""
+        parts += [part.assign(lane=part["lane"] + pid) for part in made]
+    return frames.check(pd.concat(parts, ignore_index=True), frames.TIMELINE) if parts else frames.empty(frames.TIMELINE)
 
 
 def _touching(table: pd.DataFrame, views: _Views) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

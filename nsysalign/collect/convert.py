@@ -41,7 +41,7 @@ def convert(raw_dir: Path, out_dir: Path, cwd: Path) -> list[Path]:
     """Turn every process's raw files into event logs; returns their paths, sorted by pid."""
     parts: dict[int, list[tuple[int, Path]]] = {}
     for path in raw_dir.glob("*.rec"):
-        if match := _NAME.search(path.name):
+        if (match := _NAME.search(path.name)) and path.stat().st_size:  # empty: the disk was full
             parts.setdefault(int(match[1]), []).append((int(match[2]), path))
     logs = []
     for pid, files in sorted(parts.items()):

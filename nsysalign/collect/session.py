@@ -13,6 +13,7 @@ from nsysalign.collect import command as commands
 from nsysalign.collect.convert import convert, errors
 from nsysalign.collect.launch import hold_signals, launch
 from nsysalign.collect.nsys import Nsys, export_sqlite, find_nsys, profile_arguments
+from nsysalign.collect.processes import of_run
 from nsysalign.collect.rundir import make_run_dir, write_whole
 from nsysalign.errors import NsysError
 
@@ -86,6 +87,18 @@ def collect(
     result = CollectResult(run_dir, status, report, sqlite, tuple(logs), tuple(notes))
     _write_manifest(result, nsys)
     return result
+
+
+def recover(run_dir: Path) -> list[Path]:
+    """Event logs from what the probe left in a run that was itself cut short (killed, or on a full disk).
+
+    [] where there is nothing to do: the logs are there already, or the run is still going on.  The working
+    directory is the one that a run directory of ours usually lies in; elsewhere call sites keep their folder's name.
+    """
+    raw = run_dir / "raw"
+    if not raw.is_dir() or any(run_dir.glob("events-*.jsonl")) or of_run(run_dir.resolve()):
+        return []
+    return convert(raw, run_dir, run_dir.resolve().parent.parent)
 
 
 def _warnings(log: Path) -> list[str]:

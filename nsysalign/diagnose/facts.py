@@ -6,9 +6,10 @@ Positions are rows of `analysis.intervals` (0..n-1); `interval` numbers of the o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,14 +28,16 @@ class Case:
 
     label: str
     site: str
-    row: int  # position of the interval whose numbers are quoted: the label's row in every table, if it has it
+    row: (
+        int  # position of the interval whose numbers are quoted: the label's row in every table, if it has it
+    )
     name: str
     positions: np.ndarray  # all intervals that have the property
     count: int  # intervals of the label
 
     @property
     def frequency(self) -> str | None:
-        """"4 of 10 intervals", None when all have it."""
+        """ "4 of 10 intervals", None when all have it."""
         return None if len(self.positions) == self.count else f"{len(self.positions)} of {self.count}"
 
 
@@ -43,6 +46,7 @@ class Facts:
 
     def __init__(self, analysis: Analysis) -> None:
         self.analysis = analysis
+        self._remembered: dict[str, Any] = {}
         v = analysis.intervals
         self.count = len(v)
         self.elapsed, self.start, self.end = (v[c].to_numpy() for c in ("elapsed_ns", "start_ns", "end_ns"))
@@ -72,6 +76,12 @@ class Facts:
         if self._dense:
             return np.where((interval >= 0) & (interval < self.count), interval, -1)
         return pd.Index(self._number).get_indexer(pd.Index(interval))
+
+    def remember(self, key: str, build: Callable[[Facts], Any]) -> Any:
+        """What several rules need and one of them computes: once per analysis."""
+        if key not in self._remembered:
+            self._remembered[key] = build(self)
+        return self._remembered[key]
 
     @cached_property
     def _parts(self) -> np.ndarray:
@@ -157,11 +167,18 @@ class Facts:
         order = hits[np.lexsort((self.elapsed[hits], self.label[hits]))]
         edge = np.searchsorted(self.label[order], np.arange(len(self.labels) + 1))
         for code in fires.tolist():
-            positions = order[edge[code]:edge[code + 1]]
+            positions = order[edge[code] : edge[code + 1]]
             row = int(self.row[code])
             if row < 0 or not mask[row]:
                 row = int(positions[(len(positions) - 1) // 2])
-            yield Case(str(self.labels[code]), str(self.sites[code]), row, str(self.names[row]), np.sort(positions), int(self.label_count[code]))
+            yield Case(
+                str(self.labels[code]),
+                str(self.sites[code]),
+                row,
+                str(self.names[row]),
+                np.sort(positions),
+                int(self.label_count[code]),
+            )
 
     @cached_property
     def by_time(self) -> tuple[np.ndarray, np.ndarray]:
@@ -172,7 +189,7 @@ class Facts:
     def repetitions(self, code: int) -> np.ndarray:
         """Positions of a label's intervals, in time."""
         order, edge = self.by_time
-        return order[edge[code]:edge[code + 1]]
+        return order[edge[code] : edge[code + 1]]
 
     @cached_property
     def _segment_columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -193,7 +210,14 @@ class Facts:
         row = order[np.repeat(first - skipped, length) + np.arange(int(length.sum()))]
         table = self.analysis.segments
         ns = table["end_ns"].to_numpy()[row] - table["start_ns"].to_numpy()[row]
-        return Segments(np.repeat(positions, length), ns, cause[row], table["ref_id"].to_numpy()[row], row, table["detail"])
+        return Segments(
+            np.repeat(positions, length),
+            ns,
+            cause[row],
+            table["ref_id"].to_numpy()[row],
+            row,
+            table["detail"],
+        )
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,9 @@ class Finding:
     evidence: Mapping[str, Any]
     advice: str
     site: str
-    intervals: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # positions in analysis.intervals
+    intervals: np.ndarray = field(
+        default_factory=lambda: np.empty(0, np.int64)
+    )  # positions in analysis.intervals
     explained_ns: float = 0.0  # how much time of the label's row it explains
     about_row: bool = True  # the typical interval; False: the label's repetitions as a set
 

@@ -15,4 +15,10 @@ def waits(facts: Facts, *kinds: str) -> Iterator[tuple[Case, str, int, int, bool
     for case in facts.cases(facts.share(ns) >= thresholds.SAY_SHARE):
         mine = rows_of(rows, case.row)
         severity = "warning" if ns[case.row] > thresholds.WARN_SHARE * facts.elapsed[case.row] else "info"
-        yield case, severity, int(ns[case.row]), int(mine["stream"].iloc[0]), bool((mine["detail"] == "dependency-inferred").any())
+        yield (
+            case,
+            severity,
+            int(ns[case.row]),
+            int(mine["stream"].iloc[0]),
+            bool((mine["detail"] == "dependency-inferred").any()),
+        )

@@ -25,43 +25,60 @@ class Repetitions:
 
 def repetitions(facts: Facts) -> list[Repetitions]:
     """One entry per label with at least two intervals."""
-    if "_repetitions" not in facts.__dict__:
-        facts.__dict__["_repetitions"] = [_split(facts, code) for code in np.flatnonzero(facts.label_count >= 2).tolist()]
-    return facts.__dict__["_repetitions"]
+    return facts.remember(
+        "repetitions", lambda f: [_split(f, int(code)) for code in np.flatnonzero(f.label_count >= 2)]
+    )
 
 
 def _split(facts: Facts, code: int) -> Repetitions:
     at = facts.repetitions(code)
     same = np.ones(len(at), dtype=bool) if facts.is_host[at[0]] else _same_work(facts.operations[at])
     comparable = at[same]
-    elapsed = facts.elapsed[comparable]
-    slow = 0
-    if len(comparable) >= 3:
-        usual = float(np.median(elapsed[1:]))
-        is_slow = elapsed > thresholds.WARMUP_FACTOR * usual
-        slow = int(np.argmin(is_slow)) if not is_slow.all() else 0
-        # most of the set slow is not a warm-up, it is two modes; the very first may always be one
-        slow = slow if slow <= max(1, thresholds.WARMUP_SHARE * len(comparable)) else 0
-    while slow < len(comparable):  # an upper mode that is just the next first ones is warm-up, too
+    cold = np.zeros(len(comparable), dtype=bool)
+    pid = facts.pid[comparable]
+    for process in np.unique(pid):  # every rank warms up by itself
+        mine = np.flatnonzero(pid == process)
+        cold[mine[: _slow_first(facts.elapsed[comparable[mine]])]] = True
+    return Repetitions(
+        str(facts.labels[code]),
+        str(facts.sites[code]),
+        int(facts.row[code]),
+        comparable,
+        at[~same],
+        comparable[cold],
+        comparable[~cold],
+    )
+
+
+def _slow_first(elapsed: np.ndarray) -> int:
+    """How many of the first values are warm-up.  The very first may always be; more, up to a share of all: most of the
+    set slow is no warm-up, it is two modes."""
+    if len(elapsed) < 3:
+        return 0
+    most = max(1, thresholds.WARMUP_SHARE * len(elapsed))
+    is_slow = elapsed > thresholds.WARMUP_FACTOR * float(np.median(elapsed[1:]))
+    slow = int(np.argmin(is_slow)) if not is_slow.all() else 0
+    slow = slow if slow <= most else 0
+    while slow < len(elapsed):  # an upper mode that is just the next first ones is warm-up, too
         rest = np.argsort(elapsed[slow:], kind="stable")
         lower = split(elapsed[slow:][rest])
         upper = len(rest) - lower
-        if not lower or rest[lower:].max() >= upper or slow + upper > max(1, thresholds.WARMUP_SHARE * len(comparable)):
+        if not lower or rest[lower:].max() >= upper or slow + upper > most:
             break
         slow += upper
-    return Repetitions(str(facts.labels[code]), str(facts.sites[code]), int(facts.row[code]), comparable, at[~same], comparable[:slow], comparable[slow:])
+    return slow
 
 
 def split(values: np.ndarray) -> int:
     """How many of the sorted values belong to the lower of two modes, 0 where there is only one.
 
-        ||| ||            || ||||        the gap is wide against both groups' own spread
+    ||| ||            || ||||        the gap is wide against both groups' own spread
     """
     n = len(values)
     least = max(2, int(np.ceil(thresholds.MODE_SIZE_SHARE * n)))
     if n < thresholds.SPREAD_SAMPLES or n < 2 * least:
         return 0
-    gaps = np.diff(values)[least - 1:n - least]
+    gaps = np.diff(values)[least - 1 : n - least]
     at = least + int(gaps.argmax())
     gap = float(values[at] - values[at - 1])
     own = max(_spread(values[:at]), _spread(values[at:]), 1.0)
@@ -80,4 +97,8 @@ def _same_work(operations: np.ndarray) -> np.ndarray:
     usual = int(values[counts.argmax()])
     if usual == 0:
         return operations == 0
-    return (operations <= thresholds.MIXED_FACTOR * usual + 1 - 1e-9 * usual) & (operations >= usual / thresholds.MIXED_FACTOR - 1 + 1e-9) & (operations > 0)
+    return (
+        (operations <= thresholds.MIXED_FACTOR * usual + 1 - 1e-9 * usual)
+        & (operations >= usual / thresholds.MIXED_FACTOR - 1 + 1e-9)
+        & (operations > 0)
+    )

@@ -20,16 +20,25 @@ def find(facts: Facts) -> Iterator[Finding]:
         mine = rows_of(rows, at)
         warn = spent[at] > thresholds.WARN_SHARE * facts.elapsed[at]
         yield Finding(
-            NAME, "warning" if warn else "info", case.label,
+            NAME,
+            "warning" if warn else "info",
+            case.label,
             f"{words.subject(case.label)} allocates inside: for {words.of(spent[at], facts.elapsed[at])} the GPU waited for {mine['detail'].iloc[0]}.",
             evidence(
-                allocation_ns=spent[at], allocation_share=spent[at] / max(facts.elapsed[at], 1),
-                calls=", ".join(f"{d} {words.span(n)}" for d, n in zip(mine["detail"].head(3), mine["ns"].head(3), strict=True)),
-                kernel_ns=facts.kernel_upper[at], seen_in=case.frequency,
+                allocation_ns=spent[at],
+                allocation_share=spent[at] / max(facts.elapsed[at], 1),
+                calls=", ".join(
+                    f"{d} {words.span(n)}"
+                    for d, n in zip(mine["detail"].head(3), mine["ns"].head(3), strict=True)
+                ),
+                kernel_ns=facts.kernel_upper[at],
+                seen_in=case.frequency,
             ),
             "Allocate before the start event, or run once so that torch's allocator keeps the memory:   out = torch.empty_like(x); "
             "f(x, out=out); torch.cuda.synchronize(); start.record()",
-            case.site, case.positions, float(spent[at]),
+            case.site,
+            case.positions,
+            float(spent[at]),
         )
 
 

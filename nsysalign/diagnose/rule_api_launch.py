@@ -22,14 +22,22 @@ def find(facts: Facts) -> Iterator[Finding]:
         rows = rows_of(facts.detail_rows("api_launch"), at)
         name = str(rows["detail"].iloc[0]) if len(rows) else "the launch call"
         yield Finding(
-            NAME, "warning", case.label,
+            NAME,
+            "warning",
+            case.label,
             f"{words.subject(case.label)} waits for its launch call: for {words.of(call[at], facts.elapsed[at])} the GPU idled while the host was "
             f"inside {name}.",
             evidence(
-                launch_calls_ns=call[at], other_host_ns=max(int(host[at]), 0), kernel_ns=facts.kernel_upper[at], operations=facts.operations[at],
+                launch_calls_ns=call[at],
+                other_host_ns=max(int(host[at]), 0),
+                kernel_ns=facts.kernel_upper[at],
+                operations=facts.operations[at],
                 seen_in=case.frequency,
             ),
-            run_ahead(facts, at), case.site, case.positions, float(call[at]),
+            run_ahead(facts, at),
+            case.site,
+            case.positions,
+            float(call[at]),
         )
 
 

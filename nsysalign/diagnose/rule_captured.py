@@ -15,7 +15,9 @@ NAME = "captured"
 def find(facts: Facts) -> Iterator[Finding]:
     for label, site, count, _ in unplaced(facts, r"\bcaptured\b"):
         yield Finding(
-            NAME, "info", label,
+            NAME,
+            "info",
+            label,
             f"{words.subject(label)} recorded its events into a CUDA graph: they are stamped at each replay and cannot be placed.",
             evidence(pairs=count),
             "Record around the replay:   start.record(); graph.replay(); end.record()",

@@ -17,8 +17,21 @@ _NOT_MEMORY = ("spin_kernel",)  # torch.cuda._sleep: its length is what was aske
 
 def find(facts: Facts) -> Iterator[Finding]:
     """Labels whose rows ran the same kernels, steadily, alone: the slower ones of each set."""
-    calm = [r for r in repetitions(facts) if r.row >= 0 and facts.on_stream[r.row] and len(r.warm) >= thresholds.FEW_SAMPLES and not len(r.different)]
-    calm = [r for r in calm if facts.kernel_only[r.row] > 0 and not facts.other_ns[r.row] and not facts.part("queued", "graph")[r.row]]
+    calm = [
+        r
+        for r in repetitions(facts)
+        if r.row >= 0
+        and facts.on_stream[r.row]
+        and len(r.warm) >= thresholds.FEW_SAMPLES
+        and not len(r.different)
+    ]
+    calm = [
+        r
+        for r in calm
+        if facts.kernel_only[r.row] > 0
+        and not facts.other_ns[r.row]
+        and not facts.part("queued", "graph")[r.row]
+    ]
     sets: dict[tuple[str, ...], list] = {}
     kernels = _kernels(facts, np.array([r.row for r in calm], dtype=np.int64))
     for r in calm:
@@ -35,12 +48,23 @@ def find(facts: Facts) -> Iterator[Finding]:
             if np.percentile(facts.kernel_only[r.warm], 5) <= np.percentile(facts.kernel_only[warm.warm], 95):
                 continue
             yield Finding(
-                NAME, "info", r.label,
+                NAME,
+                "info",
+                r.label,
                 f"{words.subject(r.label)} runs the same kernels as {words.subject(warm.label)}, {words.percent(factor - 1)} slower ({words.span(median)} "
                 f"against {words.span(fastest)}): a cold L2, if shapes and clocks are the same.",
-                evidence(kernel_here_ns=median, kernel_there_ns=fastest, slower_share=factor - 1, compared_with=warm.label, confirmed=False),
-                "Decide which one you want and make it so for all, e.g. always cold:   flush.zero_(); start.record()", r.site, r.warm,
-                median - fastest, about_row=False,
+                evidence(
+                    kernel_here_ns=median,
+                    kernel_there_ns=fastest,
+                    slower_share=factor - 1,
+                    compared_with=warm.label,
+                    confirmed=False,
+                ),
+                "Decide which one you want and make it so for all, e.g. always cold:   flush.zero_(); start.record()",
+                r.site,
+                r.warm,
+                median - fastest,
+                about_row=False,
             )
 
 
@@ -49,10 +73,19 @@ def _kernels(facts: Facts, rows: np.ndarray) -> dict[int, tuple[str, ...]]:
     segments = facts.segments(rows)
     kernels = np.flatnonzero(segments.of_cause("kernel"))
     names: dict[int, dict[int, str]] = {}
-    for at, ref, name in zip(segments.at[kernels].tolist(), segments.ref_id[kernels].tolist(), segments.details(kernels).tolist(), strict=True):
+    for at, ref, name in zip(
+        segments.at[kernels].tolist(),
+        segments.ref_id[kernels].tolist(),
+        segments.details(kernels).tolist(),
+        strict=True,
+    ):
         names.setdefault(at, {})[ref] = str(name)  # a kernel in two pieces counts once
     out = {at: tuple(by_ref.values()) for at, by_ref in names.items()}
-    return {at: found for at, found in out.items() if not any(spin in name for name in found for spin in _NOT_MEMORY)}
+    return {
+        at: found
+        for at, found in out.items()
+        if not any(spin in name for name in found for spin in _NOT_MEMORY)
+    }
 
 
 RULE = Rule(NAME, find)

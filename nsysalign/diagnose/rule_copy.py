@@ -24,7 +24,9 @@ def find(facts: Facts) -> Iterator[Finding]:
     copies = np.where(size > thresholds.ITEM_BYTES, facts.part("memcpy"), 0)
     share = facts.share(copies)
     computes = facts.kernel_upper > 0
-    mask = np.where(computes, share >= thresholds.COPY_SAY_SHARE, share > thresholds.WARN_SHARE)
+    on_device = facts.detail_ns(rows[rows["direction"] == "D2D"]) >= 0.5 * copies
+    said = np.where(on_device, thresholds.SAY_SHARE, thresholds.COPY_SAY_SHARE)
+    mask = np.where(computes, share >= said, share > thresholds.WARN_SHARE) & (copies > 0)
     best = _pinned_rates(rows)
     for case in facts.cases(mask):
         at = case.row
@@ -37,18 +39,33 @@ def find(facts: Facts) -> Iterator[Finding]:
         where = _WORDS.get(direction, direction)
         name = words.subject(case.label)
         amount = words.of(copies[at], facts.elapsed[at])
-        title = f"{name} contains the copy: {amount} go into a copy {where}" if computes[at] else f"{name} is a copy {where}: {amount}"
+        speed = f"{rate:,.0f} GB/s" if rate >= 100 else f"{rate:.3g} GB/s"
+        title = (
+            f"{name} contains the copy: {amount} go into a copy {where}"
+            if computes[at]
+            else f"{name} is a copy {where}: {amount}"
+        )
         kind = f" with {memory} host memory" if memory in ("pageable", "pinned") else ""
         yield Finding(
-            NAME, "warning" if warn else "info", case.label,
-            f"{title}, {rate:.3g} GB/s{kind}.",
+            NAME,
+            "warning" if warn else "info",
+            case.label,
+            f"{title}, {speed}{kind}.",
             evidence(
-                copy_ns=copies[at], copy_share=share[at], copied_bytes=count, achieved_GB_per_s=rate, memory=memory,
+                copy_ns=copies[at],
+                copy_share=share[at],
+                copied_bytes=count,
+                achieved_GB_per_s=rate,
+                memory=memory,
                 pinned_in_this_trace_GB_per_s=could if pageable and could > rate else None,
                 staging_ns=int(mine.loc[mine["detail"] == "staging", "ns"].sum()) or None,
-                kernel_ns=facts.kernel_upper[at] if computes[at] else None, seen_in=case.frequency,
+                kernel_ns=facts.kernel_upper[at] if computes[at] else None,
+                seen_in=case.frequency,
             ),
-            _advice(direction, pageable, bool(computes[at])), case.site, case.positions, float(copies[at]),
+            _advice(direction, pageable, bool(computes[at])),
+            case.site,
+            case.positions,
+            float(copies[at]),
         )
 
 
@@ -57,7 +74,9 @@ def _main_copy(rows: pd.DataFrame) -> tuple[str, str, int, int]:
     key = list(zip(rows["direction"].tolist(), rows["memory"].tolist(), strict=True))
     ns: dict[tuple[str, str], int] = {}
     moved: dict[tuple[str, str], int] = {}
-    for k, what, length, size in zip(key, rows["detail"].tolist(), rows["ns"].tolist(), rows["bytes"].tolist(), strict=True):
+    for k, what, length, size in zip(
+        key, rows["detail"].tolist(), rows["ns"].tolist(), rows["bytes"].tolist(), strict=True
+    ):
         ns[k] = ns.get(k, 0) + length
         moved[k] = moved.get(k, 0) + (size if what == "copy" else 0)
     best = max(ns, key=ns.__getitem__)
@@ -66,20 +85,35 @@ def _main_copy(rows: pd.DataFrame) -> tuple[str, str, int, int]:
 
 def _pinned_rates(rows: pd.DataFrame) -> dict[str, float]:
     """Best bytes per nanosecond of pinned copies in this trace, per direction."""
-    pinned = rows[(rows["memory"] == "pinned") & (rows["detail"] == "copy") & (rows["bytes"] >= thresholds.BANDWIDTH_BYTES)]
+    pinned = rows[
+        (rows["memory"] == "pinned")
+        & (rows["detail"] == "copy")
+        & (rows["bytes"] >= thresholds.BANDWIDTH_BYTES)
+    ]
     rate = pinned["bytes"].to_numpy() / np.maximum(pinned["ns"].to_numpy(), 1)
-    return {str(d): float(rate[pinned["direction"].to_numpy() == d].max()) for d in pinned["direction"].unique()}
+    return {
+        str(d): float(rate[pinned["direction"].to_numpy() == d].max()) for d in pinned["direction"].unique()
+    }
 
 
 def _advice(direction: str, pageable: bool, computes: bool) -> str:
     if direction not in ("H2D", "D2H"):
         return "Write into the place where it is needed:   torch.mm(a, b, out=out)" if computes else ""
-    faster = "x = x.pin_memory().cuda(non_blocking=True)" if direction == "H2D" else (
-        "out = torch.empty_like(x, device='cpu', pin_memory=True); out.copy_(x, non_blocking=True)")
+    faster = (
+        "x = x.pin_memory().cuda(non_blocking=True)"
+        if direction == "H2D"
+        else ("out = torch.empty_like(x, device='cpu', pin_memory=True); out.copy_(x, non_blocking=True)")
+    )
     if not computes:
         return f"Pinned memory copies faster and without blocking the host:   {faster}" if pageable else ""
-    out = "x = x.cuda(); torch.cuda.synchronize(); start.record()" if direction == "H2D" else "end.record(); y = y.cpu()"
-    return f"Copy outside the interval:   {out}" + (f"   and from pinned memory:   {faster}" if pageable else "")
+    out = (
+        "x = x.cuda(); torch.cuda.synchronize(); start.record()"
+        if direction == "H2D"
+        else "end.record(); y = y.cpu()"
+    )
+    return f"Copy outside the interval:   {out}" + (
+        f"   and from pinned memory:   {faster}" if pageable else ""
+    )
 
 
 RULE = Rule(NAME, find)

@@ -25,16 +25,23 @@ def find(facts: Facts) -> Iterator[Finding]:
         joined = bool(ordered[at])
         how = "a wait joins them inside" if joined else "no wait between them was seen"
         yield Finding(
-            NAME, "info" if joined else "warning", case.label,
+            NAME,
+            "info" if joined else "warning",
+            case.label,
             f"{words.subject(case.label)} starts on stream {start[at]} and ends on stream {end[at]} ({how}): "
             f"{words.span(facts.elapsed[at])} is a distance between two queues, not the duration of one.",
             evidence(
-                elapsed_ns=facts.elapsed[at], start_stream=start[at], end_stream=end[at], kernel_on_the_end_stream_ns=facts.kernel_only[at],
+                elapsed_ns=facts.elapsed[at],
+                start_stream=start[at],
+                end_stream=end[at],
+                kernel_on_the_end_stream_ns=facts.kernel_only[at],
                 seen_in=case.frequency,
             ),
             "Record both on the stream that does the work (start.record(stream); ...; end.record(stream)), or make the end's stream "
             "wait for the start:   stream.wait_event(start)",
-            case.site, case.positions, float(facts.elapsed[at]),
+            case.site,
+            case.positions,
+            float(facts.elapsed[at]),
         )
 
 

@@ -16,11 +16,21 @@ def find(facts: Facts) -> Iterator[Finding]:
     for case, severity, ns, _, _ in waits(facts, "earlier-work"):
         at = case.row
         yield Finding(
-            NAME, severity, case.label,
+            NAME,
+            severity,
+            case.label,
             f"{words.subject(case.label)} waits for earlier work: for {words.of(ns, facts.elapsed[at])} it waited for what had been launched before "
             "the clock was started.",
-            evidence(waiting_ns=ns, waiting_share=ns / max(facts.elapsed[at], 1), kernel_ns=facts.kernel_only[at], seen_in=case.frequency),
-            "Synchronise before the first reading, too:   torch.cuda.synchronize(); t0 = time.perf_counter()", case.site, case.positions, float(ns),
+            evidence(
+                waiting_ns=ns,
+                waiting_share=ns / max(facts.elapsed[at], 1),
+                kernel_ns=facts.kernel_only[at],
+                seen_in=case.frequency,
+            ),
+            "Synchronise before the first reading, too:   torch.cuda.synchronize(); t0 = time.perf_counter()",
+            case.site,
+            case.positions,
+            float(ns),
         )
 
 

@@ -17,16 +17,24 @@ def find(facts: Facts) -> Iterator[Finding]:
     for case in facts.cases(mask):
         at = case.row
         yield Finding(
-            NAME, "error", case.label,
+            NAME,
+            "error",
+            case.label,
             f"{words.subject(case.label)} times the enqueueing, not the GPU: nothing waits for the work before the clock is read, "
             f"{_amount(facts.kernel_outside[at], facts.kernel_only[at])} of kernels ran after it.",
             evidence(
-                elapsed_ns=facts.elapsed[at], launch_calls_ns=facts.part("api_launch")[at], host_ns=facts.part("host", "api")[at],
-                kernel_ns=facts.kernel_only[at], kernel_after_the_end_ns=facts.kernel_outside[at], seen_in=case.frequency,
+                elapsed_ns=facts.elapsed[at],
+                launch_calls_ns=facts.part("api_launch")[at],
+                host_ns=facts.part("host", "api")[at],
+                kernel_ns=facts.kernel_only[at],
+                kernel_after_the_end_ns=facts.kernel_outside[at],
+                seen_in=case.frequency,
             ),
             "Synchronise before both readings:   torch.cuda.synchronize(); t0 = time.perf_counter(); ...; torch.cuda.synchronize(); "
             "t1 = time.perf_counter()",
-            case.site, case.positions, float(facts.elapsed[at]),
+            case.site,
+            case.positions,
+            float(facts.elapsed[at]),
         )
 
 

@@ -21,7 +21,8 @@ def find(facts: Facts) -> Iterator[Finding | CouldNotLook]:
     if not empty.any():
         if facts.elapsed[facts.is_event].min() < thresholds.FLOOR_RELEVANT_NS:
             yield CouldNotLook(
-                NAME, "no empty event pair in this trace to compare with (time nothing once: start.record(); end.record())"
+                NAME,
+                "no empty event pair in this trace to compare with (time nothing once: start.record(); end.record())",
             )
         return
     yield from _empty(facts, empty)
@@ -34,7 +35,13 @@ def find(facts: Facts) -> Iterator[Finding | CouldNotLook]:
             unknown |= bool(compared.any())
             continue
         floor = float(np.median(facts.elapsed[pairs]))
-        yield from _short(facts, compared & (facts.elapsed < thresholds.FLOOR_SAY_FACTOR * floor), floor, int(pairs.sum()), queued)
+        yield from _short(
+            facts,
+            compared & (facts.elapsed < thresholds.FLOOR_SAY_FACTOR * floor),
+            floor,
+            int(pairs.sum()),
+            queued,
+        )
     if unknown and facts.elapsed[working].min() < thresholds.FLOOR_RELEVANT_NS:
         state = "behind queued work" if empty[~ahead].any() else "on an idle stream"
         yield CouldNotLook(NAME, f"at intervals {state} (this trace has no empty event pair there)")
@@ -44,12 +51,20 @@ def _empty(facts: Facts, empty: np.ndarray) -> Iterator[Finding]:
     for case in facts.cases(empty, at_least=thresholds.TYPICAL_SHARE + 1e-9):
         at = case.row
         yield Finding(
-            NAME, "info", case.label,
+            NAME,
+            "info",
+            case.label,
             f"{words.subject(case.label)} holds no GPU work: {words.span(facts.elapsed[at])} is what an event pair itself costs here.",
             evidence(
-                elapsed_ns=facts.elapsed[at], host_ns=facts.part("host", "api")[at], event_ns=facts.part("event")[at], seen_in=case.frequency,
+                elapsed_ns=facts.elapsed[at],
+                host_ns=facts.part("host", "api")[at],
+                event_ns=facts.part("event")[at],
+                seen_in=case.frequency,
             ),
-            "", case.site, case.positions, float(facts.elapsed[at]),
+            "",
+            case.site,
+            case.positions,
+            float(facts.elapsed[at]),
         )
 
 
@@ -58,12 +73,22 @@ def _short(facts: Facts, mask: np.ndarray, floor: float, pairs: int, queued: boo
         at = case.row
         factor = facts.elapsed[at] / floor
         yield Finding(
-            NAME, "warning" if factor < thresholds.FLOOR_WARN_FACTOR else "info", case.label,
+            NAME,
+            "warning" if factor < thresholds.FLOOR_WARN_FACTOR else "info",
+            case.label,
             f"{words.subject(case.label)} is close to the floor: {words.span(facts.elapsed[at])} is {words.times(factor)} an empty event pair "
             f"({words.span(floor)} {'behind queued work' if queued else 'on an idle stream'}).",
-            evidence(elapsed_ns=facts.elapsed[at], empty_pair_ns=floor, empty_pairs=pairs, kernel_ns=facts.kernel_upper[at], seen_in=case.frequency),
+            evidence(
+                elapsed_ns=facts.elapsed[at],
+                empty_pair_ns=floor,
+                empty_pairs=pairs,
+                kernel_ns=facts.kernel_upper[at],
+                seen_in=case.frequency,
+            ),
             "Time many calls with one pair and divide:   start.record(); [f() for _ in range(100)]; end.record()",
-            case.site, case.positions, float(min(floor, facts.elapsed[at])),
+            case.site,
+            case.positions,
+            float(min(floor, facts.elapsed[at])),
         )
 
 

@@ -16,11 +16,18 @@ def find(facts: Facts) -> Iterator[Finding]:
     for case, severity, ns, stream, _ in waits(facts, "full-queue"):
         at = case.row
         yield Finding(
-            NAME, severity, case.label,
+            NAME,
+            severity,
+            case.label,
             f"{words.subject(case.label)} fills the launch queue: for {words.of(ns, facts.elapsed[at])} the host was blocked in a launch until the GPU "
             "had made room.",
-            evidence(blocked_ns=ns, stream=stream, queue_holds_about=thresholds.QUEUE_DEPTH, seen_in=case.frequency),
-            "Time fewer launches at once, or capture them:   start.record(); graph.replay(); end.record()", case.site, case.positions, float(ns),
+            evidence(
+                blocked_ns=ns, stream=stream, queue_holds_about=thresholds.QUEUE_DEPTH, seen_in=case.frequency
+            ),
+            "Time fewer launches at once, or capture them:   start.record(); graph.replay(); end.record()",
+            case.site,
+            case.positions,
+            float(ns),
         )
 
 

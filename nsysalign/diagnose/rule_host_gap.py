@@ -23,7 +23,9 @@ def find(facts: Facts) -> Iterator[Finding | CouldNotLook]:
     call = facts.part("api_launch")
     _, drained = drains(facts)  # what follows a costly synchronisation is its consequence
     gap = host + call - np.minimum(drained, host + call)
-    mask = facts.on_stream & (facts.operations > 0) & (host >= call) & (facts.share(gap) > thresholds.WARN_SHARE)
+    mask = (
+        facts.on_stream & (facts.operations > 0) & (host >= call) & (facts.share(gap) > thresholds.WARN_SHARE)
+    )
     for case in facts.cases(mask):
         yield _finding(facts, case, call, gap)
 
@@ -38,8 +40,11 @@ def _finding(facts: Facts, case: Case, call: np.ndarray, gap: np.ndarray) -> Fin
     name = words.subject(case.label)
     amount = words.of(waited, facts.elapsed[at])
     kernels = "kernel" if facts.operations[at] < thresholds.MANY_OPERATIONS else "kernels"
-    lead = f"{name} measures the host, not the {kernels}" if waited >= thresholds.MOSTLY_SHARE * facts.elapsed[at] else (
-        f"{name} is launch-bound")
+    lead = (
+        f"{name} measures the host, not the {kernels}"
+        if waited >= thresholds.MOSTLY_SHARE * facts.elapsed[at]
+        else (f"{name} is launch-bound")
+    )
     place = {
         "before": "for the launch that came after the first event",
         "between": "while the host was busy between two launches",
@@ -47,16 +52,32 @@ def _finding(facts: Facts, case: Case, call: np.ndarray, gap: np.ndarray) -> Fin
         "many": f"for the host, before and between {facts.operations[at]:,} operations",
     }[where]
     did = rows_of(facts.details, at)
-    did = did[did["cause"].isin(["host", "api", "api_launch", "profiler"]) & (did["detail"] != case.name)].head(3)
+    did = did[
+        did["cause"].isin(["host", "api", "api_launch", "profiler"]) & (did["detail"] != case.name)
+    ].head(3)
     return Finding(
-        NAME, "warning", case.label, f"{lead}: for {amount} the GPU waited, idle, {place}.",
+        NAME,
+        "warning",
+        case.label,
+        f"{lead}: for {amount} the GPU waited, idle, {place}.",
         evidence(
-            waiting_share=waited / max(facts.elapsed[at], 1), outside_CUDA_ns=facts.part("host")[at], launch_calls_ns=call[at],
-            other_CUDA_calls_ns=facts.part("api")[at], kernel_ns=facts.kernel_upper[at], copies_in_the_interval_ns=facts.part("memcpy")[at],
-            longest_gap_ns=longest, it_waited_for=then, host_was_in=", ".join(f"{d} {words.span(n)}" for d, n in zip(did["detail"], did["ns"], strict=True)),
+            waiting_share=waited / max(facts.elapsed[at], 1),
+            outside_CUDA_ns=facts.part("host")[at],
+            launch_calls_ns=call[at],
+            other_CUDA_calls_ns=facts.part("api")[at],
+            kernel_ns=facts.kernel_upper[at],
+            copies_in_the_interval_ns=facts.part("memcpy")[at],
+            longest_gap_ns=longest,
+            it_waited_for=then,
+            host_was_in=", ".join(
+                f"{d} {words.span(n)}" for d, n in zip(did["detail"], did["ns"], strict=True)
+            ),
             seen_in=case.frequency,
         ),
-        run_ahead(facts, at), case.site, case.positions, float(waited),
+        run_ahead(facts, at),
+        case.site,
+        case.positions,
+        float(waited),
     )
 
 

@@ -17,20 +17,34 @@ def find(facts: Facts) -> Iterator[Finding]:
     gpu = facts.kernel_only - facts.kernel_outside
     done = facts.kernel_outside < thresholds.ENQUEUE_ONLY_SHARE * facts.kernel_only
     host = facts.elapsed - facts.work
-    mask = facts.is_host & waits & done & (facts.kernel_only > 0) & (facts.elapsed - gpu > thresholds.WARN_SHARE * facts.elapsed)
+    mask = (
+        facts.is_host
+        & waits
+        & done
+        & (facts.kernel_only > 0)
+        & (facts.elapsed - gpu > thresholds.WARN_SHARE * facts.elapsed)
+    )
     for case in facts.cases(mask):
         at = case.row
         rest = int(facts.elapsed[at] - gpu[at])
         yield Finding(
-            NAME, "warning", case.label,
+            NAME,
+            "warning",
+            case.label,
             f"{words.subject(case.label)} times launch, kernel and synchronisation together: kernels ran for {words.of(gpu[at], facts.elapsed[at])}, the "
             "rest is the host's.",
             evidence(
-                kernel_ns=gpu[at], launch_calls_ns=facts.part("api_launch")[at], synchronisation_ns=facts.part("sync")[at],
-                outside_CUDA_ns=facts.part("host")[at], not_overlapped_by_the_GPU_ns=host[at], seen_in=case.frequency,
+                kernel_ns=gpu[at],
+                launch_calls_ns=facts.part("api_launch")[at],
+                synchronisation_ns=facts.part("sync")[at],
+                outside_CUDA_ns=facts.part("host")[at],
+                not_overlapped_by_the_GPU_ns=host[at],
+                seen_in=case.frequency,
             ),
             "For the GPU's time use events with the host ahead:   torch.cuda._sleep(2_000_000); start.record(); f(); end.record()",
-            case.site, case.positions, float(rest),
+            case.site,
+            case.positions,
+            float(rest),
         )
 
 

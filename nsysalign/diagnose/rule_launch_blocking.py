@@ -1,8 +1,8 @@
 """CUDA_LAUNCH_BLOCKING=1: every launch call returns only when its kernel has ended.
 
-    host    [ launch k -------------) host [ launch k+1 -------
-    GPU             [kernel k )                   [kernel k+1
-                               ^ the rest of launch k, then host, then launch k+1: two launch calls in one gap
+host    [ launch k -------------) host [ launch k+1 -------
+GPU             [kernel k )                   [kernel k+1
+                           ^ the rest of launch k, then host, then launch k+1: two launch calls in one gap
 """
 
 from __future__ import annotations
@@ -30,22 +30,34 @@ def find(facts: Facts) -> Iterator[Finding]:
     closing = np.zeros(int(run.max(initial=-1)) + 2, dtype=bool)
     closing[run[np.append(at[1:] != at[:-1], True)]] = True
     first = first[~closing[run[first]]]
-    calls = np.unique(np.stack([run[launch], segments.ref_id[launch]]), axis=1)[0] if launch.any() else np.empty(0, np.int64)
+    calls = (
+        np.unique(np.stack([run[launch], segments.ref_id[launch]]), axis=1)[0]
+        if launch.any()
+        else np.empty(0, np.int64)
+    )
     distinct = np.bincount(calls, minlength=int(run.max(initial=0)) + 1)
     blocked = launch[first] & (distinct[run[first]] >= 2)
     gaps, hits = np.zeros(facts.count, np.int64), np.zeros(facts.count, np.int64)
     np.add.at(gaps, at[first], 1)
     np.add.at(hits, at[first], blocked)
-    for case in facts.cases((gaps >= thresholds.BLOCKING_KERNELS) & (hits >= thresholds.BLOCKING_SHARE * gaps), at_least=0):
+    for case in facts.cases(
+        (gaps >= thresholds.BLOCKING_KERNELS) & (hits >= thresholds.BLOCKING_SHARE * gaps), at_least=0
+    ):
         yield Finding(
-            NAME, "warning", case.label,
+            NAME,
+            "warning",
+            case.label,
             f"{words.subject(case.label)} seems to run with CUDA_LAUNCH_BLOCKING: after {hits[case.row]} of {gaps[case.row]} kernels the host was still "
             "inside the call that had launched them.",
             evidence(
-                kernels_followed_by_their_own_launch_call=hits[case.row], gaps_between_kernels=gaps[case.row], elapsed_ns=facts.elapsed[case.row],
+                kernels_followed_by_their_own_launch_call=hits[case.row],
+                gaps_between_kernels=gaps[case.row],
+                elapsed_ns=facts.elapsed[case.row],
                 kernel_ns=facts.kernel_upper[case.row],
             ),
-            "Run without it:   env -u CUDA_LAUNCH_BLOCKING python SCRIPT.py", case.site, facts.repetitions(int(facts.label[case.row])),
+            "Run without it:   env -u CUDA_LAUNCH_BLOCKING python SCRIPT.py",
+            case.site,
+            facts.repetitions(int(facts.label[case.row])),
             float(facts.elapsed[case.row] - facts.work[case.row]),
         )
 

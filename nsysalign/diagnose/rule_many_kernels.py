@@ -18,23 +18,39 @@ def find(facts: Facts) -> Iterator[Finding]:
     call, latency = facts.part("api_launch"), facts.part("launch_latency")
     cost = call + latency
     mean = facts.work / np.maximum(facts.operations, 1)
-    mask = facts.on_stream & (facts.operations >= thresholds.MANY_OPERATIONS) & (facts.share(cost) > thresholds.WARN_SHARE)
+    mask = (
+        facts.on_stream
+        & (facts.operations >= thresholds.MANY_OPERATIONS)
+        & (facts.share(cost) > thresholds.WARN_SHARE)
+    )
     for case in facts.cases(mask):
         at = case.row
         count = int(facts.operations[at])
         fits = count < thresholds.QUEUE_DEPTH
         delay = delay_cycles(facts.elapsed[at] - facts.work[at])
         yield Finding(
-            NAME, "warning", case.label,
+            NAME,
+            "warning",
+            case.label,
             f"{words.subject(case.label)} pays for {count:,} launches: {words.of(cost[at], facts.elapsed[at])} go into launching operations "
             f"that run {words.span(mean[at])} each.",
             evidence(
-                operations=count, launch_calls_ns=call[at], launch_latency_ns=latency[at], working_ns=facts.work[at],
-                per_operation_ns=cost[at] / count, seen_in=case.frequency,
+                operations=count,
+                launch_calls_ns=call[at],
+                launch_latency_ns=latency[at],
+                working_ns=facts.work[at],
+                per_operation_ns=cost[at] / count,
+                seen_in=case.frequency,
             ),
             "Capture the work once and time the replay:   with torch.cuda.graph(g): ...   then   start.record(); g.replay(); end.record()"
-            + (f"   For GPU time without a graph:   torch.cuda._sleep({delay:_}); start.record()" if fits else ""),
-            case.site, case.positions, float(cost[at]),
+            + (
+                f"   For GPU time without a graph:   torch.cuda._sleep({delay:_}); start.record()"
+                if fits
+                else ""
+            ),
+            case.site,
+            case.positions,
+            float(cost[at]),
         )
 
 

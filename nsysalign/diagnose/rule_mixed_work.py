@@ -23,15 +23,22 @@ def find(facts: Facts) -> Iterator[Finding]:
         others = words.plural(most, "operation") if least == most else f"{least} to {most} operations"
         total = len(r.comparable) + len(r.different)
         yield Finding(
-            NAME, "info", r.label,
+            NAME,
+            "info",
+            r.label,
             f"{words.subject(r.label)} mixes different work: {len(r.different)} of {total} intervals held {others}, the others "
             f"{usual}; they are left out of this label's statistics of spread.",
             evidence(
-                operations_usually=usual, operations_otherwise=others, median_usual_ns=float(np.median(facts.elapsed[r.comparable])),
+                operations_usually=usual,
+                operations_otherwise=others,
+                median_usual_ns=float(np.median(facts.elapsed[r.comparable])),
                 median_of_the_others_ns=float(np.median(facts.elapsed[r.different])),
             ),
-            'Give each kind its own name:   with nsysalign.region("name"): ...', r.site, r.different,
-            float(np.abs(facts.elapsed[r.different] - np.median(facts.elapsed[r.comparable])).max()), about_row=False,
+            'Give each kind its own name:   with nsysalign.region("name"): ...',
+            r.site,
+            r.different,
+            float(np.abs(facts.elapsed[r.different] - np.median(facts.elapsed[r.comparable])).max()),
+            about_row=False,
         )
 
 

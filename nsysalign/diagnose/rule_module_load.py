@@ -35,19 +35,38 @@ def find(facts: Facts) -> Iterator[Finding]:
 def _finding(facts: Facts, case: Case, severity: str, at: int, spent: np.ndarray) -> Finding:
     median = facts.median[facts.label[at]]
     alone = case.count == 1 or severity == "warning"
-    than = "" if alone else f", {words.times(facts.elapsed[at] / max(median, 1))} the median of {words.span(median)}"
-    first = at == int(facts.repetitions(int(facts.label[at]))[0])
-    where = "its measurement" if case.count == 1 else "its first run" if first else words.subject(str(facts.names[at]))
+    than = (
+        ""
+        if alone
+        else f", {words.times(facts.elapsed[at] / max(median, 1))} the median of {words.span(median)}"
+    )
+    mine = facts.repetitions(int(facts.label[at]))
+    first = at == int(mine[facts.pid[mine] == facts.pid[at]][0])
+    where = (
+        "its measurement"
+        if case.count == 1
+        else "its first run"
+        if first
+        else words.subject(str(facts.names[at]))
+    )
     return Finding(
-        NAME, severity, case.label,
+        NAME,
+        severity,
+        case.label,
         f"{words.subject(case.label)} loads code in {where}: that run took "
         f"{words.span(facts.elapsed[at])}{than}; {words.span(spent[at])} of it were module loading alone.",
         evidence(
-            module_loading_ns=spent[at], slow_run_ns=facts.elapsed[at], median_ns=None if alone else median, kernel_ns=facts.kernel_upper[at],
+            module_loading_ns=spent[at],
+            slow_run_ns=facts.elapsed[at],
+            median_ns=None if alone else median,
+            kernel_ns=facts.kernel_upper[at],
             loading_runs=f"{len(case.positions)} of {case.count}",
         ),
         "Run the code once before timing it:   f(x); torch.cuda.synchronize(); start.record()",
-        case.site, case.positions, float(spent[at]), about_row=severity == "warning",
+        case.site,
+        case.positions,
+        float(spent[at]),
+        about_row=severity == "warning",
     )
 
 

@@ -13,9 +13,13 @@ NAME = "asked-too-early"
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    for label, site, count, _ in unplaced(facts, r"elapsed_time failed.*(not ready|notready|completed|\b600\b)"):
+    for label, site, count, _ in unplaced(
+        facts, r"elapsed_time failed.*(not ready|notready|completed|\b600\b)"
+    ):
         yield Finding(
-            NAME, "error", label,
+            NAME,
+            "error",
+            label,
             f"{words.subject(label)} asked for elapsed_time before the end event had completed: there is no number.",
             evidence(failed_calls=count),
             "Wait for the end event first:   end.synchronize(); ms = start.elapsed_time(end)",

@@ -22,7 +22,10 @@ def find(facts: Facts) -> Iterator[Finding]:
             continue
         median = float(np.median(values))
         sigma = 1.4826 * float(np.median(np.abs(values - median)))
-        far = r.warm[(values > thresholds.OUTLIER_FACTOR * median) & (values > median + thresholds.OUTLIER_SIGMAS * sigma)]
+        far = r.warm[
+            (values > thresholds.OUTLIER_FACTOR * median)
+            & (values > median + thresholds.OUTLIER_SIGMAS * sigma)
+        ]
         if not len(far):
             continue
         worst = int(far[facts.elapsed[far].argmax()])
@@ -30,12 +33,23 @@ def find(facts: Facts) -> Iterator[Finding]:
         extra = {c: int(facts.part(c)[worst] - facts.part(c)[usual]) for c in CAUSES}
         cause = max(extra, key=extra.__getitem__)
         yield Finding(
-            NAME, "info", r.label,
+            NAME,
+            "info",
+            r.label,
             f"{words.subject(r.label)} has {words.plural(len(far), 'outlier')} in {len(values)} warm runs: {words.subject(str(facts.names[worst]))} took "
             f"{words.span(facts.elapsed[worst])} against a median of {words.span(median)}, {words.span(extra[cause])} more in {cause.replace('_', ' ')}.",
-            evidence(outliers=len(far), slowest_ns=facts.elapsed[worst], median_ns=median, more_than_usual_ns=extra[cause], mostly_in=cause),
-            "Report the median and say how many lie apart; they are counted here, not dropped.", r.site, far,
-            float(facts.elapsed[worst] - median), about_row=False,
+            evidence(
+                outliers=len(far),
+                slowest_ns=facts.elapsed[worst],
+                median_ns=median,
+                more_than_usual_ns=extra[cause],
+                mostly_in=cause,
+            ),
+            "Report the median and say how many lie apart; they are counted here, not dropped.",
+            r.site,
+            far,
+            float(facts.elapsed[worst] - median),
+            about_row=False,
         )
 
 

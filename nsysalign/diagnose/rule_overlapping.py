@@ -26,7 +26,16 @@ def find(facts: Facts) -> Iterator[Finding]:
     for key in (facts.label, facts.pid, stream):
         same[1:] |= key[order][1:] != key[order][:-1]
     group = np.cumsum(same)
-    reach = pd.Series(end).groupby(group).cummax().groupby(group).shift(1).fillna(np.iinfo(np.int64).min).to_numpy().astype(np.int64)
+    reach = (
+        pd.Series(end)
+        .groupby(group)
+        .cummax()
+        .groupby(group)
+        .shift(1)
+        .fillna(np.iinfo(np.int64).min)
+        .to_numpy()
+        .astype(np.int64)
+    )
     twice = np.where(reach > start, np.minimum(reach, end) - start, 0)
     # neighbours that share a record touch; a placement error is not an overlap
     error = facts.analysis.intervals["error_ns"].to_numpy()[order]
@@ -38,11 +47,17 @@ def find(facts: Facts) -> Iterator[Finding]:
         mine = facts.repetitions(int(facts.label[case.row]))
         total, double = int(facts.elapsed[mine].sum()), int(counted[case.positions].sum())
         yield Finding(
-            NAME, "info", case.label,
+            NAME,
+            "info",
+            case.label,
             f"{words.subject(case.label)}: its intervals overlap; added up, {words.of(double, total)} would "
             "be counted twice.",
             evidence(sum_ns=total, counted_twice_ns=double, overlapping=len(case.positions)),
-            "Add up the pieces or take the whole, not both:   total = first.elapsed_time(last)", case.site, case.positions, float(double), about_row=False,
+            "Add up the pieces or take the whole, not both:   total = first.elapsed_time(last)",
+            case.site,
+            case.positions,
+            float(double),
+            about_row=False,
         )
 
 

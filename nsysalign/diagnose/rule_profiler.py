@@ -14,7 +14,9 @@ NAME = "profiler-disturbed"
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    flagged = np.fromiter(("profiler-disturbed" in f for f in facts.analysis.intervals["flags"]), bool, facts.count)
+    flagged = np.fromiter(
+        ("profiler-disturbed" in f for f in facts.analysis.intervals["flags"]), bool, facts.count
+    )
     own = facts.part("profiler")
     for case in facts.cases(flagged | (own > 0), at_least=0):
         at = case.row
@@ -27,14 +29,21 @@ def find(facts: Facts) -> Iterator[Finding]:
             continue  # the note that counts them is enough
         warn = often and part > thresholds.WARN_SHARE
         yield Finding(
-            NAME, "warning" if warn else "info", case.label,
+            NAME,
+            "warning" if warn else "info",
+            case.label,
             f"{words.subject(case.label)}: the profiler did work of its own during {len(case.positions)} of {words.plural(case.count, 'interval')}.",
             evidence(
-                disturbed=len(case.positions), median_disturbed_ns=slow,
-                median_of_the_others_ns=usual or None, profiler_in_the_interval_ns=int(own[at]) or None,
+                disturbed=len(case.positions),
+                median_disturbed_ns=slow,
+                median_of_the_others_ns=usual or None,
+                profiler_in_the_interval_ns=int(own[at]) or None,
             ),
-            "Compare with a run without nsys:   nsysalign run --baseline SCRIPT.py", case.site, case.positions,
-            float(own[at]), about_row=bool(warn),
+            "Compare with a run without nsys, which prints the program's own numbers:   python SCRIPT.py",
+            case.site,
+            case.positions,
+            float(own[at]),
+            about_row=bool(warn),
         )
 
 

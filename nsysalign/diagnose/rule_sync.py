@@ -19,9 +19,10 @@ def drains(facts: Facts) -> tuple[np.ndarray, np.ndarray]:
 
         kernel | sync host launch latency | kernel      all four are the drain
     """
-    cached = facts.__dict__.get("_drains")
-    if cached is not None:
-        return cached
+    return facts.remember("drains", _drains)
+
+
+def _drains(facts: Facts) -> tuple[np.ndarray, np.ndarray]:
     total, again = np.zeros(facts.count, np.int64), np.zeros(facts.count, np.int64)
     positions = np.flatnonzero(facts.on_stream & (facts.part("sync") > 0))
     if len(positions):
@@ -35,7 +36,6 @@ def drains(facts: Facts) -> tuple[np.ndarray, np.ndarray]:
         np.add.at(again, segments.at[hosted], segments.ns[hosted])
         again[facts.share(total) <= thresholds.WARN_SHARE] = 0
         again[_pageable(facts)] = 0
-    facts.__dict__["_drains"] = (total, again)
     return total, again
 
 
@@ -49,7 +49,9 @@ def _pageable(facts: Facts) -> np.ndarray:
 def find(facts: Facts) -> Iterator[Finding]:
     total, _ = drains(facts)
     rows = facts.detail_rows("memcpy")
-    small = rows[(rows["direction"] == "D2H") & (rows["bytes"] > 0) & (rows["bytes"] <= thresholds.ITEM_BYTES)]
+    small = rows[
+        (rows["direction"] == "D2H") & (rows["bytes"] > 0) & (rows["bytes"] <= thresholds.ITEM_BYTES)
+    ]
     item = facts.detail_ns(small) > 0
     calls = facts.detail_rows("sync")
     for case in facts.cases((total > 0) & ~(_pageable(facts) & ~item)):
@@ -57,18 +59,30 @@ def find(facts: Facts) -> Iterator[Finding]:
         mine = rows_of(calls, at)
         name = str(mine["detail"].iloc[0]) if len(mine) else "a synchronisation"
         warn = total[at] > thresholds.WARN_SHARE * facts.elapsed[at]
-        what = "a result is read back (.item(), .cpu(), nonzero, an if on a tensor)" if item[at] else f"{name} waits"
+        what = (
+            "a result is read back (.item(), .cpu(), nonzero, an if on a tensor)"
+            if item[at]
+            else f"{name} waits"
+        )
         yield Finding(
-            NAME, "warning" if warn else "info", case.label,
+            NAME,
+            "warning" if warn else "info",
+            case.label,
             f"{words.subject(case.label)} synchronises inside: {what}, and for {words.of(total[at], facts.elapsed[at])} the GPU ran empty until the "
             "host had caught up.",
             evidence(
-                idle_around_the_synchronisation_ns=total[at], inside_the_call_ns=facts.part("sync")[at], call=name,
-                kernel_ns=facts.kernel_upper[at], seen_in=case.frequency,
+                idle_around_the_synchronisation_ns=total[at],
+                inside_the_call_ns=facts.part("sync")[at],
+                call=name,
+                kernel_ns=facts.kernel_upper[at],
+                seen_in=case.frequency,
             ),
-            "Keep the result on the GPU until the end event:   end.record(); value = result.item()" if item[at] else
-            "Synchronise after the end event only:   end.record(); torch.cuda.synchronize()",
-            case.site, case.positions, float(total[at]),
+            "Keep the result on the GPU until the end event:   end.record(); value = result.item()"
+            if item[at]
+            else "Synchronise after the end event only:   end.record(); torch.cuda.synchronize()",
+            case.site,
+            case.positions,
+            float(total[at]),
         )
 
 

@@ -24,22 +24,40 @@ def find(facts: Facts) -> Iterator[Finding | CouldNotLook]:
         low, median, high = np.percentile(values, [25, 50, 75])
         if high - low <= thresholds.SPREAD_SHARE * median or split(values):
             continue
-        parts = {c: np.subtract(*np.percentile(facts.part(c)[r.warm], [75, 25])) for c in ("kernel", "host", "api_launch", "queued", "memcpy", "api", "sync")}
+        parts = {
+            c: np.subtract(*np.percentile(facts.part(c)[r.warm], [75, 25]))
+            for c in ("kernel", "host", "api_launch", "queued", "memcpy", "api", "sync")
+        }
         worst = max(parts, key=parts.__getitem__)
         yield Finding(
-            NAME, "info", r.label,
+            NAME,
+            "info",
+            r.label,
             f"{words.subject(r.label)} varies: half of its runs lie between {words.span(low)} and {words.span(high)} (median {words.span(median)}); most of "
             f"that is in {worst.replace('_', ' ')}.",
             evidence(
-                runs=len(values), p25_ns=low, median_ns=median, p75_ns=high, min_ns=values[0], max_ns=values[-1],
-                spread_share=(high - low) / max(median, 1), kernel_spread_ns=parts["kernel"],
+                runs=len(values),
+                p25_ns=low,
+                median_ns=median,
+                p75_ns=high,
+                min_ns=values[0],
+                max_ns=values[-1],
+                spread_share=(high - low) / max(median, 1),
+                kernel_spread_ns=parts["kernel"],
             ),
             "Take more repetitions and report median and spread; with the host ahead the spread is the GPU's:   torch.cuda._sleep(2_000_000); "
-            "start.record()", r.site, r.warm, float(high - low), about_row=False,
+            "start.record()",
+            r.site,
+            r.warm,
+            float(high - low),
+            about_row=False,
         )
     if few:
-        yield CouldNotLook(NAME, f"{words.plural(few, 'label')} with fewer than {thresholds.SPREAD_SAMPLES} comparable warm repetitions "
-                                 "(two-modes and outliers need them, too)")
+        yield CouldNotLook(
+            NAME,
+            f"{words.plural(few, 'label')} with fewer than {thresholds.SPREAD_SAMPLES} comparable warm repetitions "
+            "(two-modes and outliers need them, too)",
+        )
 
 
 RULE = Rule(NAME, find)

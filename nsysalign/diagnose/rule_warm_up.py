@@ -22,20 +22,32 @@ def find(facts: Facts) -> Iterator[Finding | CouldNotLook]:
         if len(r.comparable) < 3:
             small += 1
             continue
-        if not len(r.cold) or loaded[r.cold].max() >= thresholds.LOAD_NS:  # rule module-load names that more exactly
+        if (
+            not len(r.cold) or loaded[r.cold].max() >= thresholds.LOAD_NS
+        ):  # rule module-load names that more exactly
             continue
         slow, warm = float(facts.elapsed[r.cold].max()), float(np.median(facts.elapsed[r.warm]))
         mean = float(facts.elapsed[r.comparable].mean())
-        which = "the first run" if len(r.cold) == 1 else f"the first {len(r.cold)} runs"
+        which = "the first run" if len(r.cold) == 1 else f"the slowest of the first {len(r.cold)} runs"
         yield Finding(
-            NAME, "info", r.label,
+            NAME,
+            "info",
+            r.label,
             f"{words.subject(r.label)} warms up: {which} took {words.span(slow)}, {words.times(slow / max(warm, 1))} the later ones "
             f"({words.span(warm)}); a mean over all would say {words.span(mean)}.",
             evidence(
-                cold_runs=len(r.cold), slowest_cold_ns=slow, median_of_the_rest_ns=warm, mean_of_all_ns=mean, kernel_cold_ns=facts.kernel_upper[r.cold[0]],
+                cold_runs=len(r.cold),
+                slowest_cold_ns=slow,
+                median_of_the_rest_ns=warm,
+                mean_of_all_ns=mean,
+                kernel_cold_ns=facts.kernel_upper[r.cold[0]],
                 kernel_warm_ns=float(np.median(facts.kernel_upper[r.warm])),
             ),
-            "Run it before timing:   for _ in range(3): f(x)", r.site, r.cold, slow - warm, about_row=False,
+            "Run it before timing:   for _ in range(3): f(x)",
+            r.site,
+            r.cold,
+            slow - warm,
+            about_row=False,
         )
     if small:
         yield CouldNotLook(NAME, f"{words.plural(small, 'label')} with fewer than 3 comparable repetitions")

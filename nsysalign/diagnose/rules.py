@@ -58,16 +58,43 @@ REGISTRY: tuple[Rule, ...] = tuple(
     module.RULE
     for module in (
         # the wrong question
-        rule_wrong_stream, rule_different_streams, rule_enqueue_only, rule_not_ready, rule_recorded_again, rule_captured,
+        rule_wrong_stream,
+        rule_different_streams,
+        rule_enqueue_only,
+        rule_not_ready,
+        rule_recorded_again,
+        rule_captured,
         # time that is not the kernel
-        rule_launch_blocking, rule_host_gap, rule_many_kernels, rule_api_launch, rule_launch_latency, rule_allocation,
-        rule_module_load, rule_copy, rule_memset, rule_sync, rule_graph_opaque,
+        rule_launch_blocking,
+        rule_host_gap,
+        rule_many_kernels,
+        rule_api_launch,
+        rule_launch_latency,
+        rule_allocation,
+        rule_module_load,
+        rule_copy,
+        rule_memset,
+        rule_sync,
+        rule_graph_opaque,
         # queued behind
-        rule_dependency, rule_contention, rule_full_queue, rule_earlier_work,
+        rule_dependency,
+        rule_contention,
+        rule_full_queue,
+        rule_earlier_work,
         # host timers, the floor, the profiler
-        rule_host_timer, rule_event_floor, rule_profiler, rule_unknown,
+        rule_host_timer,
+        rule_event_floor,
+        rule_profiler,
+        rule_unknown,
         # the repetitions as a set
-        rule_warm_up, rule_mixed_work, rule_overlapping, rule_cold_l2, rule_two_modes, rule_variance, rule_outliers, rule_samples,
+        rule_warm_up,
+        rule_mixed_work,
+        rule_overlapping,
+        rule_cold_l2,
+        rule_two_modes,
+        rule_variance,
+        rule_outliers,
+        rule_samples,
     )
 )
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-
-import pandas as pd
 
 from nsysalign.diagnose.facts import Facts
 
@@ -14,7 +13,7 @@ def unplaced(facts: Facts, pattern: str) -> Iterator[tuple[str, str, int, str]]:
     table = facts.analysis.unaligned
     if table.empty:
         return
-    reasons = pd.Series(table["reason"].to_numpy(dtype=object)).astype(str)
-    hit = table[reasons.str.contains(pattern, case=False, regex=True).to_numpy(dtype=bool)]
+    matches = re.compile(pattern, re.IGNORECASE).search
+    hit = table[[matches(str(reason)) is not None for reason in table["reason"].tolist()]]
     for label, rows in hit.groupby("label", sort=False):
         yield str(label), str(rows["site"].iloc[0]), len(rows), str(rows["reason"].iloc[0])

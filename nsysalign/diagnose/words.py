@@ -43,10 +43,27 @@ def subject(label: str) -> str:
 def kernel(detail: str, width: int = 48) -> str:
     """A kernel's name as people say it: without return type, namespaces, parameters and template arguments."""
     name = detail.split("on the way: ", 1)[-1]
-    functor = re.search(r"(?:Functor\w*|\w+Functor)", name)
-    head = re.split(r"[<(]", name.removeprefix("void "), maxsplit=1)[0].rsplit("::", 1)[-1].strip() or name
-    text = f"{head} ({functor.group(0)})" if functor and functor.group(0) not in head else head
+    functors = re.findall(r"(?:Functor_\w+|\w+Functor\w*)", name)
+    plain = _without_brackets(name).strip()
+    if "::" in plain or plain.startswith("void "):
+        *space, head = plain.split()[-1].split("::")
+        # some libraries call every kernel "kernel": then its namespace names it
+        plain = f"{space[-1]}::{head}" if space and head.lower().startswith("kernel") else head
+    text = f"{plain} ({functors[0]})" if functors and functors[0] not in plain else plain
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _without_brackets(name: str) -> str:
+    """Everything inside <...> and (...) gone, whatever nests in it; all of it when brackets do not match."""
+    depth, out = 0, []
+    for character in name:
+        if character in "<(":
+            depth += 1
+        elif character in ">)":
+            depth -= 1
+        elif depth == 0:
+            out.append(character)
+    return "".join(out) if depth == 0 and "".join(out).strip() else name
 
 
 def _unit(ns: float) -> tuple[float, str]:

@@ -7,7 +7,7 @@ import sqlite3
 
 import numpy as np
 import pytest
-from tiny_export import NAMES, OFFSET, PID, PROCESS, US, P, Tables, call, tiny, work
+from tiny_export import OFFSET, PROCESS, US, P, Tables, call, tiny, work
 
 import nsysalign
 from nsysalign.errors import TraceError

@@ -76,16 +76,16 @@ def failed(error: BaseException) -> None:
         _runtime.aside = True
     if _failures > 10 or raw_dir is None:
         return
+    import contextlib  # not at the top: every Python process of the run pays for that
+
     try:
         import traceback
 
         with open(os.path.join(raw_dir, f"{os.getpid()}.errors"), "a") as file:
             file.write("".join(traceback.format_exception(type(error), error, error.__traceback__)) + "\n")
     except Exception:
-        try:  # on a full disk: pages that are mapped already can still be written
-            _runtime.note({"text": f"the probe could not do everything: {error}"})
-        except Exception:
-            pass
+        with contextlib.suppress(Exception):  # on a full disk: pages that are mapped can still be written
+            _runtime.note(text=f"the probe could not do everything: {error}")
 
 
 _failures = 0

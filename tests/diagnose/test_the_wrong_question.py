@@ -1,0 +1,109 @@
+"""Rules about waiting behind others, wrong streams and pairs, host timers, and the event pair's own cost."""
+
+from __future__ import annotations
+
+from nsysalign.diagnose.rules import diagnose
+
+from .drawing import analysis, found, interval, piece, repeat, severities
+
+KERNEL = (("launch_latency", 1.6), ("kernel", 200), ("event", 2.3))
+
+
+def test_dependency_and_contention_are_told_apart():
+    for what, rule in (("dependency", "queued-dependency"), ("contention", "queued-contention")):
+        waits = repeat(10, "x", piece("queued", 300, what, stream=13), *KERNEL)
+        finding = found(waits)["x", rule]
+        assert finding.severity == "warning" and "stream 13" in finding.title
+        assert list(severities(waits)) == [rule]
+
+
+def test_a_short_wait_is_an_info_and_a_tiny_one_nothing():
+    assert severities(repeat(10, "x", piece("queued", 30, "dependency", stream=13), *KERNEL)) == {
+        "queued-dependency": "info"
+    }
+    assert severities(repeat(10, "x", piece("queued", 3, "dependency", stream=13), *KERNEL)) == {}
+
+
+def test_wrong_stream_is_an_error():
+    empty = (("host", 33), ("api_launch", 5), ("event", 6))
+    finding = found(repeat(10, "x", *empty, other={23: 2_668}))["x", "wrong-stream"]
+    assert finding.severity == "error"
+    assert finding.evidence["working_stream"] == 23 and finding.evidence["timed_stream"] == 7
+    assert "wrong-stream" not in severities(repeat(10, "x", *KERNEL, other={23: 2_668}))
+    assert "wrong-stream" not in severities(repeat(10, "x", *empty))
+
+
+def test_another_threads_work_is_no_wrong_stream():
+    empty = repeat(10, "x", ("host", 5), ("event", 5), other={23: 2_668})
+    busy = repeat(10, "other thread", *KERNEL, stream=23, tid=2)
+    assert ("x", "wrong-stream") not in found(empty, busy)
+    assert ("x", "wrong-stream") in found(empty)  # one thread: whose work should it be?
+    inferred = repeat(10, "x", ("api_launch", 5), ("event", 5), other={23: 2_668}, method="inferred")
+    assert ("x", "wrong-stream") not in found(inferred)
+
+
+def test_different_streams_with_and_without_a_wait_between_them():
+    apart = repeat(10, "x", *KERNEL, stream=27, start_stream=7)
+    assert severities(apart) == {"different-streams": "warning"}
+    joined = repeat(10, "x", piece("api", 1, "cudaStreamWaitEvent"), *KERNEL, stream=27, start_stream=7)
+    assert severities(joined) == {"different-streams": "info"}
+
+
+def test_pairs_without_a_place():
+    lost = [
+        ("early", "elapsed_time failed: CUDA error: device not ready"),
+        ("swapped", "negative elapsed_time: the end was recorded before the start"),
+        ("graph", "captured into a CUDA graph"),
+        ("unseen", "a record of the pair was not seen by the probe"),
+    ]
+    rules = {label: rule for label, rule in found(repeat(10, "x", *KERNEL), unaligned=lost)}
+    assert rules == {"early": "asked-too-early", "swapped": "recorded-again", "graph": "captured"}
+
+
+def test_the_floor_compares_like_with_like():
+    empty_idle = repeat(10, "empty", ("host", 5), ("event", 4.6))
+    empty_queued = repeat(10, "empty_queued", ("event", 1.3))
+    short_idle = repeat(10, "idle", ("host", 1), ("api_launch", 4), ("kernel", 8), ("event", 4))
+    ahead = repeat(10, "ahead", ("launch_latency", 1.5), ("kernel", 25), ("event", 2))
+    rules = found(empty_idle, empty_queued, short_idle, ahead)
+    assert rules["empty", "event-floor"].severity == "info"
+    assert rules["idle", "event-floor"].severity == "warning"  # 17 us against an empty pair of 9.6
+    assert ("ahead", "event-floor") not in rules  # 28.5 us against one of 1.3 behind queued work
+
+
+def test_without_an_empty_pair_the_floor_could_not_look():
+    result = diagnose(analysis(repeat(10, "x", ("kernel", 20), ("event", 2))))
+    assert any(n.startswith("rule event-floor could not look:") for n in result.notes)
+    long = diagnose(analysis(repeat(10, "x", ("kernel", 20_000), ("event", 2))))
+    assert not any("event-floor" in n for n in long.notes)
+
+
+def test_host_timer_patterns():
+    never = repeat(10, "never", ("host", 4), ("api_launch", 4), kind="host", issued=2.3, outside=2.3)
+    both = repeat(
+        10, "both", ("host", 8), ("api_launch", 4), ("kernel", 0.3), ("sync", 3), kind="host", issued=2.3
+    )
+    second = repeat(
+        10, "second", ("api_launch", 4), piece("queued", 500, "earlier-work", stream=7), ("kernel", 300), ("sync", 3), kind="host", issued=300,
+    )  # fmt: skip
+    long = repeat(
+        10, "long", ("host", 8), ("api_launch", 4), ("kernel", 900), ("sync", 3), kind="host", issued=900
+    )
+    rules = found(never, both, second, long)
+    assert rules["never", "enqueue-only"].severity == "error"
+    assert rules["both", "host-timer"].severity == "warning"
+    assert rules["second", "earlier-work"].severity == "warning"
+    assert not [rule for label, rule in rules if label == "long"]
+    assert ("never", "host-timer") not in rules and ("both", "enqueue-only") not in rules
+
+
+def test_full_queue():
+    blocked = repeat(10, "x", ("api_launch", 400), piece("queued", 600, "full-queue", stream=7), kind="host")
+    assert severities(blocked) == {"full-queue": "warning"}
+
+
+def test_profiler_is_named_where_it_matters():
+    calm = repeat(9, "x", *KERNEL)
+    assert severities([*calm, interval("x", *KERNEL, flags=("profiler-disturbed",))]) == {}
+    slow = interval("x", ("profiler", 200), *KERNEL, flags=("profiler-disturbed",))
+    assert severities([*calm, slow])["profiler-disturbed"] == "info"
