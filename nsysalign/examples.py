@@ -1,4 +1,5 @@
-"""Which runs stand for many: a label's median, slowest and first one, and the one that shows a finding best."""
+"""Which runs stand for many: a label's median, slowest and first one, and the one that shows a finding
+best."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ def roles(analysis: Analysis) -> dict[str, Roles]:
 
 
 def of_findings(analysis: Analysis) -> list[int]:
-    """Per finding: the label's median run if the rule marked that one, else the slowest run that it marked, else the
-    label's median run; -1 for a finding about no label."""
+    """Per finding: the label's median run if the rule marked that one, else the slowest run that it marked,
+    else the label's median run; -1 for a finding about no label."""
     intervals, labels = analysis.intervals, analysis.labels
     medians = dict(zip(labels["label"].tolist(), labels["row_interval"].tolist(), strict=True))
     marked: dict[tuple[str, str], list[tuple[int, int]]] = {}
@@ -36,7 +37,9 @@ def of_findings(analysis: Analysis) -> list[int]:
         for rule in rules:
             marked.setdefault((label, rule), []).append((elapsed, number))
     best = []
-    for label, rule in zip(analysis.findings["label"].tolist(), analysis.findings["rule"].tolist(), strict=True):
+    for label, rule in zip(
+        analysis.findings["label"].tolist(), analysis.findings["rule"].tolist(), strict=True
+    ):
         middle = medians.get(label, -1)
         runs = marked.get((label, rule), [])
         best.append(middle if not runs or any(n == middle for _, n in runs) else max(runs)[1])

@@ -8,6 +8,7 @@ stress test of the default mode.
 
 from __future__ import annotations
 
+import itertools
 import random
 import sys
 import time
@@ -91,7 +92,7 @@ def group(work: Work, streams: list[torch.cuda.Stream]) -> list[tuple[torch.cuda
             chain.append(event())
             chain[-1].record()
     whole = [(chain[0], chain[-1])] if len(chain) > 2 else []
-    return [*zip(chain, chain[1:], strict=False), *whole]
+    return [*itertools.pairwise(chain), *whole]
 
 
 def main() -> None:

@@ -44,6 +44,13 @@ def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[s
             notes.append(
                 f"process {pid if pid is not None else f'#{number}'} of the event log has no CUDA rows in the trace (it has: {seen})"
             )
+    if log.headers:
+        recording = {int(t) & ~_PID for t in threads}
+        for process in sorted(recording - set(found.values())):
+            notes.append(
+                f"process {(process >> 24) & _PID} recorded CUDA events but has no event log: started without the probe "
+                "(python -I, -E or -S, a cleaned environment, or not Python)"
+            )
     return found, notes
 
 

@@ -1,4 +1,5 @@
-"""What ran around the intervals that a report can draw: host calls, NVTX ranges, operations, records and waits."""
+"""What ran around the intervals that a report can draw: host calls, NVTX ranges, operations, records and
+waits."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from nsysalign.attribute.describe import call_names, operation_names
 from nsysalign.model import CALL_KINDS, OPERATION_KINDS, Alignment, Analysis, Trace
 from nsysalign.sweep.tiles import ragged
 
-#: A page draws about this many intervals, and at most this many rows of each (the rest is counted, not hidden).
+#: A page draws about this many intervals, and at most this many rows of each (the rest is counted, not
+#: hidden).
 MAX_INTERVALS = 200
 MAX_ROWS = 3_000
 _ALL_ROWS = 120_000
@@ -33,8 +35,8 @@ class _Views:
 
 
 def chosen_intervals(analysis: Analysis, wanted: Sequence[int] = ()) -> list[int]:
-    """The wanted ones, then every label's median, each finding's example, the slowest and the first of every label,
-    at most MAX_INTERVALS."""
+    """The wanted ones, then every label's median, each finding's example, the slowest and the first of every
+    label, at most MAX_INTERVALS."""
     roles = examples.roles(analysis).values()
     shown = (number for number in examples.of_findings(analysis) if number >= 0)
     order = [
@@ -62,7 +64,8 @@ def timeline(
         np.maximum(w["close_end_ns"], w["end_ns"]).to_numpy() + _MARGIN_NS,
         min(MAX_ROWS, _ALL_ROWS // len(chosen)),
     )
-    # A hook: rows of lane_kind `clock` (detail {"mhz": n}) are drawn underneath; nothing samples the SM clock yet.
+    # A hook: rows of lane_kind `clock` (detail {"mhz": n}) are drawn underneath; nothing samples the SM clock
+    # yet.
     makers = (_calls, _ranges, _operations, _records, _waits)
     parts = [part for make in makers for part in make(trace, alignment, views) if len(part)]
     return (
@@ -80,17 +83,27 @@ def everything(trace: Trace, alignment: Alignment | None = None) -> pd.DataFrame
     parts = []
     for process in processes:
         views = _Views(np.array([-1]), np.array([process]), np.array([0]), np.array([end + 1]), None)
-        made = [part for make in (_calls, _ranges, _operations) for part in make(trace, alignment, views) if len(part)]
+        made = [
+            part
+            for make in (_calls, _ranges, _operations)
+            for part in make(trace, alignment, views)
+            if len(part)
+        ]
         pid = f" (pid {(int(process) >> 24) & 0xFFFFFF})" if len(processes) > 1 else ""
         parts += [part.assign(lane=part["lane"] + pid) for part in made]
-    return frames.check(pd.concat(parts, ignore_index=True), frames.TIMELINE) if parts else frames.empty(frames.TIMELINE)
+    return (
+        frames.check(pd.concat(parts, ignore_index=True), frames.TIMELINE)
+        if parts
+        else frames.empty(frames.TIMELINE)
+    )
 
 
 def _touching(table: pd.DataFrame, views: _Views) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(which picture, which row, which of these do not fit) for rows sorted by start that overlap a picture of their
-    process.  The longest `views.most` of each picture fit."""
+    """(which picture, which row, which of these do not fit) for rows sorted by start that overlap a picture
+    of their process.  The longest `views.most` of each picture fit."""
     start, end, process = (table[c].to_numpy() for c in ("start_ns", "end_ns", "process"))
-    # rows that began before the window may still reach into it: start the search where the running maximum of ends passes lo
+    # rows that began before the window may still reach into it: start the search where the running maximum of
+    # ends passes lo
     first = (
         np.searchsorted(np.maximum.accumulate(end), views.lo)
         if len(end)
@@ -140,9 +153,17 @@ def _operations(trace: Trace, _: Alignment | None, views: _Views) -> list[pd.Dat
     kind = np.array(OPERATION_KINDS, dtype=object)[operations["kind"].to_numpy()[row]]
     lanes = _stream_words(trace, operations["device"].to_numpy()[row], operations["stream"].to_numpy()[row])
     rows = _rows(
-        views.interval[owner], "stream", lanes, kind, operation_names(trace, row), operations, row, kind,
-        link=_call_rows(trace, operations["call"].to_numpy()[row]), detail=_operation_details(operations, row),
-    )  # fmt: skip
+        views.interval[owner],
+        "stream",
+        lanes,
+        kind,
+        operation_names(trace, row),
+        operations,
+        row,
+        kind,
+        link=_call_rows(trace, operations["call"].to_numpy()[row]),
+        detail=_operation_details(operations, row),
+    )
     return [omitted, rows]
 
 
@@ -162,7 +183,8 @@ def _operation_details(operations: pd.DataFrame, row: np.ndarray) -> list[dict[s
 
 
 def _records(trace: Trace, alignment: Alignment, views: _Views) -> list[pd.DataFrame]:
-    """Records where they were placed: start = end = likeliest place; an arrow from the call that made each."""
+    """Records where they were placed: start = end = likeliest place; an arrow from the call that made
+    each."""
     records = alignment.records
     records = records[(records["problem"] == "") & (records["lane"] >= 0)].sort_values("t_ns")
     if records.empty:
@@ -210,12 +232,20 @@ def _waits(trace: Trace, alignment: Alignment, views: _Views) -> list[pd.DataFra
     call, lane = waits["call"].to_numpy(), waits["lane"].to_numpy()
     reached = np.maximum(calls["end_ns"].to_numpy()[call], _stream_free(trace, alignment, lane, call))
     lanes = alignment.lanes
-    table = pd.DataFrame({
-        "start_ns": reached, "end_ns": np.maximum(record["t_ns"].to_numpy(), reached),
-        "process": lanes["process"].to_numpy()[lane], "device": lanes["device"].to_numpy()[lane],
-        "stream": lanes["stream"].to_numpy()[lane], "row": calls["row"].to_numpy()[call], "seq": record["seq"].to_numpy(),
-        "on": record["stream"].to_numpy(), "inferred": waits["inferred"].to_numpy(), "problem": record["problem"].to_numpy(),
-    })  # fmt: skip
+    table = pd.DataFrame(
+        {
+            "start_ns": reached,
+            "end_ns": np.maximum(record["t_ns"].to_numpy(), reached),
+            "process": lanes["process"].to_numpy()[lane],
+            "device": lanes["device"].to_numpy()[lane],
+            "stream": lanes["stream"].to_numpy()[lane],
+            "row": calls["row"].to_numpy()[call],
+            "seq": record["seq"].to_numpy(),
+            "on": record["stream"].to_numpy(),
+            "inferred": waits["inferred"].to_numpy(),
+            "problem": record["problem"].to_numpy(),
+        }
+    )
     table = table[table["problem"] == ""].sort_values("start_ns").reset_index(drop=True)
     if table.empty:
         return []
@@ -233,7 +263,8 @@ def _waits(trace: Trace, alignment: Alignment, views: _Views) -> list[pd.DataFra
 
 
 def _stream_free(trace: Trace, alignment: Alignment, lane: np.ndarray, call: np.ndarray) -> np.ndarray:
-    """When the last operation that was issued to each lane before the wait's call ends; 0 where there is none."""
+    """When the last operation that was issued to each lane before the wait's call ends; 0 where there is
+    none."""
     operations, calls = trace.operations, trace.calls
     issued = (
         calls["start_ns"].to_numpy()[operations["call"].to_numpy()]
@@ -281,18 +312,38 @@ def _omitted(
     np.maximum.at(longest, owner, length)
     at = np.flatnonzero(count)
     detail = [{"count": int(count[i]), "ns": int(total[i]), "longest_ns": int(longest[i])} for i in at]
-    return pd.DataFrame({
-        "interval": views.interval[at], "lane_kind": "omitted", "lane": "", "kind": "", "name": what, "start_ns": views.lo[at],
-        "end_ns": views.hi[at], "ref_kind": "", "ref_id": -1, "link": -1, "detail": pd.Series(detail, dtype=object),
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "interval": views.interval[at],
+            "lane_kind": "omitted",
+            "lane": "",
+            "kind": "",
+            "name": what,
+            "start_ns": views.lo[at],
+            "end_ns": views.hi[at],
+            "ref_kind": "",
+            "ref_id": -1,
+            "link": -1,
+            "detail": pd.Series(detail, dtype=object),
+        }
+    )
 
 
 def _rows(
     interval, lane_kind, lane, kind, name, source, row, ref_kind, *, link=-1, detail=None
 ) -> pd.DataFrame:
-    return pd.DataFrame({
-        "interval": interval, "lane_kind": lane_kind, "lane": lane, "kind": kind, "name": name,
-        "start_ns": source["start_ns"].to_numpy()[row], "end_ns": source["end_ns"].to_numpy()[row], "ref_kind": ref_kind,
-        "ref_id": source["row"].to_numpy()[row], "link": link,
-        "detail": pd.Series(detail if detail is not None else [{}] * len(row), dtype=object),
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "interval": interval,
+            "lane_kind": lane_kind,
+            "lane": lane,
+            "kind": kind,
+            "name": name,
+            "start_ns": source["start_ns"].to_numpy()[row],
+            "end_ns": source["end_ns"].to_numpy()[row],
+            "ref_kind": ref_kind,
+            "ref_id": source["row"].to_numpy()[row],
+            "link": link,
+            "detail": pd.Series(detail if detail is not None else [{}] * len(row), dtype=object),
+        }
+    )

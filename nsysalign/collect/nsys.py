@@ -211,6 +211,34 @@ def export_sqlite(
     raise NsysError(problem, f"check the free space beside {report.name}, then: nsysalign analyze {report}")
 
 
+def import_stream(nsys: Nsys, stream: Path, report: Path) -> bool:
+    """Make the report from the raw stream that nsys leaves when its own importer fails (2024.2 does, now and then).
+
+    The importer is another program of the same installation; False where it is absent or fails as well.
+    """
+    found = sorted(Path(os.path.realpath(nsys.path)).parents[1].glob("host-linux-*/QdstrmImporter"))
+    partial = report.with_name(report.stem + ".partial.nsys-rep")
+    for importer in found:
+        try:
+            subprocess.run(
+                [str(importer), "-i", str(stream), "-o", str(partial)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                timeout=2 * STALL_S,
+            )
+            if partial.is_file() and partial.stat().st_size:
+                partial.replace(report)
+                stream.unlink()
+                return True
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        finally:
+            partial.unlink(missing_ok=True)
+    return False
+
+
 def _follow(process: subprocess.Popen, output: Path, progress: Callable[[int], None] | None) -> str | None:
     """Read what an export says until it ends; None where neither a word nor a byte of output came for STALL_S."""
     tail, size, since = b"", -1, time.monotonic()

@@ -12,7 +12,7 @@ from pathlib import Path
 from nsysalign.collect import command as commands
 from nsysalign.collect.convert import convert, errors
 from nsysalign.collect.launch import hold_signals, launch
-from nsysalign.collect.nsys import Nsys, export_sqlite, find_nsys, profile_arguments
+from nsysalign.collect.nsys import Nsys, export_sqlite, find_nsys, import_stream, profile_arguments
 from nsysalign.collect.processes import of_run
 from nsysalign.collect.rundir import make_run_dir, write_whole
 from nsysalign.errors import NsysError
@@ -115,6 +115,9 @@ def _report(run_dir: Path, nsys: Nsys, status: int, logs: Sequence[Path]) -> Pat
         path = run_dir / f"trace{suffix}"
         if path.is_file() and path.stat().st_size:
             return path
+    report, stream = run_dir / "trace.nsys-rep", run_dir / "trace.qdstrm"
+    if stream.is_file() and import_stream(nsys, stream, report):
+        return report
     log = run_dir / "nsys.log"
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     said = " ".join(lines[-3:]) or "it said nothing"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nsysalign.commands.progress import ProgressLine
 from nsysalign.errors import NsysError, TraceError, UsageError
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def analyze(
         )
     output = output or trace.with_name(trace.stem + ".nsysalign")
     output.mkdir(parents=True, exist_ok=True)
-    export = exported(trace, output, nsys=nsys)
+    export = exported(trace, output, nsys=nsys, quiet=quiet)
     present_files(export, events, output, quiet=quiet, json_out=json_out)
 
 
@@ -90,11 +91,17 @@ def present(
         trace = twin  # exported() decides whether its export is still good
     output = output or run_dir
     output.mkdir(parents=True, exist_ok=True)
+    if not events:
+        from nsysalign.collect.session import recover
+
+        recover(run_dir)  # a run that was itself killed leaves its logs raw
     logs = list(events) or sorted(run_dir.glob("events-*.jsonl"))
-    return present_files(exported(trace, output, nsys=nsys), logs, output, quiet=quiet, json_out=json_out)
+    return present_files(
+        exported(trace, output, nsys=nsys, quiet=quiet), logs, output, quiet=quiet, json_out=json_out
+    )
 
 
-def exported(trace: Path, output: Path, *, nsys: str | None) -> Path:
+def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True) -> Path:
     """The SQLite export of a trace.  One beside a report is used unless the report is newer; a new export goes to the
     output directory and never over a file that somebody else made."""
     if trace.suffix != ".nsys-rep":
@@ -111,7 +118,10 @@ def exported(trace: Path, output: Path, *, nsys: str | None) -> Path:
         if target.exists():
             return target
     try:
-        export_sqlite(find_nsys(nsys), trace, target)
+        with ProgressLine(quiet) as tell:
+            export_sqlite(
+                find_nsys(nsys), trace, target, lambda percent: tell("exporting the report", percent)
+            )
     except NsysError as error:
         if not beside.exists():
             raise
@@ -128,13 +138,23 @@ def present_files(
     """Analyse, store, print."""
     from nsysalign.pipeline import analyze as pipeline_analyze
 
-    return store_and_show(pipeline_analyze(trace, events=list(logs)), output, quiet=quiet, json_out=json_out)
+    with ProgressLine(quiet) as tell:
+        analysis = pipeline_analyze(trace, events=list(logs), progress=tell)
+        tell("writing the report", 97)
+        store(analysis, output, json_out=json_out)
+    return show(analysis, output, quiet=quiet, json_out=json_out)
 
 
 def store_and_show(
     analysis: Analysis, output: Path, *, quiet: bool = False, json_out: str | Path | None = None
 ) -> Analysis:
     """Write analysis.json, analysis.db and report.html to `output`; print the table."""
+    store(analysis, output, json_out=json_out)
+    return show(analysis, output, quiet=quiet, json_out=json_out)
+
+
+def store(analysis: Analysis, output: Path, *, json_out: str | Path | None) -> None:
+    """Write analysis.json, analysis.db and report.html to `output`, and the copy that was asked for."""
     from nsysalign.report import database, html
     from nsysalign.report import json as document
 
@@ -143,12 +163,15 @@ def store_and_show(
     document.write(analysis, output / DOCUMENT)
     database.write(analysis, output / DATABASE)
     html.write(analysis, output / REPORT)
-    if str(json_out) == "-":
-        click.echo(document.dumps(analysis))
-        return analysis
-    if json_out:
+    if json_out and str(json_out) != "-":
         shutil.copyfile(output / DOCUMENT, json_out)
-    if not quiet:
+
+
+def show(analysis: Analysis, output: Path, *, quiet: bool, json_out: str | Path | None) -> Analysis:
+    """Print the table, or the document where stdout was asked for."""
+    if str(json_out) == "-":
+        click.echo((output / DOCUMENT).read_text("utf-8"))
+    elif not quiet:
         from rich.console import Console
 
         from nsysalign.report import terminal

@@ -29,6 +29,7 @@ def demo(output: Path | None, quiet: bool) -> None:
     """
     from nsysalign.collect.rundir import make_run_dir
     from nsysalign.commands.analyze import store_and_show
+    from nsysalign.commands.progress import ProgressLine
     from nsysalign.pipeline import analyze
 
     run_dir = make_run_dir("demo", output)
@@ -39,7 +40,8 @@ def demo(output: Path | None, quiet: bool) -> None:
             names[-1].write_bytes(
                 lzma.decompress(files("nsysalign.demo").joinpath(name + ".xz").read_bytes())
             )
-        analysis = analyze(names[0], events=names[1:])
+        with ProgressLine(quiet) as tell:
+            analysis = analyze(names[0], events=names[1:], progress=tell)
     store_and_show(analysis, run_dir, quiet=quiet)
     if not quiet:
         click.echo(files("nsysalign.demo").joinpath("what.md").read_text("utf-8").rstrip())

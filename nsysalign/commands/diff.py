@@ -8,28 +8,70 @@ from pathlib import Path
 import click
 
 #: What --fail-on names -> verdicts.
-FAILURES = {"slower": ("slower",), "faster": ("faster",), "changed": ("slower", "faster"), "unclear": ("cannot say",)}
+FAILURES = {
+    "slower": ("slower",),
+    "faster": ("faster",),
+    "changed": ("slower", "faster"),
+    "unclear": ("cannot say",),
+}
 
 
 @click.command()
 @click.argument("before", metavar="A", type=click.Path(path_type=Path, exists=True))
 @click.argument("after", metavar="B", type=click.Path(path_type=Path, exists=True))
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a page as well.")
-@click.option("--json", "json_out", metavar="OUT", help="Write the comparison as JSON to this file; - is stdout.")
-@click.option("--threshold", type=click.FloatRange(0, 100), default=2.0, show_default=True, metavar="PERCENT",
-              help="Changes below this do not matter.")
-@click.option("--confidence", type=click.FloatRange(50, 99.9), default=95.0, show_default=True, metavar="PERCENT",
-              help="How sure the bounds are, per label.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the bootstrap: the same seed, the same bounds.")
-@click.option("--fail-on", multiple=True, type=click.Choice([*FAILURES, "missing"]),
-              help="Exit with 1 if a label of your own code is that (missing: in A only); repeatable.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write a page as well.",
+)
+@click.option(
+    "--json", "json_out", metavar="OUT", help="Write the comparison as JSON to this file; - is stdout."
+)
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 100),
+    default=2.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="Changes below this do not matter.",
+)
+@click.option(
+    "--confidence",
+    type=click.FloatRange(50, 99.9),
+    default=95.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="How sure the bounds are, per label.",
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Of the bootstrap: the same seed, the same bounds."
+)
+@click.option(
+    "--fail-on",
+    multiple=True,
+    type=click.Choice([*FAILURES, "missing"]),
+    help="Exit with 1 if a label of your own code is that (missing: in A only); repeatable.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.pass_context
-def diff(ctx: click.Context, before: Path, after: Path, output: Path | None, json_out: str | None, threshold: float,
-         confidence: float, seed: int, fail_on: tuple[str, ...], quiet: bool) -> None:  # fmt: skip
+def diff(
+    ctx: click.Context,
+    before: Path,
+    after: Path,
+    output: Path | None,
+    json_out: str | None,
+    threshold: float,
+    confidence: float,
+    seed: int,
+    fail_on: tuple[str, ...],
+    quiet: bool,
+) -> None:
     """Compare two analyses (run directories, analysis.db or analysis.json): what got slower, and why.
 
-    Labels are matched by name: name what you measure with nsysalign.region, since a call site moves when lines are added.
+    Labels are matched by name: name what you measure with nsysalign.region, since a call site moves when
+    lines are added.
 
     \b
     Example:  nsysalign diff nsysalign-runs/train-001 nsysalign-runs/train-002 -o diff.html
@@ -41,7 +83,12 @@ def diff(ctx: click.Context, before: Path, after: Path, output: Path | None, jso
     from nsysalign.report.json import plain
 
     comparison = compare(
-        load(before), load(after), names=(str(before), str(after)), confidence=confidence / 100, threshold=threshold / 100, seed=seed
+        load(before),
+        load(after),
+        names=(str(before), str(after)),
+        confidence=confidence / 100,
+        threshold=threshold / 100,
+        seed=seed,
     )
     if output:
         diff_html.write(comparison, output)

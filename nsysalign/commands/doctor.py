@@ -35,7 +35,11 @@ class Row:
 @click.option("--nsys", metavar="PATH", help="The nsys to look at (default: the one `run` would use).")
 @click.pass_context
 def doctor(ctx: click.Context, trace: Path | None, nsys: str | None) -> None:
-    """Look at this machine, or at a TRACE (.sqlite or run directory), and say what is missing."""
+    """Look at this machine, or at a TRACE (.sqlite or run directory), and say what is missing.
+
+    \b
+    Example:  nsysalign doctor
+    """
     rows = look_at_trace(trace) if trace is not None else look_at_machine(os.environ, nsys)
     for row in rows:
         click.echo(f"{_SIGNS[row.state]} {row.what:<10} {row.found}")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from nsysalign.model import Analysis
+
 
 @click.command()
-@click.argument("analysis", type=click.Path(path_type=Path, exists=True))
+@click.argument("analysis", metavar="RUN", type=click.Path(path_type=Path, exists=True))
 @click.option(
     "-o",
     "--output",
@@ -16,15 +20,61 @@ import click
     metavar="FILE",
     help="The page (default: report.html beside the analysis).",
 )
-def report(analysis: Path, output: Path | None) -> None:
-    """Write the HTML page of ANALYSIS: a run directory, analysis.db or analysis.json.
+@click.option(
+    "--interval", metavar="NAME", help="Open with this interval, and hold its timeline whichever it is."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+def report(analysis: Path, output: Path | None, interval: str | None, quiet: bool) -> None:
+    """Write the HTML page of RUN again: a run directory, analysis.db or analysis.json.
 
     \b
     Example:  nsysalign report nsysalign-runs/train-001
+              nsysalign report nsysalign-runs/train-001 --interval forward#17
     """
     from nsysalign.pipeline import load
     from nsysalign.report import html
+    from nsysalign.report.files import file_name
 
-    target = output or (analysis if analysis.is_dir() else analysis.parent) / "report.html"
-    html.write(load(analysis), target)
-    click.echo(str(target))
+    loaded, focus, said = load(analysis), None, ""
+    name = "report.html"
+    if interval is not None:
+        from nsysalign.commands.show import find
+
+        focus = find(loaded, label=None, iteration=None, name=interval)
+        loaded, said = with_timeline(loaded, focus, interval, analysis)
+        name = f"report-{file_name(interval)}.html"
+    target = output or (analysis if analysis.is_dir() else analysis.parent) / name
+    html.write(loaded, target, focus)
+    if not quiet:
+        click.echo(str(target))
+        if said:
+            click.echo(said, err=True)
+
+
+def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple[Analysis, str]:
+    """The analysis with the interval's timeline: stored, else read again from the trace beside it, else drawn
+    from the interval's own pieces.  The second value says so where it matters."""
+    from dataclasses import replace
+
+    import pandas as pd
+
+    if (loaded.timeline["interval"] == number).any():
+        return loaded, ""
+    trace = path / "trace.sqlite"
+    if path.is_dir() and trace.is_file():
+        from nsysalign.pipeline import analyze
+
+        again = analyze(trace, sorted(path.glob("events-*.jsonl")), draw=[name])
+        if (again.timeline["interval"] == number).any() and again.intervals[
+            "name"
+        ].tolist() == loaded.intervals["name"].tolist():
+            return again, ""
+    from nsysalign.report.lanes import from_segments
+
+    drawn = from_segments(loaded, number)
+    if drawn.empty:
+        return loaded, f"no pieces of {name} are stored here: the page has its numbers and no timeline"
+    timeline = pd.concat([loaded.timeline, drawn], ignore_index=True)
+    return replace(
+        loaded, timeline=timeline
+    ), f"no trace beside the analysis: {name} is drawn from its own pieces, without other threads and streams"

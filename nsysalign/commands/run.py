@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -66,8 +65,12 @@ def run(
 
     SCRIPT.py runs under this Python; anything else is a command, such as `torchrun --nproc-per-node 2
     train.py`. Everything after it is its own, and so is the exit status.
+
+    \b
+    Example:  nsysalign run train.py --epochs 1
     """
     from nsysalign.collect.session import CollectOptions, collect
+    from nsysalign.commands.progress import ProgressLine
 
     options = CollectOptions(
         nsys=nsys,
@@ -77,7 +80,7 @@ def run(
         graph_trace=graph_trace,
         timeout_s=timeout,
     )
-    with _Progress(quiet) as progress:
+    with ProgressLine(quiet) as progress:
         result = collect(command, options, progress)
     if not quiet:
         for note in result.notes:
@@ -105,24 +108,3 @@ def finish(run_dir: Path, *, exit_status: int, quiet: bool, json_out: Path | Non
         if exit_status == 0:
             raise
         click.echo(f"nothing to analyse: {error}", err=True)
-
-
-class _Progress:
-    """Percentages of the export on stderr, on one line, on a terminal only."""
-
-    def __init__(self, quiet: bool) -> None:
-        self._stream = sys.stderr
-        self._show = not quiet and self._stream.isatty()
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __call__(self, step: str, percent: int) -> None:
-        if self._show:
-            self._stream.write(f"\r{step} {percent:3d}%")
-            self._stream.flush()
-
-    def __exit__(self, *exc: object) -> None:
-        if self._show:
-            self._stream.write("\r\033[K")
-            self._stream.flush()

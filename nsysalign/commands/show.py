@@ -9,19 +9,34 @@ from pathlib import Path
 import click
 
 from nsysalign.errors import UsageError
+from nsysalign.report.format import safe_text
 
 
 @click.command()
 @click.argument("analysis", metavar="RUN", type=click.Path(path_type=Path, exists=True))
-@click.option("-l", "--label", metavar="LABEL", help="Whose interval (default: the label whose stream waits longest).")
-@click.option("-k", "--iteration", type=int, metavar="K",
-              help="The K-th run of the label in order of time, from 0; negative counts from the end (default: the median).")
+@click.option(
+    "-l", "--label", metavar="LABEL", help="Whose interval (default: the label whose stream waits longest)."
+)
+@click.option(
+    "-k",
+    "--iteration",
+    type=int,
+    metavar="K",
+    help="The K-th run of the label in order of time, from 0; negative counts from the end (default: the median).",
+)
 @click.option("--interval", metavar="NAME", help="The interval itself, by name.")
 @click.option("--all", "everything", is_flag=True, help="Every piece on its own line.")
 @click.option("--json", "json_out", metavar="OUT", help="Write the pieces as JSON to this file; - is stdout.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
-def show(analysis: Path, label: str | None, iteration: int | None, interval: str | None, everything: bool,
-         json_out: str | None, quiet: bool) -> None:  # fmt: skip
+def show(
+    analysis: Path,
+    label: str | None,
+    iteration: int | None,
+    interval: str | None,
+    everything: bool,
+    json_out: str | None,
+    quiet: bool,
+) -> None:
     """Draw one interval of RUN (a run directory, analysis.db): what happened when, piece by piece.
 
     \b
@@ -42,20 +57,26 @@ def show(analysis: Path, label: str | None, iteration: int | None, interval: str
     if not quiet and json_out != "-":
         from rich.console import Console
 
-        waterfall.render(loaded, number, Console(highlight=False), most=None if everything else waterfall.MOST_LINES)
+        waterfall.render(
+            loaded, number, Console(highlight=False), most=None if everything else waterfall.MOST_LINES
+        )
 
 
 def find(analysis, *, label: str | None, iteration: int | None, name: str | None) -> int:  # a model.Analysis
     """The number of the interval that was asked for; UsageError names what is like it."""
     intervals = analysis.intervals
     if intervals.empty:
-        raise UsageError("no interval was placed in this analysis", "nsysalign analyze says why, below its table")
+        raise UsageError(
+            "no interval was placed in this analysis", "nsysalign analyze says why, below its table"
+        )
     if name is not None:
         if label is not None or iteration is not None:
             raise UsageError("--interval names the interval: --label and --iteration choose another way")
         found = intervals.loc[intervals["name"] == name, "interval"]
         if found.empty:
-            raise UsageError(f"no interval is named {name}", _like(name, intervals["name"].tolist()))
+            raise UsageError(
+                f"no interval is named {safe_text(name)}", _like(name, intervals["name"].tolist())
+            )
         return int(found.iloc[0])
     if label is None:
         from nsysalign.report.verdict import verdicts
@@ -63,15 +84,17 @@ def find(analysis, *, label: str | None, iteration: int | None, name: str | None
         label = next((v.label for v in verdicts(analysis) if v.label), str(intervals["label"].iloc[0]))
     row = analysis.labels[analysis.labels["label"] == label]
     if row.empty:
-        raise UsageError(f"no label is {label}", _like(label, analysis.labels["label"].tolist()))
+        raise UsageError(f"no label is {safe_text(label)}", _like(label, analysis.labels["label"].tolist()))
     if iteration is None:
         return int(row["row_interval"].iloc[0])
     runs = intervals[intervals["label"] == label].sort_values("start_ns")["interval"].tolist()
     if not -len(runs) <= iteration < len(runs):
-        raise UsageError(f"{label} has {len(runs)} runs, 0 to {len(runs) - 1}; {iteration} was asked for")
+        raise UsageError(
+            f"{safe_text(label)} has {len(runs)} runs, 0 to {len(runs) - 1}; {iteration} was asked for"
+        )
     return int(runs[iteration])
 
 
 def _like(wanted: str, names: list[str]) -> str:
     near = difflib.get_close_matches(wanted, names[:5000], n=4, cutoff=0.3) or names[:4]
-    return "there are: " + ", ".join(near) + (", …" if len(names) > len(near) else "")
+    return "there are: " + safe_text(", ".join(near)) + (", …" if len(names) > len(near) else "")

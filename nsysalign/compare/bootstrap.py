@@ -1,14 +1,15 @@
 """How much a label changed between two runs, with a bootstrap confidence interval.
 
-The statistic is the midmean: the mean over the middle half of the runs, ordered by measured time (the median where there
-are fewer than nine).  A cold first run does not move it, and because the same runs are averaged for every cause, the
-causes' changes add up to the total's.
+The statistic is the midmean: the mean over the middle half of the runs, ordered by measured time (the median
+where there are fewer than nine).  A cold first run does not move it, and because the same runs are averaged
+for every cause, the causes' changes add up to the total's.
 
-The bounds are the change -+ t * s, where s is half the distance between the 16th and the 84th percentile of the resampled
-changes: with few runs the outer percentiles are made of resamples that drew the one cold run several times, and would say
-nothing.  t is Student's, for the side with fewer runs.  Two sets of 5 to 100 runs of the same program (log-normal; with and
-without one run 100 times slower; two modes) were told apart at 95 % in 0.3 to 6 of 100 cases (tests/compare).
-The runs are taken as independent: slow drift makes any such interval too narrow.
+The bounds are the change -+ t * s, where s is half the distance between the 16th and the 84th percentile of
+the resampled changes: with few runs the outer percentiles are made of resamples that drew the one cold run
+several times, and would say nothing.  t is Student's, for the side with fewer runs.  Two sets of 5 to 100
+runs of the same program (log-normal; with and without one run 100 times slower; two modes) were told apart at
+95 % in 0 to 6 of 100 cases (tests/compare). The runs are taken as independent: slow drift makes any such
+interval too narrow.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ONE_SIGMA = (NormalDist().cdf(-1), NormalDist().cdf(1))
 def middle_half(order: np.ndarray) -> np.ndarray:
     """The middle of positions that are ordered along the last axis: half of them, or the median of few.
 
-        12 runs, slowest last:  x x x . . . . . . x x x        6 runs:  x x . . x x        5 runs:  x x . x x
+    12 runs, slowest last:  x x x . . . . . . x x x        6 runs:  x x . . x x        5 runs:  x x . x x
     """
     count = order.shape[-1]
     cut = (count - 1) // 2 if count < FEWEST_FOR_HALF else (count + 1) // 4
@@ -53,16 +54,17 @@ def resampled(values: np.ndarray, random: np.random.Generator) -> np.ndarray:
         # positions in order of measured time: sorting the numbers drawn sorts the resample
         drawn = np.sort(random.integers(0, count, (size, count)), axis=1)
         kept = middle_half(drawn)
-        # how often each run is among the kept ones, as a matrix product instead of a gather of size x count x columns
-        weights = np.zeros((size, count))
-        np.add.at(weights, (np.repeat(np.arange(size), kept.shape[1]), kept.ravel()), 1.0)
+        # how often each run is among the kept ones, as a matrix product instead of a gather of size x count x
+        # columns
+        cells = (kept + np.arange(size)[:, None] * count).ravel()
+        weights = np.bincount(cells, minlength=size * count).reshape(size, count).astype(np.float64)
         out[begin : begin + size] = weights @ ordered / kept.shape[1]
     return out
 
 
 def student_t(probability: float, freedom: int) -> float:
-    """Quantile of Student's t: exact for 1 and 2 degrees of freedom, else Cornish and Fisher's expansion (error < 2 % at
-    3, < 0.1 % from 6 on)."""
+    """Quantile of Student's t: exact for 1 and 2 degrees of freedom, else Cornish and Fisher's expansion
+    (error < 2 % at 3, < 0.1 % from 6 on)."""
     if freedom == 1:
         return float(np.tan(np.pi * (probability - 0.5)))
     if freedom == 2:
@@ -79,7 +81,8 @@ def student_t(probability: float, freedom: int) -> float:
 
 
 def change(before: np.ndarray, after: np.ndarray, confidence: float, seed: int) -> np.ndarray:
-    """(before, after, after - before, low, high) of every column: an array of shape (columns, 5), nanoseconds."""
+    """(before, after, after - before, low, high) of every column: an array of shape (columns, 5),
+    nanoseconds."""
     random = np.random.default_rng(seed)
     first, second = midmean(before), midmean(after)
     a, b = resampled(before, random), resampled(after, random)

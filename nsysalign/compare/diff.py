@@ -84,9 +84,18 @@ def compare(
         number = seed + zlib.crc32(label.encode("utf-8", "replace"))
         row = first.loc[label]
         labels.append(
-            _label(label, str(row["kind"]), str(row["site"]), bool(row["library"]), a[label], b[label], confidence,
-                   threshold, number)
-        )  # fmt: skip
+            _label(
+                label,
+                str(row["kind"]),
+                str(row["site"]),
+                bool(row["library"]),
+                a[label],
+                b[label],
+                confidence,
+                threshold,
+                number,
+            )
+        )
     return Comparison(
         before=names[0],
         after=names[1],
@@ -113,9 +122,16 @@ def _runs(analysis: Analysis) -> dict[str, np.ndarray]:
 
 
 def _label(
-    label: str, kind: str, site: str, library: bool, before: np.ndarray, after: np.ndarray, confidence: float,
-    threshold: float, seed: int,
-) -> LabelChange:  # fmt: skip
+    label: str,
+    kind: str,
+    site: str,
+    library: bool,
+    before: np.ndarray,
+    after: np.ndarray,
+    confidence: float,
+    threshold: float,
+    seed: int,
+) -> LabelChange:
     values = [Change(*map(float, row)) for row in change(before, after, confidence, seed)]
     total, kernel_only, *causes = values
     verdict, reason = judge(total, len(before), len(after), threshold)
@@ -126,8 +142,8 @@ def _label(
 
 
 def judge(total: Change, before_count: int, after_count: int, threshold: float) -> tuple[str, str]:
-    """(verdict, reason).  A change counts when its bounds exclude zero and it is larger than what matters; no change
-    is said only where the bounds exclude that anything that matters happened.
+    """(verdict, reason).  A change counts when its bounds exclude zero and it is larger than what matters; no
+    change is said only where the bounds exclude that anything that matters happened.
 
               -matters      0      +matters
         ---------|----------+---------|----------
@@ -136,7 +152,10 @@ def judge(total: Change, before_count: int, after_count: int, threshold: float) 
                  |   <------------*-------->          cannot say
     """
     if min(before_count, after_count) < FEWEST_RUNS:
-        return "cannot say", f"{before_count} and {after_count} runs: at least {FEWEST_RUNS} on each side are needed"
+        return (
+            "cannot say",
+            f"{before_count} and {after_count} runs: at least {FEWEST_RUNS} on each side are needed",
+        )
     matters = max(threshold * total.before_ns, RESOLUTION_NS)
     if -matters < total.low_ns and total.high_ns < matters:
         return "same", ""
@@ -157,7 +176,9 @@ def _remarks(before: Analysis, after: Analysis, names: tuple[str, str]) -> list[
         "driver": [side.trace.driver_version or "unknown" for side in sides],
         "nsys": [side.trace.nsys_version or "unknown" for side in sides],
         "torch": [_torch(side) for side in sides],
-        "event tracing": ["on" if (side.intervals["method"] == "event-trace").any() else "off" for side in sides],
+        "event tracing": [
+            "on" if (side.intervals["method"] == "event-trace").any() else "off" for side in sides
+        ],
     }
     found = [f"{what} differs: {names[0]} {x}, {names[1]} {y}" for what, (x, y) in traits.items() if x != y]
     for side, name in zip(sides, names, strict=True):
@@ -165,10 +186,15 @@ def _remarks(before: Analysis, after: Analysis, names: tuple[str, str]) -> list[
         if disturbed:
             found.append(f"intervals of {name} disturbed by the profiler's own work: {disturbed}")
         if len(side.unaligned):
-            found.append(f"intervals of {name} that could not be placed and are not compared: {len(side.unaligned)}")
+            found.append(
+                f"intervals of {name} that could not be placed and are not compared: {len(side.unaligned)}"
+            )
     return found
 
 
 def _torch(analysis: Analysis) -> str:
     processes = (analysis.calibration or {}).get("collected_with", ())
-    return ", ".join(dict.fromkeys(str(p["torch"]) for p in processes if isinstance(p, dict) and p.get("torch"))) or "unknown"
+    return (
+        ", ".join(dict.fromkeys(str(p["torch"]) for p in processes if isinstance(p, dict) and p.get("torch")))
+        or "unknown"
+    )

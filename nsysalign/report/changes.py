@@ -18,6 +18,7 @@ FORMAT, VERSION = "nsysalign-diff", 1
 
 def ordered(comparison: Comparison) -> list[LabelChange]:
     """Slower labels first, the largest change first; what libraries time last."""
+
     def place(label: LabelChange) -> tuple[bool, int, float]:
         return label.library, VERDICT_ORDER.index(label.verdict), -abs(label.total.change_ns)
 
@@ -54,7 +55,9 @@ def page_data(comparison: Comparison) -> dict[str, Any]:
         "method": method(comparison),
         "causes": cause_looks({cause for label in comparison.labels for cause in label.parts} or {"kernel"}),
         "labels": labels,
-        "only": [[safe_text(name) for name in side] for side in (comparison.only_before, comparison.only_after)],
+        "only": [
+            [safe_text(name) for name in side] for side in (comparison.only_before, comparison.only_after)
+        ],
         "remarks": [safe_text(remark) for remark in comparison.remarks],
     }
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsysalign import frames
 from nsysalign.errors import AnalysisError
-from nsysalign.model import Analysis, TraceInfo
+from nsysalign.model import CAUSES, Analysis, TraceInfo
 from nsysalign.report.files import replacing
 from nsysalign.report.json import columns, plain
 from nsysalign.report.restore import series
@@ -31,6 +31,8 @@ _KEYS = {
     "other_streams": ("interval", "stream"),
     "labels": "label",
 }
+#: Tables whose `interval` is a row of `intervals`: Datasette makes links of them.
+_OF_INTERVALS = ("parts", "segments", "details", "other_streams", "timeline")
 _SQL_TYPES = {
     "int8": int,
     "int64": int,
@@ -52,13 +54,73 @@ def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
         database = sqlite_utils.Database(connection)
         for spec in frames.ANALYSIS_SPECS:
             database[spec.name].create(
-                {c.name: _SQL_TYPES[c.dtype] for c in spec.columns}, pk=_KEYS.get(spec.name)
+                {c.name: _SQL_TYPES[c.dtype] for c in spec.columns},
+                pk=_KEYS.get(spec.name),
+                foreign_keys=[("interval", "intervals", "interval")] if spec.name in _OF_INTERVALS else None,
             )
             _insert(connection, spec, getattr(analysis, spec.name))
         _index(database)
         _document(database)
         _meta(database, analysis)
+        _views(database)
         connection.commit()
+    with replacing(metadata_path(path)) as temporary:
+        temporary.write_text(
+            json.dumps({"databases": {Path(path).stem: metadata(analysis)}}, indent=1) + "\n"
+        )
+
+
+def metadata_path(path: str | os.PathLike[str]) -> Path:
+    """Where Datasette's metadata goes: analysis.db -> analysis.metadata.json."""
+    return Path(path).with_suffix(".metadata.json")
+
+
+def metadata(analysis: Analysis) -> dict[str, Any]:
+    """What Datasette shows beside the tables: `datasette analysis.db --metadata analysis.metadata.json`."""
+    tables = {
+        spec.name: {
+            "description": spec.meaning,
+            "columns": {column.name: column.meaning for column in spec.columns},
+            **({"label_column": "name"} if spec.name == "intervals" else {}),
+            **({"sort_desc": "elapsed_ns"} if spec.name == "intervals" else {}),
+        }
+        for spec in frames.ANALYSIS_SPECS
+    }
+    tables["budgets"] = {
+        "description": "one row per interval, one column per cause: they add up to elapsed_ns"
+    }
+    queries = {
+        "labels_by_lost_time": {
+            "title": "Where no kernel runs, label by label",
+            "sql": "select label, count(*) as runs, avg(elapsed_ns) / 1e3 as mean_us, avg(kernel_only_ns) / 1e3 as kernel_us, "
+            "avg(elapsed_ns - kernel_only_ns) / 1e3 as without_kernel_us from intervals group by label order by 5 desc",
+        },
+        "pieces_of_interval": {
+            "title": "The pieces of one interval, in order",
+            "sql": "select (s.start_ns - i.start_ns) / 1e3 as at_us, (s.end_ns - s.start_ns) / 1e3 as us, s.cause, s.detail "
+            "from segments s join intervals i using (interval) where i.name = :name order by s.start_ns",
+        },
+    }
+    return {
+        "title": "nsysalign: where the time of CUDA event intervals went",
+        "description": f"{len(analysis.intervals)} intervals in {len(analysis.labels)} labels; times are nanoseconds",
+        "tables": tables,
+        "queries": queries,
+    }
+
+
+def _views(database: Any) -> None:
+    """`budgets`: what most queries want, without a pivot."""
+    sums = ", ".join(
+        f"coalesce(sum(p.ns) filter (where p.cause = '{cause}'), 0) as {cause}_ns" for cause in CAUSES
+    )
+    keys = (
+        "i.interval, i.name, i.label, i.kind, i.site, i.elapsed_ns, i.kernel_only_ns, i.error_ns, i.start_ns"
+    )
+    database.create_view(
+        "budgets",
+        f"select {keys}, {sums} from intervals i left join parts p using (interval) group by i.interval",
+    )
 
 
 def _insert(connection: sqlite3.Connection, spec: frames.Spec, frame: pd.DataFrame) -> None:

@@ -1,4 +1,5 @@
-"""The page of a comparison: self-contained like the report, and small, because it needs no plotting library."""
+"""The page of a comparison: self-contained like the report, and small, because it needs no plotting
+library."""
 
 from __future__ import annotations
 

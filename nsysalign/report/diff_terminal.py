@@ -1,8 +1,8 @@
 """A comparison in a terminal: one row per label, what changed below it.
 
-    label     runs    A us   B us   change  verdict
-    h2d_t1     6/6  227.71  52.10  -77.1 %  ▼ faster
-      -80.1 to -70.3 %; host -154 us, launch -25.3 us
+label     runs    A us   B us   change  verdict
+h2d_t1     6/6  227.71  52.10  -77.1 %  ▼ faster
+  -80.1 to -70.3 %; host -154 us, launch -25.3 us
 """
 
 from __future__ import annotations
@@ -53,8 +53,18 @@ def _table(comparison: Comparison, console: Console) -> None:
     labels, wide = ordered(comparison), console.width >= _WIDE
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="")
     rows = [_cells(label, wide) for label in labels]
-    heads = ["runs", "A us", "B us", "change", *([f"{percent(comparison.confidence)} between"] if wide else [])]
-    needed = sum(max(len(head), *(len(row[k]) for row in rows)) + 2 for k, head in enumerate(heads)) + len(MARKS["cannot say"]) + 2
+    heads = [
+        "runs",
+        "A us",
+        "B us",
+        "change",
+        *([f"{percent(comparison.confidence)} between"] if wide else []),
+    ]
+    needed = (
+        sum(max(len(head), *(len(row[k]) for row in rows)) + 2 for k, head in enumerate(heads))
+        + len(MARKS["cannot say"])
+        + 2
+    )
     room = max(8, console.width - needed - (50 if wide else 0))
     grid.add_column("label", no_wrap=True)
     for head in heads:
@@ -63,19 +73,34 @@ def _table(comparison: Comparison, console: Console) -> None:
     if wide:
         grid.add_column("what changed")
     for label, row in zip(labels, rows, strict=True):
-        cells = [Text(middle(safe_text(label.label), room)), *map(Text, row), Text(MARKS[label.verdict], STYLES[label.verdict])]
-        grid.add_row(*cells, *([Text(_because(label), "dim")] if wide else []), style="dim" if label.library else "")
+        cells = [
+            Text(middle(safe_text(label.label), room)),
+            *map(Text, row),
+            Text(MARKS[label.verdict], STYLES[label.verdict]),
+        ]
+        grid.add_row(
+            *cells, *([Text(_because(label), "dim")] if wide else []), style="dim" if label.library else ""
+        )
     if wide:
         console.print(grid)
     else:
-        _with_lines(grid, ["; ".join(filter(None, (between(label.total), _because(label)))) for label in labels], console)
+        _with_lines(
+            grid,
+            ["; ".join(filter(None, (between(label.total), _because(label)))) for label in labels],
+            console,
+        )
 
 
 def _cells(label: LabelChange, wide: bool) -> list[str]:
     total = label.total
     places = 2 if max(total.before_ns, total.after_ns) < 1e7 else 1
     times = [fixed(ns, decimals=places) for ns in (total.before_ns, total.after_ns)]
-    return [f"{label.before_count}/{label.after_count}", *times, share(total), *([between(total)] if wide else [])]
+    return [
+        f"{label.before_count}/{label.after_count}",
+        *times,
+        share(total),
+        *([between(total)] if wide else []),
+    ]
 
 
 def _with_lines(grid, lines: list[str], console: Console) -> None:

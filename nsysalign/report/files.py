@@ -1,8 +1,10 @@
-"""Result files appear whole or not at all."""
+"""Result files appear whole or not at all, under names that are only names."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,3 +29,20 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+#: Names that Windows gives to devices.
+_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
+
+
+def file_name(text: str, longest: int = 80) -> str:
+    """A label as part of a file name: letters, digits, dot, dash and underscore; never a path, a device or an
+    option.
+
+    What had to be changed gets a digest of the whole, so that two labels never share a file.
+    """
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", text)[:longest].strip("._-")
+    if plain and plain == text and not _RESERVED.match(plain):
+        return plain
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{plain}_{digest}" if plain and not _RESERVED.match(plain) else f"label_{digest}"

@@ -19,11 +19,11 @@ from typing import Any
 
 from nsysalign.model import Analysis
 from nsysalign.report.files import replacing
-from nsysalign.report.format import fixed, safe_text
+from nsysalign.report.format import fixed, percent, safe_text
 from nsysalign.report.json import plain
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.payload import payload
-from nsysalign.report.rows import causes_present, label_rows
+from nsysalign.report.rows import LabelRow, causes_present, label_rows
 
 #: The page's own script, in this order.
 SCRIPTS = (
@@ -55,7 +55,8 @@ def page(analysis: Analysis, focus: int | None = None) -> str:
 
 
 def assemble(template: str, scripts: Sequence[str], data: Mapping[str, Any], **more: str) -> str:
-    """A page from its template: `data` (with its "title") and the scripts are embedded, `more` are further scripts."""
+    """A page from its template: `data` (with its "title") and the scripts are embedded, `more` are further
+    scripts."""
     script = "\n".join(_template(name) for name in scripts)
     fields = {
         "title": html.escape(data["title"]),
@@ -95,10 +96,11 @@ def _template(name: str) -> str:
 
 
 def fragment(analysis: Analysis) -> str:
-    """The label table as a small HTML table for notebooks: every value escaped, no script."""
+    """The label table as a small HTML table for notebooks: every value escaped, no script, readable without
+    its style."""
     rows = label_rows(analysis)
     causes = causes_present(rows)
-    heads = ["label", "site", "n", "time us", *(f"{LOOKS[c].short} us" for c in causes)]
+    heads = ["label", "site", "budget", "n", "time us", *(f"{LOOKS[c].short} us" for c in causes)]
     lines = [
         "<table>",
         "<thead><tr>",
@@ -109,9 +111,21 @@ def fragment(analysis: Analysis) -> str:
     for row in rows:
         texts = [html.escape(safe_text(row.label)), html.escape(safe_text(row.site))]
         numbers = [str(row.count), fixed(row.elapsed_ns), *(fixed(row.parts_ns[c]) for c in causes)]
-        lines.append("<tr>" + "".join(f'<td style="text-align:left">{t}</td>' for t in texts))
+        lines.append("<tr>" + "".join(f'<td style="text-align:left">{t}</td>' for t in [*texts, _bar(row)]))
         lines.append("".join(f"<td>{n}</td>" for n in numbers) + "</tr>")
     lines.append("</tbody></table>")
     info = [safe_text(d) for d in dict.fromkeys(analysis.trace.devices)]
     lines.append(f"<p>{html.escape(', '.join(info))} each row is the median run of its label</p>")
     return "\n".join(lines)
+
+
+def _bar(row: LabelRow) -> str:
+    """The budget as a bar of inline-styled pieces: notebooks keep neither scripts nor style sheets."""
+    whole = max(row.elapsed_ns, 1)
+    pieces = [
+        f'<span title="{LOOKS[cause].short} {percent(ns / whole)}" style="display:inline-block;height:14px;'
+        f'width:{160 * ns / whole:.1f}px;background:{LOOKS[cause].colour}"></span>'
+        for cause, ns in row.parts_ns.items()
+        if ns > 0
+    ]
+    return f'<span style="display:inline-block;width:162px;white-space:nowrap;font-size:0">{"".join(pieces)}</span>'

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nsysalign import frames
 from nsysalign.model import CALL_KINDS, CAUSES, OPERATION_KINDS, Analysis
 from nsysalign.report.format import bandwidth, bytes_text, duration, quantity, safe_text, words
 from nsysalign.report.palette import CALL_LOOK
@@ -145,7 +146,10 @@ def _clock(items: pd.DataFrame, origin: int) -> dict[str, list[float]] | None:
     rows = items[items["lane_kind"] == "clock"].sort_values("start_ns")
     if rows.empty:
         return None
-    return {"x": (rows["start_ns"] - origin).tolist(), "mhz": [float(d.get("mhz", 0)) for d in rows["detail"]]}
+    return {
+        "x": (rows["start_ns"] - origin).tolist(),
+        "mhz": [float(d.get("mhz", 0)) for d in rows["detail"]],
+    }
 
 
 def _lane(
@@ -180,6 +184,31 @@ def _lane(
         ]
         data["ax"], data["al"] = [a[0] for a in arrows], [a[1] for a in arrows]
     return data
+
+
+def from_segments(analysis: Analysis, number: int) -> pd.DataFrame:
+    """A timeline of what an interval's own pieces tell, for analyses whose trace is gone: operations of its
+    stream and the calls that the stream waited for."""
+    import pandas as pd
+
+    pieces = analysis.segments[(analysis.segments["interval"] == number) & (analysis.segments["ref_id"] >= 0)]
+    row = analysis.intervals.loc[analysis.intervals["interval"] == number].iloc[0]
+    operations = pieces["ref_kind"].isin(OPERATION_KINDS) & (pieces["cause"] == pieces["ref_kind"])
+    calls = pieces["ref_kind"] == "api"
+    lanes = ((operations, "stream", f"stream {row['end_stream']}"), (calls, "host", "the issuing thread"))
+    parts = []
+    for mask, kind, lane in lanes:
+        grouped = pieces[mask].groupby(["ref_kind", "ref_id"], as_index=False, sort=False)
+        items = grouped.agg(
+            start_ns=("start_ns", "min"),
+            end_ns=("end_ns", "max"),
+            name=("detail", "first"),
+            kind=("cause", "first"),
+        )
+        parts.append(items.assign(lane_kind=kind, lane=lane))
+    drawn = pd.concat(parts, ignore_index=True).assign(interval=number, link=-1)
+    drawn["detail"] = pd.Series([{}] * len(drawn), dtype=object)
+    return frames.check(drawn, frames.TIMELINE)
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

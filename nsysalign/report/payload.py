@@ -67,7 +67,12 @@ def payload(analysis: Analysis, focus: int | None = None) -> dict[str, Any]:
 def cause_looks(present: Collection[str]) -> list[dict[str, Any]]:
     """Every cause with its look and meaning; `present`: those that legends and tables show."""
     return [
-        {**LOOKS[cause]._asdict(), "name": cause, "meaning": CAUSE_MEANING[cause], "present": cause in present}
+        {
+            **LOOKS[cause]._asdict(),
+            "name": cause,
+            "meaning": CAUSE_MEANING[cause],
+            "present": cause in present,
+        }
         for cause in CAUSES
     ]
 

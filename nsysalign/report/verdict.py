@@ -43,7 +43,9 @@ def verdicts(analysis: Analysis) -> list[Verdict]:
             rule=str(f.rule),
             interval=example,
         )
-        for f, example in zip(analysis.findings.itertuples(index=False), examples.of_findings(analysis), strict=True)
+        for f, example in zip(
+            analysis.findings.itertuples(index=False), examples.of_findings(analysis), strict=True
+        )
     ]
     found.sort(key=lambda v: SEVERITIES.index(v.severity) if v.severity in SEVERITIES else 2)
     spoken = {verdict.label for verdict in found}

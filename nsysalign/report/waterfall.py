@@ -1,10 +1,10 @@
 """One interval as a waterfall in text: its pieces in order, each where it lies in the interval.
 
-    h2d_t1#4  bench.py:31  228 us, kernel 24.7 us, placed within 1.60 us
-       at us     us  cause                                                what
-        0.00   4.66  event    █                                           event record
-        4.66  164.3  host      ██████████████████████████                 python
-      168.97   31.1  launch                              █████            cudaLaunchKernel
+h2d_t1#4  bench.py:31  228 us, kernel 24.7 us, placed within 1.60 us
+   at us     us  cause                                                what
+    0.00   4.66  event    █                                           event record
+    4.66  164.3  host      ██████████████████████████                 python
+  168.97   31.1  launch                              █████            cudaLaunchKernel
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Line:
 
     start_ns: int  # since the start event
     end_ns: int
-    cause: str  # '' for several causes
+    cause: str  # the largest of several
     what: str
     count: int
 
@@ -41,7 +41,7 @@ def lines(analysis: Analysis, interval: int, most: int | None = MOST_LINES) -> l
     row = analysis.intervals.loc[analysis.intervals["interval"] == interval].iloc[0]
     pieces = analysis.segments[analysis.segments["interval"] == interval].sort_values("start_ns")
     columns = ("start_ns", "end_ns", "cause", "detail")
-    origin = int(row["start_ns"])
+    origin, elapsed = int(row["start_ns"]), int(row["elapsed_ns"])
     single = [
         Line(int(a) - origin, int(b) - origin, str(cause), safe_text(what), 1)
         for a, b, cause, what in zip(*(pieces[c].tolist() for c in columns), strict=True)
@@ -49,13 +49,18 @@ def lines(analysis: Analysis, interval: int, most: int | None = MOST_LINES) -> l
     ]
     if most is None or len(single) <= most:
         return single
-    # The longest pieces stay; what lies between two of them is one line: at most half of the lines each.
-    longest = sorted(range(len(single)), key=lambda k: single[k].start_ns - single[k].end_ns)[: most // 2]
-    kept, out, run = set(longest), [], []
-    for number, line in enumerate(single):
-        if number in kept:
-            out += [*_together(run), line]
+    # A piece that is a good part of the interval is a line; smaller neighbours share one until they are as
+    # long.
+    quantum = elapsed / (most / 2)
+    out: list[Line] = []
+    run: list[Line] = []
+    for line in single:
+        long = line.end_ns - line.start_ns >= quantum
+        if long or (run and line.end_ns - run[0].start_ns > quantum):
+            out += _together(run)
             run = []
+        if long:
+            out.append(line)
         else:
             run.append(line)
     return out + _together(run)
@@ -68,9 +73,9 @@ def _together(run: Sequence[Line]) -> list[Line]:
     for line in run:
         sums[line.cause] = sums.get(line.cause, 0) + line.end_ns - line.start_ns
     ranked = sorted(sums.items(), key=lambda pair: -pair[1])
-    what = ", ".join(f"{LOOKS[cause].short} {duration(ns)}" for cause, ns in ranked)
-    cause = ranked[0][0] if len(ranked) == 1 else ""
-    return [Line(run[0].start_ns, run[-1].end_ns, cause, f"{len(run)} pieces: {what}", len(run))]
+    total = max(1, run[-1].end_ns - run[0].start_ns)
+    what = ", ".join(f"{LOOKS[cause].short} {percent(ns / total)}" for cause, ns in ranked[:4])
+    return [Line(run[0].start_ns, run[-1].end_ns, ranked[0][0], f"{len(run)} pieces: {what}", len(run))]
 
 
 def bar(start: float, end: float, width: int) -> str:
@@ -90,7 +95,12 @@ def render(analysis: Analysis, interval: int, console: Console, *, most: int | N
     site = safe_text(row["site"])
     head = f"{safe_text(row['name'])}{'  ' + site if site and site not in row['name'] else ''}  "
     kernel = duration(int(row["kernel_only_ns"])) if row["kernel_only_ns"] else "none"
-    console.print(Text(head, "bold"), Text(f"{duration(elapsed)}, kernel {kernel}, placed within {duration(int(row['error_ns']))} ({row['method']})"))
+    console.print(
+        Text(head, "bold"),
+        Text(
+            f"{duration(elapsed)}, kernel {kernel}, placed within {duration(int(row['error_ns']))} ({row['method']})"
+        ),
+    )
     flags = [safe_text(flag) for flag in (*row["flags"], *row["findings"])]
     if flags:
         console.print(Text("! " + ", ".join(flags), "yellow"))
@@ -98,7 +108,12 @@ def render(analysis: Analysis, interval: int, console: Console, *, most: int | N
     if shown:
         _pieces(shown, elapsed, console)
     else:
-        console.print(Text("the pieces of this interval are not stored here: analysis.json has none, analysis.db does", "yellow"))
+        console.print(
+            Text(
+                "the pieces of this interval are not stored here: analysis.json has none, analysis.db does",
+                "yellow",
+            )
+        )
     _budget(analysis, interval, elapsed, console)
 
 
@@ -113,7 +128,9 @@ def _pieces(shown: Sequence[Line], elapsed: int, console: Console) -> None:
     left = console.width - (a + b + 8 + 3 * 2)
     width = max(12, min(60, left // 2))
     room = max(0, left - width - 2)
-    console.print(Text(f"{'at ' + unit:>{a}}  {unit:>{b}}  {'cause':<8}  {'':<{width}}  what"[: console.width], "dim"))
+    console.print(
+        Text(f"{'at ' + unit:>{a}}  {unit:>{b}}  {'cause':<8}  {'':<{width}}  what"[: console.width], "dim")
+    )
     for line, start, length in zip(shown, starts, lengths, strict=True):
         look = LOOKS.get(line.cause)
         drawn = bar(line.start_ns / max(elapsed, 1), line.end_ns / max(elapsed, 1), width)
@@ -121,9 +138,21 @@ def _pieces(shown: Sequence[Line], elapsed: int, console: Console) -> None:
             drawn = "".join(" " if c == " " else "#" for c in drawn)
         style = look.terminal if look else "dim"
         console.print(
-            Text(f"{start:>{a}}  {length:>{b}}  "), Text(f"{look.short if look else '…':<8}  ", style),
-            Text(f"{drawn:<{width}}", style), Text("  " + middle(line.what, room)), sep="", overflow="crop", no_wrap=True,
-        )  # fmt: skip
+            Text(f"{start:>{a}}  {length:>{b}}  "),
+            Text(f"{(look.short if look else '?') + ('…' if line.count > 1 else ''):<8}  ", style),
+            Text(f"{drawn:<{width}}", style),
+            Text("  " + _fit(line, room)),
+            sep="",
+            overflow="crop",
+            no_wrap=True,
+        )
+
+
+def _fit(line: Line, room: int) -> str:
+    """Both ends of one name tell it apart; of a list the beginning counts."""
+    if line.count == 1 or len(line.what) <= room:
+        return middle(line.what, room)
+    return line.what[: max(0, room - 1)] + "…"
 
 
 def _budget(analysis: Analysis, interval: int, elapsed: int, console: Console) -> None:

@@ -45,7 +45,11 @@ KERNEL = Table(
         *_WHERE_AND_WHEN,
         _f("name_id", "demangledName", "shortName"),
         _f("graph_node", "graphNodeId"),
-        *(_f(f"{what}_{axis}", f"{what}{axis.upper()}", default=0) for what in ("grid", "block") for axis in "xyz"),
+        *(
+            _f(f"{what}_{axis}", f"{what}{axis.upper()}", default=0)
+            for what in ("grid", "block")
+            for axis in "xyz"
+        ),
     ),
 )
 MEMCPY = Table(

@@ -57,7 +57,8 @@ def timed(name: str, work, before=lambda: None, repeats: int = REPEATS) -> None:
         a.elapsed_time(b)
 
 
-def known(case: str, cause: str, us: float) -> None:
+def known(case: str, cause: str, us: float | list[float]) -> None:
+    """`us` may be a list: one value per repetition."""
     print("KNOWN " + json.dumps({"case": case, "cause": cause, "us": us}), flush=True)
 
 
@@ -86,9 +87,6 @@ class Stopwatch:
         self.us.append((time.perf_counter_ns() - t) / 1e3)
         return out
 
-    def median(self) -> float:
-        return statistics.median(self.us)
-
 
 def kernels_and_host(side: torch.cuda.Stream) -> None:
     timed("spin", lambda: spin(200), before=lambda: spin(1000))
@@ -102,7 +100,7 @@ def kernels_and_host(side: torch.cuda.Stream) -> None:
     malloc = Stopwatch(lambda: runtime.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(512 << 20)))
     timed("allocation", lambda: (malloc(), spin(50)), before=lambda: runtime.cudaFree(pointer))
     runtime.cudaFree(pointer)
-    known("allocation", "api", malloc.median())
+    known("allocation", "api", malloc.us)
 
 
 def copies() -> None:
@@ -113,7 +111,7 @@ def copies() -> None:
     known("pinned", "memcpy", gpu_time_us(lambda: device.copy_(pinned, non_blocking=True)) - gpu_time_us(lambda: None))
     copy = Stopwatch(lambda: device.copy_(pageable))
     timed("pageable", copy)
-    known("pageable", "memcpy", copy.median())
+    known("pageable", "memcpy", copy.us)
     timed("pinned_to_host", lambda: pinned.copy_(device, non_blocking=True))
     known("pinned_to_host", "memcpy", gpu_time_us(lambda: pinned.copy_(device, non_blocking=True)) - gpu_time_us(lambda: None))
 
@@ -131,7 +129,7 @@ def other_streams(side: torch.cuda.Stream) -> None:
 
     timed("dependency", wait_for_side)
     # the wait begins when the waiting kernel has been issued
-    known("dependency", "queued", 1000 - statistics.median(begun))
+    known("dependency", "queued", [1000 - us for us in begun])
 
     beside = []
 
@@ -146,7 +144,7 @@ def other_streams(side: torch.cuda.Stream) -> None:
 
     # the other stream holds every thread slot of the GPU when the timed kernel is issued
     timed("contention", whole_gpu_too, before=whole_gpu_beside)
-    known("contention", "queued", 1000 - statistics.median(beside))
+    known("contention", "queued", [1000 - us for us in beside])
 
     def two_streams() -> None:
         for _ in range(REPEATS):

@@ -101,7 +101,7 @@ def test_database_round_trip(analysis, tmp_path):
     loaded = database.load(tmp_path / "a.db")
     same(analysis, loaded, [spec.name for spec in frames.ANALYSIS_SPECS])
     assert loaded.trace == analysis.trace and loaded.notes == analysis.notes
-    assert [p.name for p in tmp_path.iterdir()] == ["a.db"]
+    assert {p.name for p in tmp_path.iterdir()} == {"a.db", "a.metadata.json"}
 
 
 def test_the_database_documents_itself(analysis, tmp_path):
@@ -115,6 +115,22 @@ def test_the_database_documents_itself(analysis, tmp_path):
             "SELECT p.interval, sum(ns) = elapsed_ns FROM parts p JOIN intervals USING (interval) GROUP BY 1"
         )
         assert all(exact for _, exact in connection.execute(total))
+
+
+def test_datasette_finds_every_table_described(analysis, tmp_path):
+    database.write(analysis, tmp_path / "a.db")
+    described = stdlib_json.loads((tmp_path / "a.metadata.json").read_text())["databases"]["a"]
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+        have = {
+            name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type != 'index'")
+        }
+        assert set(described["tables"]) <= have
+        for query in described["queries"].values():
+            connection.execute(query["sql"], {"name": "t1#0"}).fetchall()
+        row = connection.execute(
+            "SELECT elapsed_ns, kernel_ns + host_ns + api_launch_ns + event_ns FROM budgets"
+        )
+        assert row.fetchone() == (234_720, 234_720)
 
 
 @pytest.mark.parametrize("store", [json, database])

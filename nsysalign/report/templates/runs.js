@@ -1,6 +1,6 @@
 // Run by run: the budget of every interval of the chosen label over time, its distribution, and both as a table.
 
-const MOST_BARS = 150, FEWEST_FOR_DISTRIBUTION = 20, MOST_POINTS = 2000, PAGE = 50;
+const MOST_BARS = 150, FEWEST_FOR_DISTRIBUTION = 10, MOST_POINTS = 2000, PAGE = 50;
 const paging = { at: 0 };
 
 function numberOf(runs, i) {

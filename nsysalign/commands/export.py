@@ -1,0 +1,135 @@
+"""`nsysalign export`: an analysis for other tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nsysalign.commands.show import find
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from nsysalign.model import Analysis
+
+FORMATS = ("perfetto", "chrome", "csv", "parquet")
+
+
+@click.command()
+@click.argument("analysis", metavar="RUN", type=click.Path(path_type=Path, exists=True))
+@click.option(
+    "-f",
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="perfetto",
+    show_default=True,
+    help="perfetto and chrome: trace-event JSON; csv and parquet: a folder with one file per table.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="File (perfetto, chrome; .gz compresses) or folder (default: in the run directory).",
+)
+@click.option("-l", "--label", metavar="LABEL", help="Only this label.")
+@click.option(
+    "--intervals-only",
+    is_flag=True,
+    help="perfetto, chrome: not the whole trace, only what is near the drawn intervals.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+def export(
+    analysis: Path, form: str, output: Path | None, label: str | None, intervals_only: bool, quiet: bool
+) -> None:
+    """Export RUN (a run directory, analysis.db).  In Perfetto the budgets are tracks of their own above all
+    operations of the trace; without the trace beside the analysis, above those near the intervals that the
+    report draws.
+
+    \b
+    Example:  nsysalign export nsysalign-runs/train-001 --format perfetto
+              then open the file at https://ui.perfetto.dev (it stays on your machine)
+    """
+    from nsysalign.commands.progress import ProgressLine
+
+    with ProgressLine(quiet) as tell:
+        target, said = _write(tell, analysis, form, output, label, intervals_only)
+    if not quiet:
+        click.echo(str(target))
+        for line in said:
+            click.echo(line, err=True)
+
+
+def _write(
+    tell: Callable[[str, int], None],
+    analysis: Path,
+    form: str,
+    output: Path | None,
+    label: str | None,
+    intervals_only: bool,
+) -> tuple[Path, list[str]]:
+    """Read, select, write; returns the path and what is worth saying."""
+    from nsysalign.pipeline import load
+
+    tell("reading the analysis", 0)
+    loaded = load(analysis)
+    if label is not None:
+        loaded = only(loaded, label)
+    folder = analysis if analysis.is_dir() else analysis.parent
+    target = output or folder / _default_name(form, label)
+    if form in ("perfetto", "chrome"):
+        from nsysalign.report import trace_events
+
+        tell("reading the trace", 20)
+        around = loaded.timeline if intervals_only or label is not None else _whole(analysis, loaded)
+        tell("writing", 40)
+        said = [f"not in the file: {what}" for what in trace_events.write(loaded, around, target)]
+        if loaded.segments.empty:
+            said.append("analysis.json has no pieces: give analysis.db or the run directory")
+    else:
+        from nsysalign.report import flat
+
+        tell("writing", 40)
+        written = (flat.write_csv if form == "csv" else flat.write_parquet)(loaded, target)
+        said = [f"{len(written)} tables"]
+    return target, said
+
+
+def _default_name(form: str, label: str | None) -> str:
+    from nsysalign.report.files import file_name
+
+    stem = file_name(label) + "." if label is not None else ""
+    return f"{stem}{form}.json" if form in ("perfetto", "chrome") else f"{stem}{form}"
+
+
+def _whole(path: Path, loaded: Analysis) -> pd.DataFrame:
+    """All operations and calls where the trace lies beside the analysis, and the records that only the
+    analysis knows."""
+    import pandas as pd
+
+    trace = path / "trace.sqlite"
+    if not path.is_dir() or not trace.is_file():
+        return loaded.timeline
+    from nsysalign.attribute.timeline import everything
+    from nsysalign.trace.read import read_trace
+
+    records = loaded.timeline[loaded.timeline["lane_kind"] == "event"]
+    return pd.concat([everything(read_trace(trace)), records], ignore_index=True)
+
+
+def only(analysis: Analysis, label: str) -> Analysis:
+    """The analysis of one label; UsageError where there is none of that name."""
+    find(analysis, label=label, iteration=None, name=None)
+    mine = analysis.intervals.loc[analysis.intervals["label"] == label, "interval"]
+    by_interval = ("intervals", "parts", "segments", "details", "other_streams", "timeline")
+    tables = {name: (table := getattr(analysis, name))[table["interval"].isin(mine)] for name in by_interval}
+    by_label = {
+        name: (table := getattr(analysis, name))[table["label"] == label]
+        for name in ("labels", "findings", "unaligned")
+    }
+    return replace(analysis, **tables, **by_label)

@@ -1,0 +1,67 @@
+"""What is being done and how long it will still take: one line on stderr, on a terminal only."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+
+class ProgressLine:
+    """`with ProgressLine(quiet) as tell: tell("reading the trace", 40)`; a step's percent may start again at
+    0.
+
+    Nothing is drawn where stderr is no terminal, and nothing is imported either.  The line is gone when the
+    block ends. While the profiled script runs there is no line: the terminal is the script's, and nobody
+    knows when it will end.
+    """
+
+    def __init__(self, quiet: bool) -> None:
+        self._show = not quiet and sys.stderr.isatty()
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+        self._percent = 0
+
+    def __enter__(self) -> ProgressLine:
+        return self
+
+    def __call__(self, step: str, percent: int) -> None:
+        if not self._show:
+            return
+        if self._progress is None:
+            self._progress = _drawn()
+            self._progress.start()
+        if self._task is None or percent < self._percent:  # another job: its own clock
+            if self._task is not None:
+                self._progress.remove_task(self._task)
+            self._task = self._progress.add_task(step, total=100)
+        self._percent = percent
+        self._progress.update(self._task, description=step, completed=percent)
+
+    def __exit__(self, *exc: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+
+def _drawn() -> Progress:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=Console(stderr=True), transient=True)

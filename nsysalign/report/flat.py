@@ -1,0 +1,102 @@
+"""The tables as CSV for spreadsheets and as Parquet for data frames, and the budgets as one wide table."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nsysalign import frames
+from nsysalign.errors import UsageError
+from nsysalign.model import CAUSES, Analysis
+from nsysalign.report.files import replacing
+from nsysalign.report.format import safe_text
+from nsysalign.report.json import plain
+from nsysalign.report.rows import parts_matrix
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: What makes a spreadsheet take a cell for a formula, the full-width twins included.
+_FORMULA = tuple("=+-@\t\r\n|%＝＋－＠")
+_BUDGET = (
+    "name",
+    "label",
+    "kind",
+    "site",
+    "elapsed_ns",
+    "kernel_only_ns",
+    "error_ns",
+    "method",
+    "start_ns",
+    "end_ns",
+)
+
+
+def tables(analysis: Analysis) -> dict[str, pd.DataFrame]:
+    """Every declared table, and `budgets`: one row per interval, one column per cause."""
+    budgets = analysis.intervals[["interval", *_BUDGET]].copy()
+    matrix = parts_matrix(analysis)
+    for number, cause in enumerate(CAUSES):
+        budgets[f"{cause}_ns"] = matrix[:, number]
+    return {"budgets": budgets} | {spec.name: getattr(analysis, spec.name) for spec in frames.ANALYSIS_SPECS}
+
+
+def write_csv(analysis: Analysis, folder: str | os.PathLike[str]) -> list[Path]:
+    """One file per table.  Text is one line without control characters, and never a formula."""
+    seen: dict[str, str] = {}
+    written = []
+    for name, table in tables(analysis).items():
+        out = table.copy()
+        for column in table.columns:
+            if not _is_number(table[column]):
+                values = _texts(table[column])
+                out[column] = [seen[v] if v in seen else seen.setdefault(v, cell(v)) for v in values]
+        path = Path(folder) / f"{name}.csv"
+        with replacing(path) as temporary:
+            out.to_csv(temporary, index=False, encoding="utf-8", lineterminator="\n")
+        written.append(path)
+    return written
+
+
+def cell(text: str) -> str:
+    """Text that a spreadsheet shows and never runs: `=cmd()` becomes `'=cmd()`."""
+    line = safe_text(text)
+    return "'" + line if line.lstrip(" \u00a0\u3000").startswith(_FORMULA) or text[:1] in _FORMULA else line
+
+
+def write_parquet(analysis: Analysis, folder: str | os.PathLike[str]) -> list[Path]:
+    """One file per table, text as it is; tuples and dicts as JSON text."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise UsageError(
+            "Parquet needs the package pyarrow, which is not installed",
+            "pip install pyarrow, or --format csv",
+        ) from None
+    written = []
+    for name, table in tables(analysis).items():
+        out = table.copy()
+        for column in table.columns:
+            if not _is_number(table[column]):
+                out[column] = [
+                    text.encode("utf-8", "replace").decode("utf-8") for text in _texts(table[column])
+                ]
+        path = Path(folder) / f"{name}.parquet"
+        with replacing(path) as temporary:
+            out.to_parquet(temporary, engine="pyarrow", index=False)
+        written.append(path)
+    return written
+
+
+def _is_number(column: pd.Series) -> bool:
+    return column.dtype.kind in "iufb"
+
+
+def _texts(column: pd.Series) -> list[str]:
+    return [value if isinstance(value, str) else _json(value) for value in column.tolist()]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(plain(value), ensure_ascii=False)
