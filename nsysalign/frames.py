@@ -358,6 +358,7 @@ DETAILS = _spec(
     ("stream", "int64", "the stream that was waited for, -1 otherwise"),
     ("ref_kind", "str", "as in segments, for the longest piece"),
     ("ref_id", "int64", "as in segments"),
+    ("bandwidth_gb_s", "float64", "bytes over the whole duration of those copies or memsets, NaN otherwise"),
 )
 
 OTHER_STREAMS = _spec(

@@ -167,7 +167,7 @@ def build(cases=CASES, *, findings=(), unaligned=(), name=str, timeline=True) ->
         intervals=frames.check(_frame(intervals, frames.INTERVALS), frames.INTERVALS),
         parts=_table(parts, frames.PARTS),
         segments=_table(segments, frames.SEGMENTS),
-        details=_table(details, frames.DETAILS),
+        details=_table([(*row, float("nan")) for row in details], frames.DETAILS),
         other_streams=_table([(0, 13, 500)] if cases else [], frames.OTHER_STREAMS),
         labels=_frame(labels, frames.LABELS),
         unaligned=_frame(list(unaligned), frames.UNALIGNED),

@@ -183,6 +183,8 @@ def details(trace: Trace, alignment: Alignment, p: Pieces) -> pd.DataFrame:
     moved = np.zeros(len(use), np.int64)
     sized = (copies | sets)[use]
     moved[sized] = trace.operations["bytes"].to_numpy()[p.ref[use][sized]]
+    took = np.zeros(len(use), np.int64)
+    took[sized] = (trace.operations["end_ns"] - trace.operations["start_ns"]).to_numpy()[p.ref[use][sized]]
     frame = pd.DataFrame(
         {
             "interval": p.window[use],
@@ -201,13 +203,21 @@ def details(trace: Trace, alignment: Alignment, p: Pieces) -> pd.DataFrame:
             "ref_kind": np.array(REF_KINDS, dtype=object)[p.ref_kind[use]],
             "ref_id": _ref_ids(trace, alignment, p.ref_kind[use], p.ref[use]),
             "bytes": moved,
+            "took": took,
         }
     )
     keys = ["interval", "cause", "detail", "direction", "memory", "stream"]
     # an operation can have several pieces: its bytes count once
-    frame["bytes"] = frame["bytes"].where(~frame.duplicated([*keys, "ref_kind", "ref_id"]), 0)
+    again = frame.duplicated([*keys, "ref_kind", "ref_id"])
+    frame["bytes"], frame["took"] = frame["bytes"].where(~again, 0), frame["took"].where(~again, 0)
     frame = frame.sort_values([*keys, "ns"], ascending=[True] * len(keys) + [False], kind="stable")
     grouped = frame.groupby(keys, sort=False, as_index=False).agg(
-        ns=("ns", "sum"), bytes=("bytes", "sum"), ref_kind=("ref_kind", "first"), ref_id=("ref_id", "first")
+        ns=("ns", "sum"),
+        bytes=("bytes", "sum"),
+        took=("took", "sum"),
+        ref_kind=("ref_kind", "first"),
+        ref_id=("ref_id", "first"),
     )
+    # bytes per nanosecond are GB per second
+    grouped["bandwidth_gb_s"] = (grouped["bytes"] / grouped["took"].where(grouped["took"] > 0)).astype(float)
     return frames.check(grouped, frames.DETAILS)

@@ -135,6 +135,7 @@ def _label(row: LabelRow, roles: dict[str, int]) -> dict[str, Any]:
         "p95": row.p95_ns,
         "library": row.library,
         "findings": [safe_text(f) for f in row.findings],
+        "flagged": row.flagged,
         "roles": roles,
     }
 

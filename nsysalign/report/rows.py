@@ -37,6 +37,7 @@ class LabelRow:
     p95_ns: float
     library: bool
     findings: tuple[str, ...]  # rules that concern the label
+    flagged: bool  # one of them is a warning or an error
     callers: tuple[str, ...]
 
 
@@ -61,6 +62,7 @@ def label_rows(analysis: Analysis) -> list[LabelRow]:
     positions = pd.Index(intervals["interval"]).get_indexer(labels["row_interval"])
     matrix = parts_matrix(analysis)
     rules = _rules(analysis.findings)
+    serious = set(analysis.findings.loc[analysis.findings["severity"] != "info", "label"].astype(str))
     chosen = intervals.iloc[positions]
     rows = [
         LabelRow(
@@ -73,6 +75,7 @@ def label_rows(analysis: Analysis) -> list[LabelRow]:
             kernel_only_upper_ns=int(interval.kernel_only_upper_ns),
             parts_ns=dict(zip(CAUSES, matrix[position].tolist(), strict=True)),
             findings=rules.get(str(label.label), ()),
+            flagged=str(label.label) in serious,
             callers=tuple(interval.callers),
         )
         for label, interval, position in zip(

@@ -105,7 +105,7 @@ def label_text(row: LabelRow, width: int | None = None) -> str:
     """
     label = safe_text(row.label)
     site = safe_text(row.site)
-    if not site or site in label:
+    if not site or site in label or site.replace(chr(92), "/").rpartition("/")[2] in label:
         return label if width is None else middle(label, width)
     texts = [f"{label} {site}", f"{label} {site.replace(chr(92), '/').rpartition('/')[2]}", label]
     return texts[0] if width is None else next((t for t in texts if len(t) <= width), middle(label, width))
@@ -131,7 +131,8 @@ def render(rows: Sequence[LabelRow], console: Console) -> None:
         # The dot of a zero recedes, so that the eye finds the numbers.
         cells += [Text(c.cells[number], "dim" if c.cells[number] == "." else "") for c in plan.columns]
         if _mark_width(rows):
-            cells.append(Text("!" if row.findings else "", "bold yellow"))
+            mark = Text("!", "bold yellow") if row.flagged else Text("i" if row.findings else "", "dim")
+            cells.append(mark)
         grid.add_row(*cells, style="dim" if row.library else "")
     console.print(grid)
     for line in legend(rows, plan):

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+#: Findings printed in full: so many errors and warnings, or so many in all where there are fewer; the page has the rest.
+MAX_SERIOUS, MAX_REMARKS = 6, 3
 MARKS = {"error": ("!", "bold red"), "warning": ("!", "bold yellow"), "info": ("i", "bold blue")}
 
 
@@ -79,7 +81,8 @@ def _findings(analysis: Analysis, console: Console) -> None:
     findings = sorted(
         analysis.findings.itertuples(index=False), key=lambda f: order.get(f.severity, len(order))
     )
-    for finding in findings:
+    shown = _worth_printing(findings)
+    for finding in shown:
         mark, style = MARKS.get(finding.severity, MARKS["info"])
         site = f"  ({safe_text(finding.site)})" if finding.site and finding.site not in finding.title else ""
         console.print()
@@ -88,6 +91,20 @@ def _findings(analysis: Analysis, console: Console) -> None:
         for head, body in (("Evidence:", evidence), ("Change:", safe_text(finding.advice))):
             if body:
                 _hanging(console, f"  {head:<9}", body, "dim")
+    left = findings[len(shown) :]
+    if left:
+        serious = sum(f.severity != "info" for f in left)
+        kinds = f"{plural(serious, 'warning')}, " if serious else ""
+        console.print()
+        console.print(
+            _text(f"… and {kinds}{plural(len(left) - serious, 'remark')} more in the report", "dim")
+        )
+
+
+def _worth_printing(findings: list) -> list:
+    """What a screen should say: errors and warnings first; remarks only where there is room for them."""
+    serious = [f for f in findings if f.severity != "info"]
+    return findings[: max(min(len(serious), MAX_SERIOUS), MAX_REMARKS)]
 
 
 def _unaligned(analysis: Analysis, console: Console) -> None:

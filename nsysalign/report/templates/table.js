@@ -34,7 +34,7 @@ function head(column) {
 
 function labelCell(label) {
   const button = make("button", { type: "button", class: "link", onclick: () => choose(label.label, null, true) }, label.label);
-  const mark = label.findings.length ? make("span", { class: "flag", title: label.findings.join(", ") }, " !", make("span", { class: "unseen" }, " has findings")) : null;
+  const mark = label.flagged ? make("span", { class: "flag", title: label.findings.join(", ") }, " !", make("span", { class: "unseen" }, " has findings")) : null;
   const site = label.site && !label.label.includes(label.site) ? make("span", { class: "site" }, label.site) : null;
   return make("th", { scope: "row" }, button, mark, site, label.library ? make("span", { class: "site" }, "timed by a library") : null);
 }
