@@ -180,7 +180,7 @@ COST = {
     KERNEL.name: "no kernel rows: add -t cuda to nsys profile",
     RUNTIME.name: "no CUDA API rows: nothing can be told about the host side; add -t cuda",
     SYNCHRONIZATION.name: "no synchronisation rows: waits cannot be followed to what they waited for",
-    CUDA_EVENT.name: "no event rows: records are placed from their neighbours (nsys 2024.4+ with --cuda-event-trace=true has them)",
+    CUDA_EVENT.name: "no GPU timestamps of events: they are placed from their neighbours (--accurate records them)",
     STREAM.name: "no stream table: the legacy default stream is not told apart",
     NVTX.name: "no NVTX rows: host gaps carry no range names; add -t nvtx",
 }
