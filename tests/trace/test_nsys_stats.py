@@ -28,7 +28,7 @@ pytestmark = pytest.mark.nsys
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = {
     "demo": ROOT / "nsysalign" / "demo" / "demo.sqlite.xz",
-    "probe": ROOT.parent / "shared" / "data" / "h200" / "probe.sqlite.xz",
+    "probe": ROOT / "tests" / "data" / "probe.sqlite.xz",
 }
 KEY = ["kernel_start", "pid", "device", "api_start"]
 
