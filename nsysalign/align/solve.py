@@ -258,8 +258,7 @@ def _windows(
     begin = np.where(by_start, stamp[start], np.where(by_end, stamp[end] - elapsed, begin))
     error = np.where(by_start, bounds.TICK_NS, np.where(by_end, 500, error))
     low, high = np.minimum(low, begin), np.maximum(high, begin)
-    log_record = log.records
-    source = start  # positions of the log's records come first in `records`
+    logged = log.records  # its rows come first in `records`: positions there are positions here
     out = pd.DataFrame(
         {
             "kind": "event",
@@ -283,14 +282,12 @@ def _windows(
             "method": np.where(by_start | by_end, "event-trace", "bounds"),
             "region": [
                 a or b
-                for a, b in zip(
-                    log_record["region"].to_numpy(dtype=object)[source], pairs["region"], strict=True
-                )
+                for a, b in zip(logged["region"].to_numpy(dtype=object)[start], pairs["region"], strict=True)
             ],
-            "site": log_record["site"].to_numpy(dtype=object)[source],
-            "end_site": log_record["site"].to_numpy(dtype=object)[end],
-            "callers": log_record["callers"].to_numpy(dtype=object)[source],
-            "library": log_record["library"].to_numpy()[source],
+            "site": logged["site"].to_numpy(dtype=object)[start],
+            "end_site": logged["site"].to_numpy(dtype=object)[end],
+            "callers": logged["callers"].to_numpy(dtype=object)[start],
+            "library": logged["library"].to_numpy()[start],
         }
     )
     residual = pd.array(stamp[end] - (begin + elapsed), dtype="Int64")

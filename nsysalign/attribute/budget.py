@@ -57,7 +57,7 @@ def attribute(trace: Trace, alignment: Alignment) -> Budgets:
     chosen = pieces(np.zeros(len(windows), np.int64))
     total = sums(chosen, len(windows))
     elapsed = windows["elapsed_ns"].to_numpy()
-    if not np.array_equal(total.sum(axis=1), elapsed):  # pragma: no branch
+    if not np.array_equal(total.sum(axis=1), elapsed):
         wrong = np.flatnonzero(total.sum(axis=1) != elapsed)
         raise AssertionError(
             f"budgets of {len(wrong)} windows do not add up, first: {windows.iloc[wrong[0]].to_dict()}"
