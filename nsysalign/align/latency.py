@@ -39,14 +39,14 @@ KNEE_NS = 3_000
 _REFERENCE_NS = 1_500
 #: Prior means and standard deviations (ns): wide where the trace usually decides, narrow where it cannot.
 _PRIOR = {
-    "idle_ns": (4_500, 1_000),
+    "idle_ns": (4_800, 800),
     "idle_short": (0.85, 0.3),
     "idle_long": (0.7, 0.25),
     "busy_ns": (2_700, 1_200),
     "copy_ns": (400, 500),
     "contended_ns": (300, 500),
     "spacing_ns": (2_500, 2_000),
-    "ahead_ns": (1_680, 110),
+    "ahead_ns": (1_660, 110),
 }
 _SCALE_NS = {"idle": 250.0, "busy": 180.0, "ahead": 120.0}
 _SCALE_RANGE_NS = {"idle": (150.0, 700.0), "busy": (80.0, 500.0), "ahead": (60.0, 250.0)}
@@ -160,7 +160,7 @@ def prior(event_tracing: str) -> LatencyModel:
     value = {p: float(_PRIOR[p][0]) for p in PARAMETERS}
     deviation = np.array([_PRIOR[p][1] for p in PARAMETERS], dtype=float)
     if event_tracing == "on":
-        value |= {"idle_ns": 5_300.0, "busy_ns": 3_200.0, "spacing_ns": 3_500.0}
+        value |= {"idle_ns": 5_100.0, "busy_ns": 3_200.0, "spacing_ns": 3_500.0}
     if event_tracing == "off":
         value |= {"idle_ns": 3_900.0, "busy_ns": 1_700.0, "spacing_ns": 2_000.0}
     else:

@@ -68,7 +68,7 @@ def place_pairs(
         out[s] = chosen
         spread = np.where(none, upper[s] - lower[s], half)
         bar[s] = np.minimum(
-            np.sqrt(spread**2 + (1.96 * _systematic(model, a, b)) ** 2 + lag**2),
+            np.sqrt(spread**2 + (1.96 * _systematic(model, a, b)) ** 2 + (0.5 * lag) ** 2),
             _reach(chosen, lower[s], upper[s]),
         )
     return Placed(out, np.maximum(bar, 1))

@@ -26,7 +26,9 @@ from nsysalign.sweep.issue import FAR, LaneOperations, lane_operations
 
 #: Bounds that cross by less than this are the two clocks' disagreement, not a contradiction.
 _CROSSING_NS = 2_000
-_WIDEN, _WIDEN_NS = 1.3, 100
+#: Densities learned on one trace are too sure of themselves on the next: error bars are this much wider.  With event
+#: tracing, stamps of consecutive records behind busy streams scatter by up to 0.8 us themselves.
+_WIDEN, _WIDEN_NS, _WIDEN_TRACED_NS = 1.3, 200, 450
 
 
 @dataclass(frozen=True)
@@ -316,8 +318,8 @@ def _likeliest(
     begin, sigma = settle(placed.start_ns, placed.error_ns / 1.96, links)
     begin = np.clip(begin, low, high)
     farthest = np.maximum(np.maximum(begin - low, high - begin), 1)
-    # densities learned on one trace are too sure of themselves on another: widen by what the H200 recordings ask for
-    return begin, np.minimum(np.ceil(_WIDEN * 1.96 * sigma + _WIDEN_NS).astype(np.int64), farthest)
+    more = _WIDEN_TRACED_NS if model.lagging else _WIDEN_NS
+    return begin, np.minimum(np.ceil(_WIDEN * 1.96 * sigma + more).astype(np.int64), farthest)
 
 
 def _record_places(
