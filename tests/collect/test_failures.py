@@ -214,6 +214,8 @@ def test_sigterm_to_us_stops_the_script_and_keeps_all(real):
 @pytest.mark.nsys
 def test_two_runs_at_once_in_one_folder(real):
     both = [real.run(f"pair({n})", script=f"script{n}.py") for n in (2, 3)] + [real.run("pair(4)")]
+    for process in both:  # all of them first: the end of one says nothing about the others' processes
+        process.wait(timeout=90)
     for process in both:
         real.the_end(process)
     assert [(p.name, real.elapsed(p)) for p in real.run_dirs()] == [
