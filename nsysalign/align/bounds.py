@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from nsysalign.align.lanes import stream_lane
 from nsysalign.model import CALL, Trace
 from nsysalign.sweep.issue import FAR, LaneOperations
 
@@ -72,14 +73,6 @@ def own_bounds(
         _first_after(lane[stream], start[call[stream]], end[call[stream]], records["lane"].to_numpy(), c1),
     )
     return np.where(known, lower, 0), np.where(known, upper, FAR)
-
-
-def stream_lane(lanes: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
-    """Lane of rows with process, context and stream; -1 for none."""
-    keys = ["process", "context", "stream"]
-    if lanes.empty or rows.empty:
-        return np.full(len(rows), -1)
-    return pd.MultiIndex.from_frame(lanes[keys]).get_indexer(pd.MultiIndex.from_frame(rows[keys]))
 
 
 def _first_after(

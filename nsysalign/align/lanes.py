@@ -46,12 +46,16 @@ def build_lanes(trace: Trace) -> tuple[pd.DataFrame, np.ndarray]:
     flags = trace.streams.drop_duplicates(keys).set_index(keys)["flag"]
     index = pd.MultiIndex.from_frame(lanes[keys])
     lanes["flag"] = flags.reindex(index).fillna(-1).astype("int64").to_numpy()
-    lane = (
-        index.get_indexer(pd.MultiIndex.from_frame(operations[keys]))
-        if len(operations)
-        else np.empty(0, np.int64)
-    )
+    lane = stream_lane(lanes, operations)
     return frames.check(lanes, frames.LANES), lane.astype(np.int64)
+
+
+def stream_lane(lanes: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
+    """Lane of rows with process, context and stream; -1 for none."""
+    keys = ["process", "context", "stream"]
+    if lanes.empty or rows.empty:
+        return np.full(len(rows), -1)
+    return pd.MultiIndex.from_frame(lanes[keys]).get_indexer(pd.MultiIndex.from_frame(rows[keys]))
 
 
 def lane_of_event_rows(
@@ -74,9 +78,7 @@ def lane_of_event_rows(
         pd.MultiIndex.from_arrays([process, correlation])
     )
     hit = (at >= 0) & known
-    lane_of_row = pd.MultiIndex.from_frame(lanes[["process", "context", "stream"]]).get_indexer(
-        pd.MultiIndex.from_frame(rows[["process", "context", "stream"]])
-    )
+    lane_of_row = stream_lane(lanes, rows)
     out = none.copy()
     for column in columns:
         out[column] = np.where(hit, rows[column].to_numpy()[np.maximum(at, 0)], none[column].to_numpy())
@@ -206,9 +208,7 @@ def wait_calls(trace: Trace, lanes: pd.DataFrame) -> pd.DataFrame:
         & (calls["outer"].to_numpy() == np.arange(len(calls)))
     )
     rows = trace.syncs[trace.syncs["call"].isin(position)].drop_duplicates("call")
-    lane = pd.MultiIndex.from_frame(lanes[["process", "context", "stream"]]).get_indexer(
-        pd.MultiIndex.from_frame(rows[["process", "context", "stream"]])
-    )
+    lane = stream_lane(lanes, rows)
     found = pd.DataFrame(
         {
             "call": rows["call"].to_numpy(),

@@ -11,6 +11,7 @@ import pandas as pd
 
 from nsysalign.align.clock import TOLERANCE_NS, ClockMap, clock_map, refine
 from nsysalign.model import CALL, EventLog, Trace
+from nsysalign.sweep.tiles import group
 
 _PID = 0xFFFFFF
 #: A map this good needs no help from the record calls.
@@ -67,7 +68,7 @@ def match_records(
     is_record = np.flatnonzero(
         (kind == CALL["record"]) & (calls["outer"].to_numpy() == np.arange(len(calls)))
     )
-    by_thread = _group(thread[is_record], is_record)
+    by_thread = group(thread[is_record], is_record)
     out = pd.DataFrame({"call": -1, "thread": -1}, index=log.records.index, dtype=np.int64)
     clocks: dict[int, ClockMap] = {}
     notes: list[str] = []
@@ -142,11 +143,3 @@ def _guess(arrays: list[tuple]) -> ClockMap | None:
         if len(t0) and len(c0):
             return ClockMap(t0[:1], c0[:1] - t0[:1], "record calls", 20_000_000)
     return None
-
-
-def _group(keys: np.ndarray, values: np.ndarray) -> dict[int, np.ndarray]:
-    order = np.argsort(keys, kind="stable")
-    if not len(order):
-        return {}
-    cuts = np.flatnonzero(np.diff(keys[order])) + 1
-    return {int(keys[g[0]]): values[g] for g in np.split(order, cuts)}

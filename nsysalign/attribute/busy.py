@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from nsysalign.model import KIND, Trace
-from nsysalign.sweep.tiles import disjoint, tile
+from nsysalign.sweep.tiles import disjoint, group, tile
 
 #: What competes with an operation: kernels, copies of a kind (its code, >= 0), nothing.
 RIVAL_KERNELS, NO_RIVAL = -2, -1
@@ -78,10 +78,7 @@ class Streams:
     @cached_property
     def by_lane(self) -> dict[int, np.ndarray]:
         """Positions of each lane's operations, by start."""
-        order = np.argsort(self.operation_lane, kind="stable")
-        lanes = self.operation_lane[order]
-        cuts = np.flatnonzero(np.diff(lanes)) + 1
-        return {int(self.operation_lane[g[0]]): g for g in np.split(order, cuts) if len(g)}
+        return group(self.operation_lane, np.arange(len(self.operation_lane)))
 
     def blocks(self, lane: int) -> Blocks:
         if lane not in self._blocks:

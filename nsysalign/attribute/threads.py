@@ -8,7 +8,7 @@ import numpy as np
 
 from nsysalign.attribute.pieces import CAUSE, REF
 from nsysalign.model import CALL, Trace
-from nsysalign.sweep.tiles import disjoint, tile
+from nsysalign.sweep.tiles import disjoint, group, tile
 
 PUSH_POP = 59
 
@@ -50,10 +50,10 @@ class Threads:
             code[CALL[name]] = CAUSE[cause]
         self._cause = code[kind] if len(kind) else kind
         outer = np.flatnonzero(trace.calls["outer"].to_numpy() == np.arange(len(trace.calls)))
-        self._calls = _group(trace.calls["thread"].to_numpy()[outer], outer)
-        self._overhead = _group(trace.overhead["thread"].to_numpy(), np.arange(len(trace.overhead)))
+        self._calls = group(trace.calls["thread"].to_numpy()[outer], outer)
+        self._overhead = group(trace.overhead["thread"].to_numpy(), np.arange(len(trace.overhead)))
         push_pop = np.flatnonzero(trace.ranges["kind"].to_numpy() == PUSH_POP)
-        self._ranges = _group(trace.ranges["thread"].to_numpy()[push_pop], push_pop)
+        self._ranges = group(trace.ranges["thread"].to_numpy()[push_pop], push_pop)
         self._built: dict[int, Thread] = {}
 
     def __getitem__(self, thread: int) -> Thread:
@@ -130,9 +130,3 @@ def innermost(
             )
         )
     return done_s, done_e, done_n
-
-
-def _group(keys: np.ndarray, values: np.ndarray) -> dict[int, np.ndarray]:
-    order = np.argsort(keys, kind="stable")
-    cuts = np.flatnonzero(np.diff(keys[order])) + 1
-    return {int(keys[g[0]]): values[g] for g in np.split(order, cuts) if len(g)}

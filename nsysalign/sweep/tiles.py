@@ -92,3 +92,10 @@ def pick(values: np.ndarray, index: np.ndarray, default: int) -> np.ndarray:
     if not len(values):
         return np.full(len(index), default, dtype=values.dtype)
     return np.where(index >= 0, values[np.maximum(index, 0)], default)
+
+
+def group(keys: np.ndarray, values: np.ndarray) -> dict[int, np.ndarray]:
+    """key -> its values, in the order in which they came."""
+    order = np.argsort(keys, kind="stable")
+    cuts = np.flatnonzero(np.diff(keys[order])) + 1
+    return {int(keys[g[0]]): values[g] for g in np.split(order, cuts) if len(g)}
