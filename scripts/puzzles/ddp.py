@@ -3,6 +3,7 @@
 torchrun --nproc-per-node 2 scripts/puzzles/ddp.py
 """
 
+# expects: host-gap
 import os
 import statistics
 

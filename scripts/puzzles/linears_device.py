@@ -1,5 +1,6 @@
 """The same three linears with their data made on the device: no copies, and the first one is ordinary."""
 
+# expects: nothing
 import statistics
 
 import torch

@@ -2,6 +2,7 @@
 times longer.
 """
 
+# expects: host-gap
 import statistics
 
 import torch

@@ -1,0 +1,65 @@
+"""Every puzzle under `nsysalign run`: does it get the finding that its first lines promise, and what else is said?
+
+    scripts/confusion.py record OUT [PUZZLE.py ...]    run each on this machine's GPU, one run directory each in OUT
+    scripts/confusion.py table OUT                     the table of what was found, from stored or recorded runs
+
+A puzzle says what is wrong with it in a line `# expects: RULE ...` (`nothing`: no error and no warning).  The table has
+a row per script: what it must get, whether it got it, and the errors, warnings and remarks beside it.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PUZZLES = Path(__file__).parent / "puzzles"
+
+
+def expected(puzzle: Path) -> set[str]:
+    """The rules named in the puzzle's `# expects:` line; empty for `nothing`."""
+    found = re.search(r"^# expects: (.*)$", puzzle.read_text(encoding="utf-8"), re.M)
+    return set(found[1].split()) - {"nothing"} if found else set()
+
+
+def record(out: Path, names: list[str]) -> None:
+    for puzzle in [Path(n) for n in names] or sorted(PUZZLES.glob("*.py")):
+        run = [
+            sys.executable,
+            "-m",
+            "nsysalign",
+            "run",
+            "-q",
+            "--timeout",
+            "120",
+            "-o",
+            str(out / puzzle.stem),
+        ]
+        ended = subprocess.run([*run, str(puzzle)], check=False)
+        print(f"{puzzle.stem}: {ended.returncode}", flush=True)
+
+
+def table(out: Path) -> None:
+    from nsysalign import load
+
+    print("| script | must find | found | beside it: errors and warnings | remarks |\n|---|---|---|---|---|")
+    for run in sorted(p for p in out.iterdir() if p.is_dir()):
+        puzzle = PUZZLES / f"{run.name}.py"
+        findings, must = load(run).findings, expected(puzzle) if puzzle.exists() else set()
+        rules = findings["rule"]
+        loud = set(rules[findings["severity"] != "info"])
+        verdict = "yes" if must <= set(rules) and (must or not loud) else "**no**"
+        cells = [
+            sorted(must) or ["nothing"],
+            [verdict],
+            sorted(loud - must),
+            sorted(set(rules) - loud - must),
+        ]
+        print(f"| `{run.name}.py` | " + " | ".join(", ".join(c) for c in cells) + " |")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3 or sys.argv[1] not in ("record", "table"):
+        sys.exit(__doc__)
+    record(Path(sys.argv[2]), sys.argv[3:]) if sys.argv[1] == "record" else table(Path(sys.argv[2]))
