@@ -44,7 +44,7 @@ def table(out: Path) -> None:
     from nsysalign import load
 
     print("| script | must find | found | beside it: errors and warnings | remarks |\n|---|---|---|---|---|")
-    for run in sorted(p for p in out.iterdir() if p.is_dir()):
+    for run in sorted(p.parent for p in out.glob("*/analysis.db")):
         puzzle = PUZZLES / f"{run.name}.py"
         findings, must = load(run).findings, expected(puzzle) if puzzle.exists() else set()
         rules = findings["rule"]

@@ -288,6 +288,30 @@ def test_calibration_runs_once_before_the_first_record(probed):
     assert note["calibration_ns"] == note["t1_ns"] - note["t0_ns"] > 0
 
 
+EARLY = """import time, torch
+torch.cuda.is_initialized = lambda: {initialised}
+own = torch.cuda.Event.__new__.__wrapped__
+a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(True)
+print(torch.cuda.Event.__new__ is own, time.perf_counter_ns())
+a.record(); b.record(); a.elapsed_time(b)
+"""
+
+
+def test_calibration_comes_when_the_event_is_made_and_leaves_no_wrapper(probed):
+    run = probed(EARLY.format(initialised=True), calibrate=True)
+    unwrapped, made = run.out.split()
+    known = run.lines("record", calibration=True)
+    assert unwrapped == "True" and len(known) == 80 and known[-1]["t1_ns"] < int(made)
+    assert len(run.lines("record")) == 2 and run.errors == ""
+
+
+def test_before_cuda_is_initialised_calibration_waits_for_the_first_record(probed):
+    run = probed(EARLY.format(initialised=False), calibrate=True)
+    unwrapped, made = run.out.split()
+    known = run.lines("record", calibration=True)
+    assert unwrapped == "False" and len(known) == 80 and known[0]["t0_ns"] > int(made)
+
+
 def test_calibration_inside_a_region_is_not_the_users(probed):
     run = probed(
         "import torch, nsysalign\ne = torch.cuda.Event()\nwith nsysalign.region('mine'):\n    e.record()\n",

@@ -19,6 +19,7 @@ import time
 from typing import Any
 
 from . import failed
+from .early import prepare_at_first_event
 from .layout import CALIBRATION, CAPTURED, CHUNK_BITS, CHUNK_SLOTS, ELAPSED, RECORD, SLOT, SLOT_SIZE, WAIT
 from .runtime import Runtime
 
@@ -37,6 +38,7 @@ def wrap_streams(module: Any, rt: Runtime) -> None:
     _replace(stream, "wait_event", _foreign(stream.wait_event, event, WAIT, rt))
     _replace(stream, "record_event", _foreign(stream.record_event, event, RECORD, rt))
     _replace(event, "record", _record(event.record, module, rt, calibrate))
+    prepare_at_first_event(event, rt, calibrate)
 
 
 def wrap_graphs(module: Any, rt: Runtime) -> None:

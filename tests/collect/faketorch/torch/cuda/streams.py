@@ -31,6 +31,9 @@ class Stream:
 
 
 class Event:
+    def __new__(cls, enable_timing=False):
+        return super().__new__(cls)
+
     def __init__(self, enable_timing=False):
         self.when = None
 
