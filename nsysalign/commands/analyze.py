@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nsysalign.commands.gate import closed, fail_on_option
 from nsysalign.commands.progress import ProgressLine
 from nsysalign.errors import NsysError, TraceError, UsageError
 
@@ -39,13 +40,17 @@ REPORT, DATABASE, DOCUMENT = "report.html", "analysis.db", "analysis.json"
     "--json", "json_out", metavar="OUT", help="Write the analysis as JSON to this file as well; - is stdout."
 )
 @click.option("--nsys", metavar="PATH", help="The nsys that exports a .nsys-rep.")
+@fail_on_option
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.pass_context
 def analyze(
+    ctx: click.Context,
     trace: Path,
     events: tuple[Path, ...],
     output: Path | None,
     json_out: str | None,
     nsys: str | None,
+    fail_on: tuple[str, ...],
     quiet: bool,
 ) -> None:
     """Place, split and explain the intervals of TRACE: a .sqlite, a .nsys-rep or a run directory.
@@ -54,16 +59,17 @@ def analyze(
     Example:  nsysalign analyze trace.sqlite --events events-484.jsonl
     """
     if trace.is_dir():
-        present(trace, events=events, output=output, quiet=quiet, json_out=json_out, nsys=nsys)
-        return
-    if not trace.exists():
+        analysis = present(trace, events=events, output=output, quiet=quiet, json_out=json_out, nsys=nsys)
+    elif not trace.exists():
         raise TraceError(
             f"{trace}: no such file", "nsysalign analyze TRACE.sqlite | TRACE.nsys-rep | RUN_DIR"
         )
-    output = output or trace.with_name(trace.stem + ".nsysalign")
-    output.mkdir(parents=True, exist_ok=True)
-    export = exported(trace, output, nsys=nsys, quiet=quiet)
-    present_files(export, events, output, quiet=quiet, json_out=json_out)
+    else:
+        output = output or trace.with_name(trace.stem + ".nsysalign")
+        output.mkdir(parents=True, exist_ok=True)
+        export = exported(trace, output, nsys=nsys, quiet=quiet)
+        analysis = present_files(export, events, output, quiet=quiet, json_out=json_out)
+    ctx.exit(1 if closed(analysis, fail_on, quiet=quiet) else 0)
 
 
 def present(

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+from nsysalign.commands.gate import closed, fail_on_option
+
+if TYPE_CHECKING:
+    from nsysalign.model import Analysis
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -44,6 +50,7 @@ import click
     metavar="OUT",
     help="Write the analysis to this file as well.",
 )
+@fail_on_option
 @click.option("-q", "--quiet", is_flag=True, help="Only what the script prints.")
 @click.argument(
     "command", nargs=-1, type=click.UNPROCESSED, required=True, metavar="[--] SCRIPT.py|COMMAND [ARGS]..."
@@ -58,6 +65,7 @@ def run(
     graph_trace: str | None,
     timeout: float | None,
     json_out: Path | None,
+    fail_on: tuple[str, ...],
     quiet: bool,
     command: tuple[str, ...],
 ) -> None:
@@ -89,11 +97,12 @@ def run(
             click.echo(
                 f"the script ended with status {result.exit_status}; what was collected is analysed", err=True
             )
-    finish(result.run_dir, exit_status=result.exit_status, quiet=quiet, json_out=json_out)
-    ctx.exit(result.exit_status)
+    analysis = finish(result.run_dir, exit_status=result.exit_status, quiet=quiet, json_out=json_out)
+    gate = analysis is not None and closed(analysis, fail_on, quiet=quiet)
+    ctx.exit(result.exit_status or int(gate))
 
 
-def finish(run_dir: Path, *, exit_status: int, quiet: bool, json_out: Path | None) -> None:
+def finish(run_dir: Path, *, exit_status: int, quiet: bool, json_out: Path | None) -> Analysis | None:
     """Analyse the run directory and show the result: the same that `nsysalign analyze RUN_DIR` does.
 
     A failed script keeps its status: the analysis of what it left may then fail as well, and that is only
@@ -103,8 +112,9 @@ def finish(run_dir: Path, *, exit_status: int, quiet: bool, json_out: Path | Non
     from nsysalign.errors import NsysAlignError
 
     try:
-        present(run_dir, quiet=quiet, json_out=json_out)
+        return present(run_dir, quiet=quiet, json_out=json_out)
     except NsysAlignError as error:
         if exit_status == 0:
             raise
         click.echo(f"nothing to analyse: {error}", err=True)
+        return None
