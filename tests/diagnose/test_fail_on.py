@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import lzma
+from dataclasses import replace
 from importlib.resources import files
 
 import pytest
 from click.testing import CliRunner
 
 from nsysalign.cli import cli
+from nsysalign.commands.gate import closed
 from nsysalign.errors import NsysAlignError
-
+from nsysalign.pipeline import load
 
 DEMO = files("nsysalign.demo")
 
@@ -28,6 +30,7 @@ def exit_code(tmp_path_factory):
             raise done.exception
         return done.exit_code, done.output
 
+    code.folder = folder
     return code
 
 
@@ -36,9 +39,9 @@ def exit_code(tmp_path_factory):
     [
         ((), 0),
         (("host-gap",), 1),
-        (("wrong-stream",), 0),
-        (("wrong-stream", "host-gap"), 1),
-        (("error",), 0),
+        (("recorded-again",), 0),
+        (("recorded-again", "host-gap"), 1),
+        (("error",), 1),
         (("warning",), 1),
         (("info",), 1),
     ],
@@ -51,3 +54,10 @@ def test_it_says_why_and_refuses_what_it_does_not_know(exit_code):
     assert "failed on host-gap: h2d_t1" in exit_code("--fail-on", "host-gap")[1]
     code, text = exit_code("--fail-on", "host-gab")
     assert code == 2 and "no rule is called host-gab" in text and "host-gap" in text
+
+
+def test_a_severity_means_that_and_worse(exit_code):
+    analysis = load(exit_code.folder / "demo.nsysalign")
+    only = replace(analysis, findings=analysis.findings.query("severity == 'warning'"))
+    assert closed(only, ("info",), quiet=True) and closed(only, ("warning",), quiet=True)
+    assert not closed(only, ("error",), quiet=True)
