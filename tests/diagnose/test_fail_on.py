@@ -57,6 +57,7 @@ def test_it_says_why_and_refuses_what_it_does_not_know(exit_code):
 
 
 def test_a_severity_means_that_and_worse(exit_code):
+    exit_code("-q")
     analysis = load(exit_code.folder / "demo.nsysalign")
     only = replace(analysis, findings=analysis.findings.query("severity == 'warning'"))
     assert closed(only, ("info",), quiet=True) and closed(only, ("warning",), quiet=True)
