@@ -9,7 +9,7 @@ import numpy as np
 from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import Facts
 from nsysalign.diagnose.finding import Finding, Rule, evidence
-from nsysalign.diagnose.remedy import delay_cycles
+from nsysalign.diagnose.remedy import delay_cycles, run_ahead
 
 NAME = "many-tiny-kernels"
 
@@ -26,8 +26,6 @@ def find(facts: Facts) -> Iterator[Finding]:
     for case in facts.cases(mask):
         at = case.row
         count = int(facts.operations[at])
-        fits = count < thresholds.QUEUE_DEPTH
-        delay = delay_cycles(facts.elapsed[at] - facts.work[at])
         yield Finding(
             NAME,
             "warning",
@@ -42,16 +40,25 @@ def find(facts: Facts) -> Iterator[Finding]:
                 per_operation_ns=cost[at] / count,
                 seen_in=case.frequency,
             ),
-            "Capture the work once and time the replay:   with torch.cuda.graph(g): ...   then   start.record(); g.replay(); end.record()"
-            + (
-                f"   For GPU time without a graph:   torch.cuda._sleep({delay:_}); start.record()"
-                if fits
-                else ""
-            ),
+            _advice(facts, at),
             case.site,
             case.positions,
             float(cost[at]),
         )
+
+
+def _advice(facts: Facts, at: int) -> str:
+    """A graph, and a delay where it helps; neither can be had around a synchronisation."""
+    if facts.part("sync")[at] > 0:
+        return run_ahead(facts, at)
+    graph = (
+        "Capture the work once and time the replay:   with torch.cuda.graph(g): ...   then   "
+        "start.record(); g.replay(); end.record()"
+    )
+    if facts.operations[at] >= thresholds.QUEUE_DEPTH:
+        return graph
+    delay = delay_cycles(facts.elapsed[at] - facts.work[at])
+    return f"{graph}   For GPU time without a graph:   torch.cuda._sleep({delay:_}); start.record()"
 
 
 RULE = Rule(NAME, find)

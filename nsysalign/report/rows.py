@@ -124,7 +124,10 @@ def placed_within_ns(analysis: Analysis) -> float | None:
 
 
 def unaligned_reasons(analysis: Analysis) -> list[tuple[str, int, list[str]]]:
-    """Why intervals could not be placed: reason, how many, up to three names; the most frequent first."""
+    """Why intervals could not be placed: reason, how many, up to three different names and "…"; the most frequent first."""
     groups = analysis.unaligned.groupby("reason", sort=False)["name"]
-    reasons = [(str(reason), len(names), [str(n) for n in names.iloc[:3]]) for reason, names in groups]
+    reasons = []
+    for reason, names in groups:
+        different = [str(n) for n in names.unique()]
+        reasons.append((str(reason), len(names), different[:3] + ["…"] * (len(different) > 3)))
     return sorted(reasons, key=lambda reason: -reason[1])

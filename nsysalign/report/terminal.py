@@ -114,9 +114,7 @@ def _unaligned(analysis: Analysis, console: Console) -> None:
     console.print()
     console.print(_text(f"{plural(count, 'interval')} could not be placed:", "yellow"))
     for reason, number, names in unaligned_reasons(analysis):
-        examples = ", ".join(middle(safe_text(name), 30) for name in names) + (
-            ", …" if number > len(names) else ""
-        )
+        examples = ", ".join(middle(safe_text(name), 30) for name in names)
         _hanging(console, f"  {number:>5,}", f"{safe_text(reason)}  ({examples})", "")
 
 
