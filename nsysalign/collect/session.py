@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nsysalign.collect import clocks
 from nsysalign.collect import command as commands
+from nsysalign.collect.clocks import sampling
 from nsysalign.collect.convert import convert, errors
 from nsysalign.collect.launch import hold_signals, launch
 from nsysalign.collect.nsys import Nsys, export_sqlite, find_nsys, import_stream, profile_arguments
@@ -28,6 +30,7 @@ class CollectOptions:
     calibrate: bool = True
     graph_trace: str | None = None
     timeout_s: float | None = None  # stop the script after so long
+    clocks: bool = True  # sample the GPUs' clocks through NVML meanwhile
 
 
 @dataclass(frozen=True)
@@ -63,8 +66,9 @@ def collect(
     )
     notes += commands.environment_notes(os.environ)
     env = commands.probe_environment(os.environ, run_dir, calibrate=options.calibrate)
-    ended = launch(profile, argv, env, run_dir / "nsys.log", timeout_s=options.timeout_s)
-    status, notes = ended.status, [*notes, *ended.notes]
+    with sampling(run_dir / clocks.FILE, wanted=options.clocks) as unsampled:
+        ended = launch(profile, argv, env, run_dir / "nsys.log", timeout_s=options.timeout_s)
+    status, notes = ended.status, [*notes, *ended.notes, *unsampled]
 
     with hold_signals():
         try:

@@ -29,6 +29,11 @@ import click
     help="Do not run a few milliseconds of known GPU work before the first event.",
 )
 @click.option(
+    "--no-clocks",
+    is_flag=True,
+    help="Do not sample the GPUs' clocks, power and throttling meanwhile (through NVML, in this process).",
+)
+@click.option(
     "--graph-trace", type=click.Choice(["graph", "node"]), help="Passed to nsys as --cuda-graph-trace."
 )
 @click.option(
@@ -55,6 +60,7 @@ def run(
     output: Path | None,
     accurate: bool,
     no_calibrate: bool,
+    no_clocks: bool,
     graph_trace: str | None,
     timeout: float | None,
     json_out: Path | None,
@@ -77,6 +83,7 @@ def run(
         output=output,
         accurate=accurate,
         calibrate=not no_calibrate,
+        clocks=not no_clocks,
         graph_trace=graph_trace,
         timeout_s=timeout,
     )
