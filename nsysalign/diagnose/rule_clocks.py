@@ -65,9 +65,11 @@ def _finding(facts: Facts, r: Repetitions, at: np.ndarray, fast: np.ndarray, num
             runs_at_the_high_clock=int(fast.sum()),
             kernel_at_the_low_clock_ns=slow,
             kernel_at_the_high_clock_ns=quick,
+            kernel_if_it_followed_the_clock_alone_ns=quick * high / max(low, 1),
             correlation_of_kernel_with_clock_period=correlation,
             highest_temperature_celsius=_highest(clocks.temperature[at]),
             highest_power_w=_watts(clocks.power_mw[at]),
+            confirmed=False,
         ),
         "Warm up until the clock stands, and compare runs at one clock only:   for _ in range(200): step()   "
         "# before the first start.record()"
