@@ -1,7 +1,10 @@
 """The GPU's clock in the page, in the stored forms, and where there is none."""
 
+import json as stdlib_json
+import lzma
 import sqlite3
 from dataclasses import replace
+from importlib.resources import files
 
 import numpy as np
 import pandas as pd
@@ -10,6 +13,9 @@ from browsing import quiet, until
 
 from nsysalign import frames
 from nsysalign.attribute.clock_lane import clock_rows
+from nsysalign.commands.analyze import present
+from nsysalign.diagnose.clocks import interval_clocks
+from nsysalign.diagnose.facts import Facts
 from nsysalign.pipeline import load
 from nsysalign.report import database, html, json
 from nsysalign.report.clocks import MOST_DRAWN, page_clocks, reason_words, summary
@@ -125,3 +131,30 @@ def test_without_samples_there_is_no_clock(driver, plain_analysis, tmp_path):
     )
     assert not any("SM clock" in tick for tick in ticks)
     quiet(driver)
+
+
+def test_samples_of_a_real_run_meet_its_intervals(tmp_path):
+    """The demo's recording with samples made up in its CLOCK_MONOTONIC: those of the middle third say 1500 MHz."""
+    for name, target in (("demo.sqlite", "trace.sqlite"), ("demo.events.jsonl", "events-1.jsonl")):
+        packed = files("nsysalign.demo").joinpath(name + ".xz").read_bytes()
+        (tmp_path / target).write_bytes(lzma.decompress(packed))
+    log = [stdlib_json.loads(line) for line in (tmp_path / "events-1.jsonl").read_text().splitlines()]
+    began = {line["seq"]: line["t0_ns"] for line in log if line["type"] == "record"}
+    first, last = min(began.values()), max(began.values())
+    low, high = first + (last - first) // 3, first + 2 * (last - first) // 3
+    columns = ["monotonic_ns", "device", "sm_mhz", "reasons"]
+    lines = [{"format": "nsysalign-clocks", "columns": columns}]
+    for t in range(first - 10 * MS, last + 10 * MS, MS):
+        lines.append([t, 0, 1500 if low <= t < high else 1980, 0])
+    (tmp_path / "clocks.jsonl").write_text("\n".join(map(stdlib_json.dumps, lines)))
+    analysis = present(tmp_path, quiet=True)
+    clocks = interval_clocks(Facts(analysis))
+    event = (analysis.intervals["kind"] == "event").to_numpy()
+    assert clocks.known[event].all()
+    start = np.array([began.get(seq, low) for seq in analysis.intervals["start_record"]])
+    sure = (abs(start - low) > 2 * MS) & (abs(start - high) > 2 * MS)
+    expected = np.where((start >= low) & (start < high), 1500, 1980)
+    assert sure.sum() > 20 and len(set(expected[sure])) == 2
+    assert (clocks.sm_mhz[sure] == expected[sure]).all()
+    assert (analysis.timeline["lane_kind"] == "clock").any()
+    assert "1500 to 1980 MHz" in (tmp_path / "report.html").read_text()
