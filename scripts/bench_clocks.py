@@ -7,6 +7,7 @@ python scripts/bench_clocks.py --perturb  event intervals and an allocation with
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import tempfile
 import time
@@ -36,7 +37,7 @@ def calls() -> None:
                 changed.append(began)
                 seen.append(value)
         took.sort()
-        gaps = [(b - a) / 1e6 for a, b in zip(changed, changed[1:], strict=False)]
+        gaps = [(b - a) / 1e6 for a, b in itertools.pairwise(changed)]
         renewed = f"{statistics.median(gaps):.1f}" if len(gaps) > 3 else "steady"
         p = [took[len(took) // 2], took[int(0.99 * len(took))], took[-1]]
         print(
