@@ -45,9 +45,10 @@ import click
 @click.option(
     "--json",
     "json_out",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
     metavar="OUT",
-    help="Write the analysis to this file as well.",
+    help="Write the analysis to this file as well.  - is stdout: then the script's own stdout goes to stderr, "
+    "and no table is printed.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Only what the script prints.")
 @click.argument(
@@ -75,8 +76,11 @@ def run(
     \b
     Example:  nsysalign run train.py --epochs 1
     """
+    from nsysalign.collect.command import stem
+    from nsysalign.collect.rundir import last_duration_s
     from nsysalign.collect.session import CollectOptions, collect
     from nsysalign.commands.progress import ProgressLine
+    from nsysalign.commands.title import TitleClock
 
     options = CollectOptions(
         nsys=nsys,
@@ -86,8 +90,11 @@ def run(
         clocks=not no_clocks,
         graph_trace=graph_trace,
         timeout_s=timeout,
+        stdout_to_stderr=str(json_out) == "-",
     )
-    with ProgressLine(quiet) as progress:
+    name = stem(command)
+    usual_s = None if output else last_duration_s(name)
+    with TitleClock(f"profiling {name}", quiet=quiet, usual_s=usual_s), ProgressLine(quiet) as progress:
         result = collect(command, options, progress)
     if not quiet:
         for note in result.notes:
