@@ -224,6 +224,19 @@ CLOCKS = _spec(
     ("trace_ns", "int64", "the same instant on the trace's clock, -1 unknown"),
 )
 
+CLOCK_SAMPLES = _spec(
+    "clock_samples", "what the runner read through NVML, one row per GPU and round; -1 is unknown",
+    ("monotonic_ns", "int64", "CLOCK_MONOTONIC, the middle of the reading"),
+    ("half_width_ns", "int64", "half of how long the reading took"),
+    ("realtime_ns", "int64", "CLOCK_REALTIME"),
+    ("device", "int64", "CUDA device"),
+    ("sm_mhz", "int64", "SM clock"),
+    ("mem_mhz", "int64", "memory clock"),
+    ("reasons", "int64", "NVML's bits: why the clock is not higher"),
+    ("power_mw", "int64", "power draw in milliwatt, as the driver averages it"),
+    ("temperature_c", "int64", "degrees Celsius"),
+)
+
 MARKED = _spec(
     "marked", "the probe's clock marks, seen from the process: the mark fell between the two readings",
     ("process", "int64", "number of the header it belongs to"),
@@ -422,9 +435,24 @@ TIMELINE = _spec(
     ("detail", "object", "dict for hovering: bytes, grid, bandwidth..."),
 )
 
+GPU_CLOCKS = _spec(
+    "gpu_clocks", "stretches (of at most a second) of samples in which a GPU's clocks and reasons stayed the same; what "
+    "changes does so between two of them, unseen when; -1 is unknown",
+    ("device", "int64", "CUDA device"),
+    ("start_ns", "int64", "first sample, on the trace's clock"),
+    ("end_ns", "int64", "last sample, the same as start_ns for a single one"),
+    ("samples", "int64", "how many"),
+    ("sm_min_mhz", "int64", "least SM clock of the stretch (the only one, unless neighbours had to be joined)"),
+    ("sm_max_mhz", "int64", "highest SM clock of the stretch"),
+    ("mem_mhz", "int64", "memory clock"),
+    ("reasons", "int64", "NVML's bits (nvmlClocksEventReason*): why the clock is not higher"),
+    ("power_mw", "int64", "highest power draw in milliwatt"),
+    ("temperature_c", "int64", "highest temperature in degrees Celsius"),
+)
+
 TRACE_SPECS = (OPERATIONS, CALLS, SYNCS, EVENT_ROWS, RANGES, MARKS, STREAMS, OVERHEAD, OS_CALLS)
 LOG_SPECS = (RECORDS, WAITS, ELAPSED, HOSTS, CLOCKS, MARKED)
 ALIGN_SPECS = (PLACED_RECORDS, LANES, WINDOWS)
 ANALYSIS_SPECS = (
-    INTERVALS, PARTS, SEGMENTS, DETAILS, OTHER_STREAMS, LABELS, UNALIGNED, FINDINGS, TIMELINE,
+    INTERVALS, PARTS, SEGMENTS, DETAILS, OTHER_STREAMS, LABELS, UNALIGNED, FINDINGS, TIMELINE, GPU_CLOCKS,
 )

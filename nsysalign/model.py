@@ -71,6 +71,20 @@ CALL_KINDS: tuple[str, ...] = (
 CALL: Mapping[str, int] = {name: code for code, name in enumerate(CALL_KINDS)}
 KIND: Mapping[str, int] = {name: code for code, name in enumerate(OPERATION_KINDS)}
 
+#: Why a GPU's clock is not higher: NVML's bits nvmlClocksEventReason*, and those of them that slow it down.
+CLOCK_REASONS: Mapping[int, str] = {
+    0x01: "idle",
+    0x02: "applications' clocks setting",
+    0x04: "software power cap",
+    0x08: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+    0x100: "display clock setting",
+}
+SLOWED_BITS = 0x04 | 0x08 | 0x20 | 0x40 | 0x80
+
 #: Interval kinds: an event pair, a pair of host timestamps, an NVTX range projected on the GPU.
 INTERVAL_KINDS: tuple[str, ...] = ("event", "host", "nvtx")
 
@@ -132,6 +146,7 @@ class Alignment:
     unaligned: pd.DataFrame
     calibration: Mapping[str, Any]
     notes: tuple[str, ...] = ()
+    clock_maps: Mapping[int, Any] = field(default_factory=dict)  # log process -> align.clock.ClockMap
 
 
 @dataclass(frozen=True)
@@ -150,9 +165,16 @@ class Analysis:
     timeline: pd.DataFrame
     notes: tuple[str, ...] = ()
     calibration: Mapping[str, Any] = field(default_factory=dict)
+    gpu_clocks: pd.DataFrame = field(default_factory=lambda: _no_rows("GPU_CLOCKS"))
 
     def _repr_html_(self) -> str:
         """An analysis in a notebook: the label table."""
         from nsysalign.report.html import fragment
 
         return fragment(self)
+
+
+def _no_rows(spec: str) -> pd.DataFrame:
+    from nsysalign import frames
+
+    return frames.empty(getattr(frames, spec))

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.align.samples import place_samples
 from nsysalign.align.solve import align
 from nsysalign.attribute.budget import Budgets, attribute
 from nsysalign.attribute.labels import label_table, name_intervals
@@ -26,6 +27,7 @@ from nsysalign.attribute.timeline import timeline
 from nsysalign.diagnose.rules import diagnose
 from nsysalign.errors import AnalysisError
 from nsysalign.model import Alignment, Analysis, EventLog, Trace
+from nsysalign.trace.clocks import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import pid_of, read_trace, tid_of
 
@@ -37,13 +39,15 @@ def analyze(
     trace: str | PathLike[str],
     events: Sequence[str | PathLike[str]] = (),
     *,
+    clocks: str | PathLike[str] | None = None,
     draw: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Analysis:
     """Analyse an nsys SQLite export, with the event logs of its processes.
 
-    Without a log the NVTX ranges of the trace become intervals of kind `nvtx`.  `draw` names intervals whose timeline
-    is kept whatever their place among the runs; `progress(step, percent)` is told what begins.
+    Without a log the NVTX ranges of the trace become intervals of kind `nvtx`.  `clocks` is the run's clocks.jsonl.
+    `draw` names intervals whose timeline is kept whatever their place among the runs; `progress(step, percent)` is told
+    what begins.
     Raises TraceError or EventLogError with what to do next.
     """
     tell = progress or _silent
@@ -51,11 +55,16 @@ def analyze(
     read = read_trace(Path(trace))
     tell("reading the event logs", 45)
     log = read_event_logs([Path(e) for e in events]) if events else None
-    return analyze_trace(read, log, draw=draw, progress=progress)
+    return analyze_trace(read, log, clocks=clocks, draw=draw, progress=progress)
 
 
 def analyze_trace(
-    trace: Trace, log: EventLog | None, *, draw: Sequence[str] = (), progress: Progress | None = None
+    trace: Trace,
+    log: EventLog | None,
+    *,
+    clocks: str | PathLike[str] | None = None,
+    draw: Sequence[str] = (),
+    progress: Progress | None = None,
 ) -> Analysis:
     """The same from what has been read already."""
     tell = progress or _silent
@@ -64,7 +73,7 @@ def analyze_trace(
     tell("splitting the intervals", 65)
     budgets = attribute(trace, alignment)
     tell("explaining", 90)
-    return _analysis(trace, log, alignment, budgets, draw)
+    return _analysis(trace, log, alignment, budgets, draw, clocks)
 
 
 def _silent(step: str, percent: int) -> None:
@@ -89,7 +98,12 @@ def load(path: str | PathLike[str]) -> Analysis:
 
 
 def _analysis(
-    trace: Trace, log: EventLog | None, alignment: Alignment, budgets: Budgets, draw: Sequence[str]
+    trace: Trace,
+    log: EventLog | None,
+    alignment: Alignment,
+    budgets: Budgets,
+    draw: Sequence[str],
+    clocks: str | PathLike[str] | None,
 ) -> Analysis:
     intervals = _intervals(alignment, budgets)
     labels = label_table(intervals)
@@ -104,6 +118,8 @@ def _analysis(
         notes.append(
             f"{inferred} intervals are inferred: pairs of consecutive records in the trace; nothing says that the program compared them"
         )
+    gpu_clocks, more = _gpu_clocks(trace, alignment, clocks)
+    notes += more
     unaligned = alignment.unaligned
     unaligned = unaligned.assign(label=unaligned["name"].astype(str).str.replace(r"#\d+$", "", regex=True))
     calibration = dict(alignment.calibration) | {
@@ -123,10 +139,22 @@ def _analysis(
         timeline=frames.empty(frames.TIMELINE),
         notes=tuple(dict.fromkeys(notes)),
         calibration=calibration,
+        gpu_clocks=gpu_clocks,
     )
     analysis = diagnose(analysis)
     wanted = intervals.loc[intervals["name"].isin(list(draw)), "interval"].tolist()
     return replace(analysis, timeline=timeline(trace, alignment, analysis, wanted))
+
+
+def _gpu_clocks(
+    trace: Trace, alignment: Alignment, clocks: str | PathLike[str] | None
+) -> tuple[pd.DataFrame, list[str]]:
+    """The run's clock samples on the trace's clock, and notes."""
+    if clocks is None:
+        return frames.empty(frames.GPU_CLOCKS), []
+    samples, notes = read_clock_samples(Path(clocks))
+    placed, more = place_samples(samples, alignment.clock_maps, trace.info.session_start_utc_ns)
+    return placed, notes + more
 
 
 def _headers(log: EventLog | None) -> list[dict[str, Any]]:

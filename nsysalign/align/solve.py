@@ -108,6 +108,7 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
         unaligned=_unaligned_frame(unaligned + lost),
         calibration=_calibration(model, clocks, processes),
         notes=tuple(notes),
+        clock_maps=clocks,
     )
 
 

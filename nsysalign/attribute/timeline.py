@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import examples, frames
+from nsysalign.attribute.clock_lane import clock_rows
 from nsysalign.attribute.describe import call_names, operation_names
 from nsysalign.model import CALL_KINDS, OPERATION_KINDS, Alignment, Analysis, Trace
 from nsysalign.sweep.tiles import ragged
@@ -64,10 +65,11 @@ def timeline(
         np.maximum(w["close_end_ns"], w["end_ns"]).to_numpy() + _MARGIN_NS,
         min(MAX_ROWS, _ALL_ROWS // len(chosen)),
     )
-    # A hook: rows of lane_kind `clock` (detail {"mhz": n}) are drawn underneath; nothing samples the SM clock
-    # yet.
     makers = (_calls, _ranges, _operations, _records, _waits)
-    parts = [part for make in makers for part in make(trace, alignment, views) if len(part)]
+    parts = [part for make in makers for part in make(trace, alignment, views)]
+    device = analysis.intervals["device"].to_numpy()[chosen]
+    parts.append(clock_rows(analysis.gpu_clocks, chosen, device, views.lo, views.hi))
+    parts = [part for part in parts if len(part)]
     return (
         frames.check(pd.concat(parts, ignore_index=True), frames.TIMELINE)
         if parts

@@ -53,6 +53,7 @@ def launch(
     log: Path,
     *,
     timeout_s: float | None = None,
+    stdout_to_stderr: bool = False,
 ) -> Ended:
     """Run `profile command`, nsys's own messages go to `log`.  When it returns, no process of the run is left.
 
@@ -60,7 +61,7 @@ def launch(
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    with _passed_output() as fds, open(log, "wb") as messages:
+    with _passed_output(2 if stdout_to_stderr else 1) as fds, open(log, "wb") as messages:
         wrapped = list(command)
         if fds:
             script = _SHELL.format(out=fds[0], err=fds[1])
@@ -70,7 +71,7 @@ def launch(
             process = subprocess.Popen(
                 [*profile, *wrapped],
                 env=dict(env),
-                stdout=messages if fds else None,
+                stdout=messages if fds else 2 if stdout_to_stderr else None,
                 stderr=messages if fds else None,
                 pass_fds=fds,
                 start_new_session=True,
@@ -173,15 +174,15 @@ def hold_signals() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _passed_output() -> Iterator[tuple[int, ...]]:
-    """Two free single-digit descriptors (sh knows no others) that are our stdout and stderr; () where
+def _passed_output(stdout: int = 1) -> Iterator[tuple[int, ...]]:
+    """Two free single-digit descriptors (sh knows no others): copies of `stdout` and of our stderr; () where
     impossible.
     """
     free = [n for n in range(9, 2, -1) if not _is_open(n)][:2]
     if len(free) < 2 or not _is_open(1) or not _is_open(2) or shutil.which("/bin/sh") is None:
         yield ()
         return
-    os.dup2(1, free[0])
+    os.dup2(stdout, free[0])
     os.dup2(2, free[1])
     try:
         yield tuple(free)

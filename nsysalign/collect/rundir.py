@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -47,6 +48,21 @@ def make_run_dir(stem: str, output: Path | None = None, *, base: Path | None = N
         raise NsysError(
             f"cannot make a run directory in {runs}: {error.strerror}", "choose one with -o DIR"
         ) from error
+
+
+def last_duration_s(stem: str, base: Path | None = None) -> float | None:
+    """How long the newest run of that name was profiled, None where there is none or it does not say."""
+    runs = (base or Path.cwd()) / RUNS
+    numbered = [
+        (int(m[1]), p)
+        for p in runs.glob("*/run.json")
+        if (m := re.fullmatch(re.escape(stem) + r"-(\d+)", p.parent.name))
+    ]
+    try:
+        took = json.loads(max(numbered)[1].read_text(encoding="utf-8")).get("profiled_s")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return float(took) if isinstance(took, (int, float)) else None
 
 
 def write_whole(path: Path, lines: Iterable[str]) -> int:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nsysalign.collect import clocks
 from nsysalign.collect import command as commands
+from nsysalign.collect.clocks import sampling
 from nsysalign.collect.convert import convert, errors
+from nsysalign.collect.importing import following
 from nsysalign.collect.launch import hold_signals, launch
 from nsysalign.collect.nsys import Nsys, export_sqlite, find_nsys, import_stream, profile_arguments
 from nsysalign.collect.processes import of_run
@@ -28,6 +32,8 @@ class CollectOptions:
     calibrate: bool = True
     graph_trace: str | None = None
     timeout_s: float | None = None  # stop the script after so long
+    stdout_to_stderr: bool = False  # the script's, where our own stdout is for the analysis
+    clocks: bool = True  # sample the GPUs' clocks through NVML meanwhile
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,7 @@ def collect(
     options: CollectOptions = CollectOptions(),
     progress: Callable[[str, int], None] | None = None,
 ) -> CollectResult:
-    """Profile `command` in the current directory.  `progress(step, percent)` is told about the export.
+    """Profile `command` in the current directory.  `progress(step, percent)` is told what follows the script.
 
     Raises UsageError for what cannot be run, NsysError where nsys is missing or left no report; the event
     logs are converted in that case too, and the message names the folder.
@@ -63,8 +69,14 @@ def collect(
     )
     notes += commands.environment_notes(os.environ)
     env = commands.probe_environment(os.environ, run_dir, calibrate=options.calibrate)
-    ended = launch(profile, argv, env, run_dir / "nsys.log", timeout_s=options.timeout_s)
-    status, notes = ended.status, [*notes, *ended.notes]
+    log, began = run_dir / "nsys.log", time.monotonic()
+    importing = progress and (lambda percent: progress("nsys writes its report", percent))
+    with sampling(run_dir / clocks.FILE, wanted=options.clocks) as unsampled, following(log, importing):
+        ended = launch(
+            profile, argv, env, log, timeout_s=options.timeout_s, stdout_to_stderr=options.stdout_to_stderr
+        )
+    took_s = time.monotonic() - began
+    status, notes = ended.status, [*notes, *ended.notes, *unsampled]
 
     with hold_signals():
         try:
@@ -82,10 +94,13 @@ def collect(
             shutil.rmtree(raw, ignore_errors=True)
         report = _report(run_dir, nsys, status, logs)
         sqlite = export_sqlite(
-            nsys, report, run_dir / "trace.sqlite", progress and (lambda percent: progress("export", percent))
+            nsys,
+            report,
+            run_dir / "trace.sqlite",
+            progress and (lambda percent: progress("exporting the report", percent)),
         )
     result = CollectResult(run_dir, status, report, sqlite, tuple(logs), tuple(notes))
-    _write_manifest(result, nsys)
+    _write_manifest(result, nsys, took_s)
     return result
 
 
@@ -130,12 +145,13 @@ def _report(run_dir: Path, nsys: Nsys, status: int, logs: Sequence[Path]) -> Pat
     )
 
 
-def _write_manifest(result: CollectResult, nsys: Nsys) -> None:
-    """run.json: what `analyze RUN_DIR` should know about the run.  No environment, no paths."""
+def _write_manifest(result: CollectResult, nsys: Nsys, took_s: float) -> None:
+    """run.json: what `analyze RUN_DIR` and the next run of the script should know.  No environment, no paths."""
     manifest = {
         "format": "nsysalign-run",
         "version": 1,
         "exit_status": result.exit_status,
+        "profiled_s": round(took_s, 1),
         "nsys": nsys.version,
         "trace": result.sqlite.name,
         "event_logs": [p.name for p in result.event_logs],

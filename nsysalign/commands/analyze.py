@@ -17,7 +17,7 @@ from nsysalign.errors import NsysError, TraceError, UsageError
 if TYPE_CHECKING:
     from nsysalign.model import Analysis
 
-REPORT, DATABASE, DOCUMENT = "report.html", "analysis.db", "analysis.json"
+REPORT, DATABASE, DOCUMENT, CLOCKS = "report.html", "analysis.db", "analysis.json", "clocks.jsonl"
 
 
 @click.command()
@@ -102,8 +102,14 @@ def present(
 
         recover(run_dir)  # a run that was itself killed leaves its logs raw
     logs = list(events) or sorted(run_dir.glob("events-*.jsonl"))
+    clocks = run_dir / CLOCKS
     return present_files(
-        exported(trace, output, nsys=nsys, quiet=quiet), logs, output, quiet=quiet, json_out=json_out
+        exported(trace, output, nsys=nsys, quiet=quiet),
+        logs,
+        output,
+        clocks=clocks if clocks.is_file() else None,
+        quiet=quiet,
+        json_out=json_out,
     )
 
 
@@ -139,13 +145,19 @@ def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True)
 
 
 def present_files(
-    trace: Path, logs: Sequence[Path], output: Path, *, quiet: bool, json_out: str | Path | None
+    trace: Path,
+    logs: Sequence[Path],
+    output: Path,
+    *,
+    clocks: Path | None = None,
+    quiet: bool,
+    json_out: str | Path | None,
 ) -> Analysis:
     """Analyse, store, print."""
     from nsysalign.pipeline import analyze as pipeline_analyze
 
     with ProgressLine(quiet) as tell:
-        analysis = pipeline_analyze(trace, events=list(logs), progress=tell)
+        analysis = pipeline_analyze(trace, events=list(logs), clocks=clocks, progress=tell)
         tell("writing the report", 97)
         store(analysis, output, json_out=json_out)
     return show(analysis, output, quiet=quiet, json_out=json_out)

@@ -63,6 +63,7 @@ def look_at_machine(environ: Mapping[str, str], nsys: str | None = None) -> list
         _gpu(environ),
         _torch(),
         _nvtx(tool),
+        _clocks(),
         _nested(environ),
     ]
     return rows
@@ -174,6 +175,22 @@ def _nvtx(tool: object | None) -> Row:
             "pip install nvtx==0.2.11, or a newer nsys",
         )
     return Row("nvtx", OK, version)
+
+
+def _clocks() -> Row:
+    """Without NVML's binding nothing is sampled while the script runs."""
+    from importlib import metadata
+
+    try:
+        return Row("clocks", OK, f"nvidia-ml-py {metadata.version('nvidia-ml-py')}")
+    except metadata.PackageNotFoundError:
+        return Row(
+            "clocks",
+            WARNING,
+            "no nvidia-ml-py in this Python",
+            "the SM clock, power and throttling are not sampled: clock changes cannot be seen",
+            "pip install 'nsysalign[clocks]'",
+        )
 
 
 def _nested(environ: Mapping[str, str]) -> Row:

@@ -14,8 +14,8 @@ class ProgressLine:
     0.
 
     Nothing is drawn where stderr is no terminal, and nothing is imported either.  The line is gone when the
-    block ends. While the profiled script runs there is no line: the terminal is the script's, and nobody
-    knows when it will end.
+    block ends. While the profiled script runs there is no line: the terminal is the script's, and only its
+    title is used (title.py).
     """
 
     def __init__(self, quiet: bool) -> None:

@@ -64,7 +64,9 @@ def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple
     if path.is_dir() and trace.is_file():
         from nsysalign.pipeline import analyze
 
-        again = analyze(trace, sorted(path.glob("events-*.jsonl")), draw=[name])
+        clocks = path / "clocks.jsonl"
+        logs = sorted(path.glob("events-*.jsonl"))
+        again = analyze(trace, logs, clocks=clocks if clocks.is_file() else None, draw=[name])
         if (again.timeline["interval"] == number).any() and again.intervals[
             "name"
         ].tolist() == loaded.intervals["name"].tolist():

@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     help="Do not run a few milliseconds of known GPU work before the first event.",
 )
 @click.option(
+    "--no-clocks",
+    is_flag=True,
+    help="Do not sample the GPUs' clocks, power and throttling meanwhile (through NVML, in this process).",
+)
+@click.option(
     "--graph-trace", type=click.Choice(["graph", "node"]), help="Passed to nsys as --cuda-graph-trace."
 )
 @click.option(
@@ -46,9 +51,10 @@ if TYPE_CHECKING:
 @click.option(
     "--json",
     "json_out",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
     metavar="OUT",
-    help="Write the analysis to this file as well.",
+    help="Write the analysis to this file as well.  - is stdout: then the script's own stdout goes to stderr, "
+    "and no table is printed.",
 )
 @fail_on_option
 @click.option("-q", "--quiet", is_flag=True, help="Only what the script prints.")
@@ -62,6 +68,7 @@ def run(
     output: Path | None,
     accurate: bool,
     no_calibrate: bool,
+    no_clocks: bool,
     graph_trace: str | None,
     timeout: float | None,
     json_out: Path | None,
@@ -77,18 +84,25 @@ def run(
     \b
     Example:  nsysalign run train.py --epochs 1
     """
+    from nsysalign.collect.command import stem
+    from nsysalign.collect.rundir import last_duration_s
     from nsysalign.collect.session import CollectOptions, collect
     from nsysalign.commands.progress import ProgressLine
+    from nsysalign.commands.title import TitleClock
 
     options = CollectOptions(
         nsys=nsys,
         output=output,
         accurate=accurate,
         calibrate=not no_calibrate,
+        clocks=not no_clocks,
         graph_trace=graph_trace,
         timeout_s=timeout,
+        stdout_to_stderr=str(json_out) == "-",
     )
-    with ProgressLine(quiet) as progress:
+    name = stem(command)
+    usual_s = None if output else last_duration_s(name)
+    with TitleClock(f"profiling {name}", quiet=quiet, usual_s=usual_s), ProgressLine(quiet) as progress:
         result = collect(command, options, progress)
     if not quiet:
         for note in result.notes:

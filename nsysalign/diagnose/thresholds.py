@@ -76,3 +76,10 @@ COLD_SPREAD_SHARE = 0.06
 
 #: A host timer reads the enqueue only when this share of the kernels issued inside ran after its end.
 ENQUEUE_ONLY_SHARE = 0.5
+
+#: Two SM clocks are different from this share on; a kernel follows the clock when it grows by this much of what the
+#: clock lost, in step with it (correlation with the clock's period), and by at least the SAY share.
+CLOCK_SHARE, CLOCK_FOLLOWS, CLOCK_CORRELATION = 0.03, 0.3, 0.5
+CLOCK_SAY_SHARE, CLOCK_WARN_SHARE = 0.02, 0.10
+#: Slowed down by power or heat in this share of a label's runs: worth a word.
+THROTTLED_SAY_SHARE = 0.05

@@ -31,6 +31,8 @@ _KEYS = {
     "other_streams": ("interval", "stream"),
     "labels": "label",
 }
+#: Tables that version 1 did not have from the beginning: a file without them is older, not broken.
+_LATER = (frames.GPU_CLOCKS,)
 #: Tables whose `interval` is a row of `intervals`: Datasette makes links of them.
 _OF_INTERVALS = ("parts", "segments", "details", "other_streams", "timeline")
 _SQL_TYPES = {
@@ -189,7 +191,12 @@ def load(path: str | os.PathLike[str]) -> Analysis:
                     f"{path} has version {meta.get('version')}, this nsysalign reads {VERSION}",
                     "make it again with this version: nsysalign analyze TRACE",
                 )
-            tables = {spec.name: _read(connection, spec) for spec in frames.ANALYSIS_SPECS}
+            there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+            tables = {
+                spec.name: _read(connection, spec)
+                for spec in frames.ANALYSIS_SPECS
+                if spec.name in there or spec not in _LATER
+            }
     except (sqlite3.Error, KeyError, ValueError) as error:
         raise AnalysisError(
             f"{path} is not an analysis ({error})", "nsysalign analyze TRACE makes one"

@@ -13,6 +13,9 @@ from typing import Any
 #: What stands for exactly zero in tables: the eye finds the numbers.
 ZERO = "."
 
+#: Endings of evidence keys that name a unit.
+_UNITS = {"_mhz": "MHz", "_w": "W", "_celsius": "°C"}
+
 # C0, DEL and C1 controls drive a terminal (ESC sequences); bidi controls reorder what is read; a lone
 # surrogate cannot be encoded at all.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
@@ -108,9 +111,12 @@ def quantity(key: str, value: Any) -> str:
         return bytes_text(value)
     if key.endswith(("share", "fraction")):
         return percent(value)
+    for ending, unit in _UNITS.items():
+        if key.endswith(ending):
+            return f"{_three_digits(value, whole=unit != 'W')} {unit}"
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
 def words(key: str) -> str:
     """A column or evidence key as words: "kernel_only_ns" -> "kernel only"."""
-    return re.sub(r"_(ns|us|ms)$", "", str(key)).replace("_", " ")
+    return re.sub(r"_(ns|us|ms|mhz|w|celsius)$", "", str(key)).replace("_", " ")

@@ -37,6 +37,7 @@ SCRIPTS = (
     "timeline.js",
     "runs.js",
     "against.js",
+    "clocks.js",
     "main.js",
 )
 
@@ -67,8 +68,18 @@ def assemble(template: str, scripts: Sequence[str], data: Mapping[str, Any], **m
         **more,
     }
     # One pass over the template: a value that looks like a placeholder is never replaced.
-    pieces = _template(template).split("@@")
+    pieces = _with_sections(_template(template)).split("@@")
     return "".join(fields[piece] if number % 2 else piece for number, piece in enumerate(pieces))
+
+
+def _with_sections(template: str) -> str:
+    """`@@section.html@@` in a template is the text of that file: a section of the page can have a file of its own."""
+    pieces = template.split("@@")
+    return "".join(_section(piece) if number % 2 else piece for number, piece in enumerate(pieces))
+
+
+def _section(name: str) -> str:
+    return _template(name) if name.endswith(".html") else f"@@{name}@@"
 
 
 def embed(data: Any) -> str:

@@ -50,6 +50,7 @@ def document(analysis: Analysis) -> dict[str, Any]:
         "unaligned": records(analysis.unaligned),
         "labels": _labels(analysis),
         "findings": records(analysis.findings),
+        "gpu_clocks": records(analysis.gpu_clocks),
     }
 
 
@@ -196,6 +197,7 @@ def _analysis(document: dict[str, Any]) -> Analysis:
         timeline=frames.empty(frames.TIMELINE),
         notes=tuple(document.get("notes", ())),
         calibration=document.get("calibration", {}),
+        gpu_clocks=frame(document.get("gpu_clocks", []), frames.GPU_CLOCKS),
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from nsysalign import frames
 from nsysalign.model import CALL_KINDS, CAUSES, OPERATION_KINDS, Analysis
+from nsysalign.report.clocks import reason_words
 from nsysalign.report.format import bandwidth, bytes_text, duration, quantity, safe_text, words
 from nsysalign.report.palette import CALL_LOOK
 
@@ -101,7 +102,7 @@ def _picture(window, items: pd.DataFrame, pieces: pd.DataFrame | None, strings: 
         "method": safe_text(window.method),
         "lanes": lanes,
         "omitted": _omitted(items),
-        "clock": _clock(items, origin),
+        "clock": _clock(items, origin, strings),
     }
     if pieces is not None:
         ordered = pieces.sort_values("start_ns")
@@ -141,15 +142,23 @@ def _omitted(items: pd.DataFrame) -> list[str]:
     ]
 
 
-def _clock(items: pd.DataFrame, origin: int) -> dict[str, list[float]] | None:
-    """Samples of the SM clock, where there are any."""
+def _clock(items: pd.DataFrame, origin: int, strings: Strings) -> dict[str, list[Any]] | None:
+    """The SM clock around the interval: both ends of every stretch of equal samples, and what it says."""
     rows = items[items["lane_kind"] == "clock"].sort_values("start_ns")
     if rows.empty:
         return None
-    return {
-        "x": (rows["start_ns"] - origin).tolist(),
-        "mhz": [float(d.get("mhz", 0)) for d in rows["detail"]],
-    }
+    out: dict[str, list[Any]] = {"x": [], "mhz": [], "t": []}
+    for start, end, detail in zip(
+        rows["start_ns"].tolist(), rows["end_ns"].tolist(), rows["detail"], strict=True
+    ):
+        said = {key: value for key, value in detail.items() if key not in ("mhz", "reasons")}
+        why = reason_words(int(detail.get("reasons", 0)))
+        text = strings.number(", ".join([t for t in (hover(said, 0), why) if t]))
+        for at in dict.fromkeys((start, end)):
+            out["x"].append(at - origin)
+            out["mhz"].append(float(detail.get("mhz", 0)))
+            out["t"].append(text)
+    return out
 
 
 def _lane(

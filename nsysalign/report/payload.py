@@ -9,12 +9,14 @@ import numpy as np
 
 from nsysalign import examples
 from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
+from nsysalign.report.clocks import page_clocks, run_starts, summary
 from nsysalign.report.format import duration, plural, safe_text
 from nsysalign.report.lanes import Timelines, timelines
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, label_rows, parts_matrix, placed_within_ns, unaligned_reasons
 from nsysalign.report.verdict import verdicts
 
+_CUPTI = "CUPTI_ACTIVITY_KIND_"
 #: Above this many intervals the page keeps elapsed and kernel time of each, but not the other parts.
 MAX_FULL_INTERVALS = 40_000
 
@@ -31,6 +33,7 @@ def payload(analysis: Analysis, focus: int | None = None) -> dict[str, Any]:
     wanted = [focus, *(v.interval for v in said)] if focus is not None else [v.interval for v in said]
     wanted += [roles[row.label][role] for role in range(3) for row in rows]
     held = timelines(analysis, wanted)
+    clocks = page_clocks(analysis)
     present = [c for c in CAUSES if np.any(parts_matrix(analysis)[:, CAUSES.index(c)])] or ["kernel"]
     return {
         "title": _title(analysis),
@@ -53,13 +56,14 @@ def payload(analysis: Analysis, focus: int | None = None) -> dict[str, Any]:
         ],
         "focus": focus,
         "labels": [_label(row, roles[row.label]._asdict()) for row in rows],
-        "runs": _runs(analysis, rows, present),
+        "runs": _runs(analysis, rows, present, clocks),
         "unaligned": [
             {"reason": safe_text(reason), "count": count, "names": [safe_text(n) for n in names]}
             for reason, count, names in unaligned_reasons(analysis)
         ],
         "timelines": held.intervals,
         "strings": held.strings,
+        "clocks": clocks,
         "holds": _holds(analysis, held),
     }
 
@@ -91,11 +95,12 @@ def _environment(analysis: Analysis, rows: list[LabelRow]) -> list[list[str]]:
         ("driver", info.driver_version or ""),
         ("nsys", info.nsys_version or "unknown version"),
         ("torch", _collected(analysis, "torch")),
-        ("SM clock", "sampled" if (analysis.timeline["lane_kind"] == "clock").any() else "not sampled"),
+        ("SM clock", summary(analysis)),
         ("intervals", f"{plural(len(analysis.intervals), 'interval')} in {plural(len(rows), 'label')}"),
         ("events placed within", duration(within) if within is not None else ""),
         ("placed by", ", ".join(f"{method} ({count:,})" for method, count in methods.items())),
         ("not placed", f"{len(analysis.unaligned):,}" if len(analysis.unaligned) else ""),
+        ("missing from the trace", ", ".join(m.split(":")[0].removeprefix(_CUPTI) for m in info.missing)),
     ]
     return [[key, safe_text(value)] for key, value in strip if value]
 
@@ -140,7 +145,9 @@ def _label(row: LabelRow, roles: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def _runs(analysis: Analysis, rows: list[LabelRow], present: list[str]) -> list[dict[str, Any]]:
+def _runs(
+    analysis: Analysis, rows: list[LabelRow], present: list[str], clocks: dict[str, Any] | None
+) -> list[dict[str, Any]]:
     """Every interval of every label, in time order and in columns, for the plots and tables of runs."""
     intervals = analysis.intervals
     matrix = parts_matrix(analysis)
@@ -149,7 +156,7 @@ def _runs(analysis: Analysis, rows: list[LabelRow], present: list[str]) -> list[
     starts = intervals["start_ns"].to_numpy()
     elapsed, kernel = intervals["elapsed_ns"].to_numpy(), intervals["kernel_only_ns"].to_numpy()
     numbers, errors = intervals["interval"].to_numpy(), intervals["error_ns"].to_numpy()
-    names = intervals["name"].to_numpy(dtype=object)
+    names, devices = intervals["name"].to_numpy(dtype=object), intervals["device"].to_numpy()
     full = len(intervals) <= MAX_FULL_INTERVALS
     runs = []
     for row in rows:
@@ -170,6 +177,9 @@ def _runs(analysis: Analysis, rows: list[LabelRow], present: list[str]) -> list[
                 "parts": parts,
             }
         )
+        if clocks is not None:
+            runs[-1]["device"] = int(devices[at[0]])
+            runs[-1]["start"] = run_starts(analysis, at, clocks["origin"])
     return runs
 
 

@@ -4,6 +4,7 @@
                                     [event|host            |launch|kernel|...|event]
     GPU                 stream 7                                  [gemm]
     host                thread 484     [cudaLaunchKernel]
+    GPU clocks          SM clock, GPU 0   1980 MHz (counters)
 
 Times are the trace's own, in microseconds with three decimals: exact nanoseconds.  Source of the format:
 Google's "Trace Event Format" document.
@@ -40,6 +41,7 @@ GROUPS = {
     "nvtx": (4, "NVTX"),
     "host": (5, "host, CUDA calls"),
 }
+CLOCKS = (6, "GPU clocks")
 #: Arrows cost two events each, and a viewer that shows more than this shows none well.
 MOST_ARROWS = 100_000
 
@@ -69,7 +71,11 @@ def trace_events(analysis: Analysis, around: pd.DataFrame, said: list[str]) -> I
     for order, (pid, name) in enumerate(GROUPS.values()):
         yield _meta("process_name", pid, 0, name=name)
         yield _meta("process_sort_index", pid, 0, sort_index=order)
+    if len(analysis.gpu_clocks):
+        yield _meta("process_name", CLOCKS[0], 0, name=CLOCKS[1])
+        yield _meta("process_sort_index", CLOCKS[0], 0, sort_index=len(GROUPS))
     yield from _budgets(analysis)
+    yield from _clocks(analysis)
     yield from _around(_apart(analysis, around), said)
 
 
@@ -134,6 +140,17 @@ def _budgets(analysis: Analysis) -> Iterator[dict[str, Any]]:
                 name = LOOKS[cause].short if cause in LOOKS else safe_text(cause)
                 yield _slice(pid, tid + row, name, start, end, "budget", {"what": safe_text(detail)})
         tid += max(rows) + 1
+
+
+def _clocks(analysis: Analysis) -> Iterator[dict[str, Any]]:
+    """SM clock and power as counters: a counter keeps its value until the next one, as the clock does as far as anybody
+    saw."""
+    names = ("device", "start_ns", "sm_max_mhz", "power_mw")
+    for device, start, mhz, power in zip(*(analysis.gpu_clocks[n].tolist() for n in names), strict=True):
+        common = {"ph": "C", "pid": CLOCKS[0], "tid": 0, "ts": start / 1000}
+        yield {**common, "name": f"SM clock, GPU {device}", "args": {"MHz": mhz}}
+        if power >= 0:
+            yield {**common, "name": f"power, GPU {device}", "args": {"W": power / 1000}}
 
 
 def _apart(analysis: Analysis, around: pd.DataFrame) -> pd.DataFrame:

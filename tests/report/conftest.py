@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # tests/: for `handmade`
+sys.path.insert(0, str(Path(__file__).parent))  # for `chrome_format`
 
 import browsing
 from handmade import FINDING, UNALIGNED, bad, build

@@ -65,7 +65,7 @@ def test_an_interval_is_chosen_drawn_zoomed_and_explained(driver, analysis, tmp_
         "records, stream 7",
         "stream 7",
         "records, stream 13",
-        "SM clock",
+        "SM clock 1755 to 1980 MHz",
     ]
     hovers = driver.execute_script(
         "return document.querySelector('#lanes').data.flatMap(t => t.hovertext || [])"
@@ -173,7 +173,7 @@ def test_a_record_points_at_the_wait_that_it_releases(driver, analysis, tmp_path
     hovers = driver.execute_script(
         "return document.querySelector('#lanes').data.flatMap(t => t.hovertext || [])"
     )
-    assert "SM clock 1980 MHz" in hovers
+    assert "SM clock 1980 MHz sampled here" in hovers
     quiet(driver)
 
 

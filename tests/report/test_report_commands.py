@@ -1,7 +1,9 @@
 """show, diff, export and report as a user calls them."""
 
 import json
+import lzma
 import re
+from importlib.resources import files
 from itertools import pairwise
 
 import pytest
@@ -145,3 +147,13 @@ def test_a_report_of_an_interval_that_was_not_drawn(analysis, tmp_path):
     assert data["focus"] == 2 and {lane["name"] for lane in data["timelines"]["2"]["lanes"]} == {
         "CUDA calls, the issuing thread", "stream 7",
     }  # fmt: skip
+
+
+def test_analyze_writes_the_document_to_stdout_and_nothing_else(tmp_path):
+    for name, target in (("demo.sqlite", "trace.sqlite"), ("demo.events.jsonl", "events-1.jsonl")):
+        packed = files("nsysalign.demo").joinpath(name + ".xz").read_bytes()
+        (tmp_path / target).write_bytes(lzma.decompress(packed))
+    done = call("analyze", tmp_path, "--json", "-")
+    document = json.loads(done.stdout)
+    assert document["format"] == "nsysalign-analysis" and len(document["labels"]) >= 5
+    assert {"report.html", "analysis.db", "analysis.json"} <= {p.name for p in tmp_path.iterdir()}

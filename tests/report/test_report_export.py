@@ -3,12 +3,21 @@
 import csv
 import gzip
 import json
+import lzma
 import sys
 from collections import defaultdict
+from dataclasses import replace
+from importlib.resources import files
 
+import pandas as pd
 import pytest
+from chrome_format import check
+from click.testing import CliRunner
 from handmade import build
 
+from nsysalign import frames
+from nsysalign.cli import cli
+from nsysalign.commands.analyze import present
 from nsysalign.errors import UsageError
 from nsysalign.report import flat, trace_events
 from nsysalign.report.files import file_name
@@ -47,20 +56,26 @@ def test_the_streams_of_two_processes_are_two_tracks(analysis, tmp_path):
     assert {"stream 7 (pid 484)", "stream 7 (pid 485)"} <= tracks and "stream 7" not in tracks
 
 
-def test_slices_of_a_track_nest(analysis, tmp_path):
-    tracks = defaultdict(list)
-    for event in exported(analysis, tmp_path / "a.json"):
-        if event["ph"] == "X":
-            tracks[event["pid"], event["tid"]].append(
-                (round(event["ts"] * 1000), round((event["ts"] + event["dur"]) * 1000))
-            )
-    for slices in tracks.values():
-        stack = []
-        for start, end in sorted(slices, key=lambda s: (s[0], -s[1])):
-            while stack and stack[-1] <= start:
-                stack.pop()
-            assert not stack or end <= stack[-1]
-            stack.append(end)
+@pytest.mark.parametrize("which", ["by hand", "hostile", "a recording"])
+def test_the_file_is_what_the_format_allows(analysis, hostile_analysis, tmp_path, which):
+    if which == "a recording":
+        for name, target in (("demo.sqlite", "trace.sqlite"), ("demo.events.jsonl", "events-1.jsonl")):
+            packed = files("nsysalign.demo").joinpath(name + ".xz").read_bytes()
+            (tmp_path / target).write_bytes(lzma.decompress(packed))
+        present(tmp_path, quiet=True)
+        done = CliRunner().invoke(cli, ["export", str(tmp_path), "-o", str(tmp_path / "a.json")])
+        assert done.exit_code == 0
+    else:
+        clocks = frames.GPU_CLOCKS.names
+        table = pd.DataFrame(
+            [(0, 10**7, 2 * 10**7, 3, 1755, 1980, 2619, 4, p, 60) for p in (-1, 690_000)], columns=clocks
+        )
+        chosen = analysis if which == "by hand" else hostile_analysis
+        exported(replace(chosen, gpu_clocks=table), tmp_path / "a.json")
+    document = json.loads((tmp_path / "a.json").read_text("ascii"))
+    check(document)
+    phases = {e["ph"] for e in document["traceEvents"]}
+    assert phases == set("MXisf") | (set() if which == "a recording" else {"C"})
 
 
 def test_rows_for_items_that_overlap():

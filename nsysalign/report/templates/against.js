@@ -41,7 +41,7 @@ function drawAgainst() {
   const words = ticks.map((us) => duration(us * 1e3).replace(/\.0+ /, " ").replace(/\.00 /, " "));
   const layout = baseLayout({
     height: 420, margin: { l: 76, r: 16, t: 14, b: 48 }, hovermode: "closest", dragmode: "zoom",
-    xaxis: axis({ type: "log", title: { text: "kernel only" }, range: [Math.log10(none ? gutter / 1.3 : low), Math.log10(high)], tickvals: none ? [gutter, ...ticks] : ticks, ticktext: none ? ["none", ...words] : words }),
+    xaxis: axis({ type: "log", title: { text: "kernel only" }, range: [Math.log10(none ? gutter / 1.3 : low), Math.log10(high)], tickangle: 0, tickvals: none ? [gutter, ...ticks] : ticks, ticktext: none ? ["none", ...words] : words }),
     yaxis: axis({ type: "log", title: { text: "measured" }, range: [Math.log10(bottom), Math.log10(high)], tickvals: ticks, ticktext: words }),
     annotations: [{ xref: "paper", yref: "paper", x: 0.99, y: 0.04, xanchor: "right", showarrow: false, text: "dashed: the kernel is all there is", font: { size: 12, color: theme("--quiet") } }],
   });

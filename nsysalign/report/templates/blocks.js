@@ -129,9 +129,33 @@ function arrows(places, range) {
     { type: "scatter", mode: "markers", x: heads.x, y: heads.y, marker: { symbol: heads.symbol, size: 7, color: heads.color }, hoverinfo: "skip", showlegend: false }] };
 }
 
-// The SM clock under the lanes, where it was sampled: a step line scaled into its own band.
-function clockTrace(clock, top) {
-  const low = Math.min(...clock.mhz), span = Math.max(1, Math.max(...clock.mhz) - low);
-  return { type: "scatter", mode: "lines", x: clock.x.map((ns) => ns / 1e3), y: clock.mhz.map((mhz) => top + 1 - (mhz - low) / span), line: { shape: "hv", color: theme("--ink"), width: 1.2 },
-    hovertext: clock.mhz.map((mhz) => `SM clock ${mhz.toFixed(0)} MHz`), hovertemplate: "%{hovertext}<extra></extra>", showlegend: false };
+// The SM clock under the lanes, where it was sampled, in its own band; between two samples nobody looked.
+function clockTrace(clock, top, range) {
+  const most = Math.max(...clock.mhz), low = Math.min(...clock.mhz), base = Math.min(low, 0.95 * most), span = Math.max(1, most - base);
+  const place = (mhz) => top + 1 - (0.9 * (mhz - base)) / span;
+  const points = clock.x.map((ns, i) => ({ ns, mhz: clock.mhz[i], said: sampleText(clock, i, "sampled here") }));
+  // An interval is usually shorter than the time between two samples: the line is to be hovered all the same.
+  for (let k = 0; k <= 24; k += 1) {
+    const ns = (range[0] + ((range[1] - range[0]) * k) / 24) * 1e3, after = clock.x.findIndex((x) => x > ns);
+    if (after <= 0) continue;
+    const [p, q] = [after - 1, after], share = (ns - clock.x[p]) / (clock.x[q] - clock.x[p]);
+    points.push({ ns, mhz: clock.mhz[p] + share * (clock.mhz[q] - clock.mhz[p]),
+      said: `${sampleText(clock, p, duration(ns - clock.x[p]) + " before")}<br>${sampleText(clock, q, duration(clock.x[q] - ns) + " after")}` });
+  }
+  points.sort((p, q) => p.ns - q.ns);
+  return { type: "scatter", mode: "lines", x: points.map((p) => p.ns / 1e3), y: points.map((p) => place(p.mhz)), line: { color: theme("--ink"), width: 1.4 },
+    hovertext: points.map((p) => p.said), hovertemplate: "%{hovertext}<extra></extra>", showlegend: false };
+}
+
+function sampleText(clock, i, where) {
+  const more = DATA.strings[clock.t[i]];
+  return `SM clock ${clock.mhz[i].toFixed(0)} MHz ${where}${more ? ", " + escapePlotly(more) : ""}`;
+}
+
+// What stands at the left of the band: the clock at the interval, or between which it moved.
+function clockWords(picture) {
+  const clock = picture.clock, before = clock.x.findLastIndex((x) => x <= 0), after = clock.x.findIndex((x) => x >= picture.width);
+  const seen = clock.mhz.slice(Math.max(0, before), after < 0 ? undefined : after + 1);
+  const [low, high] = [Math.min(...seen), Math.max(...seen)];
+  return low === high ? `SM clock ${low.toFixed(0)} MHz` : `SM clock ${low.toFixed(0)} to ${high.toFixed(0)} MHz`;
 }

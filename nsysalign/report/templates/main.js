@@ -31,6 +31,7 @@ function choose(label, interval, show) {
   }
   if (fresh) drawRuns();
   if (fresh && against.drawn) drawAgainst();
+  if (fresh) drawClocks();
   if (show) bring($("timeline"));
 }
 
@@ -110,7 +111,8 @@ document.addEventListener("DOMContentLoaded", () => {
   listenToTimeline();
   drawRuns();
   watchAgainst();
-  const redraw = () => { drawTimeline(); drawRuns(); if (against.drawn) drawAgainst(); };
+  watchClocks();
+  const redraw = () => { drawTimeline(); drawRuns(); if (against.drawn) drawAgainst(); drawClocks(); };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   // plotly draws for the screen's width: on paper everything is as wide as an A4 page lying on its side.
   const fitPlots = (width) => document.querySelectorAll(".plot:not([hidden])").forEach((plot) => plot.data && Plotly.relayout(plot, width ? { autosize: false, width: plot.classList.contains("square") ? 860 : width } : { autosize: true, width: null }));

@@ -44,18 +44,18 @@ function drawTimeline() {
   const places = placeLanes(picture), end = places.length ? places[places.length - 1] : { top: STRIP_HEIGHT, height: 0 };
   const bottom = end.top + end.height + (picture.clock ? 1.5 : 0) + 0.2;
   const names = places.map(({ lane }) => escapePlotly(cut(lane.name, 34)));
-  const left = 24 + Math.max(60, 6.8 * Math.max(0, ...names.map((n) => n.length)));
+  const left = 24 + Math.max(60, 6.8 * Math.max(0, ...names.map((n) => n.length), picture.clock ? clockWords(picture).length : 0));
   const pixel = ((view.range[1] - view.range[0]) * 1e3) / Math.max(200, plot.clientWidth - left - 20);
   const drawn = places.map((placed) => laneTrace(placed, view.range, pixel));
   if (picture.strip) drawn.unshift(stripTrace(picture.strip, view.range, pixel));
   const links = arrows(places, view.range);
-  const clock = picture.clock ? [clockTrace(picture.clock, bottom - 1.4)] : [];
+  const clock = picture.clock ? [clockTrace(picture.clock, bottom - 1.4, view.range)] : [];
   const layout = baseLayout({
     height: Math.max(240, 92 + 29 * (bottom + 0.6)), margin: { l: left, r: 20, t: 26, b: 44 }, barmode: "overlay", dragmode: "zoom", hovermode: "closest",
     xaxis: axis({ title: { text: "us since the start event", standoff: 8 }, range: view.range, exponentformat: "none", separatethousands: true }),
     yaxis: axis({ range: [bottom, -0.7], fixedrange: true, showgrid: false, ticks: "", automargin: false,
       tickvals: [-0.3, STRIP_HEIGHT / 2, ...places.map((p) => p.top + p.height / 2), ...(picture.clock ? [bottom - 0.9] : [])],
-      ticktext: ["events", "<b>budget</b>", ...names, "SM clock"] }),
+      ticktext: ["events", "<b>budget</b>", ...names, ...(picture.clock ? [clockWords(picture)] : [])] }),
     shapes: eventShapes(picture, bottom), uirevision: "timeline",
   });
   const marks = drawn.map((d) => d.marks).filter(Boolean);

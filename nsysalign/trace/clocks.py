@@ -1,0 +1,69 @@
+"""The runner's clock samples (`clocks.jsonl`, written by collect/clocks.py) as a table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+
+FORMAT = "nsysalign-clocks"
+_LATEST_NS = 1 << 62
+
+
+def read_clock_samples(path: Path) -> tuple[pd.DataFrame, list[str]]:
+    """Samples with the columns of frames.CLOCK_SAMPLES, sorted by time, and notes.
+
+    A cut last line is normal (a killed run); a file that is something else costs a note, never the analysis.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        return _none(f"{path.name}: cannot be read ({error.strerror})")
+    header = _json(lines[0]) if lines else None
+    if not isinstance(header, dict) or header.get("format") != FORMAT or "columns" not in header:
+        return _none(f"{path.name} holds no clock samples (no header of {FORMAT}): it was not used")
+    names = frames.CLOCK_SAMPLES.names
+    rows, bad, columns = [], 0, list(header["columns"])
+    for line in lines[1:]:
+        values = _json(line)
+        if not isinstance(values, list) or len(values) != len(columns):
+            bad += 1
+            continue
+        item = dict(zip(columns, values, strict=True))
+        row = [_int(item.get(name)) for name in names]
+        if row[0] < 0 or row[names.index("device")] < 0:
+            bad += 1
+            continue
+        rows.append(row)
+    notes = [f"{path.name}: {bad} lines could not be used (cut or malformed)"] if bad > 1 else []
+    if header.get("order") == "assumed" and len({row[names.index("device")] for row in rows}) > 1:
+        notes.append(
+            "the order of the GPUs in the clock samples is assumed: set CUDA_DEVICE_ORDER=PCI_BUS_ID to be sure"
+        )
+    if not rows:
+        return frames.empty(frames.CLOCK_SAMPLES), notes
+    frame = pd.DataFrame(np.array(rows, dtype=np.int64), columns=names)
+    return frames.check(
+        frame.sort_values(["device", "monotonic_ns"], ignore_index=True), frames.CLOCK_SAMPLES
+    ), notes
+
+
+def _none(note: str) -> tuple[pd.DataFrame, list[str]]:
+    return frames.empty(frames.CLOCK_SAMPLES), [note]
+
+
+def _json(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _int(value: object) -> int:
+    good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LATEST_NS
+    return value if good else -1  # type: ignore[return-value]

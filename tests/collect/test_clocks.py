@@ -1,0 +1,162 @@
+"""The clock sampler, against a made-up NVML: what it writes, and that it always ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from nsysalign.collect import clocks
+from nsysalign.collect.processes import of_run
+from nsysalign.trace.clocks import read_clock_samples
+
+from .conftest import FAKE_TORCH, ROOT
+
+FAKE_NVML = Path(__file__).parents[1] / "fakenvml"
+
+
+@pytest.fixture
+def nvml(monkeypatch):
+    """`nvml(FAKE_NVML="init")`: the made-up NVML, as those variables say."""
+
+    def prepare(**variables: str):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+        monkeypatch.syspath_prepend(str(FAKE_NVML))
+        import pynvml
+
+        return pynvml
+
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    yield prepare
+    sys.modules.pop("pynvml", None)
+
+
+def running() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "nsysalign-clocks"]
+
+
+def test_samples_carry_both_clocks_and_end_with_the_block(nvml, tmp_path):
+    nvml(FAKE_NVML_SHUTDOWN=str(tmp_path / "ended"))
+    before = time.monotonic_ns()
+    with clocks.sampling(tmp_path / "clocks.jsonl") as notes:
+        assert running()
+        time.sleep(0.5)
+    after = time.monotonic_ns()
+    assert notes == [] and not running() and (tmp_path / "ended").exists()
+    samples, notes = read_clock_samples(tmp_path / "clocks.jsonl")
+    assert notes == [] and 8 <= len(samples) <= 22
+    t = samples["monotonic_ns"].to_numpy()
+    assert before <= t.min() and t.max() <= after and (t[1:] - t[:-1] >= 24_000_000).all()
+    apart = time.time_ns() - time.monotonic_ns()
+    assert (abs(samples["realtime_ns"] - samples["monotonic_ns"] - apart) < 50_000_000).all()
+    assert samples["sm_mhz"].iloc[0] < 1000 and samples["sm_mhz"].max() == 1980
+    assert (samples["mem_mhz"] == 2619).all() and samples["reasons"].iloc[0] == 1
+    slow = samples["power_mw"] >= 0
+    assert slow.tolist() == [k % 4 == 0 for k in range(len(samples))]
+    text = (tmp_path / "clocks.jsonl").read_text()
+    assert "secret" not in text and os.uname().nodename not in text
+    assert (tmp_path / "clocks.jsonl").stat().st_mode & 0o077 == 0
+
+
+def test_a_failing_block_ends_the_sampling_too(nvml, tmp_path):
+    nvml()
+    with pytest.raises(KeyboardInterrupt), clocks.sampling(tmp_path / "clocks.jsonl"):
+        raise KeyboardInterrupt
+    assert not running()
+
+
+def test_what_cannot_be_sampled_is_said(nvml, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with clocks.sampling(tmp_path / "a") as notes:
+        pass
+    assert "pip install 'nsysalign[clocks]'" in notes[0] and "cannot be seen" in notes[0]
+    with clocks.sampling(tmp_path / "a", wanted=False) as notes:
+        pass
+    assert notes == [] and not (tmp_path / "a").exists()
+    nvml(FAKE_NVML="init")
+    with clocks.sampling(tmp_path / "a") as notes:
+        time.sleep(0.1)
+    assert "NVML: Driver Not Loaded" in notes[0] and not (tmp_path / "a").exists()
+
+
+def test_a_gpu_that_does_not_tell_its_clock_is_given_up(nvml, tmp_path, monkeypatch):
+    nvml(FAKE_NVML="clock")
+    monkeypatch.setattr(clocks, "_GIVE_UP", 2)
+    with clocks.sampling(tmp_path / "a") as notes:
+        time.sleep(0.2)
+        assert not running()
+    assert "does not tell it" in notes[0]
+
+
+def test_a_driver_that_hangs_does_not_hold_up_the_run(nvml, tmp_path, monkeypatch):
+    nvml(FAKE_NVML="hang")
+    monkeypatch.setattr(clocks, "JOIN_S", 0.05)
+    began = time.monotonic()
+    with clocks.sampling(tmp_path / "a") as notes:
+        time.sleep(0.05)
+    assert time.monotonic() - began < 2 and "did not answer" in notes[0]
+
+
+def test_a_full_disk_ends_the_samples_and_nothing_else(nvml, monkeypatch):
+    nvml()
+    monkeypatch.setattr(clocks, "_FLUSH_S", 0)
+    with clocks.sampling(Path("/dev/full")) as notes:
+        time.sleep(0.1)
+    assert "end early" in notes[0] and "space" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (None, ([0, 1, 2], "pci")),
+        ("2,0", ([2, 0], "pci")),
+        ("GPU-secret-1,0", ([1, 0], "pci")),
+        ("1,9,0", ([1], "pci")),  # CUDA ends the list there
+        ("MIG-1234", ([0, 1, 2], "assumed")),
+        ("", ([], "pci")),
+    ],
+)
+def test_devices_are_numbered_as_cuda_numbers_them(nvml, asked, expected):
+    module = nvml(FAKE_NVML_NAMES="A,A,A")
+    environ = {} if asked is None else {"CUDA_VISIBLE_DEVICES": asked}
+    assert clocks.visible(module, environ) == expected
+
+
+def test_unequal_gpus_need_the_pci_order(nvml):
+    module = nvml(FAKE_NVML_NAMES="A,B")
+    assert clocks.visible(module, {})[1] == "assumed"
+    assert clocks.visible(module, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})[1] == "pci"
+
+
+@pytest.mark.nsys
+@pytest.mark.parametrize("ending", ["by itself", "Ctrl-C"])
+def test_a_whole_run_is_sampled_whatever_ends_it(nsys, tmp_path, ending):
+    (tmp_path / "script.py").write_text(
+        "import time, nvtx\nprint('go', flush=True)\ntime.sleep(0.3)\n"
+        + ("" if ending == "by itself" else "time.sleep(60)\n")
+    )
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("NSYSALIGN", "NSYS_", "CUDA"))}
+    env |= {"NSYS": nsys.path, "PYTHONPATH": os.pathsep.join([str(FAKE_NVML), str(FAKE_TORCH), str(ROOT)])}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nsysalign", "run", "-o", "out", "script.py"],
+        cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout.readline() == "go\n"
+    time.sleep(0.4)
+    if ending != "by itself":
+        process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    samples, notes = read_clock_samples(tmp_path / "out" / "clocks.jsonl")
+    assert notes == [] and len(samples) >= 8
+    assert of_run(tmp_path / "out") == []
+    names = json.loads((tmp_path / "out" / "clocks.jsonl").read_text().splitlines()[0])["columns"]
+    assert tuple(names) == clocks.COLUMNS

@@ -1,0 +1,72 @@
+"""NVML of a made-up GPU, by the functions that the sampler asks: idle at 345 MHz, rising for 0.2 s, then 1980 MHz with
+the power cap pulling it to 1755 every other 0.2 s.  FAKE_NVML makes it fail: init, clock, hang or gone."""
+
+import os
+import time
+
+NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+_began = time.monotonic()
+_how = os.environ.get("FAKE_NVML", "")
+_names = os.environ.get("FAKE_NVML_NAMES", "GPU A").split(",")
+
+
+class NVMLError(Exception):
+    pass
+
+
+def _since():
+    return time.monotonic() - _began
+
+
+def _capped():
+    return _since() > 0.4 and int(_since() / 0.2) % 2 == 0
+
+
+def nvmlInit():
+    if _how == "init":
+        raise NVMLError("Driver Not Loaded")
+
+
+def nvmlShutdown():
+    if path := os.environ.get("FAKE_NVML_SHUTDOWN"):
+        open(path, "w").close()
+
+
+def nvmlDeviceGetCount():
+    return len(_names)
+
+
+def nvmlDeviceGetHandleByIndex(index):
+    return index
+
+
+def nvmlDeviceGetName(handle):
+    return _names[handle]
+
+
+def nvmlDeviceGetUUID(handle):
+    return f"GPU-secret-{handle}"
+
+
+def nvmlDeviceGetClockInfo(handle, kind):
+    if _how == "clock":
+        raise NVMLError("Not Supported")
+    if _how == "hang":
+        time.sleep(60)
+    if kind == NVML_CLOCK_MEM:
+        return 2619
+    if _since() < 0.2:
+        return 345 + int(1635 * _since() / 0.2)
+    return 1755 if _capped() else 1980
+
+
+def nvmlDeviceGetCurrentClocksThrottleReasons(handle):
+    return 1 if _since() < 0.05 else 4 if _capped() else 0
+
+
+def nvmlDeviceGetPowerUsage(handle):
+    return 698_000 if _capped() else 420_000
+
+
+def nvmlDeviceGetTemperature(handle, sensor):
+    return 61
