@@ -71,6 +71,9 @@ CALL_KINDS: tuple[str, ...] = (
 CALL: Mapping[str, int] = {name: code for code, name in enumerate(CALL_KINDS)}
 KIND: Mapping[str, int] = {name: code for code, name in enumerate(OPERATION_KINDS)}
 
+#: Launches that fit in one stream's queue before the host blocks, rounded down (1,021 measured twice).
+LAUNCH_QUEUE = 1_000
+
 #: Interval kinds: an event pair, a pair of host timestamps, an NVTX range projected on the GPU.
 INTERVAL_KINDS: tuple[str, ...] = ("event", "host", "nvtx")
 
@@ -134,6 +137,12 @@ class Alignment:
     notes: tuple[str, ...] = ()
 
 
+def _no_confirmations() -> pd.DataFrame:
+    from nsysalign import frames
+
+    return frames.empty(frames.CONFIRMATIONS)
+
+
 @dataclass(frozen=True)
 class Analysis:
     """The result (design: section 6).  Columns: `frames.INTERVALS`, `frames.PARTS`, ..."""
@@ -150,6 +159,7 @@ class Analysis:
     timeline: pd.DataFrame
     notes: tuple[str, ...] = ()
     calibration: Mapping[str, Any] = field(default_factory=dict)
+    confirmations: pd.DataFrame = field(default_factory=_no_confirmations)
 
     def _repr_html_(self) -> str:
         """An analysis in a notebook: the label table."""
