@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nsysalign.collect import command as commands
@@ -28,6 +28,7 @@ class CollectOptions:
     calibrate: bool = True
     graph_trace: str | None = None
     timeout_s: float | None = None  # stop the script after so long
+    environment: Mapping[str, str] = field(default_factory=dict)  # more variables for the probe
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ def collect(
     )
     notes += commands.environment_notes(os.environ)
     env = commands.probe_environment(os.environ, run_dir, calibrate=options.calibrate)
+    env |= options.environment
     ended = launch(profile, argv, env, run_dir / "nsys.log", timeout_s=options.timeout_s)
     status, notes = ended.status, [*notes, *ended.notes]
 

@@ -136,10 +136,13 @@ def present_files(
     trace: Path, logs: Sequence[Path], output: Path, *, quiet: bool, json_out: str | Path | None
 ) -> Analysis:
     """Analyse, store, print."""
+    from nsysalign.compare.confirm import attach
     from nsysalign.pipeline import analyze as pipeline_analyze
+    from nsysalign.report import confirmations
 
     with ProgressLine(quiet) as tell:
         analysis = pipeline_analyze(trace, events=list(logs), progress=tell)
+        analysis = attach(analysis, confirmations.read(trace.parent / confirmations.FILE))
         tell("writing the report", 97)
         store(analysis, output, json_out=json_out)
     return show(analysis, output, quiet=quiet, json_out=json_out)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from nsysalign.model import Analysis
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -38,6 +42,11 @@ import click
     help="Stop the script after so long, as Ctrl-C would; what was collected is analysed.",
 )
 @click.option(
+    "--confirm",
+    is_flag=True,
+    help="Then run it again with one change per label whose warning that can settle (nsysalign confirm).",
+)
+@click.option(
     "--json",
     "json_out",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -57,6 +66,7 @@ def run(
     no_calibrate: bool,
     graph_trace: str | None,
     timeout: float | None,
+    confirm: bool,
     json_out: Path | None,
     quiet: bool,
     command: tuple[str, ...],
@@ -89,11 +99,15 @@ def run(
             click.echo(
                 f"the script ended with status {result.exit_status}; what was collected is analysed", err=True
             )
-    finish(result.run_dir, exit_status=result.exit_status, quiet=quiet, json_out=json_out)
+    analysis = finish(result.run_dir, exit_status=result.exit_status, quiet=quiet, json_out=json_out)
+    if confirm and analysis is not None and result.exit_status == 0:
+        from nsysalign.commands.confirm import after_run
+
+        after_run(result.run_dir, analysis, command, options, quiet=quiet)
     ctx.exit(result.exit_status)
 
 
-def finish(run_dir: Path, *, exit_status: int, quiet: bool, json_out: Path | None) -> None:
+def finish(run_dir: Path, *, exit_status: int, quiet: bool, json_out: Path | None) -> Analysis | None:
     """Analyse the run directory and show the result: the same that `nsysalign analyze RUN_DIR` does.
 
     A failed script keeps its status: the analysis of what it left may then fail as well, and that is only
@@ -103,8 +117,9 @@ def finish(run_dir: Path, *, exit_status: int, quiet: bool, json_out: Path | Non
     from nsysalign.errors import NsysAlignError
 
     try:
-        present(run_dir, quiet=quiet, json_out=json_out)
+        return present(run_dir, quiet=quiet, json_out=json_out)
     except NsysAlignError as error:
         if exit_status == 0:
             raise
         click.echo(f"nothing to analyse: {error}", err=True)
+        return None

@@ -9,7 +9,7 @@ after                   |===================|           not conclusive: they mee
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -66,6 +66,26 @@ class Confirmation:
             "changed": self.changed,
             "run": self.run,
         }
+
+
+def attach(analysis: Analysis, confirmations: pd.DataFrame) -> Analysis:
+    """The analysis with what re-runs said about it.  A finding that rests on an experiment (evidence `confirmed`) is
+    settled by it: confirmed, it is a warning; else it stays what it was, a remark."""
+    findings = analysis.findings
+    verdicts = {
+        (c.label, rule): c.verdict for c in confirmations.itertuples(index=False) for rule in c.rules
+    }
+    if verdicts and len(findings):
+        severity, evidence = findings["severity"].tolist(), findings["evidence"].tolist()
+        for row, key in enumerate(zip(findings["label"], findings["rule"], strict=True)):
+            if key in verdicts and "confirmed" in evidence[row]:
+                evidence[row] = {**evidence[row], "confirmed": verdicts[key] == "confirmed"}
+                severity[row] = "warning" if verdicts[key] == "confirmed" else severity[row]
+        findings = findings.assign(
+            severity=pd.Series(severity, index=findings.index, dtype=findings["severity"].dtype),
+            evidence=pd.Series(evidence, index=findings.index, dtype=object),
+        )
+    return replace(analysis, confirmations=confirmations, findings=findings)
 
 
 def table(confirmations: list[Confirmation]) -> pd.DataFrame:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import time
 from typing import Any
@@ -188,7 +189,11 @@ class Intervention:
 
 def _same(wanted: tuple[str, int], place: tuple[str, int]) -> bool:
     file, line = wanted
-    return line == place[1] and (place[0] == file or (file[:1] != "/" and place[0].endswith("/" + file)))
+    if line != place[1] or os.path.basename(file) != os.path.basename(place[0]):
+        return False
+    if os.path.isabs(file):
+        return os.path.realpath(place[0]) == os.path.realpath(file)
+    return place[0] == file or place[0].endswith("/" + file)
 
 
 @contextlib.contextmanager
