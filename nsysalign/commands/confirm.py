@@ -234,8 +234,9 @@ def _test(
     import pandas as pd
 
     from nsysalign.collect.session import collect
+    from nsysalign.commands.analyze import present
     from nsysalign.commands.progress import ProgressLine
-    from nsysalign.compare.confirm import judge, table
+    from nsysalign.compare.confirm import judge, nothing, table
     from nsysalign.report import confirmations
 
     folder = _folder(run_dir, plan)
@@ -247,8 +248,11 @@ def _test(
     again = replace(options, output=folder, environment={"NSYSALIGN_CONFIRM": spec(plan)})
     with ProgressLine(quiet) as progress:
         result = collect(command, again, progress)
-    after = _analysed(folder, options.nsys)
-    confirmation = judge(plan, after, run=folder.relative_to(run_dir).as_posix())
+    run = folder.relative_to(run_dir.resolve()).as_posix()
+    try:
+        confirmation = judge(plan, present(folder, quiet=True, nsys=options.nsys), run=run)
+    except NsysAlignError as error:
+        confirmation = nothing(plan, f"the re-run could not be analysed: {error.message}", run=run)
     if result.exit_status:
         reason = f"the script ended with status {result.exit_status} in the re-run"
         confirmation = replace(confirmation, verdict="not conclusive", reason=reason)
@@ -265,12 +269,6 @@ def _test(
 
         terminal.confirmations(new, Console(highlight=False))
     return everything
-
-
-def _analysed(folder: Path, nsys: str | None) -> Analysis:
-    from nsysalign.commands.analyze import present
-
-    return present(folder, quiet=True, nsys=nsys)
 
 
 def _folder(run_dir: Path, plan: Plan) -> Path:

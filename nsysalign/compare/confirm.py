@@ -20,6 +20,7 @@ from nsysalign.compare.experiment import CONFIDENCE, FEWEST, Plan, first_runs, r
 from nsysalign.compare.prediction import parts_of
 from nsysalign.model import Analysis
 
+NONE = float("nan")
 VERDICTS = ("confirmed", "refuted", "not conclusive")
 #: What only a host that has not run ahead leaves in a budget.
 LATE = ("host", "api_launch", "api", "sync", "profiler")
@@ -72,9 +73,7 @@ def attach(analysis: Analysis, confirmations: pd.DataFrame) -> Analysis:
     """The analysis with what re-runs said about it.  A finding that rests on an experiment (evidence `confirmed`) is
     settled by it: confirmed, it is a warning; else it stays what it was, a remark."""
     findings = analysis.findings
-    verdicts = {
-        (c.label, rule): c.verdict for c in confirmations.itertuples(index=False) for rule in c.rules
-    }
+    verdicts = {(c.label, rule): c.verdict for c in confirmations.itertuples(index=False) for rule in c.rules}
     if verdicts and len(findings):
         severity, evidence = findings["severity"].tolist(), findings["evidence"].tolist()
         for row, key in enumerate(zip(findings["label"], findings["rule"], strict=True)):
@@ -117,8 +116,7 @@ def judge(plan: Plan, after: Analysis, *, run: str = "", seed: int = 0) -> Confi
         values = _values(plan, after, rows)
         if not reason and len(values) < (1 if plan.metric == "first run" else FEWEST):
             reason = f"{len(values)} intervals of the re-run can be compared: at least {FEWEST} are needed"
-    nothing = (float("nan"), (float("nan"), float("nan")))
-    measured, bounds = nothing
+    measured, bounds = NONE, (NONE, NONE)
     if len(values):
         m = level(values[:, None], CONFIDENCE, seed)[0]
         measured, bounds = float(m[0]), (float(m[1]), float(m[2]))
@@ -126,6 +124,11 @@ def judge(plan: Plan, after: Analysis, *, run: str = "", seed: int = 0) -> Confi
     if not reason:
         verdict, reason = decide(plan, measured, bounds)
     return Confirmation(plan, verdict, reason, measured, bounds, len(values), _changed(plan, done), run)
+
+
+def nothing(plan: Plan, reason: str, *, run: str = "") -> Confirmation:
+    """A re-run that left nothing to compare."""
+    return Confirmation(plan, "not conclusive", reason, NONE, (NONE, NONE), 0, _changed(plan), run)
 
 
 def decide(plan: Plan, after_ns: float, bounds_ns: tuple[float, float]) -> tuple[str, str]:
@@ -194,7 +197,8 @@ def _outlasted(plan: Plan, after: Analysis, rows: np.ndarray) -> tuple[np.ndarra
     )
 
 
-def _changed(plan: Plan, count: int) -> str:
+def _changed(plan: Plan, count: int | None = None) -> str:
+    """What was changed; `count`: how often, None where nobody knows."""
     what = {
         "delay": f"a delay kernel of {us(plan.delay_ns)} on the same stream before",
         "synchronize": "torch.cuda.synchronize() before",
@@ -202,7 +206,8 @@ def _changed(plan: Plan, count: int) -> str:
         "warm": "one more call before",
     }[plan.intervention]
     where = "calls" if plan.intervention == "warm" else "start records"
-    return f"{what} {count:,} {where} of {plan.target}"
+    often = "the" if count is None else f"{count:,}"
+    return f"{what} {often} {where} of {plan.target}"
 
 
 def us(ns: float) -> str:

@@ -52,7 +52,12 @@ def too_many(k: int) -> list:
 
 
 def slow_first(k: int) -> list:
-    return [Record("a"), *([Api(900_000, "cuLibraryLoadData")] if k == 0 else []), Launch(25_000), Record("b")]
+    return [
+        Record("a"),
+        *([Api(900_000, "cuLibraryLoadData")] if k == 0 else []),
+        Launch(25_000),
+        Record("b"),
+    ]
 
 
 BEFORE = {"delay": lambda: [Launch(1_000_000)], "synchronize": lambda: [Sync()], "": list}

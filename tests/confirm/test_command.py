@@ -22,7 +22,9 @@ from . import runs
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
     """`collect` replaced by a simulated machine; `machine.calls` are the commands and variables it was given."""
-    state = types.SimpleNamespace(body=runs.host_gap, after=None, calls=[], status=[0, 0, 0], folder=tmp_path / "R")
+    state = types.SimpleNamespace(
+        body=runs.host_gap, after=None, calls=[], status=[0, 0, 0], folder=tmp_path / "R"
+    )
     monkeypatch.chdir(tmp_path)
 
     def collect(command, options=session.CollectOptions(), progress=None):
@@ -79,7 +81,10 @@ def test_a_run_then_one_with_the_change_and_the_verdict_everywhere(machine):
         "intervention": "delay", "label": "t1", "region": "t1", "delay_ns": 1_000_000,
         "starts": [[str(Path.cwd() / "bench.py"), 10, []]],
     }  # fmt: skip
-    assert "confirmed: t1 (host-gap):" in result.output and "Changed:  a delay kernel of 1,000.0 us" in result.output
+    assert (
+        "confirmed: t1 (host-gap):" in result.output
+        and "Changed:  a delay kernel of 1,000.0 us" in result.output
+    )
     assert "Confirm:  nsysalign confirm --label t1 SCRIPT.py" in result.output  # of the plain run, before
     stored = json.loads((machine.folder / "confirm.json").read_text())
     (one,) = stored["confirmations"]
@@ -87,7 +92,9 @@ def test_a_run_then_one_with_the_change_and_the_verdict_everywhere(machine):
     assert (one["verdict"], one["rules"], one["run"]) == ("confirmed", ["host-gap"], "confirm/t1-delay-1")
     assert one["predicted_low_ns"] <= one["after_ns"] <= one["predicted_high_ns"] < one["before_ns"] / 3
     document = json.loads((machine.folder / "analysis.json").read_text())
-    assert [f["confirmation"]["verdict"] for f in document["findings"] if f["rule"] == "host-gap"] == ["confirmed"]
+    assert [f["confirmation"]["verdict"] for f in document["findings"] if f["rule"] == "host-gap"] == [
+        "confirmed"
+    ]
     assert document["confirmations"] == stored["confirmations"]
     with sqlite3.connect(machine.folder / "analysis.db") as db:
         assert db.execute("SELECT label, verdict, rules FROM confirmations").fetchall() == [
@@ -165,7 +172,10 @@ def test_nothing_is_confirmed_that_was_not_tested(machine):
     present(machine.folder, quiet=True)
     document = json.loads((machine.folder / "analysis.json").read_text())
     assert {f["confirmation"]["verdict"] for f in document["findings"]} == {"not confirmed"}
-    assert '"confirmation":"not confirmed: nsysalign confirm --label t1' in (machine.folder / "report.html").read_text()
+    assert (
+        '"confirmation":"not confirmed: nsysalign confirm --label t1'
+        in (machine.folder / "report.html").read_text()
+    )
 
 
 def test_a_damaged_confirm_json_is_said(machine):

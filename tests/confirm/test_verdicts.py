@@ -37,7 +37,9 @@ def test_a_host_gap_is_confirmed_by_a_delay(tmp_path, body):
 
 
 def test_the_delay_is_as_long_as_the_host_needs(tmp_path):
-    made = planned(tmp_path, lambda k: [runs.Record("a"), runs.Sleep(2_000_000), runs.Launch(9_000), runs.Record("b")])
+    made = planned(
+        tmp_path, lambda k: [runs.Record("a"), runs.Sleep(2_000_000), runs.Launch(9_000), runs.Record("b")]
+    )
     assert 4_000_000 < made.delay_ns < 4_500_000
 
 
@@ -76,7 +78,9 @@ def test_a_delay_that_does_not_outlast_the_host_says_nothing(tmp_path):
 
 
 def test_a_synchronisation_that_was_not_seen_before_is_named(tmp_path):
-    said = retried(tmp_path, runs.host_gap, after=lambda k: [runs.Record("a"), runs.Sync(), *runs.host_gap(k)[1:]])
+    said = retried(
+        tmp_path, runs.host_gap, after=lambda k: [runs.Record("a"), runs.Sync(), *runs.host_gap(k)[1:]]
+    )
     assert said.verdict == "not conclusive" and "did not outlast the host" in said.reason, said
 
 
@@ -101,7 +105,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("body", "intervention", "why"), REFUSED, ids=[f"{b.__name__}-{i}" for b, i, _ in REFUSED])
+@pytest.mark.parametrize(
+    ("body", "intervention", "why"), REFUSED, ids=[f"{b.__name__}-{i}" for b, i, _ in REFUSED]
+)
 def test_what_cannot_answer_is_refused_with_the_reason(tmp_path, body, intervention, why):
     made = planned(tmp_path, body, intervention, count=3 if body is runs.too_many else runs.COUNT)
     assert isinstance(made, Refusal) and why in made.reason
@@ -153,7 +159,10 @@ def test_the_prediction_holds_for_programs_drawn_at_random(tmp_path):
     for number in range(6):
         pieces = []
         for _ in range(int(random.integers(1, 8))):
-            pieces += [runs.Sleep(int(random.integers(0, 60_000))), runs.Launch(int(random.integers(1_000, 90_000)))]
+            pieces += [
+                runs.Sleep(int(random.integers(0, 60_000))),
+                runs.Launch(int(random.integers(1_000, 90_000))),
+            ]
         body = [runs.Record("a"), runs.Sleep(150_000), *pieces, runs.Record("b")]
         said = retried(tmp_path / str(number), lambda k, body=body: body, "delay")
         assert said.verdict == "confirmed", (said, body)
