@@ -28,6 +28,7 @@ class CollectOptions:
     calibrate: bool = True
     graph_trace: str | None = None
     timeout_s: float | None = None  # stop the script after so long
+    conditions: tuple[str, ...] = ()  # what was set up around the run (locked clocks): for the report
     environment: Mapping[str, str] = field(default_factory=dict)  # more variables for the probe
 
 
@@ -87,7 +88,7 @@ def collect(
             nsys, report, run_dir / "trace.sqlite", progress and (lambda percent: progress("export", percent))
         )
     result = CollectResult(run_dir, status, report, sqlite, tuple(logs), tuple(notes))
-    _write_manifest(result, nsys)
+    _write_manifest(result, nsys, options.conditions)
     return result
 
 
@@ -132,7 +133,7 @@ def _report(run_dir: Path, nsys: Nsys, status: int, logs: Sequence[Path]) -> Pat
     )
 
 
-def _write_manifest(result: CollectResult, nsys: Nsys) -> None:
+def _write_manifest(result: CollectResult, nsys: Nsys, conditions: Sequence[str]) -> None:
     """run.json: what `analyze RUN_DIR` should know about the run.  No environment, no paths."""
     manifest = {
         "format": "nsysalign-run",
@@ -142,5 +143,15 @@ def _write_manifest(result: CollectResult, nsys: Nsys) -> None:
         "trace": result.sqlite.name,
         "event_logs": [p.name for p in result.event_logs],
         "notes": list(result.notes),
+        "conditions": list(conditions),
     }
     write_whole(result.run_dir / "run.json", [json.dumps(manifest, indent=1)])
+
+
+def conditions(run_dir: Path) -> tuple[str, ...]:
+    """What run.json says was set up around the run, for the report; () where there is no such file."""
+    try:
+        found = json.loads((run_dir / "run.json").read_text(encoding="utf-8")).get("conditions", ())
+    except (OSError, ValueError, AttributeError):
+        return ()
+    return tuple(str(text) for text in found) if isinstance(found, list) else ()

@@ -136,6 +136,9 @@ def present_files(
     trace: Path, logs: Sequence[Path], output: Path, *, quiet: bool, json_out: str | Path | None
 ) -> Analysis:
     """Analyse, store, print."""
+    from dataclasses import replace
+
+    from nsysalign.collect.session import conditions
     from nsysalign.compare.confirm import attach
     from nsysalign.pipeline import analyze as pipeline_analyze
     from nsysalign.report import confirmations
@@ -143,6 +146,7 @@ def present_files(
     with ProgressLine(quiet) as tell:
         analysis = pipeline_analyze(trace, events=list(logs), progress=tell)
         analysis = attach(analysis, confirmations.read(trace.parent / confirmations.FILE))
+        analysis = replace(analysis, notes=tuple(dict.fromkeys([*conditions(trace.parent), *analysis.notes])))
         tell("writing the report", 97)
         store(analysis, output, json_out=json_out)
     return show(analysis, output, quiet=quiet, json_out=json_out)

@@ -81,6 +81,9 @@ class OptionsAtTheEnd(click.Command):
     help="Stop each run after so long.",
 )
 @click.option(
+    "--lock-clocks", type=click.IntRange(min=1), metavar="MHZ", help="As in nsysalign run, for both runs."
+)
+@click.option(
     "--json", "json_out", metavar="OUT", help="Write confirm.json to this file as well; - is stdout."
 )
 @click.option("-q", "--quiet", is_flag=True, help="Only what the script prints.")
@@ -99,6 +102,7 @@ def confirm(
     no_calibrate: bool,
     graph_trace: str | None,
     timeout: float | None,
+    lock_clocks: int | None,
     json_out: str | None,
     quiet: bool,
     command: tuple[str, ...],
@@ -117,6 +121,7 @@ def confirm(
     Example:  nsysalign confirm puzzle.py --label t1
               nsysalign confirm --label t1 --intervention delay -- train.py --epochs 1
     """
+    from nsysalign.collect.clocks import locked
     from nsysalign.collect.session import CollectOptions, collect
     from nsysalign.commands.analyze import present
     from nsysalign.commands.progress import ProgressLine
@@ -134,8 +139,8 @@ def confirm(
     )
     silent = quiet or json_out == "-"
     if source is None:
-        with ProgressLine(silent) as progress:
-            result = collect(command, options, progress)
+        with ProgressLine(silent) as progress, locked(lock_clocks) as conditions:
+            result = collect(command, replace(options, conditions=conditions), progress)
         source = result.run_dir
         before = present(source, quiet=silent, nsys=nsys)
         if result.exit_status:
@@ -148,9 +153,11 @@ def confirm(
             before = load(source)
         except AnalysisError:
             before = present(source, quiet=silent, nsys=nsys)
-    said = put_to_the_test(
-        source, before, command, options, labels=labels, intervention=intervention, quiet=silent
-    )
+    with locked(lock_clocks) as conditions:
+        options = replace(options, conditions=conditions)
+        said = put_to_the_test(
+            source, before, command, options, labels=labels, intervention=intervention, quiet=silent
+        )
     for refusal in said.refusals:
         click.echo(f"nsysalign: {refused(refusal)}", err=True)
     if said.table is None:

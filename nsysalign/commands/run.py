@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,12 @@ if TYPE_CHECKING:
     help="Stop the script after so long, as Ctrl-C would; what was collected is analysed.",
 )
 @click.option(
+    "--lock-clocks",
+    type=click.IntRange(min=1),
+    metavar="MHZ",
+    help="Hold the SM clock there while the script runs (NVML; needs administrator rights); reset on every way out.",
+)
+@click.option(
     "--confirm",
     is_flag=True,
     help="Then run it again with one change per label whose warning that can settle (nsysalign confirm).",
@@ -66,6 +73,7 @@ def run(
     no_calibrate: bool,
     graph_trace: str | None,
     timeout: float | None,
+    lock_clocks: int | None,
     confirm: bool,
     json_out: Path | None,
     quiet: bool,
@@ -79,6 +87,7 @@ def run(
     \b
     Example:  nsysalign run train.py --epochs 1
     """
+    from nsysalign.collect.clocks import locked
     from nsysalign.collect.session import CollectOptions, collect
     from nsysalign.commands.progress import ProgressLine
 
@@ -90,7 +99,8 @@ def run(
         graph_trace=graph_trace,
         timeout_s=timeout,
     )
-    with ProgressLine(quiet) as progress:
+    with ProgressLine(quiet) as progress, locked(lock_clocks) as conditions:
+        options = replace(options, conditions=conditions)
         result = collect(command, options, progress)
     if not quiet:
         for note in result.notes:
@@ -103,7 +113,8 @@ def run(
     if confirm and analysis is not None and result.exit_status == 0:
         from nsysalign.commands.confirm import after_run
 
-        after_run(result.run_dir, analysis, command, options, quiet=quiet)
+        with locked(lock_clocks):
+            after_run(result.run_dir, analysis, command, options, quiet=quiet)
     ctx.exit(result.exit_status)
 
 

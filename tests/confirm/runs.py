@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import nsysalign
-from nsysalign.trace.eventlog import read_event_logs
 from simulator import export, machine
 from simulator.program import Api, Copy, Elapsed, Launch, Program, Record, Sleep, Sync, Timing, Wait
 from simulator.world import LEGACY, NON_BLOCKING
+
+import nsysalign
+from nsysalign.trace.eventlog import read_event_logs
 
 STREAMS = {7: LEGACY, 13: NON_BLOCKING}
 COUNT = 8
@@ -85,7 +86,7 @@ def run(
     warm = [Launch(40_000), Record("x"), Launch(2_000), Record("y"), Record("z"), Sync()]
     world = machine.run(Program({500: warm * 6 + steps}, streams=STREAMS, timing=Timing()))
     folder.mkdir(parents=True, exist_ok=True)
-    sqlite, (log,) = export.write(world, folder)
+    _, (log,) = export.write(world, folder)
     starts = {pair.start.seq for pair in world.pairs}
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     for line in lines:

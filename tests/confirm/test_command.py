@@ -27,7 +27,7 @@ def machine(monkeypatch, tmp_path):
     )
     monkeypatch.chdir(tmp_path)
 
-    def collect(command, options=session.CollectOptions(), progress=None):
+    def collect(command, options, progress=None):
         given = options.environment.get("NSYSALIGN_CONFIRM")
         told = json.loads(given) if given else {}
         state.calls.append((list(command), told))
