@@ -77,10 +77,10 @@ def findings_of(analysis: Analysis, label: str) -> list[Any]:
 
 
 def confirmable(analysis: Analysis) -> list[str]:
-    """Labels with a warning that a re-run could settle, the most important first."""
+    """Labels with a warning that a re-run could settle, the most important first; a cold L2 is a remark until one does."""
     rules = {rule for settled in SETTLES.values() for rule in settled}
     f = analysis.findings
-    worth = f[f["rule"].isin(rules) & (f["severity"] != "info")]
+    worth = f[f["rule"].isin(rules) & ((f["severity"] != "info") | (f["rule"] == "cold-l2"))]
     library = set(analysis.labels.loc[analysis.labels["library"], "label"])
     return [label for label in dict.fromkeys(worth["label"].tolist()) if label not in library]
 

@@ -74,20 +74,26 @@ def run(
     before: list | None = None,
     flagged: bool = True,
     site: bool = True,
+    pairs: tuple[tuple[str, str, str], ...] = (),
 ) -> Path:
-    """A run directory with trace and log of `count` intervals of `label`: the body behind the intervention."""
+    """A run directory with trace and log of `count` intervals of `label`: the body behind the intervention.
+
+    `pairs`: (start, end, label) where a body holds more than the one pair a, b.
+    """
     steps = []
     for k in range(count):
         step = body(k)
         at = next(n for n, s in enumerate(step) if isinstance(s, Record) and s.event == "a")
         steps += [*step[:at], *(before if before is not None else BEFORE[intervention]()), *step[at:]]
-        steps += [Sync(), Elapsed("a", "b", f"{label}#{k}"), Sleep(200_000)]
+        asked = [Elapsed(a, b, f"{name}#{k}") for a, b, name in pairs or (("a", "b", label),)]
+        steps += [Sync(), *asked, Sleep(200_000)]
     # launches whose latency the calibration learns from: an idle stream, a busy one, records behind each other
     warm = [Launch(40_000), Record("x"), Launch(2_000), Record("y"), Record("z"), Sync()]
     world = machine.run(Program({500: warm * 6 + steps}, streams=STREAMS, timing=Timing()))
     folder.mkdir(parents=True, exist_ok=True)
     _, (log,) = export.write(world, folder)
-    starts = {pair.start.seq for pair in world.pairs}
+    first = pairs[0][2] if pairs else label
+    starts = {pair.start.seq for pair in world.pairs if pair.name.startswith(first + "#")}
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     for line in lines:
         if line["type"] == "record" and line["seq"] in starts and intervention and flagged:

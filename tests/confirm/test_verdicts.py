@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from nsysalign.compare.confirm import judge
+from nsysalign.compare.confirm import attach, decide, judge, table
 from nsysalign.compare.experiment import Plan, Refusal, choose, confirmable
 from nsysalign.compare.plan import plan
 from nsysalign.compare.spans import spans
@@ -166,3 +170,75 @@ def test_the_prediction_holds_for_programs_drawn_at_random(tmp_path):
         body = [runs.Record("a"), runs.Sleep(150_000), *pieces, runs.Record("b")]
         said = retried(tmp_path / str(number), lambda k, body=body: body, "delay")
         assert said.verdict == "confirmed", (said, body)
+
+
+def cold_pair(k: int, factor: float = 1.23) -> list:
+    """Two labels, `warm` and `cold`, that run the same kernel; the host has run ahead of both."""
+    ns = 24_800 + 40 * (k * 5 % 7)
+    return [
+        runs.Launch(300_000), runs.Record("a"), runs.Launch(ns), runs.Record("b"),
+        runs.Launch(60_000, name="fill"), runs.Record("c"), runs.Launch(round(ns * factor)), runs.Record("d"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.23, "confirmed"), (1.0, "refuted"), (1.12, "refuted")])
+def test_a_cold_cache_is_settled_by_flushing_for_the_warm_label(tmp_path, factor, verdict):
+    """The warm label's kernel must become as slow as the cold one's; the finding is a remark until then."""
+    pairs = (("a", "b", "warm"), ("c", "d", "cold"))
+    analysis, log = runs.analysed(runs.run(tmp_path / "before", cold_pair, pairs=pairs))
+    findings = {(f.label, f.rule): f for f in analysis.findings.itertuples()}
+    assert (
+        findings["cold", "cold-l2"].severity == "info"
+        and not findings["cold", "cold-l2"].evidence["confirmed"]
+    )
+    assert choose(analysis, "cold") == "flush" and "cold" in confirmable(analysis)
+    made = plan(analysis, "cold", "flush", spans(analysis, log))
+    assert (made.label, made.target, made.metric, made.rules) == ("cold", "warm", "kernel", ("cold-l2",))
+    assert plan(analysis, "warm", "flush", spans(analysis, log)) == made  # asked for from either side
+
+    def flushed(k):
+        steps = cold_pair(k)
+        steps[2] = runs.Launch(round(steps[2].ns * factor))
+        return steps
+
+    again = runs.run(
+        tmp_path / "after", flushed, "flush", pairs=pairs, before=[runs.Launch(50_000, name="zero")]
+    )
+    said = judge(made, runs.analysed(again)[0])
+    assert said.verdict == verdict, said
+    settled = attach(analysis, table([said])).findings
+    mine = settled[(settled["rule"] == "cold-l2") & (settled["label"] == "cold")].iloc[0]
+    expected = ("warning", True) if verdict == "confirmed" else ("info", False)
+    assert (mine["severity"], mine["evidence"]["confirmed"]) == expected
+
+
+def test_a_flush_without_a_cold_counterpart_predicts_nothing(tmp_path):
+    made = planned(tmp_path / "before", runs.busy_gpu, "flush")
+    after = runs.analysed(runs.run(tmp_path / "after", runs.busy_gpu, "flush", before=[]))[0]
+    said = judge(made, after)
+    assert said.verdict == "not conclusive" and "nothing was predicted; kernel: 100." in said.reason
+    assert np.isnan(said.row()["predicted_low_ns"])
+
+
+NS = st.integers(1_000, 10**9)
+
+
+@given(NS, NS, NS, st.floats(0, 0.3), st.floats(0, 0.3), st.floats(0, 0.3))
+def test_a_verdict_follows_from_what_meets_what(before, predicted, after, a, b, c):
+    def around(ns, share):
+        return ns * (1 - share), ns * (1 + share)
+
+    made = Plan(
+        "t1", "delay", "t1", (), "elapsed", before, around(before, a), predicted, around(predicted, b), 9, 1
+    )
+    verdict, reason = decide(made, after, around(after, c))
+    meets = after * (1 - c) <= predicted * (1 + b) and predicted * (1 - b) <= after * (1 + c)
+    unchanged = after * (1 - c) <= before * (1 + a) and before * (1 - a) <= after * (1 + c)
+    assert verdict == ("not conclusive" if meets and unchanged else "confirmed" if meets else "refuted")
+    assert "predicted" in reason
+    shifted = decide(
+        replace(made, before_bounds_ns=tuple(2 * v for v in made.before_bounds_ns), before_ns=2 * before,
+                predicted_ns=2 * predicted, predicted_bounds_ns=tuple(2 * v for v in made.predicted_bounds_ns)),
+        2 * after, tuple(2 * v for v in around(after, c)),
+    )  # fmt: skip
+    assert shifted[0] == verdict  # a clock that counts twice as fast changes nothing
