@@ -16,6 +16,7 @@ from nsysalign.errors import NsysAlignError
 COMMANDS = {
     "run": "Profile a script or command, then say where the time of its CUDA events went.",
     "analyze": "The same from what exists: an export, a report, a run directory.",
+    "confirm": "Run a script again with one change, to confirm or refute a cause.",
     "report": "Write the HTML page of a stored analysis again.",
     "show": "One interval as a waterfall in the terminal.",
     "diff": "Two analyses, label by label: what got slower, and why.",

@@ -179,6 +179,7 @@ RECORDS = _spec(
     ("library", "bool", "made inside a library, not by the user's own code"),
     ("captured", "bool", "recorded into a CUDA graph"),
     ("calibration", "bool", "made by the harness's own calibration work"),
+    ("intervened", "bool", "nsysalign confirm did something just before it (the log's notes say what)"),
 )
 
 WAITS = _spec(
@@ -418,6 +419,28 @@ FINDINGS = _spec(
     ("site", "str", "call site"),
 )
 
+CONFIRMATIONS = _spec(
+    "confirmations", "what a re-run with one intervention said about a cause (nsysalign confirm)",
+    ("label", "str", "the label whose cause was put to the test"),
+    ("rules", "object", "tuple of the rules whose findings about it this settles"),
+    ("intervention", "str", "delay, synchronize, flush or warm: what was done before its start records"),
+    ("target", "str", "the label it was done to (flush: the warm one that a cold one is compared with)"),
+    ("verdict", "str", "confirmed, refuted or not conclusive"),
+    ("reason", "str", "the verdict in words"),
+    ("metric", "str", "what was compared: elapsed, kernel, or first run"),
+    ("before_ns", "float64", "midmean of the metric without the intervention"),
+    ("predicted_ns", "float64", "what the budget predicts with it, NaN where nothing could be predicted"),
+    ("predicted_low_ns", "float64", "least that agrees with the prediction"),
+    ("predicted_high_ns", "float64", "most that agrees with the prediction"),
+    ("after_ns", "float64", "midmean of the metric in the re-run, NaN where there was none to compare"),
+    ("after_low_ns", "float64", "its lower bound (95 %)"),
+    ("after_high_ns", "float64", "its upper bound (95 %)"),
+    ("before_count", "int64", "intervals compared, before"),
+    ("after_count", "int64", "intervals compared, after"),
+    ("changed", "str", "what was changed in the re-run"),
+    ("run", "str", "folder of the re-run, relative to the run directory, '' unknown"),
+)
+
 TIMELINE = _spec(
     "timeline", "what ran around the chosen intervals, for drawing: host calls, ranges, operations",
     ("interval", "int64", "number of the interval whose picture it belongs to"),
@@ -454,5 +477,6 @@ TRACE_SPECS = (OPERATIONS, CALLS, SYNCS, EVENT_ROWS, RANGES, MARKS, STREAMS, OVE
 LOG_SPECS = (RECORDS, WAITS, ELAPSED, HOSTS, CLOCKS, MARKED)
 ALIGN_SPECS = (PLACED_RECORDS, LANES, WINDOWS)
 ANALYSIS_SPECS = (
-    INTERVALS, PARTS, SEGMENTS, DETAILS, OTHER_STREAMS, LABELS, UNALIGNED, FINDINGS, TIMELINE, GPU_CLOCKS,
+    INTERVALS, PARTS, SEGMENTS, DETAILS, OTHER_STREAMS, LABELS, UNALIGNED, FINDINGS, CONFIRMATIONS, TIMELINE,
+    GPU_CLOCKS,
 )

@@ -84,6 +84,8 @@ CLOCK_REASONS: Mapping[int, str] = {
     0x100: "display clock setting",
 }
 SLOWED_BITS = 0x04 | 0x08 | 0x20 | 0x40 | 0x80
+#: Launches that fit in one stream's queue before the host blocks, rounded down (1,021 measured twice).
+LAUNCH_QUEUE = 1_000
 
 #: Interval kinds: an event pair, a pair of host timestamps, an NVTX range projected on the GPU.
 INTERVAL_KINDS: tuple[str, ...] = ("event", "host", "nvtx")
@@ -166,6 +168,7 @@ class Analysis:
     notes: tuple[str, ...] = ()
     calibration: Mapping[str, Any] = field(default_factory=dict)
     gpu_clocks: pd.DataFrame = field(default_factory=lambda: _no_rows("GPU_CLOCKS"))
+    confirmations: pd.DataFrame = field(default_factory=lambda: _no_rows("CONFIRMATIONS"))
 
     def _repr_html_(self) -> str:
         """An analysis in a notebook: the label table."""

@@ -105,7 +105,7 @@ def _analysis(
     draw: Sequence[str],
     clocks: str | PathLike[str] | None,
 ) -> Analysis:
-    intervals = _intervals(alignment, budgets)
+    intervals = _intervals(alignment, budgets, log)
     labels = label_table(intervals)
     notes = [*(log.notes if log else ()), *alignment.notes]
     if len(intervals) and "profiler-disturbed" in {f for flags in intervals["flags"] for f in flags}:
@@ -163,7 +163,7 @@ def _headers(log: EventLog | None) -> list[dict[str, Any]]:
     return [{k: h[k] for k in keys if k in h} for h in (log.headers if log else ())]
 
 
-def _intervals(alignment: Alignment, budgets: Budgets) -> pd.DataFrame:
+def _intervals(alignment: Alignment, budgets: Budgets, log: EventLog | None) -> pd.DataFrame:
     w, records, lanes = alignment.windows, alignment.records, alignment.lanes
     if w.empty:
         return frames.empty(frames.INTERVALS)
@@ -204,7 +204,19 @@ def _intervals(alignment: Alignment, budgets: Budgets) -> pd.DataFrame:
         out[column] = w[column].to_numpy() if column != "clock_residual_ns" else w[column]
     for column in ("kernel_only_ns", "kernel_only_upper_ns", "kernel_outside_ns", "operations"):
         out[column] = budgets.columns[column].to_numpy()
-    flags = [("profiler-disturbed",) if d else () for d in budgets.columns["disturbed"].tolist()]
-    out["flags"] = pd.Series(flags, dtype=object)
+    disturbed = [("profiler-disturbed",) if d else () for d in budgets.columns["disturbed"].tolist()]
+    intervened = [("intervened",) if i else () for i in _intervened(alignment, log)]
+    out["flags"] = pd.Series([a + b for a, b in zip(disturbed, intervened, strict=True)], dtype=object)
     out["findings"] = pd.Series([()] * len(out), dtype=object)
     return frames.check(out, frames.INTERVALS)
+
+
+def _intervened(alignment: Alignment, log: EventLog | None) -> list[bool]:
+    """Whether `nsysalign confirm` did something before the start record, per window."""
+    if log is None or not log.records["intervened"].any():
+        return [False] * len(alignment.windows)
+    mine = log.records[log.records["intervened"]]
+    wanted = set(zip(mine["process"].tolist(), mine["seq"].tolist(), strict=True))
+    seq = np.append(alignment.records["seq"].to_numpy(), -1)[alignment.windows["start"].to_numpy()]
+    process = alignment.windows["log_process"].tolist()
+    return [pair in wanted for pair in zip(process, seq.tolist(), strict=True)]

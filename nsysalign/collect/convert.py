@@ -17,7 +17,16 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
-from nsysalign.collect.probe.layout import CALIBRATION, CAPTURED, ELAPSED, RECORD, SLOT, SLOT_SIZE, WAIT
+from nsysalign.collect.probe.layout import (
+    CALIBRATION,
+    CAPTURED,
+    ELAPSED,
+    INTERVENED,
+    RECORD,
+    SLOT,
+    SLOT_SIZE,
+    WAIT,
+)
 from nsysalign.collect.rundir import write_whole
 
 _NAME = re.compile(r"(\d+)-(\d+)\.rec$")
@@ -153,6 +162,8 @@ def _slot_lines(data: bytes, texts: _Texts, cwd: Path) -> Iterator[dict[str, Any
             line.pop("library", None)
         if flags & CAPTURED:
             line["captured"] = True
+        if flags & INTERVENED:
+            line["intervened"] = True
         if flags & CALIBRATION and kind == RECORD:
             line["calibration"] = True
         yield line

@@ -6,8 +6,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nsysalign.collect import clocks
@@ -34,6 +34,8 @@ class CollectOptions:
     timeout_s: float | None = None  # stop the script after so long
     stdout_to_stderr: bool = False  # the script's, where our own stdout is for the analysis
     clocks: bool = True  # sample the GPUs' clocks through NVML meanwhile
+    conditions: tuple[str, ...] = ()  # what was set up around the run (locked clocks): for the report
+    environment: Mapping[str, str] = field(default_factory=dict)  # more variables for the probe
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def collect(
         nsys, run_dir / "trace", accurate=options.accurate, graph_trace=options.graph_trace
     )
     notes += commands.environment_notes(os.environ)
-    env = commands.probe_environment(os.environ, run_dir, calibrate=options.calibrate)
+    env = commands.probe_environment(os.environ, run_dir, calibrate=options.calibrate) | dict(options.environment)
     log, began = run_dir / "nsys.log", time.monotonic()
     importing = progress and (lambda percent: progress("nsys writes its report", percent))
     with sampling(run_dir / clocks.FILE, wanted=options.clocks) as unsampled, following(log, importing):
@@ -100,7 +102,7 @@ def collect(
             progress and (lambda percent: progress("exporting the report", percent)),
         )
     result = CollectResult(run_dir, status, report, sqlite, tuple(logs), tuple(notes))
-    _write_manifest(result, nsys, took_s)
+    _write_manifest(result, nsys, took_s, options.conditions)
     return result
 
 
@@ -145,7 +147,7 @@ def _report(run_dir: Path, nsys: Nsys, status: int, logs: Sequence[Path]) -> Pat
     )
 
 
-def _write_manifest(result: CollectResult, nsys: Nsys, took_s: float) -> None:
+def _write_manifest(result: CollectResult, nsys: Nsys, took_s: float, conditions: Sequence[str]) -> None:
     """run.json: what `analyze RUN_DIR` and the next run of the script should know.  No environment, no paths."""
     manifest = {
         "format": "nsysalign-run",
@@ -156,5 +158,15 @@ def _write_manifest(result: CollectResult, nsys: Nsys, took_s: float) -> None:
         "trace": result.sqlite.name,
         "event_logs": [p.name for p in result.event_logs],
         "notes": list(result.notes),
+        "conditions": list(conditions),
     }
     write_whole(result.run_dir / "run.json", [json.dumps(manifest, indent=1)])
+
+
+def conditions(run_dir: Path) -> tuple[str, ...]:
+    """What run.json says was set up around the run, for the report; () where there is no such file."""
+    try:
+        found = json.loads((run_dir / "run.json").read_text(encoding="utf-8")).get("conditions", ())
+    except (OSError, ValueError, AttributeError):
+        return ()
+    return tuple(str(text) for text in found) if isinstance(found, list) else ()

@@ -154,10 +154,17 @@ def present_files(
     json_out: str | Path | None,
 ) -> Analysis:
     """Analyse, store, print."""
+    from dataclasses import replace
+
+    from nsysalign.collect.session import conditions
+    from nsysalign.compare.confirm import attach
     from nsysalign.pipeline import analyze as pipeline_analyze
+    from nsysalign.report import confirmations
 
     with ProgressLine(quiet) as tell:
         analysis = pipeline_analyze(trace, events=list(logs), clocks=clocks, progress=tell)
+        analysis = attach(analysis, confirmations.read(trace.parent / confirmations.FILE))
+        analysis = replace(analysis, notes=tuple(dict.fromkeys([*conditions(trace.parent), *analysis.notes])))
         tell("writing the report", 97)
         store(analysis, output, json_out=json_out)
     return show(analysis, output, quiet=quiet, json_out=json_out)

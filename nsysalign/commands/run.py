@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,17 @@ if TYPE_CHECKING:
     help="Stop the script after so long, as Ctrl-C would; what was collected is analysed.",
 )
 @click.option(
+    "--lock-clocks",
+    type=click.IntRange(min=1),
+    metavar="MHZ",
+    help="Hold the SM clock there while the script runs (NVML; needs administrator rights); reset on every way out.",
+)
+@click.option(
+    "--confirm",
+    is_flag=True,
+    help="Then run it again with one change per label whose warning that can settle (nsysalign confirm).",
+)
+@click.option(
     "--json",
     "json_out",
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
@@ -71,6 +83,8 @@ def run(
     no_clocks: bool,
     graph_trace: str | None,
     timeout: float | None,
+    lock_clocks: int | None,
+    confirm: bool,
     json_out: Path | None,
     fail_on: tuple[str, ...],
     quiet: bool,
@@ -85,6 +99,7 @@ def run(
     Example:  nsysalign run train.py --epochs 1
     """
     from nsysalign.collect.command import stem
+    from nsysalign.collect.lock import locked
     from nsysalign.collect.rundir import last_duration_s
     from nsysalign.collect.session import CollectOptions, collect
     from nsysalign.commands.progress import ProgressLine
@@ -102,8 +117,12 @@ def run(
     )
     name = stem(command)
     usual_s = None if output else last_duration_s(name)
-    with TitleClock(f"profiling {name}", quiet=quiet, usual_s=usual_s), ProgressLine(quiet) as progress:
-        result = collect(command, options, progress)
+    with (
+        TitleClock(f"profiling {name}", quiet=quiet, usual_s=usual_s),
+        ProgressLine(quiet) as progress,
+        locked(lock_clocks) as conditions,
+    ):
+        result = collect(command, replace(options, conditions=conditions), progress)
     if not quiet:
         for note in result.notes:
             click.echo(f"note: {note}", err=True)
@@ -112,6 +131,11 @@ def run(
                 f"the script ended with status {result.exit_status}; what was collected is analysed", err=True
             )
     analysis = finish(result.run_dir, exit_status=result.exit_status, quiet=quiet, json_out=json_out)
+    if confirm and analysis is not None and result.exit_status == 0:
+        from nsysalign.commands.confirm import after_run
+
+        with locked(lock_clocks):
+            after_run(result.run_dir, analysis, command, options, quiet=quiet)
     gate = analysis is not None and closed(analysis, fail_on, quiet=quiet)
     ctx.exit(result.exit_status or int(gate))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from nsysalign.model import LAUNCH_QUEUE
+
 #: From this share on the interval is not what the reader takes it for: a warning.
 WARN_SHARE = 0.20
 #: Below the warning, from this share on, a part that need not be there is still worth a word: an info.
@@ -18,8 +20,8 @@ ONE_GAP_SHARE = 0.6
 
 #: So many operations in one interval are "many": launching them one by one has a price of its own.
 MANY_OPERATIONS = 10
-#: A stream's launch queue holds about 1,024 entries (1,021 launches fitted behind a delay, measured twice).
-QUEUE_DEPTH = 1_000
+#: A stream's launch queue holds about 1,024 entries.
+QUEUE_DEPTH = LAUNCH_QUEUE
 #: A delay kernel must outlast the host's enqueueing by this factor, at about this many cycles per microsecond.
 DELAY_MARGIN, DELAY_CYCLES_PER_US = 3, 1_800
 #: The delay that facts.md measured to be enough for ordinary intervals (about 1 ms), in cycles.

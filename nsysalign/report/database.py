@@ -213,6 +213,8 @@ def load(path: str | os.PathLike[str]) -> Analysis:
 def _read(connection: sqlite3.Connection, spec: frames.Spec) -> pd.DataFrame:
     import pandas as pd
 
+    if spec is frames.CONFIRMATIONS and not _has_table(connection, spec.name):
+        return frames.empty(spec)  # written before there were any
     names = ", ".join(f'"{name}"' for name in spec.names)
     rows = connection.execute(f'SELECT {names} FROM "{spec.name}" ORDER BY rowid').fetchall()
     lists = list(map(list, zip(*rows, strict=True))) if rows else [[] for _ in spec.columns]
@@ -223,3 +225,7 @@ def _read(connection: sqlite3.Connection, spec: frames.Spec) -> pd.DataFrame:
         {c.name: series(values, c.dtype) for c, values in zip(spec.columns, lists, strict=True)}
     )
     return frames.check(table, spec)
+
+
+def _has_table(connection: sqlite3.Connection, name: str) -> bool:
+    return bool(connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", [name]).fetchone())

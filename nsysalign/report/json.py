@@ -49,7 +49,8 @@ def document(analysis: Analysis) -> dict[str, Any]:
         "intervals": _intervals(analysis),
         "unaligned": records(analysis.unaligned),
         "labels": _labels(analysis),
-        "findings": records(analysis.findings),
+        "findings": _findings(analysis),
+        "confirmations": records(analysis.confirmations),
         "gpu_clocks": records(analysis.gpu_clocks),
     }
 
@@ -120,6 +121,16 @@ def _labels(analysis: Analysis) -> list[dict[str, Any]]:
         means = sums[number] / max(int(counts[number]), 1)
         label["parts_mean_ns"] = dict(zip(CAUSES, means.tolist(), strict=True))
     return labels
+
+
+def _findings(analysis: Analysis) -> list[dict[str, Any]]:
+    """Findings, each with what a re-run said about it: nothing is confirmed that was not put to the test."""
+    from nsysalign.report.confirmations import statuses
+
+    return [
+        {**finding, "confirmation": status._asdict()}
+        for finding, status in zip(records(analysis.findings), statuses(analysis), strict=True)
+    ]
 
 
 def _factorize(values, order: list[str]) -> tuple[np.ndarray, Any]:
@@ -195,6 +206,7 @@ def _analysis(document: dict[str, Any]) -> Analysis:
         unaligned=frame(document["unaligned"], frames.UNALIGNED),
         findings=frame(document["findings"], frames.FINDINGS),
         timeline=frames.empty(frames.TIMELINE),
+        confirmations=frame(document.get("confirmations", []), frames.CONFIRMATIONS),
         notes=tuple(document.get("notes", ())),
         calibration=document.get("calibration", {}),
         gpu_clocks=frame(document.get("gpu_clocks", []), frames.GPU_CLOCKS),

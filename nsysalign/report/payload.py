@@ -50,6 +50,7 @@ def payload(analysis: Analysis, focus: int | None = None) -> dict[str, Any]:
                 "advice": safe_text(v.advice),
                 "site": safe_text(v.site),
                 "interval": v.interval,
+                "confirmation": safe_text(v.confirmation),
                 "evidence": [[safe_text(k), safe_text(t)] for k, t in v.evidence],
             }
             for v in said

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 
 from nsysalign.model import Analysis
 from nsysalign.report import table
+from nsysalign.report.confirmations import NOT_CONFIRMED, statuses
 from nsysalign.report.format import duration, middle, plural, safe_text
 from nsysalign.report.rows import label_rows, placed_within_ns, unaligned_reasons
 from nsysalign.report.verdict import SEVERITIES, evidence_text
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.console import Console
     from rich.text import Text
 
@@ -78,11 +80,11 @@ def _header(analysis: Analysis, console: Console, labels: int, report_path: str 
 
 def _findings(analysis: Analysis, console: Console) -> None:
     order = {severity: number for number, severity in enumerate(SEVERITIES)}
-    findings = sorted(
-        analysis.findings.itertuples(index=False), key=lambda f: order.get(f.severity, len(order))
-    )
+    both = zip(analysis.findings.itertuples(index=False), statuses(analysis), strict=True)
+    known = sorted(both, key=lambda pair: order.get(pair[0].severity, len(order)))
+    findings = [finding for finding, _ in known]
     shown = _worth_printing(findings)
-    for finding in shown:
+    for finding, status in known[: len(shown)]:
         mark, style = MARKS.get(finding.severity, MARKS["info"])
         site = f"  ({safe_text(finding.site)})" if finding.site and finding.site not in finding.title else ""
         console.print()
@@ -91,6 +93,9 @@ def _findings(analysis: Analysis, console: Console) -> None:
         for head, body in (("Evidence:", evidence), ("Change:", safe_text(finding.advice))):
             if body:
                 _hanging(console, f"  {head:<9}", body, "dim")
+        if status.text:
+            head = "Confirm:" if status.verdict == NOT_CONFIRMED else f"{status.verdict.capitalize()}:"
+            _hanging(console, f"  {head:<9}", safe_text(status.text), "dim")
     left = findings[len(shown) :]
     if left:
         serious = sum(f.severity != "info" for f in left)
@@ -99,6 +104,21 @@ def _findings(analysis: Analysis, console: Console) -> None:
         console.print(
             _text(f"… and {kinds}{plural(len(left) - serious, 'remark')} more in the report", "dim")
         )
+
+
+def confirmations(table: pd.DataFrame, console: Console) -> None:
+    """What re-runs said, one paragraph each."""
+    looks = {"confirmed": "bold green", "refuted": "bold red"}
+    for c in table.itertuples(index=False):
+        console.print()
+        causes = ", ".join(c.rules) or "its cause"
+        _hanging(
+            console,
+            safe_text(f"{c.verdict}:"),
+            safe_text(f"{c.label} ({causes}): {c.reason}"),
+            looks.get(c.verdict, "bold yellow"),
+        )
+        _hanging(console, "  Changed: ", safe_text(c.changed), "dim")
 
 
 def _worth_printing(findings: list) -> list:

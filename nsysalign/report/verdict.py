@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from nsysalign import examples
 from nsysalign.model import CAUSE_MEANING, Analysis
+from nsysalign.report.confirmations import statuses
 from nsysalign.report.format import duration, percent, quantity, safe_text, words
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, label_rows
@@ -26,6 +27,7 @@ class Verdict:
     site: str
     rule: str  # '' for a reading
     interval: int  # the interval that shows it, -1 for none
+    confirmation: str = ""  # what a re-run said, "not confirmed" for findings without one, '' for readings
 
 
 def verdicts(analysis: Analysis) -> list[Verdict]:
@@ -42,9 +44,13 @@ def verdicts(analysis: Analysis) -> list[Verdict]:
             site=str(f.site),
             rule=str(f.rule),
             interval=example,
+            confirmation=": ".join(filter(None, status)),
         )
-        for f, example in zip(
-            analysis.findings.itertuples(index=False), examples.of_findings(analysis), strict=True
+        for f, example, status in zip(
+            analysis.findings.itertuples(index=False),
+            examples.of_findings(analysis),
+            statuses(analysis),
+            strict=True,
         )
     ]
     found.sort(key=lambda v: SEVERITIES.index(v.severity) if v.severity in SEVERITIES else 2)

@@ -33,6 +33,20 @@ def read_event_logs(paths: Sequence[Path]) -> EventLog:
     return reader.log()
 
 
+def decorated_regions(paths: Sequence[Path]) -> frozenset[str]:
+    """Regions that the program used as decorators, as its logs say."""
+    found = set()
+    for path in paths:
+        with path.open("r", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if '"decorated"' in line:
+                    try:
+                        found.add(str(json.loads(line)["decorated"]))
+                    except (ValueError, KeyError, TypeError):
+                        continue  # cut short, or a text of the user's
+    return frozenset(found)
+
+
 class _Reader:
     def __init__(self) -> None:
         self.headers: list[dict[str, Any]] = []
@@ -119,6 +133,7 @@ class _Reader:
                     bool(item.get("library")),
                     bool(item.get("captured")),
                     bool(item.get("calibration")),
+                    bool(item.get("intervened")),
                 )
             )
         elif kind == "wait":

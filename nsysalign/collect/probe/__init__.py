@@ -68,6 +68,16 @@ def exit_region() -> None:
         failed(error)
 
 
+def decorating(name: str) -> bool:
+    """Called by `nsysalign.region` before each call of a function it decorates: whether to call it once more before,
+    warm (a confirming re-run named this region).  Never raises."""
+    try:
+        return running().decorating(name)
+    except Exception as error:
+        failed(error)
+        return False
+
+
 def failed(error: BaseException) -> None:
     """Note a failure of the probe itself; after a few the probe steps aside for good."""
     global _failures

@@ -29,7 +29,7 @@ CHUNK_SLOTS = 1 << CHUNK_BITS
 CHUNK_BYTES = CHUNK_SLOTS * SLOT_SIZE
 
 RECORD, WAIT, ELAPSED = 1, 2, 3
-CAPTURED, CALIBRATION = 1, 2
+CAPTURED, CALIBRATION, INTERVENED = 1, 2, 4
 
 #: Number 0 of strings, errors and contexts means "none".
 NONE = 0

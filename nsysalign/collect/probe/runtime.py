@@ -62,6 +62,9 @@ class Runtime:
         self.starts: dict[int, list] = {}  # context of a start -> [((start, end), Text)]
         self.ends: dict[int, list] = {}  # context of an end -> [(start, end)]
         self.pairs: set[tuple[int, int]] = set()
+        self.decisions: dict[int, bool] = {}  # context -> whether confirm intervenes there
+        self.intervene: Any = None  # intervene.Intervention of a confirming re-run
+        self._decorated: set[str] = set()  # regions that are decorators
         self._texts: dict[str, Any] = {}
         self._strings: dict[str, int] = {}
         self._errors: dict[str, int] = {}
@@ -97,6 +100,8 @@ class Runtime:
             )
             for text, number in self._strings.items():
                 self._line({"str": number, "text": text})
+            for name in self._decorated:
+                self._line({"note": {"decorated": name}})
             self.sync()
             atexit.register(self._at_exit)
             self.ready = True
@@ -192,6 +197,14 @@ class Runtime:
             self.nvtx.end(range_id)
         me.region, me.repetition = me.stack[-1][:2] if me.stack else (NONE, 0)
 
+    def decorating(self, name: str) -> bool:
+        """Remember that this region is a decorator; whether a confirming re-run repeats its calls."""
+        if name not in self._decorated:
+            with self._lock:
+                self._decorated.add(name)
+                self._line({"note": {"decorated": name}})
+        return self.intervene is not None and self.intervene.repeats(name)
+
     def text(self, message: str) -> Any:
         text = self._texts.get(message)
         if text is None:
@@ -234,6 +247,10 @@ class Runtime:
             marks.append([before, now()])
         self._line({"sync": marks})
 
+    def region_number(self, name: str) -> int:
+        """The number of a region that was entered before, -1 for no such."""
+        return self._strings.get(name, -1)
+
     def note(self, **value: Any) -> None:
         self._line({"note": value})
 
@@ -261,7 +278,14 @@ class Runtime:
             self.count = itertools.count(self.first_seq)
             self.last_record = -1
             self.sites.clear()
-            for table in (self.starts, self.ends, self.pairs, self._errors, self.calibrated):
+            for table in (
+                self.starts,
+                self.ends,
+                self.pairs,
+                self._errors,
+                self.calibrated,
+                self.decisions,
+            ):
                 table.clear()
             me = getattr(self.tls, "state", None)
             if me is not None:

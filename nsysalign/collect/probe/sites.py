@@ -40,6 +40,7 @@ class Sites:
         self._alive: list[CodeType] = []  # an id in the trie must not be given to another code object
         self._roots = _roots()
         self.labels: dict[int, str] = {0: "unknown"}
+        self.places: dict[int, tuple] = {0: ()}  # number -> ((absolute file, line), ...), the innermost first
 
     def context(self, frame: FrameType | None) -> int:
         """The number of the context that begins at this frame, 0 for none."""
@@ -98,6 +99,7 @@ class Sites:
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self._numbers) + 1
+            self.places[number] = places
             self.labels[number] = f"{os.path.basename(places[0][0])}:{places[0][1]}" if places else "unknown"
             self._add(number, {"frames": [list(p) for p in places], "library": library})
         return number

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import sys
 import time
 from typing import Any
@@ -89,6 +90,7 @@ def _record(original: Any, module: Any, rt: Runtime, calibrate: Any) -> Any:
     context_of, tls, ids, chunks = rt.sites.context, rt.tls, rt.driver.ids, rt.chunks
     starts, ends, calibrated = rt.starts, rt.ends, rt.calibrated
     current = _current_stream(module.torch)
+    intervene = _intervention(rt)
     mask, bits, size = CHUNK_SLOTS - 1, CHUNK_BITS, SLOT_SIZE
 
     @functools.wraps(original)
@@ -115,6 +117,8 @@ def _record(original: Any, module: Any, rt: Runtime, calibrate: Any) -> Any:
             stream_id = ids.get(handle)
             if stream_id is None:
                 stream_id = -1 if flags else rt.driver.stream_id(stream, handle)
+            if intervene is not None and not flags:
+                flags = intervene(stream, device, context, me)
             begun = None
             if context in starts and not me.stack:
                 begun = [(key, rt.nvtx.start(text, 0)) for key, text in starts[context]]
@@ -159,6 +163,16 @@ def _record(original: Any, module: Any, rt: Runtime, calibrate: Any) -> Any:
         return result
 
     return record
+
+
+def _intervention(rt: Runtime) -> Any:
+    """What a confirming re-run does before the start records of one label; None in every other run."""
+    if "NSYSALIGN_CONFIRM" not in os.environ:
+        return None
+    from .intervene import armed
+
+    rt.intervene = armed(os.environ["NSYSALIGN_CONFIRM"], rt)
+    return rt.intervene and rt.intervene.before_record
 
 
 def _current_stream(torch: Any) -> Any:
@@ -340,8 +354,6 @@ def _captured(rt: Runtime, handle: int) -> bool:
 
 def _calibration(event: type, rt: Runtime) -> Any:
     """`calibrate(stream, device, handle, first)`, or a stub that does nothing where it is turned off."""
-    import os
-
     if os.environ.get("NSYSALIGN_CALIBRATE", "1") == "0":
 
         def off(stream, device, handle, first):

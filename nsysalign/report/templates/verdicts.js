@@ -21,6 +21,7 @@ function card(verdict) {
     verdict.explanation ? make("p", { class: "explanation" }, verdict.explanation) : null,
     evidence,
     verdict.advice ? make("p", { class: "advice" }, make("strong", null, "Change: "), verdict.advice) : null,
+    verdict.confirmation ? make("p", { class: "confirmation" }, verdict.confirmation) : null,
     label ? intervalLink(verdict, label) : null,
   );
 }

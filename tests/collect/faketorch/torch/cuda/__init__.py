@@ -1,9 +1,11 @@
 """Streams, events and the calls the probe makes."""
 
-from . import graphs  # noqa: F401
-from .streams import Event, Stream
+import contextlib
 
-__all__ = ["Event", "Stream", "current_stream", "get_device_properties"]
+from . import graphs  # noqa: F401
+from .streams import Event, Stream, done
+
+__all__ = ["Event", "Stream", "current_stream", "done", "get_device_properties", "stream", "synchronize"]
 
 _current = Stream(0)
 
@@ -15,6 +17,7 @@ def current_stream(device=None):
 class _Properties:
     name = "Fake GPU"
     clock_rate = 1_000_000
+    L2_cache_size = 1 << 20
 
 
 def get_device_properties(device):
@@ -23,3 +26,18 @@ def get_device_properties(device):
 
 def _sleep(cycles):
     """The GPU would be busy; here nothing is."""
+    done.append(("sleep", cycles, _current.cuda_stream))
+
+
+def synchronize(device=None):
+    done.append(("synchronize", device))
+
+
+@contextlib.contextmanager
+def stream(other):
+    global _current
+    before, _current = _current, other
+    try:
+        yield
+    finally:
+        _current = before

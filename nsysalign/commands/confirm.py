@@ -1,0 +1,346 @@
+"""`nsysalign confirm`: a cause put to the test by running the script again with one intervention."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nsysalign.errors import AnalysisError, NsysAlignError, UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from nsysalign.collect.session import CollectOptions
+    from nsysalign.compare.experiment import Plan, Refusal
+    from nsysalign.model import Analysis
+
+#: Labels that `run --confirm` puts to the test, each with a re-run of its own: two at once would disturb each other.
+MOST_LABELS = 3
+
+
+class OptionsAtTheEnd(click.Command):
+    """`confirm --label L SCRIPT ARGS`, and also `confirm SCRIPT ARGS --label L`.
+
+    Where --label stands before the script, everything after it is the script's own.  Where it does not, the options
+    from the first --label after the script on are ours; `--` before the script keeps all of them the script's.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given, rest, _ = self.make_parser(ctx).parse_args(list(args))
+        found = given.get("command")  # click's marker for "none" where there is no script at all
+        command = [*(found if isinstance(found, tuple) else ()), *rest]
+        ours = args[: len(args) - len(command)]
+        at = next((n for n, a in enumerate(command) if a == "--label" or a.startswith("--label=")), None)
+        if at and not given.get("labels") and ours[-1:] != ["--"]:
+            args = [*ours, *command[at:], "--", *command[:at]]
+        return super().parse_args(ctx, args)
+
+
+@click.command(
+    cls=OptionsAtTheEnd, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="L",
+    help="The label to put to the test; repeatable (default: those whose warning a re-run can settle, three at most).",
+)
+@click.option(
+    "--intervention",
+    type=click.Choice(["delay", "synchronize", "flush", "warm"]),
+    help="What to do before its start records (default: what fits its cause).",
+)
+@click.option(
+    "--from",
+    "source",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="RUN_DIR",
+    help="Compare with this run of the script instead of running it plainly first.",
+)
+@click.option("--nsys", metavar="PATH", help="The nsys to use.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Run directory, new or empty (default: nsysalign-runs/SCRIPT-NNN); with --from everything goes there.",
+)
+@click.option("--accurate", is_flag=True, help="As in nsysalign run, for both runs.")
+@click.option("--no-calibrate", is_flag=True, help="As in nsysalign run, for both runs.")
+@click.option("--graph-trace", type=click.Choice(["graph", "node"]), help="As in nsysalign run.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Stop each run after so long.",
+)
+@click.option(
+    "--lock-clocks", type=click.IntRange(min=1), metavar="MHZ", help="As in nsysalign run, for both runs."
+)
+@click.option(
+    "--json", "json_out", metavar="OUT", help="Write confirm.json to this file as well; - is stdout."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Only what the script prints.")
+@click.argument(
+    "command", nargs=-1, type=click.UNPROCESSED, required=True, metavar="[--] SCRIPT.py|COMMAND [ARGS]..."
+)
+@click.pass_context
+def confirm(
+    ctx: click.Context,
+    labels: tuple[str, ...],
+    intervention: str | None,
+    source: Path | None,
+    nsys: str | None,
+    output: Path | None,
+    accurate: bool,
+    no_calibrate: bool,
+    graph_trace: str | None,
+    timeout: float | None,
+    lock_clocks: int | None,
+    json_out: str | None,
+    quiet: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Run a script again with one change before the start records of a label, and say whether its cause is confirmed.
+
+    The script runs plainly first (or was run: --from), then once per label with the change. The script itself is not
+    edited. Options stand before SCRIPT.py, or from --label on behind its arguments.
+
+    \b
+    delay        a delay kernel in front: the host runs ahead, what remains is GPU time
+    synchronize  the device is idle before: nothing is left to queue behind
+    flush        the L2 is overwritten before the label that runs the same kernels faster
+    warm         a function marked @nsysalign.region is called once more before each call
+    \b
+    Example:  nsysalign confirm puzzle.py --label t1
+              nsysalign confirm --label t1 --intervention delay -- train.py --epochs 1
+    """
+    from nsysalign.collect.lock import locked
+    from nsysalign.collect.session import CollectOptions, collect
+    from nsysalign.commands.analyze import present
+    from nsysalign.commands.progress import ProgressLine
+    from nsysalign.pipeline import load
+
+    if source is not None and output is not None:
+        raise UsageError("with --from everything goes to that run directory", "leave out -o")
+    options = CollectOptions(
+        nsys=nsys,
+        output=output,
+        accurate=accurate,
+        calibrate=not no_calibrate,
+        graph_trace=graph_trace,
+        timeout_s=timeout,
+    )
+    silent = quiet or json_out == "-"
+    if source is None:
+        with ProgressLine(silent) as progress, locked(lock_clocks) as conditions:
+            result = collect(command, replace(options, conditions=conditions), progress)
+        source = result.run_dir
+        before = present(source, quiet=silent, nsys=nsys)
+        if result.exit_status:
+            raise AnalysisError(
+                f"the script ended with status {result.exit_status}: what it would do again is not known; its analysis is in {source}",
+                "make the script end well, then: nsysalign confirm",
+            )
+    else:
+        try:
+            before = load(source)
+        except AnalysisError:
+            before = present(source, quiet=silent, nsys=nsys)
+    with locked(lock_clocks) as conditions:
+        options = replace(options, conditions=conditions)
+        said = put_to_the_test(
+            source, before, command, options, labels=labels, intervention=intervention, quiet=silent
+        )
+    for refusal in said.refusals:
+        click.echo(f"nsysalign: {refused(refusal)}", err=True)
+    if said.table is None:
+        raise UsageError(
+            "nothing was put to the test",
+            "choose another --label or --intervention: nsysalign confirm --help",
+        )
+    if json_out == "-":
+        click.echo((source / "confirm.json").read_text("utf-8"))
+    elif json_out:
+        Path(json_out).write_bytes((source / "confirm.json").read_bytes())
+
+
+@dataclass(frozen=True)
+class Said:
+    """What came out: the verdicts so far (None: nothing was run), and what was refused."""
+
+    table: pd.DataFrame | None
+    refusals: list[Refusal]
+
+
+def put_to_the_test(
+    run_dir: Path,
+    before: Analysis,
+    command: Sequence[str],
+    options: CollectOptions,
+    *,
+    labels: Sequence[str] = (),
+    intervention: str | None = None,
+    quiet: bool = False,
+) -> Said:
+    """Re-run `command` once per label; store the verdicts in `run_dir` and print them.
+
+    The re-runs lie in RUN_DIR/confirm/LABEL-INTERVENTION-N; an earlier verdict about the same label and intervention is
+    replaced in confirm.json, its re-run stays.
+    """
+    from nsysalign.commands.analyze import store
+    from nsysalign.compare.confirm import attach
+    from nsysalign.compare.experiment import confirmable
+
+    if unknown := [label for label in labels if label not in set(before.labels["label"])]:
+        raise _unknown(before, unknown[0])
+    plans, refusals = _plans(
+        run_dir, before, labels or confirmable(before), intervention, most=len(labels) or MOST_LABELS
+    )
+    table = None
+    for plan in plans:
+        table = _test(run_dir, plan, command, options, quiet)
+        before = attach(before, table)
+        store(before, run_dir, json_out=None)
+    return Said(table, refusals)
+
+
+def _plans(
+    run_dir: Path, before: Analysis, labels: Sequence[str], intervention: str | None, *, most: int
+) -> tuple[list[Plan], list[Refusal]]:
+    from nsysalign.compare.experiment import Plan, choose
+    from nsysalign.compare.plan import plan
+    from nsysalign.compare.spans import spans
+    from nsysalign.trace.eventlog import decorated_regions, read_event_logs
+
+    logs = sorted(run_dir.glob("events-*.jsonl"))
+    issued = spans(before, read_event_logs(logs) if logs else None)
+    decorated = decorated_regions(logs)
+    plans, refusals = [], []
+    for label in labels:
+        made = plan(
+            before, label, intervention or choose(before, label, decorated), issued, decorated=decorated
+        )
+        if not isinstance(made, Plan):
+            refusals.append(made)
+        elif len(plans) < most:
+            plans.append(made)
+    return plans, refusals
+
+
+def _test(
+    run_dir: Path, plan: Plan, command: Sequence[str], options: CollectOptions, quiet: bool
+) -> pd.DataFrame:
+    """One re-run and its verdict: the table of all verdicts so far."""
+    import pandas as pd
+
+    from nsysalign.collect.session import collect
+    from nsysalign.commands.analyze import present
+    from nsysalign.commands.progress import ProgressLine
+    from nsysalign.compare.confirm import judge, nothing, table
+    from nsysalign.report import confirmations
+
+    folder = _folder(run_dir, plan)
+    if not quiet:
+        click.echo(
+            f"nsysalign: running it again, with one change: {plan.intervention} before {plan.target}",
+            err=True,
+        )
+    again = replace(options, output=folder, environment={"NSYSALIGN_CONFIRM": spec(plan)})
+    with ProgressLine(quiet) as progress:
+        result = collect(command, again, progress)
+    run = folder.relative_to(run_dir.resolve()).as_posix()
+    try:
+        confirmation = judge(plan, present(folder, quiet=True, nsys=options.nsys), run=run)
+    except NsysAlignError as error:
+        confirmation = nothing(plan, f"the re-run could not be analysed: {error.message}", run=run)
+    if result.exit_status:
+        reason = f"the script ended with status {result.exit_status} in the re-run"
+        confirmation = replace(confirmation, verdict="not conclusive", reason=reason)
+    new = table([confirmation])
+    old = confirmations.read(run_dir / confirmations.FILE)
+    same = (old["label"] == plan.label) & (old["intervention"] == plan.intervention)
+    kept = old[~same]
+    everything = pd.concat([kept, new], ignore_index=True) if len(kept) else new
+    confirmations.write(everything, run_dir / confirmations.FILE)
+    if not quiet:
+        from rich.console import Console
+
+        from nsysalign.report import terminal
+
+        terminal.confirmations(new, Console(highlight=False))
+    return everything
+
+
+def _folder(run_dir: Path, plan: Plan) -> Path:
+    """A folder that is not there yet."""
+    from nsysalign.report.files import file_name
+
+    stem = f"{file_name(plan.label, 40)}-{plan.intervention}"
+    number = 1
+    while (folder := run_dir.resolve() / "confirm" / f"{stem}-{number}").exists():
+        number += 1
+    return folder
+
+
+def spec(plan: Plan) -> str:
+    """What the probe is told (collect/probe/intervene.py)."""
+
+    def place(site: str) -> list:
+        file, _, line = site.rpartition(":")
+        full = Path.cwd() / file
+        return [str(full) if full.is_file() else file, int(line)]
+
+    starts = [[*place(site), [place(c) for c in callers]] for site, callers in plan.starts]
+    return json.dumps(
+        {
+            "intervention": plan.intervention,
+            "label": plan.target,
+            "region": plan.region,
+            "starts": starts,
+            "delay_ns": plan.delay_ns,
+        }
+    )
+
+
+def refused(refusal: Refusal) -> str:
+    return f"{refusal.label}: {refusal.intervention} refused: {refusal.reason}"
+
+
+def after_run(
+    run_dir: Path, analysis: Analysis, command: Sequence[str], options: CollectOptions, *, quiet: bool
+) -> None:
+    """`run --confirm`: the worst labels, after the analysis of the run.  What cannot be tested is said, not raised:
+    the run itself is done."""
+    try:
+        said = put_to_the_test(run_dir, analysis, command, replace(options, output=None), quiet=quiet)
+    except NsysAlignError as error:
+        click.echo(f"could not confirm: {error}", err=True)
+        return
+    if quiet:
+        return
+    for refusal in said.refusals:
+        click.echo(f"note: not put to the test: {refused(refusal)}", err=True)
+    if said.table is None and not said.refusals:
+        click.echo("note: no warning that a re-run could settle (--confirm)", err=True)
+
+
+def _unknown(before: Analysis, label: str) -> UsageError:
+    import difflib
+
+    known = before.labels["label"].tolist()
+    lost = before.unaligned[before.unaligned["label"] == label]
+    if len(lost):
+        return UsageError(
+            f"{label}: its intervals could not be placed: {lost['reason'].iloc[0]}",
+            "nsysalign doctor RUN_DIR",
+        )
+    near = difflib.get_close_matches(label, known, n=3, cutoff=0.3) or known[:5]
+    found = ", ".join(near) if known else "no interval was placed at all"
+    return UsageError(f"no label {label!r} in that run", f"labels are, for instance: {found}")

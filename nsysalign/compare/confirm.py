@@ -1,0 +1,215 @@
+"""What a re-run with one intervention says about a cause: confirmed, refuted, or not conclusive.
+
+before                                  |=====|
+predicted            |======|
+after                   |==|                            confirmed: the bounds of the re-run meet the prediction
+after                             |==|                  refuted: they do not
+after                   |===================|           not conclusive: they meet what was measured before, too
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.compare.bootstrap import level
+from nsysalign.compare.experiment import CONFIDENCE, FEWEST, Plan, first_runs, rows_of
+from nsysalign.compare.prediction import parts_of
+from nsysalign.model import Analysis
+
+NONE = float("nan")
+VERDICTS = ("confirmed", "refuted", "not conclusive")
+#: What only a host that has not run ahead leaves in a budget.
+LATE = ("host", "api_launch", "api", "sync", "profiler")
+#: So much of it can come from the window's own error bar.
+LATE_NS = 500
+#: The delay must have outlasted the host before this share of the intervals.
+ENOUGH_SHARE = 0.5
+#: Different work: so many times more or fewer operations.
+SAME_WORK = 1.2
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """One row of frames.CONFIRMATIONS."""
+
+    plan: Plan
+    verdict: str
+    reason: str
+    after_ns: float
+    after_bounds_ns: tuple[float, float]
+    after_count: int
+    changed: str
+    run: str
+
+    def row(self) -> dict[str, object]:
+        p = self.plan
+        return {
+            "label": p.label,
+            "rules": p.rules,
+            "intervention": p.intervention,
+            "target": p.target,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "metric": p.metric,
+            "before_ns": p.before_ns,
+            "predicted_ns": p.predicted_ns,
+            "predicted_low_ns": p.predicted_bounds_ns[0],
+            "predicted_high_ns": p.predicted_bounds_ns[1],
+            "after_ns": self.after_ns,
+            "after_low_ns": self.after_bounds_ns[0],
+            "after_high_ns": self.after_bounds_ns[1],
+            "before_count": p.count,
+            "after_count": self.after_count,
+            "changed": self.changed,
+            "run": self.run,
+        }
+
+
+def attach(analysis: Analysis, confirmations: pd.DataFrame) -> Analysis:
+    """The analysis with what re-runs said about it.  A finding that rests on an experiment (evidence `confirmed`) is
+    settled by it: confirmed, it is a warning; else it stays what it was, a remark."""
+    findings = analysis.findings
+    verdicts = {(c.label, rule): c.verdict for c in confirmations.itertuples(index=False) for rule in c.rules}
+    if verdicts and len(findings):
+        severity, evidence = findings["severity"].tolist(), findings["evidence"].tolist()
+        for row, key in enumerate(zip(findings["label"], findings["rule"], strict=True)):
+            if key in verdicts and "confirmed" in evidence[row]:
+                evidence[row] = {**evidence[row], "confirmed": verdicts[key] == "confirmed"}
+                severity[row] = "warning" if verdicts[key] == "confirmed" else severity[row]
+        findings = findings.assign(
+            severity=pd.Series(severity, index=findings.index, dtype=findings["severity"].dtype),
+            evidence=pd.Series(evidence, index=findings.index, dtype=object),
+        )
+    return replace(analysis, confirmations=confirmations, findings=findings)
+
+
+def table(confirmations: list[Confirmation]) -> pd.DataFrame:
+    """The rows as a table."""
+    rows = [c.row() for c in confirmations]
+    if not rows:
+        return frames.empty(frames.CONFIRMATIONS)
+    return frames.check(pd.DataFrame(rows), frames.CONFIRMATIONS)
+
+
+def judge(plan: Plan, after: Analysis, *, run: str = "", seed: int = 0) -> Confirmation:
+    """The verdict about a plan from the analysis of its re-run.  Only intervals whose start record the probe says it
+    intervened at are compared (flag `intervened`)."""
+    everything = rows_of(after, plan.target)
+    flags = after.intervals["flags"].to_numpy(dtype=object)
+    rows = np.array([r for r in everything if "intervened" in flags[r]], dtype=np.int64)
+    done = len(rows)
+    values, reason = np.empty(0), ""
+    if not done:
+        reason = (
+            f"no start record of {plan.target} came by at which the probe could intervene"
+            if len(everything)
+            else f"the re-run has no interval {plan.target}"
+        )
+    else:
+        reason = _other_work(plan, after, rows)
+        if plan.intervention == "delay" and not reason:
+            rows, reason = _outlasted(plan, after, rows)
+        values = _values(plan, after, rows)
+        if not reason and len(values) < (1 if plan.metric == "first run" else FEWEST):
+            reason = f"{len(values)} intervals of the re-run can be compared: at least {FEWEST} are needed"
+    measured, bounds = NONE, (NONE, NONE)
+    if len(values):
+        m = level(values[:, None], CONFIDENCE, seed)[0]
+        measured, bounds = float(m[0]), (float(m[1]), float(m[2]))
+    verdict = "not conclusive"
+    if not reason:
+        verdict, reason = decide(plan, measured, bounds)
+    return Confirmation(plan, verdict, reason, measured, bounds, len(values), _changed(plan, done), run)
+
+
+def nothing(plan: Plan, reason: str, *, run: str = "") -> Confirmation:
+    """A re-run that left nothing to compare."""
+    return Confirmation(plan, "not conclusive", reason, NONE, (NONE, NONE), 0, _changed(plan), run)
+
+
+def decide(plan: Plan, after_ns: float, bounds_ns: tuple[float, float]) -> tuple[str, str]:
+    """(verdict, reason) from numbers alone."""
+    low, high = plan.predicted_bounds_ns
+    numbers = f"{us(plan.before_ns)} before, {us(after_ns)} after"
+    if np.isnan(low):
+        return (
+            "not conclusive",
+            f"no label of this trace ran the same kernels at another speed, so nothing was predicted; {plan.metric}: {numbers}",
+        )
+    numbers = f"{numbers}, {us(low)} to {us(high)} predicted"
+    meets = _meet(bounds_ns, (low, high))
+    unchanged = _meet(bounds_ns, plan.before_bounds_ns)
+    if meets and unchanged:
+        return "not conclusive", f"the re-run scatters too much to tell: {numbers}"
+    if meets:
+        return "confirmed", numbers
+    if unchanged:
+        return "refuted", f"it changed nothing: {numbers}"
+    expected, got = plan.predicted_ns - plan.before_ns, after_ns - plan.before_ns
+    if expected * got < 0:
+        return "refuted", f"it changed the other way: {numbers}"
+    share = got / expected if expected else 0.0
+    return "refuted", f"{100 * share:.0f} % of the predicted change: {numbers}"
+
+
+def _meet(a: tuple[float, float], b: tuple[float, float]) -> bool:
+    return a[0] <= b[1] and b[0] <= a[1]
+
+
+def _values(plan: Plan, after: Analysis, rows: np.ndarray) -> np.ndarray:
+    i = after.intervals.iloc[rows]
+    if plan.metric == "first run":
+        return first_runs(i)[0]
+    column = "kernel_only_ns" if plan.metric == "kernel" else "elapsed_ns"
+    return i[column].to_numpy(dtype=np.float64)
+
+
+def _other_work(plan: Plan, after: Analysis, rows: np.ndarray) -> str:
+    now = float(after.intervals["operations"].iloc[rows].median())
+    if max(now, plan.operations) + 1 > SAME_WORK * (min(now, plan.operations) + 1) + 1:
+        return f"the re-run did other work: {now:.0f} operations instead of {plan.operations}"
+    return ""
+
+
+def _outlasted(plan: Plan, after: Analysis, rows: np.ndarray) -> tuple[np.ndarray, str]:
+    """The intervals whose delay outlasted the host, and why too few did.
+
+    The start record stands at the delay's end.  A budget that still has host, API or synchronisation time in it says
+    that the host was not done issuing then.
+    """
+    late = parts_of(after, rows, *LATE)
+    kept = rows[late <= LATE_NS]
+    if len(kept) >= ENOUGH_SHARE * len(rows):
+        return kept, ""
+    causes = {cause: float(np.median(parts_of(after, rows, cause))) for cause in LATE}
+    worst = max(causes, key=causes.__getitem__)
+    why = {
+        "sync": "the host synchronised inside and waited for the delay",
+        "api": "a CUDA call inside waited for the delay (an allocation or a free does)",
+    }.get(worst, f"the host was not done issuing when the delay of {us(plan.delay_ns)} ended")
+    return (
+        kept,
+        f"{why}: in {len(rows) - len(kept)} of {len(rows)} intervals the delay did not outlast the host",
+    )
+
+
+def _changed(plan: Plan, count: int | None = None) -> str:
+    """What was changed; `count`: how often, None where nobody knows."""
+    what = {
+        "delay": f"a delay kernel of {us(plan.delay_ns)} on the same stream before",
+        "synchronize": "torch.cuda.synchronize() before",
+        "flush": "the L2 overwritten before",
+        "warm": "one more call before",
+    }[plan.intervention]
+    where = "calls" if plan.intervention == "warm" else "start records"
+    often = "the" if count is None else f"{count:,}"
+    return f"{what} {often} {where} of {plan.target}"
+
+
+def us(ns: float) -> str:
+    """Microseconds, for the one sentence this stage writes."""
+    return f"{ns / 1e3:,.1f} us"

@@ -1,0 +1,81 @@
+"""`plan`: the experiment that puts a label's cause to the test, or the reason why there is none."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nsysalign.compare.experiment import FEWEST, Plan, Refusal, rows_of
+from nsysalign.compare.planners import PLANNERS
+from nsysalign.compare.spans import Spans
+from nsysalign.model import Analysis
+
+
+def plan(
+    analysis: Analysis,
+    label: str,
+    intervention: str,
+    spans: Spans,
+    *,
+    decorated: frozenset[str] = frozenset(),
+    seed: int = 0,
+) -> Plan | Refusal:
+    """The experiment, or why there is none.  `decorated`: regions that are decorators (`@nsysalign.region`)."""
+    rows = rows_of(analysis, label)
+    reason = _no_start_record(analysis, label, rows)
+    if not reason:
+        made = PLANNERS[intervention](analysis, label, rows, spans, decorated, seed)
+        if isinstance(made, Plan):
+            reason = _cannot_tell(made) or _cannot_place(analysis, made)
+            if not reason:
+                return made
+        else:
+            reason = made
+    return Refusal(label, intervention, reason)
+
+
+def _no_start_record(analysis: Analysis, label: str, rows: np.ndarray) -> str:
+    if not len(rows):
+        lost = analysis.unaligned[analysis.unaligned["label"] == label]
+        if len(lost):
+            return f"its intervals could not be placed: {lost['reason'].iloc[0]}"
+        return "no interval has that label"
+    i = analysis.intervals.iloc[rows]
+    if (i["kind"] == "host").any():
+        return "it is timed by the host's clock: there is no start record to intervene at"
+    if (i["kind"] == "nvtx").any() or (i["method"] == "inferred").any():
+        return "without an event log nobody knows which call made its start record"
+    if (i["site"] == "").all():
+        return "the event log does not say where its start record is made"
+    if len(rows) < FEWEST:
+        return f"{len(rows)} intervals: at least {FEWEST} are needed to see a spread"
+    return ""
+
+
+def _cannot_place(analysis: Analysis, made: Plan) -> str:
+    """The intervention must lie outside of every interval of the label itself."""
+    i = analysis.intervals
+    mine = i.iloc[rows_of(analysis, made.target)]
+    ends = set(zip(mine["pid"].tolist(), mine["end_record"].tolist(), strict=True))
+    if made.intervention != "warm" and ends & set(
+        zip(mine["pid"].tolist(), mine["start_record"].tolist(), strict=True)
+    ):
+        return "its start record is also the end record of the interval before: the intervention would lie inside that one"
+    for _, lane in mine.groupby(["pid", "device", "start_stream"]):
+        start, end = (lane[c].to_numpy() for c in ("start_ns", "end_ns"))
+        if (start[1:] < np.maximum.accumulate(end)[:-1]).any():
+            return "its intervals overlap: the intervention before one would lie inside another"
+    return ""
+
+
+def _cannot_tell(made: Plan) -> str:
+    low, high = made.predicted_bounds_ns
+    if np.isnan(low) or high < made.before_bounds_ns[0] or low > made.before_bounds_ns[1]:
+        return ""
+    return (
+        f"it would tell nothing: {_us(made.before_ns)} measured, {_us(low)} to {_us(high)} predicted with the "
+        f"intervention{' (the GPU works most of the time)' if made.intervention == 'delay' else ''}"
+    )
+
+
+def _us(ns: float) -> str:
+    return f"{ns / 1e3:,.1f} us"

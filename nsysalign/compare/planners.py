@@ -1,0 +1,228 @@
+"""The experiments themselves: one planner per intervention, and what it must show if the cause is right."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nsysalign.compare.bootstrap import level
+from nsysalign.compare.experiment import (
+    CONFIDENCE,
+    FEWEST,
+    Plan,
+    findings_of,
+    first_runs,
+    rows_of,
+    settled,
+    where,
+)
+from nsysalign.compare.prediction import RESOLUTION_NS, WORK_ERROR_SHARE, gpu_time, latencies, parts_of
+from nsysalign.compare.spans import Spans
+from nsysalign.model import LAUNCH_QUEUE, Analysis
+
+#: The delay outlasts the host's part by this factor and this margin; 20 us did not, 1 ms did (measured).
+DELAY_FACTOR, DELAY_MARGIN_NS, SHORTEST_DELAY_NS = 2.0, 200_000, 1_000_000
+#: A re-run may add so much GPU time in all.
+MOST_ADDED_NS = 600 * 1_000_000_000
+#: Copies up to this size from pageable memory are staged without waiting for the stream.
+STAGED_BYTES = 64 * 1024
+#: The host's slack when it no longer runs ahead: its calls are slower on a cold start.
+HOST_ERROR_SHARE, HOST_ERROR_NS = 0.25, 5_000.0
+
+
+def delay(
+    analysis: Analysis,
+    label: str,
+    rows: np.ndarray,
+    spans: Spans,
+    decorated: frozenset[str],
+    seed: int,
+) -> Plan | str:
+    if reason := _blocks(analysis, label, rows, spans):
+        return reason
+    i = analysis.intervals.iloc[rows]
+    elapsed = i["elapsed_ns"].to_numpy(dtype=np.float64)
+    expected = gpu_time(analysis, rows)
+    measured = level(np.column_stack([elapsed, expected.middle, expected.error]), CONFIDENCE, seed)
+    # waiting for another stream may shrink behind a delay as well: it may, it need not
+    queued = float(np.median(parts_of(analysis, rows, "queued")))
+    predicted, error = measured[1], measured[2, 0]
+    host = spans.host_ns[rows]
+    issue = np.where(host >= 0, host, elapsed)
+    # a first run may load code for a second: it is left out afterwards instead of delaying all the others so long
+    longest = min(float(issue.max()), 3 * float(np.median(issue)))
+    wanted = int(max(DELAY_FACTOR * longest + DELAY_MARGIN_NS, SHORTEST_DELAY_NS))
+    if wanted * len(rows) > MOST_ADDED_NS:
+        return f"a delay of {wanted / 1e9:.1f} s before each of its {len(rows)} intervals would take too long"
+    return Plan(
+        label,
+        "delay",
+        label,
+        settled(analysis, label, "delay"),
+        "elapsed",
+        measured[0, 0],
+        (measured[0, 1], measured[0, 2]),
+        predicted[0],
+        (predicted[1] - error, predicted[2] + error + queued),
+        len(rows),
+        int(i["operations"].median()),
+        wanted,
+        *where(analysis, label),
+    )
+
+
+def _blocks(analysis: Analysis, label: str, rows: np.ndarray, spans: Spans) -> str:
+    """Why the host could not run ahead of these intervals."""
+    i = analysis.intervals.iloc[rows]
+    if (i["start_stream"] != i["end_stream"]).any():
+        return "its two records lie on different streams: a delay before the first does not hold the second"
+    if not spans.same_thread[rows].all():
+        return "its two records are made by different threads: the delay does not tell one to run ahead of the other"
+    others = analysis.other_streams[analysis.other_streams["interval"].isin(i["interval"])]
+    if (i["operations"] == 0).all() and len(others):
+        return "its work ran on other streams: a delay before its start record does not hold them"
+    if float(np.median(parts_of(analysis, rows, "sync"))) > 0:
+        return "the host synchronises inside (sync in the budget): it would wait for the delay, not run ahead of it"
+    if int(i["operations"].max()) >= LAUNCH_QUEUE:
+        return (
+            f"it issues {int(i['operations'].max()):,} operations and the launch queue holds about {LAUNCH_QUEUE:,}: "
+            "the host would wait for the delay"
+        )
+    d = analysis.details[analysis.details["interval"].isin(i["interval"])]
+    blocking = d[(d["memory"] == "pageable") & ((d["direction"] == "D2H") | (d["bytes"] > STAGED_BYTES))]
+    if len(blocking):
+        return "it copies from or to pageable memory: the host would wait for the delay in that call (.item() and .cpu() do)"
+    if any(f.rule == "launch-blocking" for f in findings_of(analysis, label)):
+        return "CUDA_LAUNCH_BLOCKING is set: every launch would wait for the delay"
+    return ""
+
+
+def synchronize(
+    analysis: Analysis,
+    label: str,
+    rows: np.ndarray,
+    spans: Spans,
+    decorated: frozenset[str],
+    seed: int,
+) -> Plan | str:
+    """Between GPU time alone and the host's own pace, for the host no longer runs ahead."""
+    i = analysis.intervals.iloc[rows]
+    elapsed = i["elapsed_ns"].to_numpy(dtype=np.float64)
+    queued = parts_of(analysis, rows, "queued")
+    if float(np.median(queued)) == 0:
+        return "its budget has no time queued behind other work"
+    expected = gpu_time(analysis, rows)
+    work = parts_of(analysis, rows, "kernel", "graph", "memcpy", "memset")
+    host = spans.host_ns[rows]
+    # where the log does not say how long the host took to issue it, only the budget can
+    paced = np.where(host >= 0, work + host, elapsed - queued)
+    slack = HOST_ERROR_NS + HOST_ERROR_SHARE * np.where(host >= 0, host, elapsed - queued)
+    least = np.minimum(expected.middle - expected.error, elapsed - queued)
+    most = np.maximum(paced, elapsed - queued) + slack + WORK_ERROR_SHARE * work
+    values = level(np.column_stack([elapsed, elapsed - queued, least, most]), CONFIDENCE, seed)
+    return Plan(
+        label,
+        "synchronize",
+        label,
+        settled(analysis, label, "synchronize"),
+        "elapsed",
+        values[0, 0],
+        (values[0, 1], values[0, 2]),
+        values[1, 0],
+        (max(values[2, 1], 0.0), values[3, 2]),
+        len(rows),
+        int(i["operations"].median()),
+        0,
+        *where(analysis, label),
+    )
+
+
+def flush(
+    analysis: Analysis,
+    label: str,
+    rows: np.ndarray,
+    spans: Spans,
+    decorated: frozenset[str],
+    seed: int,
+) -> Plan | str:
+    """The kernels of the warm label must become as slow as those of the cold one: kernel time is compared, which does
+    not depend on how far the host runs ahead, so no delay is needed."""
+    cold, warm, rules = _pair_of(analysis, label)
+    i = analysis.intervals
+    target = warm or label
+    mine = rows_of(analysis, target)
+    kernel = i["kernel_only_ns"].to_numpy(dtype=np.float64)
+    if not kernel[mine].any():
+        return "no kernel runs in it whose cache could be cold"
+    if len(mine) < FEWEST:
+        return f"{len(mine)} intervals of {target}: at least {FEWEST} are needed to see a spread"
+    before = level(kernel[mine][:, None], CONFIDENCE, seed)[0]
+    predicted, bounds = float("nan"), (float("nan"), float("nan"))
+    if cold:
+        there = level(kernel[rows_of(analysis, cold)][:, None], CONFIDENCE, seed)[0]
+        error = WORK_ERROR_SHARE * there[0] + RESOLUTION_NS
+        predicted, bounds = there[0], (there[1] - error, there[2] + error)
+    return Plan(
+        cold or label,
+        "flush",
+        target,
+        rules,
+        "kernel",
+        before[0],
+        (before[1], before[2]),
+        predicted,
+        bounds,
+        len(mine),
+        int(i["operations"].iloc[mine].median()),
+        0,
+        *where(analysis, target),
+    )
+
+
+def _pair_of(analysis: Analysis, label: str) -> tuple[str, str, tuple[str, ...]]:
+    """(cold label, warm label, rules) of the cold-l2 finding that speaks of this label, from either side."""
+    for f in analysis.findings.itertuples(index=False):
+        other = f.evidence.get("compared_with") if isinstance(f.evidence, dict) else None
+        if f.rule == "cold-l2" and other and label in (f.label, other):
+            return str(f.label), str(other), ("cold-l2",)
+    return "", "", ()
+
+
+def warm(
+    analysis: Analysis,
+    label: str,
+    rows: np.ndarray,
+    spans: Spans,
+    decorated: frozenset[str],
+    seed: int,
+) -> Plan | str:
+    """The first call of every process must take what the later ones take."""
+    if label not in decorated:
+        return (
+            f"it is no function marked @nsysalign.region({label!r}): calling the user's code twice can have side effects, "
+            "so only what is named is repeated"
+        )
+    first, rest = first_runs(analysis.intervals.iloc[rows])
+    if len(rest) < FEWEST:
+        return f"{len(rest)} calls after the first: at least {FEWEST} are needed to know a warm one"
+    slow = float(np.median(first))
+    error = WORK_ERROR_SHARE * float(np.median(rest)) + RESOLUTION_NS + latencies(analysis).fixed[1]
+    low, middle, high = (float(v) for v in np.percentile(rest, [0, 50, 100]))
+    return Plan(
+        label,
+        "warm",
+        label,
+        settled(analysis, label, "warm"),
+        "first run",
+        slow,
+        (slow, slow),
+        middle,
+        (low - error, high + error),
+        len(rows),
+        int(analysis.intervals["operations"].iloc[rows].median()),
+        0,
+        *where(analysis, label),
+    )
+
+
+#: intervention -> its planner: a Plan, or the reason for none.
+PLANNERS = {"delay": delay, "synchronize": synchronize, "flush": flush, "warm": warm}

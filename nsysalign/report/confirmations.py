@@ -1,0 +1,84 @@
+"""`RUN_DIR/confirm.json`: what re-runs with one intervention said; and the sentence that stands beside a finding.
+
+    {"format":"nsysalign-confirm","version":1,"confirmations":[{"label":"t1","rules":["host-gap"],"intervention":"delay",
+      "target":"t1","verdict":"confirmed","reason":…,"metric":"elapsed","before_ns":…,"predicted_ns":…,"predicted_low_ns":…,
+      "predicted_high_ns":…,"after_ns":…,"after_low_ns":…,"after_high_ns":…,"before_count":20,"after_count":20,
+      "changed":"a delay kernel of 1,000.0 us …","run":"confirm/t1-delay-1"}]}
+
+The keys are the columns of `frames.CONFIRMATIONS`; null is "none".  The newest verdict about a label and an intervention
+is the one that counts.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nsysalign import frames
+from nsysalign.errors import AnalysisError
+from nsysalign.model import Analysis
+from nsysalign.report.files import replacing
+from nsysalign.report.json import frame, records
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FILE, FORMAT, VERSION = "confirm.json", "nsysalign-confirm", 1
+NOT_CONFIRMED = "not confirmed"
+
+
+class Status(NamedTuple):
+    """What is known about a finding beyond the trace it was found in."""
+
+    verdict: str  # confirmed, refuted, not conclusive, not confirmed
+    text: str  # what was done and what came out; what to type where a re-run can settle it; '' else
+
+
+def document(table: pd.DataFrame) -> dict[str, Any]:
+    """The document as plain objects."""
+    return {"format": FORMAT, "version": VERSION, "confirmations": records(table)}
+
+
+def write(table: pd.DataFrame, path: Path) -> None:
+    """Write the document; the file appears whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(document(table), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def read(path: Path) -> pd.DataFrame:
+    """The table of a confirm.json, empty where there is no such file.  AnalysisError where it is something else."""
+    if not path.is_file():
+        return frames.empty(frames.CONFIRMATIONS)
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        if stored["format"] != FORMAT or stored["version"] != VERSION:
+            raise ValueError(f"format {stored['format']!r}, version {stored['version']!r}")
+        return frame(stored["confirmations"], frames.CONFIRMATIONS)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise AnalysisError(
+            f"{path} is not what nsysalign confirm writes ({error!r})",
+            "move it away; nsysalign confirm --from RUN_DIR makes it again",
+        ) from error
+
+
+def statuses(analysis: Analysis) -> list[Status]:
+    """One per row of `analysis.findings`."""
+    from nsysalign.compare.experiment import SETTLES
+
+    known = {
+        (c.label, rule): Status(str(c.verdict), f"{c.changed}: {c.reason}")
+        for c in analysis.confirmations.itertuples(index=False)
+        for rule in c.rules
+    }
+    to_settle = {rule for rules in SETTLES.values() for rule in rules}
+    return [
+        known.get((label, rule)) or Status(NOT_CONFIRMED, command(label) if rule in to_settle else "")
+        for label, rule in zip(analysis.findings["label"], analysis.findings["rule"], strict=True)
+    ]
+
+
+def command(label: str) -> str:
+    """What to type to put a label's cause to the test."""
+    return f"nsysalign confirm --label {shlex.quote(label)} SCRIPT.py"

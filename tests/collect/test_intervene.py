@@ -1,0 +1,199 @@
+"""Interventions of a confirming re-run, in a real process: before the right records, on their stream, never in the way."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="collecting needs Linux")
+
+PROGRAM = """
+import torch
+def pair(stream=None):
+    a, b = torch.cuda.Event(), torch.cuda.Event()
+    a.record(stream)
+    b.record(stream)
+    a.elapsed_time(b)
+    return a, b
+pair()
+first = len(torch.cuda.done)
+pair()
+print(torch.cuda.done[first:])
+"""
+
+
+def spec(kind="delay", starts=(("script.py", 5, ()),), region="", label="t1", **more) -> dict[str, str]:
+    value = {"intervention": kind, "label": label, "region": region, "starts": starts, **more}
+    return {"NSYSALIGN_CONFIRM": json.dumps(value)}
+
+
+def done(run) -> list:
+    assert (run.status, run.err, run.errors) == (0, "", "")
+    return eval(run.out)
+
+
+def notes(run) -> list[str]:
+    return [line["text"] for line in run.lines("note") if "text" in line]
+
+
+def test_the_delay_stands_right_before_the_start_record_and_nowhere_else(probed):
+    run = probed(PROGRAM, env=spec(delay_ns=1_000_000))
+    # the fake GPU's clock is 1 GHz: 1,000 us are a million cycles
+    assert done(run) == [("sleep", 1_000_000, 0), ("record", 0), ("record", 0)]
+    assert [r.get("intervened") for r in run.lines("record")] == [True, None, True, None]
+    assert notes(run) == [
+        "changed by nsysalign confirm: a delay kernel of 1,000 us (1,000,000 cycles) on the same stream before every start "
+        "record of t1"
+    ]
+
+
+def test_without_the_variable_nothing_happens(probed):
+    run = probed(PROGRAM)
+    assert done(run) == [("record", 0), ("record", 0)]
+    assert not any("intervened" in line for lines in run.logs.values() for line in lines)
+
+
+def test_the_first_one_measures_the_clock_outside_of_the_pair(probed):
+    run = probed(
+        PROGRAM.replace("first = len(torch.cuda.done)\npair()", "first = 0"), env=spec(delay_ns=1_000_000)
+    )
+    kinds = [d[:2] for d in done(run)]
+    assert kinds == [("sleep", 1000), ("sleep", 500_000), ("sleep", 1_000_000), ("record", 0), ("record", 0)]
+    measured = [line for line in run.lines("note") if "calibration_ns" in line]
+    start = run.lines("record")[0]
+    assert len(measured) == 1 and measured[0]["t1_ns"] <= start["t0_ns"]
+
+
+def test_it_uses_the_records_own_stream(probed):
+    text = PROGRAM.replace("pair()\nprint", "pair(torch.cuda.Stream(handle=7))\nprint")
+    assert done(probed(text, env=spec(delay_ns=1_000_000))) == [
+        ("sleep", 1_000_000, 7), ("record", 7), ("record", 7)
+    ]  # fmt: skip
+
+
+def test_synchronize_and_flush(probed):
+    assert done(probed(PROGRAM, env=spec("synchronize"))) == [
+        ("synchronize", 0),
+        ("record", 0),
+        ("record", 0),
+    ]
+    run = probed(PROGRAM.replace("first = len(torch.cuda.done)", "first = 0"), env=spec("flush"))
+    # twice the L2 of the fake device, allocated once
+    assert done(run) == [
+        ("empty", 2 << 20, "cuda:0"),
+        *[("zero_", 2 << 20, 0), ("record", 0), ("record", 0)] * 2,
+    ]
+    assert "2 MiB overwritten" in notes(run)[0]
+
+
+def test_callers_tell_two_users_of_one_timer_apart(probed):
+    text = """
+import torch
+def start():
+    torch.cuda.Event().record()
+def one():
+    start()
+def two():
+    start()
+one()
+two()
+one()
+print([d[0] for d in torch.cuda.done])
+"""
+    run = probed(text, env=spec(starts=(("script.py", 4, (("script.py", 8),)),), delay_ns=1000))
+    assert done(run) == ["record", "sleep", "sleep", "sleep", "record", "record"]  # two are the measurement
+
+
+def test_a_region_named_by_the_label_and_the_end_record_in_it(probed):
+    text = """
+import torch, nsysalign
+def work(name):
+    with nsysalign.region(name):
+        torch.cuda.Event().record()
+        torch.cuda.Event().record()
+work("a")
+work("b")
+torch.cuda.Event().record()
+print([d[0] for d in torch.cuda.done])
+"""
+    env = spec("synchronize", (("script.py", 5, ()),), region="b", label="b")
+    assert done(probed(text, env=env)) == ["record", "record", "synchronize", "record", "record", "record"]
+    # a label made from call sites means records outside of every region
+    env = spec("synchronize", (("script.py", 5, ()), ("script.py", 9, ())))
+    assert done(probed(text, env=env)) == ["record"] * 4 + ["synchronize", "record"]
+
+
+def test_a_file_by_its_absolute_name_or_its_end(probed, tmp_path):
+    for file, hits in ((str(tmp_path / "script.py"), 1), ("cript.py", 0), ("/elsewhere/script.py", 0)):
+        run = probed(PROGRAM, env=spec("synchronize", ((file, 5, ()),)))
+        assert [d[0] for d in done(run)].count("synchronize") == hits
+
+
+def test_never_during_a_capture(probed):
+    text = PROGRAM.replace("pair()\nprint", "torch.cuda.graphs.CUDAGraph().capture_begin()\npair()\nprint")
+    run = probed(text, env=spec(delay_ns=1000))
+    assert done(run) == [("record", 0), ("record", 0)]
+    assert [r.get("intervened") for r in run.lines("record")] == [True, None, None, None]
+
+
+@pytest.mark.parametrize("kind", ["delay", "synchronize", "flush"])
+def test_what_fails_is_noted_and_the_record_goes_on(probed, kind):
+    broken = PROGRAM.replace(
+        "pair()\nfirst",
+        "def no(*args, **kwargs): raise RuntimeError('out of memory')\n"
+        "torch.cuda._sleep = torch.cuda.synchronize = torch.empty = no\npair()\nfirst",
+    )
+    run = probed(broken, env=spec(kind, delay_ns=1000))
+    assert done(run) == [("record", 0), ("record", 0)]
+    assert notes(run) == [f"nsysalign confirm could not intervene ({kind}): out of memory"]
+    assert len(run.lines("elapsed")) == 2 and not any("intervened" in r for r in run.lines("record"))
+
+
+def test_a_variable_that_is_not_understood_changes_nothing(probed):
+    run = probed(PROGRAM, env={"NSYSALIGN_CONFIRM": "{"})
+    assert run.status == 0 and eval(run.out) == [("record", 0), ("record", 0)]
+    assert len(run.lines("record")) == 4 and "JSONDecodeError" in run.errors
+
+
+WARM = """
+import torch, nsysalign
+calls = []
+@nsysalign.region("step")
+def step(n):
+    calls.append(n)
+    a, b = torch.cuda.Event(), torch.cuda.Event()
+    a.record()
+    b.record()
+    a.elapsed_time(b)
+    if len(calls) == 1 and n == 3:
+        raise ValueError(n)
+    return n
+@nsysalign.region("other")
+def other():
+    calls.append("other")
+START
+print(calls)
+"""
+
+
+def test_a_decorated_function_is_called_once_more_before(probed):
+    text = WARM.replace("START", "calls += ['=', step(1), step(2)]\nother()")
+    env = spec("warm", (("script.py", 8, ()),), region="step", label="step")
+    assert done(probed(text))[0:2] == [1, 2]
+    run = probed(text, env=env)
+    assert done(run) == [1, 1, 2, 2, "=", 1, 2, "other"]
+    names = [(r["region"], r.get("intervened", False)) for r in run.lines("record")]
+    assert names == [
+        ("step (once more)#0", False), ("step (once more)#0", False), ("step#0", True), ("step#0", False),
+        ("step (once more)#1", False), ("step (once more)#1", False), ("step#1", True), ("step#1", False),
+    ]  # fmt: skip
+    assert notes(run) == ["changed by nsysalign confirm: one more call before every call of step"]
+    assert [line["decorated"] for line in run.lines("note") if "decorated" in line] == ["step", "other"]
+
+
+def test_what_the_repeated_call_raises_is_the_calls_own_to_raise(probed):
+    env = spec("warm", (("script.py", 8, ()),), region="step", label="step")
+    run = probed(WARM.replace("START", "calls += ['=', step(3)]"), env=env)
+    assert done(run) == [3, 3, "=", 3]

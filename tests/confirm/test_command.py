@@ -1,0 +1,185 @@
+"""`nsysalign confirm` and `run --confirm`: what runs, in which order, with which change, and what is stored and said."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import types
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import nsysalign
+from nsysalign.collect import session
+from nsysalign.commands.confirm import confirm
+from nsysalign.commands.run import run
+from nsysalign.errors import AnalysisError, NsysAlignError, UsageError
+
+from . import runs
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """`collect` replaced by a simulated machine; `machine.calls` are the commands and variables it was given."""
+    state = types.SimpleNamespace(
+        body=runs.host_gap, after=None, calls=[], status=[0, 0, 0], folder=tmp_path / "R"
+    )
+    monkeypatch.chdir(tmp_path)
+
+    def collect(command, options, progress=None):
+        given = options.environment.get("NSYSALIGN_CONFIRM")
+        told = json.loads(given) if given else {}
+        state.calls.append((list(command), told))
+        folder = options.output or state.folder
+        assert not folder.exists()
+        body = (state.after or state.body) if told else state.body
+        runs.run(folder, body, told.get("intervention", ""))
+        return session.CollectResult(
+            folder, state.status[len(state.calls) - 1], folder / "r", folder / "trace.sqlite", (), ()
+        )
+
+    monkeypatch.setattr(session, "collect", collect)
+    return state
+
+
+def invoke(command, *args: str):
+    result = CliRunner().invoke(command, list(args))
+    if result.exception and not isinstance(result.exception, SystemExit | NsysAlignError):
+        raise result.exception
+    return result
+
+
+SYNTAX = [
+    (("--label", "t1", "s.py", "--label", "x"), ["s.py", "--label", "x"]),
+    (("--label=t1", "--", "s.py", "-q"), ["s.py", "-q"]),
+    (("s.py", "--label", "t1"), ["s.py"]),  # design, section 9
+    (("-q", "s.py", "a", "--b", "--label=t1", "--intervention", "delay"), ["s.py", "a", "--b"]),
+]
+
+
+@pytest.mark.parametrize(("args", "command"), SYNTAX)
+def test_options_before_the_script_or_from_label_on_behind_it(machine, args, command):
+    result = invoke(confirm, *args)
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert [c for c, _ in machine.calls] == [command, command]
+    assert [told.get("label") for _, told in machine.calls] == [None, "t1"]
+
+
+def test_behind_two_dashes_everything_is_the_scripts(machine):
+    result = invoke(confirm, "--", "s.py", "--label", "nothing")
+    assert result.exit_code == 0 and machine.calls[0][0] == ["s.py", "--label", "nothing"]
+    assert machine.calls[1][1]["label"] == "t1"  # the label with a warning that a delay settles
+    assert invoke(confirm, "--label", "t1").exit_code == 2
+
+
+def test_a_run_then_one_with_the_change_and_the_verdict_everywhere(machine):
+    Path("bench.py").write_text("")
+    result = invoke(confirm, "s.py", "--label", "t1")
+    told = machine.calls[1][1]
+    assert told == {
+        "intervention": "delay", "label": "t1", "region": "t1", "delay_ns": 1_000_000,
+        "starts": [[str(Path.cwd() / "bench.py"), 10, []]],
+    }  # fmt: skip
+    assert (
+        "confirmed: t1 (host-gap):" in result.output
+        and "Changed:  a delay kernel of 1,000.0 us" in result.output
+    )
+    assert "Confirm:  nsysalign confirm --label t1 SCRIPT.py" in result.output  # of the plain run, before
+    stored = json.loads((machine.folder / "confirm.json").read_text())
+    (one,) = stored["confirmations"]
+    assert (stored["format"], stored["version"]) == ("nsysalign-confirm", 1)
+    assert (one["verdict"], one["rules"], one["run"]) == ("confirmed", ["host-gap"], "confirm/t1-delay-1")
+    assert one["predicted_low_ns"] <= one["after_ns"] <= one["predicted_high_ns"] < one["before_ns"] / 3
+    document = json.loads((machine.folder / "analysis.json").read_text())
+    assert [f["confirmation"]["verdict"] for f in document["findings"] if f["rule"] == "host-gap"] == [
+        "confirmed"
+    ]
+    assert document["confirmations"] == stored["confirmations"]
+    with sqlite3.connect(machine.folder / "analysis.db") as db:
+        assert db.execute("SELECT label, verdict, rules FROM confirmations").fetchall() == [
+            ("t1", "confirmed", '["host-gap"]')
+        ]
+    assert '"confirmation":"confirmed: a delay kernel of' in (machine.folder / "report.html").read_text()
+    again = nsysalign.load(machine.folder)
+    assert again.confirmations["rules"].tolist() == [("host-gap",)]
+    for path in (machine.folder / "analysis.json", machine.folder / "confirm" / "t1-delay-1"):
+        assert len(nsysalign.load(path).intervals) == runs.COUNT
+    after = nsysalign.load(machine.folder / "confirm" / "t1-delay-1")
+    assert set(after.intervals["flags"]) == {("intervened",)}
+    assert "changed by nsysalign confirm: something" in after.notes
+
+
+def test_from_an_earlier_run_and_again_without_overwriting(machine):
+    runs.run(machine.folder, runs.host_gap)
+    for number in (1, 2):
+        result = invoke(confirm, "--from", str(machine.folder), "--label", "t1", "-q", "s.py")
+        assert result.exit_code == 0, result.output
+        assert (machine.folder / "confirm" / f"t1-delay-{number}" / "analysis.json").is_file()
+        (one,) = json.loads((machine.folder / "confirm.json").read_text())["confirmations"]
+        assert one["run"] == f"confirm/t1-delay-{number}"
+    assert len(machine.calls) == 2 and all(told for _, told in machine.calls)
+    # a new analysis of the run directory keeps what was confirmed
+    from nsysalign.commands.analyze import present
+
+    assert present(machine.folder, quiet=True).confirmations["verdict"].tolist() == ["confirmed"]
+
+
+def test_a_refusal_costs_no_second_run(machine):
+    machine.body = runs.synchronises
+    result = invoke(confirm, "--label", "t1", "--intervention", "delay", "s.py")
+    assert len(machine.calls) == 1 and isinstance(result.exception, UsageError)
+    assert "t1: delay refused: the host synchronises inside" in result.output
+
+
+def test_a_label_that_is_not_there(machine):
+    result = invoke(confirm, "--label", "t2", "s.py")
+    assert isinstance(result.exception, UsageError) and "for instance: t1" in str(result.exception)
+
+
+def test_a_script_that_fails(machine):
+    machine.status = [3, 0]
+    result = invoke(confirm, "--label", "t1", "s.py")
+    assert isinstance(result.exception, AnalysisError) and len(machine.calls) == 1
+    machine.calls, machine.folder = [], machine.folder.with_name("R2")
+    machine.status = [0, 3]
+    assert invoke(confirm, "--label", "t1", "s.py").exit_code == 0
+    (one,) = json.loads((machine.folder / "confirm.json").read_text())["confirmations"]
+    assert (one["verdict"], "status 3 in the re-run" in one["reason"]) == ("not conclusive", True)
+
+
+def test_json_on_stdout_is_only_that(machine):
+    result = invoke(confirm, "--label", "t1", "--json", "-", "s.py")
+    assert json.loads(result.output)["confirmations"][0]["verdict"] == "confirmed"
+
+
+def test_run_confirm_takes_the_warnings_and_keeps_the_scripts_status(machine):
+    result = invoke(run, "--confirm", "s.py", "--label", "x")
+    assert result.exit_code == 0 and [c for c, _ in machine.calls] == [["s.py", "--label", "x"]] * 2
+    assert "confirmed: t1 (host-gap)" in result.output
+    machine.calls, machine.folder, machine.body = [], machine.folder.with_name("R2"), runs.busy_gpu
+    result = invoke(run, "--confirm", "s.py")
+    assert len(machine.calls) == 1 and "no warning that a re-run could settle" in result.output
+    machine.calls, machine.folder, machine.status = [], machine.folder.with_name("R3"), [5]
+    machine.body = runs.host_gap
+    assert invoke(run, "--confirm", "s.py").exit_code == 5 and len(machine.calls) == 1
+
+
+def test_nothing_is_confirmed_that_was_not_tested(machine):
+    runs.run(machine.folder, runs.host_gap)
+    from nsysalign.commands.analyze import present
+
+    present(machine.folder, quiet=True)
+    document = json.loads((machine.folder / "analysis.json").read_text())
+    assert {f["confirmation"]["verdict"] for f in document["findings"]} == {"not confirmed"}
+    assert (
+        '"confirmation":"not confirmed: nsysalign confirm --label t1'
+        in (machine.folder / "report.html").read_text()
+    )
+
+
+def test_a_damaged_confirm_json_is_said(machine):
+    runs.run(machine.folder, runs.host_gap)
+    (machine.folder / "confirm.json").write_text('{"format":"other"}')
+    result = invoke(confirm, "--from", str(machine.folder), "--label", "t1", "s.py")
+    assert isinstance(result.exception, AnalysisError) and "confirm.json" in str(result.exception)

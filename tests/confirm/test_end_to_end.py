@@ -1,0 +1,80 @@
+"""The whole command with a real nsys.  The torch is the fake one: nothing can be placed, and that is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from . import runs
+
+pytestmark = pytest.mark.nsys
+TESTS = Path(__file__).parents[1]
+
+# the simulator's log says that its start records are made in line 10 of bench.py, in a region named t1
+BENCH = """\
+import sys
+import torch
+import nsysalign
+
+
+@nsysalign.region("t1")
+def step():
+    a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    # the next one is the start record
+    a.record()
+    b.record()
+    a.elapsed_time(b)
+
+
+for _ in range(4):
+    step()
+print(sys.argv[1:], [d[0] for d in torch.cuda.done])
+"""
+
+
+def nsysalign(tmp_path, *args: str) -> subprocess.CompletedProcess:
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("NSYSALIGN", "NSYS_"))}
+    env |= {
+        "PYTHONPATH": os.pathsep.join([str(TESTS / "collect" / "faketorch"), str(TESTS.parent)]),
+        "TMPDIR": str(tmp_path),
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "nsysalign", *args],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_the_second_run_has_the_change_and_says_so(tmp_path):
+    (tmp_path / "bench.py").write_text(BENCH)
+    runs.run(tmp_path / "R", runs.host_gap)
+    done = nsysalign(tmp_path, "confirm", "--from", "R", "--no-calibrate", "bench.py", "x", "--label", "t1")
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert str(["sleep", "record", "record"] * 3)[1:-1] in done.stdout and "['x'] " in done.stdout
+    assert "not conclusive: t1 (host-gap): the re-run could not be analysed" in " ".join(done.stdout.split())
+    folder = tmp_path / "R" / "confirm" / "t1-delay-1"
+    (log,) = folder.glob("events-*.jsonl")
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [r.get("intervened") for r in lines if r["type"] == "record"] == [True, None] * 4
+    assert any(
+        "a delay kernel of 1,000 us" in line.get("text", "") for line in lines if line["type"] == "note"
+    )
+    (one,) = json.loads((tmp_path / "R" / "confirm.json").read_text())["confirmations"]
+    assert (one["verdict"], one["after_ns"], one["after_count"]) == ("not conclusive", None, 0)
+    assert (folder / "trace.sqlite").is_file()
+
+
+def test_a_plain_run_that_cannot_be_analysed_costs_no_second_one(tmp_path):
+    (tmp_path / "bench.py").write_text(BENCH)
+    done = nsysalign(tmp_path, "confirm", "bench.py", "--label", "t1")
+    assert done.returncode == 3 and "no CUDA activity" in done.stderr, (done.stdout, done.stderr)
+    run_dir = tmp_path / "nsysalign-runs" / "bench-001"
+    assert (run_dir / "trace.sqlite").is_file() and not (run_dir / "confirm").exists()

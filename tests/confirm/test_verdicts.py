@@ -1,0 +1,244 @@
+"""Predictions from the budget of a plain run, and what a re-run says about them: simulated machines, whose truth is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsysalign.compare.confirm import attach, decide, judge, table
+from nsysalign.compare.experiment import Plan, Refusal, choose, confirmable
+from nsysalign.compare.plan import plan
+from nsysalign.compare.spans import spans
+
+from . import runs
+
+
+def planned(folder, body, intervention=None, **more):
+    analysis, log = runs.analysed(runs.run(folder, body, **more))
+    chosen = intervention or choose(analysis, "t1")
+    return plan(analysis, "t1", chosen, spans(analysis, log))
+
+
+def retried(tmp_path, body, intervention=None, after=None, **more):
+    made = planned(tmp_path / "before", body, intervention)
+    assert isinstance(made, Plan), made
+    again = runs.run(tmp_path / "after", after or body, made.intervention, **more)
+    return judge(made, runs.analysed(again)[0])
+
+
+@pytest.mark.parametrize("body", [runs.host_gap, runs.many_launches])
+def test_a_host_gap_is_confirmed_by_a_delay(tmp_path, body):
+    said = retried(tmp_path, body)
+    assert (said.plan.intervention, said.verdict) == ("delay", "confirmed"), said
+    assert said.plan.before_ns > 1.8 * said.after_ns
+    low, high = said.plan.predicted_bounds_ns
+    assert low <= said.after_ns <= high and high - low < said.plan.before_ns / 3
+    assert said.after_count == runs.COUNT and "delay kernel of 1,000.0 us" in said.changed
+
+
+def test_the_delay_is_as_long_as_the_host_needs(tmp_path):
+    made = planned(
+        tmp_path, lambda k: [runs.Record("a"), runs.Sleep(2_000_000), runs.Launch(9_000), runs.Record("b")]
+    )
+    assert 4_000_000 < made.delay_ns < 4_500_000
+
+
+def test_a_wrong_cause_is_refuted(tmp_path):
+    """The kernel is slow by itself when the host does not come late: the delay hides the host and nothing is gained."""
+
+    def slow(k):
+        return [runs.Record("a"), runs.Launch(180_000), runs.Record("b")]
+
+    said = retried(tmp_path, runs.host_gap, after=slow)
+    assert said.verdict == "refuted" and said.reason.startswith("it changed nothing"), said
+
+
+def test_half_a_cause_is_refuted_with_its_share(tmp_path):
+    def half(k):
+        return [runs.Record("a"), runs.Launch(100_000 + 50 * k), runs.Record("b")]
+
+    said = retried(tmp_path, runs.host_gap, after=half)
+    assert said.verdict == "refuted" and "% of the predicted change" in said.reason, said
+
+
+def test_waiting_for_earlier_work_is_confirmed_by_a_synchronise(tmp_path):
+    said = retried(tmp_path, runs.behind_earlier_work)
+    assert (said.plan.intervention, said.verdict) == ("synchronize", "confirmed"), said
+    assert said.plan.before_ns > 900_000 > 100_000 > said.after_ns
+
+
+def test_waiting_for_ones_own_work_is_refuted(tmp_path):
+    said = retried(tmp_path, runs.behind_own_work)
+    assert (said.plan.intervention, said.verdict) == ("synchronize", "refuted"), said
+
+
+def test_a_delay_that_does_not_outlast_the_host_says_nothing(tmp_path):
+    said = retried(tmp_path, runs.host_gap, before=[runs.Launch(60_000)])
+    assert said.verdict == "not conclusive" and "did not outlast the host" in said.reason, said
+
+
+def test_a_synchronisation_that_was_not_seen_before_is_named(tmp_path):
+    said = retried(
+        tmp_path, runs.host_gap, after=lambda k: [runs.Record("a"), runs.Sync(), *runs.host_gap(k)[1:]]
+    )
+    assert said.verdict == "not conclusive" and "did not outlast the host" in said.reason, said
+
+
+def test_only_intervals_with_the_intervention_count(tmp_path):
+    said = retried(tmp_path, runs.host_gap, flagged=False)
+    assert said.verdict == "not conclusive" and "no start record of t1 came by" in said.reason
+
+
+def test_another_label_or_other_work_says_nothing(tmp_path):
+    assert "no interval t1" in retried(tmp_path / "1", runs.host_gap, label="t2").reason
+    assert "other work" in retried(tmp_path / "2", runs.host_gap, after=runs.many_launches).reason
+    assert "at least 3" in retried(tmp_path / "3", runs.host_gap, count=2).reason
+
+
+REFUSED = [
+    (runs.synchronises, "delay", "synchronises inside"),
+    (runs.item, "delay", "pageable"),
+    (runs.too_many, "delay", "1,005 operations"),
+    (runs.busy_gpu, "delay", "would tell nothing"),
+    (runs.host_gap, "synchronize", "no time queued"),
+    (runs.host_gap, "warm", "no function marked @nsysalign.region('t1')"),
+]
+
+
+@pytest.mark.parametrize(
+    ("body", "intervention", "why"), REFUSED, ids=[f"{b.__name__}-{i}" for b, i, _ in REFUSED]
+)
+def test_what_cannot_answer_is_refused_with_the_reason(tmp_path, body, intervention, why):
+    made = planned(tmp_path, body, intervention, count=3 if body is runs.too_many else runs.COUNT)
+    assert isinstance(made, Refusal) and why in made.reason
+
+
+def test_few_intervals_and_unknown_places_are_refused(tmp_path):
+    assert "at least 3" in planned(tmp_path / "1", runs.host_gap, count=2).reason
+    assert "start record is made" in planned(tmp_path / "2", runs.host_gap, site=False).reason
+
+
+def test_a_chain_of_records_is_refused(tmp_path):
+    """The start record of one interval is the end record of the one before: a delay would lie inside that one."""
+    from simulator import export, machine
+    from simulator.program import Elapsed, Program
+
+    import nsysalign
+
+    steps = []
+    for k in range(6):
+        steps += [runs.Record(f"e{k}"), runs.Sleep(150_000), runs.Launch(20_000)]
+    steps += [runs.Sync(), *[Elapsed(f"e{k}", f"e{k + 1}", f"t1#{k}") for k in range(5)]]
+    sqlite, logs = export.write(machine.run(Program({500: steps})), tmp_path)
+    analysis = nsysalign.analyze(sqlite, events=logs)
+    made = plan(analysis, "t1", "delay", spans(analysis, None))
+    assert isinstance(made, Refusal) and "end record of the interval before" in made.reason
+
+
+def test_first_calls_are_compared_with_the_warm_ones(tmp_path):
+    analysis, log = runs.analysed(runs.run(tmp_path / "before", runs.slow_first))
+    made = plan(analysis, "t1", "warm", spans(analysis, log), decorated=frozenset({"t1"}))
+    assert isinstance(made, Plan) and made.before_ns > 900_000 and made.predicted_bounds_ns[1] < 60_000
+    warm = runs.run(tmp_path / "after", lambda k: runs.slow_first(k + 1), "synchronize", before=[])
+    cold = runs.run(tmp_path / "still", runs.slow_first, "synchronize", before=[])
+    assert judge(made, runs.analysed(warm)[0]).verdict == "confirmed"
+    assert judge(made, runs.analysed(cold)[0]).verdict == "refuted"
+
+
+def test_what_is_chosen_by_default(tmp_path):
+    for number, (body, intervention) in enumerate(
+        [(runs.host_gap, "delay"), (runs.behind_earlier_work, "synchronize"), (runs.many_launches, "delay")]
+    ):
+        analysis, _ = runs.analysed(runs.run(tmp_path / str(number), body))
+        assert confirmable(analysis) == ["t1"] and choose(analysis, "t1") == intervention
+
+
+def test_the_prediction_holds_for_programs_drawn_at_random(tmp_path):
+    """Whatever the host does between the operations, a delay leaves what the budget predicts."""
+    random = np.random.default_rng(5)
+    for number in range(6):
+        pieces = []
+        for _ in range(int(random.integers(1, 8))):
+            pieces += [
+                runs.Sleep(int(random.integers(0, 60_000))),
+                runs.Launch(int(random.integers(1_000, 90_000))),
+            ]
+        body = [runs.Record("a"), runs.Sleep(150_000), *pieces, runs.Record("b")]
+        said = retried(tmp_path / str(number), lambda k, body=body: body, "delay")
+        assert said.verdict == "confirmed", (said, body)
+
+
+def cold_pair(k: int, factor: float = 1.23) -> list:
+    """Two labels, `warm` and `cold`, that run the same kernel; the host has run ahead of both."""
+    ns = 24_800 + 40 * (k * 5 % 7)
+    return [
+        runs.Launch(300_000), runs.Record("a"), runs.Launch(ns), runs.Record("b"),
+        runs.Launch(60_000, name="fill"), runs.Record("c"), runs.Launch(round(ns * factor)), runs.Record("d"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.23, "confirmed"), (1.0, "refuted"), (1.12, "refuted")])
+def test_a_cold_cache_is_settled_by_flushing_for_the_warm_label(tmp_path, factor, verdict):
+    """The warm label's kernel must become as slow as the cold one's; the finding is a remark until then."""
+    pairs = (("a", "b", "warm"), ("c", "d", "cold"))
+    analysis, log = runs.analysed(runs.run(tmp_path / "before", cold_pair, pairs=pairs))
+    findings = {(f.label, f.rule): f for f in analysis.findings.itertuples()}
+    assert (
+        findings["cold", "cold-l2"].severity == "info"
+        and not findings["cold", "cold-l2"].evidence["confirmed"]
+    )
+    assert choose(analysis, "cold") == "flush" and "cold" in confirmable(analysis)
+    made = plan(analysis, "cold", "flush", spans(analysis, log))
+    assert (made.label, made.target, made.metric, made.rules) == ("cold", "warm", "kernel", ("cold-l2",))
+    assert plan(analysis, "warm", "flush", spans(analysis, log)) == made  # asked for from either side
+
+    def flushed(k):
+        steps = cold_pair(k)
+        steps[2] = runs.Launch(round(steps[2].ns * factor))
+        return steps
+
+    again = runs.run(
+        tmp_path / "after", flushed, "flush", pairs=pairs, before=[runs.Launch(50_000, name="zero")]
+    )
+    said = judge(made, runs.analysed(again)[0])
+    assert said.verdict == verdict, said
+    settled = attach(analysis, table([said])).findings
+    mine = settled[(settled["rule"] == "cold-l2") & (settled["label"] == "cold")].iloc[0]
+    expected = ("warning", True) if verdict == "confirmed" else ("info", False)
+    assert (mine["severity"], mine["evidence"]["confirmed"]) == expected
+
+
+def test_a_flush_without_a_cold_counterpart_predicts_nothing(tmp_path):
+    made = planned(tmp_path / "before", runs.busy_gpu, "flush")
+    after = runs.analysed(runs.run(tmp_path / "after", runs.busy_gpu, "flush", before=[]))[0]
+    said = judge(made, after)
+    assert said.verdict == "not conclusive" and "nothing was predicted; kernel: 100." in said.reason
+    assert np.isnan(said.row()["predicted_low_ns"])
+
+
+NS = st.integers(1_000, 10**9)
+
+
+@given(NS, NS, NS, st.floats(0, 0.3), st.floats(0, 0.3), st.floats(0, 0.3))
+def test_a_verdict_follows_from_what_meets_what(before, predicted, after, a, b, c):
+    def around(ns, share):
+        return ns * (1 - share), ns * (1 + share)
+
+    made = Plan(
+        "t1", "delay", "t1", (), "elapsed", before, around(before, a), predicted, around(predicted, b), 9, 1
+    )
+    verdict, reason = decide(made, after, around(after, c))
+    meets = after * (1 - c) <= predicted * (1 + b) and predicted * (1 - b) <= after * (1 + c)
+    unchanged = after * (1 - c) <= before * (1 + a) and before * (1 - a) <= after * (1 + c)
+    assert verdict == ("not conclusive" if meets and unchanged else "confirmed" if meets else "refuted")
+    assert "predicted" in reason
+    shifted = decide(
+        replace(made, before_bounds_ns=tuple(2 * v for v in made.before_bounds_ns), before_ns=2 * before,
+                predicted_ns=2 * predicted, predicted_bounds_ns=tuple(2 * v for v in made.predicted_bounds_ns)),
+        2 * after, tuple(2 * v for v in around(after, c)),
+    )  # fmt: skip
+    assert shifted[0] == verdict  # a clock that counts twice as fast changes nothing
