@@ -3,55 +3,28 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from nsysalign import untrusted
 from nsysalign.errors import TraceError
+from nsysalign.trace import schema
 from nsysalign.trace.schema import Table
 
 _CHUNK = 200_000
 
 
-@contextmanager
-def open_readonly(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that cannot write: `mode=ro`, `query_only`, and text that never fails to decode.
-
-    TraceError says what the file is instead of an nsys SQLite export.
-    """
-    if not path.is_file():
-        raise TraceError(f"{path}: no such file", "nsys export --type sqlite REPORT.nsys-rep")
-    try:
-        with path.open("rb") as file:
-            head = file.read(16)
-    except OSError as error:
-        raise TraceError(
-            f"{path.name}: cannot be read ({error.strerror})", "check the file's permissions"
-        ) from error
-    if head != b"SQLite format 3\x00":
-        what = "is empty" if not head else "is not an SQLite database"
-        raise TraceError(
-            f"{path.name}: {what}; an nsys SQLite export was expected",
-            "nsys export --type sqlite REPORT.nsys-rep",
-        )
-    connection = sqlite3.connect(path.resolve().as_uri() + "?mode=ro", uri=True)
-    try:
-        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-        connection.execute("pragma query_only = on")
-        # a prepared file must not run anything of its own: views and triggers cannot call functions
-        connection.execute("pragma trusted_schema = off")
-        connection.execute("select count(*) from sqlite_master").fetchone()
-        yield connection
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: a damaged name inside a message
-        raise TraceError(
-            f"{path.name}: damaged SQLite file ({error})",
-            "export the report again: nsys export --type sqlite",
-        ) from error
-    finally:
-        connection.close()
+def open_readonly(path: Path) -> AbstractContextManager[sqlite3.Connection]:
+    """A guarded connection to an export (`nsysalign.untrusted`); TraceError says what the file is instead."""
+    return untrusted.opened(
+        path,
+        TraceError,
+        expected="an nsys SQLite export",
+        again="nsys export --type sqlite REPORT.nsys-rep",
+    )
 
 
 class Source:
@@ -59,14 +32,36 @@ class Source:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
-        rows = connection.execute("select name from sqlite_master where type = 'table'")
-        self.tables = {name for (name,) in rows}
-        self._columns: dict[str, set[str]] = {}
+        self.tables, others = untrusted.ordinary_tables(connection)
+        self._columns: dict[str, dict[str, bool]] = {}
+        for name in sorted(schema.NAMES & others.keys()):
+            raise _prepared(name, f"is {others[name]}")
+        for name in sorted(schema.NAMES & self.tables):
+            computed = [column for column, is_computed in self._declared(name).items() if is_computed]
+            if computed:
+                raise _prepared(name, f"computes its column {computed[0]}")
+            if not untrusted.has_rowid(connection, name):
+                raise _prepared(name, "has no row numbers")
 
     def columns(self, table: str) -> set[str]:
+        return set(self._declared(table))
+
+    def plain_table(self, table: str) -> bool:
+        """Whether a reader that knows only ordinary rowid tables may read it: it is there, its rows are numbered by
+        SQLite, and no column is computed or takes the place of that number."""
+        declared = self._declared(table)
+        return (
+            table in self.tables
+            and not any(declared.values())
+            and not {"rowid", "_rowid_", "oid"} & {name.lower() for name in declared}
+            and untrusted.has_rowid(self.connection, table)
+        )
+
+    def _declared(self, table: str) -> dict[str, bool]:
+        """Column -> whether it is computed; {} for a table that is absent."""
         if table not in self._columns:
-            rows = self.connection.execute("select name from pragma_table_info(?)", (table,))
-            self._columns[table] = {name for (name,) in rows} if table in self.tables else set()
+            present = table in self.tables
+            self._columns[table] = untrusted.columns(self.connection, table) if present else {}
         return self._columns[table]
 
     def read(self, table: Table) -> pd.DataFrame | None:
@@ -118,6 +113,13 @@ class Source:
         if not {key, value} <= self.columns(table):
             return []
         return self.connection.execute(f'select "{key}", "{value}" from "{table}"').fetchall()
+
+
+def _prepared(table: str, what: str) -> TraceError:
+    return TraceError(
+        f"{table} {what}, where nsys export writes a plain table: this file was made by something else",
+        "export the report again: nsys export --type sqlite REPORT.nsys-rep",
+    )
 
 
 def _to_int64(cursor: sqlite3.Cursor, width: int, table: str) -> list[np.ndarray]:
