@@ -5,8 +5,8 @@ and computed columns, which run when a table is read, and pages that point at ea
 
 - the file is opened read-only and never gets a -wal, -shm or -journal of ours beside it;
 - only SELECT on ordinary tables, a few functions and one pragma are authorised; views cannot even be compiled;
-- a text has a greatest length, and the work a least rate: whoever reads more rows than the file has room for is
-  stopped (a few pages that point at each other can stand for a billion rows).
+- values have a greatest length, and what is read is counted: more rows or more text than a file of this size has room
+  for end in an error (a few pages that point at each other can stand for a billion rows).
 
 https://sqlite.org/security.html lists what SQLite offers for this, and why.
 """
@@ -20,17 +20,20 @@ from pathlib import Path
 
 from nsysalign.errors import NsysAlignError
 
-#: No text of an analysis is longer, and no name of a kernel or range should be (nsys keeps NVTX texts of 1 MB whole).
-LONGEST_VALUE = 64 << 20
+#: No value is longer where only numbers are read, and no text anywhere (nsys keeps NVTX texts of 1 MB whole).
+LONGEST_NUMBER, LONGEST_TEXT = 100_000, 16 << 20
+#: Rows to fetch at once, so that the longest values fit into memory until somebody has looked at them.
+ROWS_AT_ONCE = 5_000
 _LOCK_TIMEOUT_S = 2.0
 _STEP = 20_000  # instructions of SQLite's machine between two looks at how many there have been
 #: Instructions granted whatever the file's size, and for each of its bytes (recordings and public exports need 0.4
 #: per byte at most, `test_real_traces_need_a_fraction_of_what_is_granted`).
 _FREE, _PER_BYTE = 20_000_000, 6
+#: Every text lies in the file, and is read three times at most; a short file may be read oftener.
+_TEXT_FREE, _TEXT_PER_BYTE = 1 << 20, 3
 _WAL_MODE, _JOURNAL = b"\x02\x02", b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
 _FUNCTIONS = {"coalesce", "count", "ifnull", "length", "max", "min", "substr", "typeof"}
 _LIMITS = {
-    "SQLITE_LIMIT_LENGTH": LONGEST_VALUE,
     "SQLITE_LIMIT_SQL_LENGTH": 1_000_000,
     "SQLITE_LIMIT_EXPR_DEPTH": 100,
     "SQLITE_LIMIT_ATTACHED": 0,
@@ -41,22 +44,26 @@ _LIMITS = {
 
 @contextmanager
 def opened(
-    path: Path, error: type[NsysAlignError], *, expected: str, again: str
+    path: Path, error: type[NsysAlignError], *, expected: str, again: str, cut: int | None = None
 ) -> Iterator[sqlite3.Connection]:
     """One consistent, guarded view of an SQLite file; the file and its folder stay as they are.
 
     Raises `error` where the file cannot be used: `expected` says what it should have been, `again` is the command that
-    makes a good one.  SQLite's own errors inside the block are translated as well.
+    makes a good one.  SQLite's own errors inside the block are translated as well.  Texts of more than `cut` bytes lose
+    their end; the connection's `text_factory` counts them.  Values are short until `long_values` is entered.
     """
     wal = _look(path, error, expected, again)
     # A file in WAL mode gets a -shm of ours unless it is declared immutable; that nobody writes it has been looked at.
     uri = f"{path.resolve().as_uri()}?mode=ro" + ("&immutable=1" if wal else "")
     connection = sqlite3.connect(uri, uri=True, timeout=_LOCK_TIMEOUT_S)
-    work = _Work(path.stat().st_size)
+    size = path.stat().st_size
+    work = _Work(size)
     try:
-        guard(connection, work)
+        _guard(connection)
+        connection.text_factory = Texts(size, cut)
+        connection.set_progress_handler(work.step, _STEP)
         connection.execute("begin")  # one snapshot for everything that is read
-        connection.execute("select count(*) from sqlite_master").fetchone()
+        connection.execute("select 1 from sqlite_master limit 1").fetchone()
         yield connection
     except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:  # the latter: a damaged name in a message
         said, then = _explain(problem, work, path.name, again)
@@ -65,20 +72,51 @@ def opened(
         connection.close()
 
 
-def guard(connection: sqlite3.Connection, work: _Work | None = None) -> None:
+def _guard(connection: sqlite3.Connection) -> None:
     """Take from an open connection all that reading tables does not need."""
     for name, value in _LIMITS.items():
         if hasattr(connection, "setlimit"):  # Python 3.11
             connection.setlimit(getattr(sqlite3, name), value)
+    _longest(connection, LONGEST_NUMBER)
     for option, value in (("ENABLE_VIEW", False), ("ENABLE_TRIGGER", False), ("DEFENSIVE", True)):
         if hasattr(connection, "setconfig"):  # Python 3.12
             connection.setconfig(getattr(sqlite3, f"SQLITE_DBCONFIG_{option}"), value)
     for pragma in ("query_only = on", "trusted_schema = off", "cell_size_check = on", "mmap_size = 0"):
         connection.execute(f"pragma {pragma}").fetchall()
-    connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
     connection.set_authorizer(_authorize)
-    if work is not None:
-        connection.set_progress_handler(work.step, _STEP)
+
+
+@contextmanager
+def long_values(connection: sqlite3.Connection) -> Iterator[None]:
+    """Inside, values may be as long as texts are."""
+    _longest(connection, LONGEST_TEXT)
+    try:
+        yield
+    finally:
+        _longest(connection, LONGEST_NUMBER)
+
+
+def _longest(connection: sqlite3.Connection, length: int) -> None:
+    if hasattr(connection, "setlimit"):
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, length)
+
+
+class Texts:
+    """Bytes of a file as text: never fails to decode, cuts what is too long, and counts."""
+
+    def __init__(self, size: int, cut: int | None) -> None:
+        self.left = _TEXT_FREE + _TEXT_PER_BYTE * size
+        self.longest = cut
+        self.cut = 0
+
+    def __call__(self, raw: bytes) -> str:
+        self.left -= len(raw)
+        if self.left < 0:
+            raise sqlite3.DatabaseError("more text in it than a file of its size has room for")
+        if self.longest is not None and len(raw) > self.longest:
+            self.cut += 1
+            return raw[: self.longest].decode("utf-8", "ignore") + "…"
+        return raw.decode("utf-8", "replace")
 
 
 class _Work:
@@ -148,7 +186,10 @@ def _explain(problem: Exception, work: _Work, name: str, again: str) -> tuple[st
     if "locked" in text or "busy" in text:
         return f"{name}: is locked: another program is writing it", f"wait for it to end, or: {again}"
     if "too big" in text:
-        return f"{name}: holds a value of more than {LONGEST_VALUE >> 20} MB", again
+        return (
+            f"{name}: holds a text of more than {LONGEST_TEXT >> 20} MB, or one where a number belongs",
+            again,
+        )
     if "not authorized" in text or "prohibited" in text:
         return f"{name}: would have to run SQL of its own to be read ({text})", again
     return f"{name}: damaged SQLite file ({text})", f"export the report again: {again}"

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nsysalign import frames
+from nsysalign import frames, untrusted
 from nsysalign.errors import AnalysisError
 from nsysalign.model import CAUSES, Analysis, TraceInfo
 from nsysalign.report.files import replacing
@@ -176,38 +178,46 @@ def _meta(database: Any, analysis: Analysis) -> None:
 
 def load(path: str | os.PathLike[str]) -> Analysis:
     """The whole analysis back.  Never creates or changes the file; AnalysisError says what is wrong."""
-    file = Path(path)
-    if not file.is_file():
-        raise AnalysisError(f"{path}: there is no such file", "give the path of an analysis.db")
+    again = "nsysalign analyze TRACE makes one"
     try:
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            meta = {
-                key: json.loads(value) for key, value in connection.execute("SELECT key, value FROM meta")
-            }
-            if meta.get("version") != VERSION:
-                raise AnalysisError(
-                    f"{path} has version {meta.get('version')}, this nsysalign reads {VERSION}",
-                    "make it again with this version: nsysalign analyze TRACE",
-                )
-            tables = {spec.name: _read(connection, spec) for spec in frames.ANALYSIS_SPECS}
-    except (sqlite3.Error, KeyError, ValueError) as error:
-        raise AnalysisError(
-            f"{path} is not an analysis ({error})", "nsysalign analyze TRACE makes one"
-        ) from error
-    info = {key: tuple(value) if isinstance(value, list) else value for key, value in meta["trace"].items()}
-    return Analysis(
-        trace=TraceInfo(**{name: info[name] for name in TraceInfo.__dataclass_fields__ if name in info}),
-        notes=tuple(meta["notes"]),
-        calibration=meta["calibration"],
-        **tables,
-    )
+        with untrusted.opened(Path(path), AnalysisError, expected="an analysis.db", again=again) as connection:
+            tables, _ = untrusted.ordinary_tables(connection)
+            missing = sorted({"meta", *(spec.name for spec in frames.ANALYSIS_SPECS)} - tables)
+            if missing:
+                raise AnalysisError(f"{path} is not an analysis (it has no table {missing[0]})", again)
+            with untrusted.long_values(connection):
+                meta = {key: json.loads(value) for key, value in _rows(connection, "meta", ["key", "value"])}
+                if meta.get("version") != VERSION:
+                    raise AnalysisError(
+                        f"{path} has version {meta.get('version')}, this nsysalign reads {VERSION}",
+                        "make it again with this version: nsysalign analyze TRACE",
+                    )
+                read = {spec.name: _read(connection, spec) for spec in frames.ANALYSIS_SPECS}
+        info = {k: tuple(v) if isinstance(v, list) else v for k, v in meta["trace"].items()}
+        return Analysis(
+            trace=TraceInfo(**{name: info[name] for name in TraceInfo.__dataclass_fields__ if name in info}),
+            notes=tuple(meta["notes"]),
+            calibration=meta["calibration"],
+            **read,
+        )
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise AnalysisError(f"{path} is not an analysis ({error})", again) from error
+
+
+def _rows(connection: sqlite3.Connection, table: str, names: Sequence[str]) -> Iterator[tuple]:
+    """All rows of a table; ValueError where one of them holds bytes, which no analysis does."""
+    listed = ", ".join(f'"{name}"' for name in names)
+    cursor = connection.execute(f'SELECT {listed} FROM "{table}" ORDER BY rowid')
+    while rows := cursor.fetchmany(untrusted.ROWS_AT_ONCE):
+        if bytes in set(map(type, chain.from_iterable(rows))):
+            raise ValueError(f"bytes in the table {table}")
+        yield from rows
 
 
 def _read(connection: sqlite3.Connection, spec: frames.Spec) -> pd.DataFrame:
     import pandas as pd
 
-    names = ", ".join(f'"{name}"' for name in spec.names)
-    rows = connection.execute(f'SELECT {names} FROM "{spec.name}" ORDER BY rowid').fetchall()
+    rows = list(_rows(connection, spec.name, spec.names))
     lists = list(map(list, zip(*rows, strict=True))) if rows else [[] for _ in spec.columns]
     for position, column in enumerate(spec.columns):
         if column.dtype == "object":

@@ -44,7 +44,6 @@ def read_trace(path: Path) -> Trace:
             *_dropped("operations", bad_operations),
         ]
         trace = Trace(
-            info=_info(path, source, notes),
             operations=operations,
             calls=calls,
             syncs=syncs,
@@ -55,6 +54,7 @@ def read_trace(path: Path) -> Trace:
             overhead=_overhead(source),
             os_calls=_os_calls(source),
             names=names,
+            info=_info(path, source, [*notes, *_cut(source)]),
         )
     if calls.empty and operations.empty:
         raise TraceError(
@@ -66,6 +66,11 @@ def read_trace(path: Path) -> Trace:
 
 def _dropped(what: str, count: int) -> list[str]:
     return [f"{count} {what} with impossible times (absent, zero or end before start) were left out"] if count else []
+
+
+def _cut(source: Source) -> list[str]:
+    count = source.cut()
+    return [f"{count} names of more than 16 KB lost their end"] if count else []
 
 
 def _possible(frame: pd.DataFrame) -> np.ndarray:

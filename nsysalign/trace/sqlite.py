@@ -14,7 +14,8 @@ from nsysalign.errors import TraceError
 from nsysalign.trace import schema
 from nsysalign.trace.schema import Table
 
-_CHUNK = 200_000
+_CHUNK = untrusted.ROWS_AT_ONCE
+_LONGEST_NAME = 16 << 10  # bytes: C++ kernels have names of some kilobytes; the rest of a longer one is cut
 
 
 def open_readonly(path: Path) -> AbstractContextManager[sqlite3.Connection]:
@@ -24,6 +25,7 @@ def open_readonly(path: Path) -> AbstractContextManager[sqlite3.Connection]:
         TraceError,
         expected="an nsys SQLite export",
         again="nsys export --type sqlite REPORT.nsys-rep",
+        cut=_LONGEST_NAME,
     )
 
 
@@ -98,21 +100,28 @@ class Source:
         sql = (
             f'select rowid, cast("{column}" as text) from "{table}" where "{column}" is not null and {where}'
         )
-        return dict(self.connection.execute(sql))
+        with untrusted.long_values(self.connection):
+            return dict(self.connection.execute(sql))
 
     def strings(self) -> dict[int, str]:
         """StringIds as a dict."""
         if not {"id", "value"} <= self.columns("StringIds"):
             return {}
-        return dict(
-            self.connection.execute("select id, cast(value as text) from StringIds where value is not null")
-        )
+        sql = "select id, cast(value as text) from StringIds where value is not null"
+        with untrusted.long_values(self.connection):
+            return dict(self.connection.execute(sql))
 
     def pairs(self, table: str, key: str, value: str) -> list[tuple]:
         """Two columns of a small table, [] where it or one of them is absent."""
         if not {key, value} <= self.columns(table):
             return []
-        return self.connection.execute(f'select "{key}", "{value}" from "{table}"').fetchall()
+        with untrusted.long_values(self.connection):
+            sql = f"""select "{key}", "{value}" from "{table}" where typeof("{value}") <> 'blob'"""
+            return self.connection.execute(sql).fetchall()
+
+    def cut(self) -> int:
+        """How many texts so far were too long and lost their end."""
+        return self.connection.text_factory.cut
 
 
 def _prepared(table: str, what: str) -> TraceError:
