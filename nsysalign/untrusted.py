@@ -13,8 +13,9 @@ https://sqlite.org/security.html lists what SQLite offers for this, and why.
 
 from __future__ import annotations
 
+import marshal
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,6 +32,8 @@ _STEP = 20_000  # instructions of SQLite's machine between two looks at how many
 _FREE, _PER_BYTE = 20_000_000, 6
 #: Every text lies in the file, and is read three times at most; a short file may be read oftener.
 _TEXT_FREE, _TEXT_PER_BYTE = 1 << 20, 3
+#: The same for rows of integers and texts: an integer takes 0 to 8 bytes in the file, and 5 to 15 as weighed here.
+_ROWS_FREE, _ROWS_PER_BYTE, _FEW_ROWS = 16 << 20, 20, 500
 _WAL_MODE, _JOURNAL = b"\x02\x02", b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
 _FUNCTIONS = {"coalesce", "count", "ifnull", "length", "max", "min", "substr", "typeof"}
 _LIMITS = {
@@ -44,13 +47,14 @@ _LIMITS = {
 
 @contextmanager
 def opened(
-    path: Path, error: type[NsysAlignError], *, expected: str, again: str, cut: int | None = None
+    path: Path, error: type[NsysAlignError], *, expected: str, again: str, longest_text: int | None = None
 ) -> Iterator[sqlite3.Connection]:
     """One consistent, guarded view of an SQLite file; the file and its folder stay as they are.
 
     Raises `error` where the file cannot be used: `expected` says what it should have been, `again` is the command that
-    makes a good one.  SQLite's own errors inside the block are translated as well.  Texts of more than `cut` bytes lose
-    their end; the connection's `text_factory` counts them.  Values are short until `long_values` is entered.
+    makes a good one.  SQLite's own errors inside the block are translated as well.  With
+    `longest_text` (bytes) texts are counted, and cut, by the connection's `text_factory`; without it they must be
+    UTF-8 and fetched by `rows`.  Values are short until `long_values` is entered.
     """
     wal = _look(path, error, expected, again)
     # A file in WAL mode gets a -shm of ours unless it is declared immutable; that nobody writes it has been looked at.
@@ -60,7 +64,8 @@ def opened(
     work = _Work(size)
     try:
         _guard(connection)
-        connection.text_factory = Texts(size, cut)
+        if longest_text is not None:
+            connection.text_factory = Texts(size, longest_text)
         connection.set_progress_handler(work.step, _STEP)
         connection.execute("begin")  # one snapshot for everything that is read
         connection.execute("select 1 from sqlite_master limit 1").fetchone()
@@ -87,9 +92,9 @@ def _guard(connection: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def long_values(connection: sqlite3.Connection) -> Iterator[None]:
+def long_values(connection: sqlite3.Connection, longest: int = LONGEST_TEXT) -> Iterator[None]:
     """Inside, values may be as long as texts are."""
-    _longest(connection, LONGEST_TEXT)
+    _longest(connection, longest)
     try:
         yield
     finally:
@@ -104,19 +109,30 @@ def _longest(connection: sqlite3.Connection, length: int) -> None:
 class Texts:
     """Bytes of a file as text: never fails to decode, cuts what is too long, and counts."""
 
-    def __init__(self, size: int, cut: int | None) -> None:
+    def __init__(self, size: int, longest: int) -> None:
         self.left = _TEXT_FREE + _TEXT_PER_BYTE * size
-        self.longest = cut
-        self.cut = 0
+        self.longest = longest
+        self.cut = 0  # how many lost their end
 
     def __call__(self, raw: bytes) -> str:
         self.left -= len(raw)
         if self.left < 0:
             raise sqlite3.DatabaseError("more text in it than a file of its size has room for")
-        if self.longest is not None and len(raw) > self.longest:
+        if len(raw) > self.longest:
             self.cut += 1
             return raw[: self.longest].decode("utf-8", "ignore") + "…"
         return raw.decode("utf-8", "replace")
+
+
+def rows(connection: sqlite3.Connection, sql: str, size: int) -> Iterator[tuple]:
+    """Rows of a small query on a file of `size` bytes, without holding more than the file has room for."""
+    left = _ROWS_FREE + _ROWS_PER_BYTE * size
+    cursor = connection.execute(sql)
+    while fetched := cursor.fetchmany(_FEW_ROWS):
+        left -= len(marshal.dumps(fetched))  # the quickest way to weigh integers and texts together
+        if left < 0:
+            raise sqlite3.DatabaseError("more in it than a file of its size has room for")
+        yield from fetched
 
 
 class _Work:
@@ -195,22 +211,40 @@ def _explain(problem: Exception, work: _Work, name: str, again: str) -> tuple[st
     return f"{name}: damaged SQLite file ({text})", f"export the report again: {again}"
 
 
-def ordinary_tables(connection: sqlite3.Connection) -> tuple[set[str], dict[str, str]]:
-    """Names of the tables that hold rows of their own, and what each other thing with a name is instead.
+def ordinary_tables(connection: sqlite3.Connection) -> set[str]:
+    """Names of the tables that hold rows of their own."""
+    return {name for name, what in _kinds(connection).items() if what is None}
+
+
+def unlike_tables(connection: sqlite3.Connection, names: Iterable[str]) -> dict[str, str]:
+    """Those of `names` that are there but no plain tables, with what they are or do instead."""
+    kinds = _kinds(connection)
+    found = {}
+    for name in sorted(set(names) & kinds.keys()):
+        if kinds[name] is not None:
+            found[name] = f"is {kinds[name]}"
+        elif computed := [c for c, is_computed in columns(connection, name).items() if is_computed]:
+            found[name] = f"computes its column {computed[0]}"
+        elif not has_rowid(connection, name):
+            found[name] = "has no row numbers"
+    return found
+
+
+def _kinds(connection: sqlite3.Connection) -> dict[str, str | None]:
+    """What has a name and rows: None for a table, else what it is instead.
 
     SQLite stores the text of a table as `CREATE TABLE` and of a virtual one as `CREATE VIRTUAL TABLE`, however it was
     spelt, and refuses a schema whose text is not of the type and name beside it.
     """
-    rows = connection.execute("select name, type, sql from sqlite_master where type in ('table', 'view')")
-    tables, others = set(), {}
-    for name, kind, sql in rows.fetchall():
-        if kind == "view":
-            others[name] = "a view"
-        elif not str(sql).startswith("CREATE TABLE "):
-            others[name] = "a virtual table"
-        else:
-            tables.add(name)
-    return tables, others
+    sql = "select name, type, sql from sqlite_master where type in ('table', 'view')"
+    return {
+        name: "a view"
+        if kind == "view"
+        else None
+        if str(text).startswith("CREATE TABLE ")
+        else "a virtual table"
+        for name, kind, text in connection.execute(sql).fetchall()
+    }
 
 
 def columns(connection: sqlite3.Connection, table: str) -> dict[str, bool]:

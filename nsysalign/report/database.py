@@ -11,7 +11,6 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 VERSION = 1
+_LONGEST_TEXT = 1 << 20  # of what is stored here: notes and evidence are a few kilobytes
 #: An analysis' number for its parts, and nothing else, identifies a row.
 _KEYS = {
     "intervals": "interval",
@@ -180,19 +180,27 @@ def load(path: str | os.PathLike[str]) -> Analysis:
     """The whole analysis back.  Never creates or changes the file; AnalysisError says what is wrong."""
     again = "nsysalign analyze TRACE makes one"
     try:
-        with untrusted.opened(Path(path), AnalysisError, expected="an analysis.db", again=again) as connection:
-            tables, _ = untrusted.ordinary_tables(connection)
-            missing = sorted({"meta", *(spec.name for spec in frames.ANALYSIS_SPECS)} - tables)
-            if missing:
-                raise AnalysisError(f"{path} is not an analysis (it has no table {missing[0]})", again)
-            with untrusted.long_values(connection):
-                meta = {key: json.loads(value) for key, value in _rows(connection, "meta", ["key", "value"])}
+        with untrusted.opened(
+            Path(path), AnalysisError, expected="an analysis.db", again=again
+        ) as connection:
+            names = {"meta", *(spec.name for spec in frames.ANALYSIS_SPECS)}
+            for name, what in untrusted.unlike_tables(connection, names).items():
+                raise AnalysisError(
+                    f"{path} is not an analysis ({name} {what}, and should be a table)", again
+                )
+            for name in sorted(names - untrusted.ordinary_tables(connection)):
+                raise AnalysisError(f"{path} is not an analysis (it has no table {name})", again)
+            size = Path(path).stat().st_size
+            with untrusted.long_values(connection, _LONGEST_TEXT):
+                meta = {
+                    key: json.loads(value) for key, value in _rows(connection, "meta", ["key", "value"], size)
+                }
                 if meta.get("version") != VERSION:
                     raise AnalysisError(
                         f"{path} has version {meta.get('version')}, this nsysalign reads {VERSION}",
                         "make it again with this version: nsysalign analyze TRACE",
                     )
-                read = {spec.name: _read(connection, spec) for spec in frames.ANALYSIS_SPECS}
+                read = {spec.name: _read(connection, spec, size) for spec in frames.ANALYSIS_SPECS}
         info = {k: tuple(v) if isinstance(v, list) else v for k, v in meta["trace"].items()}
         return Analysis(
             trace=TraceInfo(**{name: info[name] for name in TraceInfo.__dataclass_fields__ if name in info}),
@@ -204,20 +212,15 @@ def load(path: str | os.PathLike[str]) -> Analysis:
         raise AnalysisError(f"{path} is not an analysis ({error})", again) from error
 
 
-def _rows(connection: sqlite3.Connection, table: str, names: Sequence[str]) -> Iterator[tuple]:
-    """All rows of a table; ValueError where one of them holds bytes, which no analysis does."""
+def _rows(connection: sqlite3.Connection, table: str, names: Sequence[str], size: int) -> Iterator[tuple]:
     listed = ", ".join(f'"{name}"' for name in names)
-    cursor = connection.execute(f'SELECT {listed} FROM "{table}" ORDER BY rowid')
-    while rows := cursor.fetchmany(untrusted.ROWS_AT_ONCE):
-        if bytes in set(map(type, chain.from_iterable(rows))):
-            raise ValueError(f"bytes in the table {table}")
-        yield from rows
+    return untrusted.rows(connection, f'SELECT {listed} FROM "{table}" ORDER BY rowid', size)
 
 
-def _read(connection: sqlite3.Connection, spec: frames.Spec) -> pd.DataFrame:
+def _read(connection: sqlite3.Connection, spec: frames.Spec, size: int) -> pd.DataFrame:
     import pandas as pd
 
-    rows = list(_rows(connection, spec.name, spec.names))
+    rows = list(_rows(connection, spec.name, spec.names, size))
     lists = list(map(list, zip(*rows, strict=True))) if rows else [[] for _ in spec.columns]
     for position, column in enumerate(spec.columns):
         if column.dtype == "object":

@@ -25,7 +25,7 @@ def open_readonly(path: Path) -> AbstractContextManager[sqlite3.Connection]:
         TraceError,
         expected="an nsys SQLite export",
         again="nsys export --type sqlite REPORT.nsys-rep",
-        cut=_LONGEST_NAME,
+        longest_text=_LONGEST_NAME,
     )
 
 
@@ -34,16 +34,13 @@ class Source:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
-        self.tables, others = untrusted.ordinary_tables(connection)
+        self.tables = untrusted.ordinary_tables(connection)
         self._columns: dict[str, dict[str, bool]] = {}
-        for name in sorted(schema.NAMES & others.keys()):
-            raise _prepared(name, f"is {others[name]}")
-        for name in sorted(schema.NAMES & self.tables):
-            computed = [column for column, is_computed in self._declared(name).items() if is_computed]
-            if computed:
-                raise _prepared(name, f"computes its column {computed[0]}")
-            if not untrusted.has_rowid(connection, name):
-                raise _prepared(name, "has no row numbers")
+        for name, what in untrusted.unlike_tables(connection, schema.NAMES).items():
+            raise TraceError(
+                f"{name} {what}, where nsys export writes a plain table: this file was made by something else",
+                "export the report again: nsys export --type sqlite REPORT.nsys-rep",
+            )
 
     def columns(self, table: str) -> set[str]:
         return set(self._declared(table))
@@ -122,13 +119,6 @@ class Source:
     def cut(self) -> int:
         """How many texts so far were too long and lost their end."""
         return self.connection.text_factory.cut
-
-
-def _prepared(table: str, what: str) -> TraceError:
-    return TraceError(
-        f"{table} {what}, where nsys export writes a plain table: this file was made by something else",
-        "export the report again: nsys export --type sqlite REPORT.nsys-rep",
-    )
 
 
 def _to_int64(cursor: sqlite3.Cursor, width: int, table: str) -> list[np.ndarray]:
