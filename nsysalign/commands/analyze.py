@@ -76,6 +76,21 @@ def present(
     nsys: str | None = None,
 ) -> Analysis:
     """Analyse a run directory, write its pages and print its table."""
+    trace = trace_of(run_dir)
+    output = output or run_dir
+    output.mkdir(parents=True, exist_ok=True)
+    if not events:
+        from nsysalign.collect.session import recover
+
+        recover(run_dir)  # a run that was itself killed leaves its logs raw
+    logs = list(events) or sorted(run_dir.glob("events-*.jsonl"))
+    return present_files(
+        exported(trace, output, nsys=nsys, quiet=quiet), logs, output, quiet=quiet, json_out=json_out
+    )
+
+
+def trace_of(run_dir: Path) -> Path:
+    """The trace of a run directory: its report where there is one (`exported` knows whether its export is good)."""
     reports = sorted(run_dir.glob("*.nsys-rep"))
     exports = sorted(run_dir.glob("*.sqlite"))
     wanted = run_dir / "trace.sqlite"
@@ -87,18 +102,7 @@ def present(
         )
     trace = wanted if wanted in exports else exports[0] if len(exports) == 1 else reports[0]
     twin = trace.with_suffix(".nsys-rep")
-    if trace.suffix == ".sqlite" and twin.exists():
-        trace = twin  # exported() decides whether its export is still good
-    output = output or run_dir
-    output.mkdir(parents=True, exist_ok=True)
-    if not events:
-        from nsysalign.collect.session import recover
-
-        recover(run_dir)  # a run that was itself killed leaves its logs raw
-    logs = list(events) or sorted(run_dir.glob("events-*.jsonl"))
-    return present_files(
-        exported(trace, output, nsys=nsys, quiet=quiet), logs, output, quiet=quiet, json_out=json_out
-    )
+    return twin if trace.suffix == ".sqlite" and twin.exists() else trace
 
 
 def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -110,11 +111,15 @@ class Source:
 
     def pairs(self, table: str, key: str, value: str) -> list[tuple]:
         """Two columns of a small table, [] where it or one of them is absent."""
-        if not {key, value} <= self.columns(table):
+        return self.rows(table, [key, value]) if {key, value} <= self.columns(table) else []
+
+    def rows(self, table: str, names: Sequence[str]) -> list[tuple]:
+        """Columns of a small table as they are; bytes, which nsys puts into none of them, are None."""
+        if not names:
             return []
+        values = ", ".join(f"""case typeof("{n}") when 'blob' then null else "{n}" end""" for n in names)
         with untrusted.long_values(self.connection):
-            sql = f"""select "{key}", "{value}" from "{table}" where typeof("{value}") <> 'blob'"""
-            return self.connection.execute(sql).fetchall()
+            return self.connection.execute(f'select {values} from "{table}"').fetchall()
 
     def cut(self) -> int:
         """How many texts so far were too long and lost their end."""
