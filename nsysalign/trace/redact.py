@@ -29,8 +29,8 @@ _AT_ONCE = 5_000
 #: Tables of names and texts: the columns that are read of them, and which rows.
 _VERSIONS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
 _SMALL: tuple[tuple[str, tuple[str, ...], Callable[[dict[str, Any]], bool]], ...] = (
-    *((table, ("name", "value"), lambda row: row["name"] in _VERSIONS) for table in schema.META_TABLES),
-    ("TARGET_INFO_SYSTEM_ENV", ("name", "value"), lambda row: row["name"] == "NvDriverVersion"),
+    *((table, ("name", "value"), lambda row: row.get("name") in _VERSIONS) for table in schema.META_TABLES),
+    ("TARGET_INFO_SYSTEM_ENV", ("name", "value"), lambda row: row.get("name") == "NvDriverVersion"),
     ("TARGET_INFO_GPU", ("id", "name"), lambda row: True),
     ("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",), lambda row: True),
     (
@@ -121,7 +121,7 @@ def redact_log(log: Path, out: Path, *, rename: Rename | None = None) -> None:
 
 
 def _line(item: dict[str, Any], rename: Rename | None) -> dict[str, Any] | None:
-    if item.get("type") not in PLAIN_KEYS:
+    if not isinstance(item.get("type"), str) or item["type"] not in PLAIN_KEYS:
         return None
     kept: dict[str, Any] = {"type": item["type"]}
     for key, value in item.items():
