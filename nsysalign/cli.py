@@ -21,6 +21,7 @@ COMMANDS = {
     "show": "One interval as a waterfall in the terminal.",
     "diff": "Two analyses, label by label: what got slower, and why.",
     "export": "For Perfetto, Chrome's tracing, spreadsheets and data frames.",
+    "redact": "A copy of a trace to share: what analysis reads, and nothing private.",
     "demo": "The whole pipeline on a recorded H200 trace; needs no GPU and no nsys.",
     "doctor": "What is installed, what is missing, what that costs, how to fix it.",
 }

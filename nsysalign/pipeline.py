@@ -81,7 +81,7 @@ def _silent(step: str, percent: int) -> None:
 
 
 def load(path: str | PathLike[str]) -> Analysis:
-    """A stored analysis: a run directory, analysis.db or analysis.json."""
+    """A stored analysis: a run directory, analysis.db or analysis.json.  AnalysisError where it does not add up."""
     path = Path(path)
     if path.is_dir():
         found = [path / n for n in ("analysis.db", "analysis.json") if (path / n).is_file()]
@@ -94,7 +94,11 @@ def load(path: str | PathLike[str]) -> Analysis:
         from nsysalign.report import json as store
     else:
         from nsysalign.report import database as store
-    return store.load(path)
+    from nsysalign.report.sound import refuse_unsound
+
+    analysis = store.load(path)
+    refuse_unsound(analysis, path.name)
+    return analysis
 
 
 def _analysis(

@@ -82,19 +82,7 @@ def present(
     nsys: str | None = None,
 ) -> Analysis:
     """Analyse a run directory, write its pages and print its table."""
-    reports = sorted(run_dir.glob("*.nsys-rep"))
-    exports = sorted(run_dir.glob("*.sqlite"))
-    wanted = run_dir / "trace.sqlite"
-    if wanted not in exports and len(exports) != 1 and len(reports) != 1:
-        found = ", ".join(p.name for p in [*reports, *exports]) or "neither .sqlite nor .nsys-rep"
-        raise TraceError(
-            f"{run_dir}: a run directory holds one trace.sqlite or one report; found {found}",
-            "name the trace: nsysalign analyze FILE",
-        )
-    trace = wanted if wanted in exports else exports[0] if len(exports) == 1 else reports[0]
-    twin = trace.with_suffix(".nsys-rep")
-    if trace.suffix == ".sqlite" and twin.exists():
-        trace = twin  # exported() decides whether its export is still good
+    trace = trace_of(run_dir)
     output = output or run_dir
     output.mkdir(parents=True, exist_ok=True)
     if not events:
@@ -111,6 +99,22 @@ def present(
         quiet=quiet,
         json_out=json_out,
     )
+
+
+def trace_of(run_dir: Path) -> Path:
+    """The trace of a run directory: its report where there is one (`exported` knows whether its export is good)."""
+    reports = sorted(run_dir.glob("*.nsys-rep"))
+    exports = sorted(run_dir.glob("*.sqlite"))
+    wanted = run_dir / "trace.sqlite"
+    if wanted not in exports and len(exports) != 1 and len(reports) != 1:
+        found = ", ".join(p.name for p in [*reports, *exports]) or "neither .sqlite nor .nsys-rep"
+        raise TraceError(
+            f"{run_dir}: a run directory holds one trace.sqlite or one report; found {found}",
+            "name the trace: nsysalign analyze FILE",
+        )
+    trace = wanted if wanted in exports else exports[0] if len(exports) == 1 else reports[0]
+    twin = trace.with_suffix(".nsys-rep")
+    return twin if trace.suffix == ".sqlite" and twin.exists() else trace
 
 
 def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True) -> Path:

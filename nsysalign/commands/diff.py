@@ -79,13 +79,14 @@ def diff(
     """
     from nsysalign.compare.diff import compare
     from nsysalign.pipeline import load
+    from nsysalign.private import short_path
     from nsysalign.report import changes, diff_html
     from nsysalign.report.json import plain
 
     comparison = compare(
         load(before),
         load(after),
-        names=(str(before), str(after)),
+        names=(short_path(str(before)), short_path(str(after))),
         confidence=confidence / 100,
         threshold=threshold / 100,
         seed=seed,

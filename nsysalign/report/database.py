@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nsysalign import frames
+from nsysalign import frames, untrusted
 from nsysalign.errors import AnalysisError
 from nsysalign.model import CAUSES, Analysis, TraceInfo
 from nsysalign.report.files import replacing
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 VERSION = 1
+_LONGEST_TEXT = 1 << 20  # of what is stored here: notes and evidence are a few kilobytes
 #: An analysis' number for its parts, and nothing else, identifies a row.
 _KEYS = {
     "intervals": "interval",
@@ -32,7 +34,7 @@ _KEYS = {
     "labels": "label",
 }
 #: Tables that version 1 did not have from the beginning: a file without them is older, not broken.
-_LATER = (frames.GPU_CLOCKS,)
+_LATER = (frames.GPU_CLOCKS, frames.CONFIRMATIONS)
 #: Tables whose `interval` is a row of `intervals`: Datasette makes links of them.
 _OF_INTERVALS = ("parts", "segments", "details", "other_streams", "timeline")
 _SQL_TYPES = {
@@ -178,45 +180,53 @@ def _meta(database: Any, analysis: Analysis) -> None:
 
 def load(path: str | os.PathLike[str]) -> Analysis:
     """The whole analysis back.  Never creates or changes the file; AnalysisError says what is wrong."""
-    file = Path(path)
-    if not file.is_file():
-        raise AnalysisError(f"{path}: there is no such file", "give the path of an analysis.db")
+    again = "nsysalign analyze TRACE makes one"
     try:
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            meta = {
-                key: json.loads(value) for key, value in connection.execute("SELECT key, value FROM meta")
-            }
-            if meta.get("version") != VERSION:
+        with untrusted.opened(
+            Path(path), AnalysisError, expected="an analysis.db", again=again
+        ) as connection:
+            names = {"meta", *(spec.name for spec in frames.ANALYSIS_SPECS)}
+            for name, what in untrusted.unlike_tables(connection, names).items():
                 raise AnalysisError(
-                    f"{path} has version {meta.get('version')}, this nsysalign reads {VERSION}",
-                    "make it again with this version: nsysalign analyze TRACE",
+                    f"{path} is not an analysis ({name} {what}, and should be a table)", again
                 )
-            there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-            tables = {
-                spec.name: _read(connection, spec)
-                for spec in frames.ANALYSIS_SPECS
-                if spec.name in there or spec not in _LATER
-            }
-    except (sqlite3.Error, KeyError, ValueError) as error:
-        raise AnalysisError(
-            f"{path} is not an analysis ({error})", "nsysalign analyze TRACE makes one"
-        ) from error
-    info = {key: tuple(value) if isinstance(value, list) else value for key, value in meta["trace"].items()}
-    return Analysis(
-        trace=TraceInfo(**{name: info[name] for name in TraceInfo.__dataclass_fields__ if name in info}),
-        notes=tuple(meta["notes"]),
-        calibration=meta["calibration"],
-        **tables,
-    )
+            there, later = untrusted.ordinary_tables(connection), {spec.name for spec in _LATER}
+            for name in sorted(names - there - later):
+                raise AnalysisError(f"{path} is not an analysis (it has no table {name})", again)
+            size = Path(path).stat().st_size
+            with untrusted.long_values(connection, _LONGEST_TEXT):
+                meta = {
+                    key: json.loads(value) for key, value in _rows(connection, "meta", ["key", "value"], size)
+                }
+                if meta.get("version") != VERSION:
+                    raise AnalysisError(
+                        f"{path} has version {meta.get('version')}, this nsysalign reads {VERSION}",
+                        "make it again with this version: nsysalign analyze TRACE",
+                    )
+                read = {
+                    spec.name: _read(connection, spec, size) if spec.name in there else frames.empty(spec)
+                    for spec in frames.ANALYSIS_SPECS
+                }
+        info = {k: tuple(v) if isinstance(v, list) else v for k, v in meta["trace"].items()}
+        return Analysis(
+            trace=TraceInfo(**{name: info[name] for name in TraceInfo.__dataclass_fields__ if name in info}),
+            notes=tuple(meta["notes"]),
+            calibration=meta["calibration"],
+            **read,
+        )
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise AnalysisError(f"{path} is not an analysis ({error})", again) from error
 
 
-def _read(connection: sqlite3.Connection, spec: frames.Spec) -> pd.DataFrame:
+def _rows(connection: sqlite3.Connection, table: str, names: Sequence[str], size: int) -> Iterator[tuple]:
+    listed = ", ".join(f'"{name}"' for name in names)
+    return untrusted.rows(connection, f'SELECT {listed} FROM "{table}" ORDER BY rowid', size)
+
+
+def _read(connection: sqlite3.Connection, spec: frames.Spec, size: int) -> pd.DataFrame:
     import pandas as pd
 
-    if spec is frames.CONFIRMATIONS and not _has_table(connection, spec.name):
-        return frames.empty(spec)  # written before there were any
-    names = ", ".join(f'"{name}"' for name in spec.names)
-    rows = connection.execute(f'SELECT {names} FROM "{spec.name}" ORDER BY rowid').fetchall()
+    rows = list(_rows(connection, spec.name, spec.names, size))
     lists = list(map(list, zip(*rows, strict=True))) if rows else [[] for _ in spec.columns]
     for position, column in enumerate(spec.columns):
         if column.dtype == "object":
@@ -225,7 +235,3 @@ def _read(connection: sqlite3.Connection, spec: frames.Spec) -> pd.DataFrame:
         {c.name: series(values, c.dtype) for c, values in zip(spec.columns, lists, strict=True)}
     )
     return frames.check(table, spec)
-
-
-def _has_table(connection: sqlite3.Connection, name: str) -> bool:
-    return bool(connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", [name]).fetchone())

@@ -151,7 +151,7 @@ def load(path: str | os.PathLike[str]) -> Analysis:
         raise AnalysisError(
             f"{path}: {error.strerror or error}", "give the path of an analysis.json"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise AnalysisError(
             f"{path} is not JSON ({error})", "make it again: nsysalign analyze TRACE --json OUT"
         ) from error
@@ -166,7 +166,7 @@ def load(path: str | os.PathLike[str]) -> Analysis:
         )
     try:
         return _analysis(document)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise AnalysisError(
             f"{path}: unexpected content ({error!r})", "nsysalign analyze TRACE --json OUT"
         ) from error

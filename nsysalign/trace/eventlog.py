@@ -18,9 +18,44 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.errors import EventLogError
 from nsysalign.model import EventLog
+from nsysalign.private import short_path, without_paths
 
 FORMAT = "nsysalign-events"
 VERSION = 1
+#: What analysis reads of each type of line: numbers and flags, and texts.  (`callers` and `clock` are both.)
+PLAIN_KEYS = {
+    "header": {"version", "pid", "calibration_ns"},
+    "record": {
+        "seq",
+        "tid",
+        "device",
+        "stream_handle",
+        "stream_id",
+        "t0_ns",
+        "t1_ns",
+        "library",
+        "captured",
+        "calibration",
+    },
+    "wait": {"seq", "record", "tid", "stream_handle", "stream_id", "t0_ns", "t1_ns"},
+    "elapsed": {"start", "end", "ms", "t0_ns", "t1_ns", "calibration"},
+    "calibration": {"start", "end", "ms", "t0_ns", "t1_ns", "calibration"},
+    "host": {"t0_ns", "t1_ns", "tid"},
+    "clock": {"monotonic_ns", "realtime_ns", "trace_ns"},
+    "sync": {"payload", "before_ns", "after_ns"},
+    "note": set(),
+}
+TEXT_KEYS = {
+    "header": {"format", "device_name", "torch", "python", "nvtx"},
+    "record": {"region", "site"},
+    "wait": set(),
+    "elapsed": {"region", "site", "error"},
+    "calibration": {"region", "site", "error"},
+    "host": {"region", "site"},
+    "clock": set(),
+    "sync": set(),
+    "note": {"text"},
+}
 _LONGEST_MS = 1e12  # 30 years: what lies beyond is no measurement, and its nanoseconds do not fit
 _LATEST_NS = 1 << 62  # so that the difference of two times fits into int64
 
@@ -128,8 +163,8 @@ class _Reader:
                     item["t0_ns"],
                     item["t1_ns"],
                     _str(item.get("region")),
-                    _str(item.get("site")),
-                    tuple(map(str, callers)) if isinstance(callers, list) else (),
+                    short_path(_str(item.get("site"))),
+                    tuple(short_path(str(c)) for c in callers) if isinstance(callers, list) else (),
                     bool(item.get("library")),
                     bool(item.get("captured")),
                     bool(item.get("calibration")),
@@ -154,7 +189,7 @@ class _Reader:
         elif kind in ("elapsed", "calibration"):  # calibration: compared by the harness, never by the program
             ms = item.get("ms")
             good = isinstance(ms, int | float) and not isinstance(ms, bool) and abs(ms) < _LONGEST_MS
-            error = "" if good else _str(item.get("error")) or f"elapsed_time gave {ms!r:.40}"
+            error = "" if good else without_paths(_str(item.get("error"))) or f"elapsed_time gave {ms!r:.40}"
             self.rows["elapsed"].append(
                 (
                     process,
@@ -163,7 +198,7 @@ class _Reader:
                     float(ms) if good else math.nan,
                     error,
                     _str(item.get("region")),
-                    _str(item.get("site")),
+                    short_path(_str(item.get("site"))),
                     _int(item.get("t1_ns")),
                     kind == "calibration" or bool(item.get("calibration")),
                 )
@@ -178,7 +213,7 @@ class _Reader:
                     item["t0_ns"],
                     item["t1_ns"],
                     _int(item.get("tid")),
-                    _str(item.get("site")),
+                    short_path(_str(item.get("site"))),
                 )
             )
         elif kind == "clock":
@@ -192,7 +227,7 @@ class _Reader:
                 return False
             self.rows["marked"].append((process, item["payload"], item["before_ns"], item["after_ns"]))
         elif kind == "note":
-            self.notes.append(_str(item.get("text")))
+            self.notes.append(without_paths(_str(item.get("text"))))
         return True
 
     def log(self) -> EventLog:

@@ -10,9 +10,11 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.errors import TraceError
 from nsysalign.model import CALL, Trace, TraceInfo
+from nsysalign.private import without_paths
 from nsysalign.trace import schema
 from nsysalign.trace.sqlite import Source, open_readonly
 
+MARK = "nsysalign"  # how texts of the harness's own marks and ranges begin
 PROCESS_MASK = ~np.int64(0xFFFFFF)
 
 
@@ -44,7 +46,6 @@ def read_trace(path: Path) -> Trace:
             *_dropped("operations", bad_operations),
         ]
         trace = Trace(
-            info=_info(path, source, notes),
             operations=operations,
             calls=calls,
             syncs=syncs,
@@ -55,6 +56,7 @@ def read_trace(path: Path) -> Trace:
             overhead=_overhead(source),
             os_calls=_os_calls(source),
             names=names,
+            info=_info(path, source, [*notes, *_cut(source)]),
         )
     if calls.empty and operations.empty:
         raise TraceError(
@@ -66,6 +68,11 @@ def read_trace(path: Path) -> Trace:
 
 def _dropped(what: str, count: int) -> list[str]:
     return [f"{count} {what} with impossible times (absent, zero or end before start) were left out"] if count else []
+
+
+def _cut(source: Source) -> list[str]:
+    count = source.cut()
+    return [f"{count} names of more than 16 KB lost their end"] if count else []
 
 
 def _possible(frame: pd.DataFrame) -> np.ndarray:
@@ -245,7 +252,7 @@ def _marks(source: Source, names: dict[int, str]) -> pd.DataFrame:
     if frame is None or frame.empty:
         return frames.empty(frames.MARKS)
     text = pd.Series(_texts(source, schema.NVTX_MARKS, frame, names), index=frame.index, dtype=object)
-    frame = frame[text.astype(str).str.startswith("nsysalign").to_numpy()].copy()
+    frame = frame[text.astype(str).str.startswith(MARK).to_numpy()].copy()
     frame["process"] = frame["thread"].to_numpy() & PROCESS_MASK
     return frames.check(frame, frames.MARKS)
 
@@ -280,15 +287,17 @@ def _os_calls(source: Source) -> pd.DataFrame:
     return frames.check(frame[_possible(frame)].sort_values("start_ns", ignore_index=True), frames.OS_CALLS)
 
 
+def kept_diagnostic(severity: object, text: object) -> bool:
+    """Whether a row of DIAGNOSTIC_EVENT says that something was lost."""
+    keep = ("have been collected", "dropped", "lost", "incompatible", "permission")
+    return isinstance(severity, int) and severity >= 2 and any(k in str(text).lower() for k in keep)
+
+
 def _diagnostics(source: Source) -> list[str]:
     """What the profiler itself says about losses."""
-    texts = [
-        t
-        for severity, t in source.pairs("DIAGNOSTIC_EVENT", "severity", "text")
-        if severity is not None and severity >= 2
-    ]
-    keep = ("have been collected", "dropped", "lost", "incompatible", "permission")
-    return sorted({" ".join(str(t).split())[:200] for t in texts if any(k in str(t).lower() for k in keep)})
+    rows = source.pairs("DIAGNOSTIC_EVENT", "severity", "text")
+    texts = {without_paths(str(text)) for severity, text in rows if kept_diagnostic(severity, text)}
+    return sorted({" ".join(text.split())[:200] for text in texts})
 
 
 def _info(path: Path, source: Source, notes: list[str]) -> TraceInfo:

@@ -175,6 +175,20 @@ OSRT = Table(
 #: The export's version lives in one of these (2023.3 on, 2022.4 - 2023.2); older exports have neither.
 META_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 
+#: Every table of which numbers are read.
+TABLES = (
+    *OPERATION_TABLES,
+    *(RUNTIME, SYNCHRONIZATION, CUDA_EVENT, NVTX, NVTX_MARKS, STREAM, CONTEXT, OVERHEAD, OSRT),
+)
+#: Every table that is read, whatever for.
+NAMES = frozenset(
+    [
+        *(table.name for table in TABLES),
+        *(*META_TABLES, "StringIds", "DIAGNOSTIC_EVENT"),
+        *("TARGET_INFO_SYSTEM_ENV", "TARGET_INFO_SESSION_START_TIME", "TARGET_INFO_GPU"),
+    ]
+)
+
 #: What a missing table costs, and the nsys option that brings it.  Tables not named here cost nothing worth a note.
 COST = {
     KERNEL.name: "no kernel rows: add -t cuda to nsys profile",

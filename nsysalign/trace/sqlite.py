@@ -3,55 +3,31 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from nsysalign import untrusted
 from nsysalign.errors import TraceError
+from nsysalign.trace import schema
 from nsysalign.trace.schema import Table
 
-_CHUNK = 200_000
+_CHUNK = untrusted.ROWS_AT_ONCE
+_LONGEST_NAME = 16 << 10  # bytes: C++ kernels have names of some kilobytes; the rest of a longer one is cut
 
 
-@contextmanager
-def open_readonly(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that cannot write: `mode=ro`, `query_only`, and text that never fails to decode.
-
-    TraceError says what the file is instead of an nsys SQLite export.
-    """
-    if not path.is_file():
-        raise TraceError(f"{path}: no such file", "nsys export --type sqlite REPORT.nsys-rep")
-    try:
-        with path.open("rb") as file:
-            head = file.read(16)
-    except OSError as error:
-        raise TraceError(
-            f"{path.name}: cannot be read ({error.strerror})", "check the file's permissions"
-        ) from error
-    if head != b"SQLite format 3\x00":
-        what = "is empty" if not head else "is not an SQLite database"
-        raise TraceError(
-            f"{path.name}: {what}; an nsys SQLite export was expected",
-            "nsys export --type sqlite REPORT.nsys-rep",
-        )
-    connection = sqlite3.connect(path.resolve().as_uri() + "?mode=ro", uri=True)
-    try:
-        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-        connection.execute("pragma query_only = on")
-        # a prepared file must not run anything of its own: views and triggers cannot call functions
-        connection.execute("pragma trusted_schema = off")
-        connection.execute("select count(*) from sqlite_master").fetchone()
-        yield connection
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: a damaged name inside a message
-        raise TraceError(
-            f"{path.name}: damaged SQLite file ({error})",
-            "export the report again: nsys export --type sqlite",
-        ) from error
-    finally:
-        connection.close()
+def open_readonly(path: Path) -> AbstractContextManager[sqlite3.Connection]:
+    """A guarded connection to an export (`nsysalign.untrusted`); TraceError says what the file is instead."""
+    return untrusted.opened(
+        path,
+        TraceError,
+        expected="an nsys SQLite export",
+        again="nsys export --type sqlite REPORT.nsys-rep",
+        longest_text=_LONGEST_NAME,
+    )
 
 
 class Source:
@@ -59,14 +35,33 @@ class Source:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
-        rows = connection.execute("select name from sqlite_master where type = 'table'")
-        self.tables = {name for (name,) in rows}
-        self._columns: dict[str, set[str]] = {}
+        self.tables = untrusted.ordinary_tables(connection)
+        self._columns: dict[str, dict[str, bool]] = {}
+        for name, what in untrusted.unlike_tables(connection, schema.NAMES).items():
+            raise TraceError(
+                f"{name} {what}, where nsys export writes a plain table: this file was made by something else",
+                "export the report again: nsys export --type sqlite REPORT.nsys-rep",
+            )
 
     def columns(self, table: str) -> set[str]:
+        return set(self._declared(table))
+
+    def plain_table(self, table: str) -> bool:
+        """Whether a reader that knows only ordinary rowid tables may read it: it is there, its rows are numbered by
+        SQLite, and no column is computed or takes the place of that number."""
+        declared = self._declared(table)
+        return (
+            table in self.tables
+            and not any(declared.values())
+            and not {"rowid", "_rowid_", "oid"} & {name.lower() for name in declared}
+            and untrusted.has_rowid(self.connection, table)
+        )
+
+    def _declared(self, table: str) -> dict[str, bool]:
+        """Column -> whether it is computed; {} for a table that is absent."""
         if table not in self._columns:
-            rows = self.connection.execute("select name from pragma_table_info(?)", (table,))
-            self._columns[table] = {name for (name,) in rows} if table in self.tables else set()
+            present = table in self.tables
+            self._columns[table] = untrusted.columns(self.connection, table) if present else {}
         return self._columns[table]
 
     def read(self, table: Table) -> pd.DataFrame | None:
@@ -103,21 +98,32 @@ class Source:
         sql = (
             f'select rowid, cast("{column}" as text) from "{table}" where "{column}" is not null and {where}'
         )
-        return dict(self.connection.execute(sql))
+        with untrusted.long_values(self.connection):
+            return dict(self.connection.execute(sql))
 
     def strings(self) -> dict[int, str]:
         """StringIds as a dict."""
         if not {"id", "value"} <= self.columns("StringIds"):
             return {}
-        return dict(
-            self.connection.execute("select id, cast(value as text) from StringIds where value is not null")
-        )
+        sql = "select id, cast(value as text) from StringIds where value is not null"
+        with untrusted.long_values(self.connection):
+            return dict(self.connection.execute(sql))
 
     def pairs(self, table: str, key: str, value: str) -> list[tuple]:
         """Two columns of a small table, [] where it or one of them is absent."""
-        if not {key, value} <= self.columns(table):
+        return self.rows(table, [key, value]) if {key, value} <= self.columns(table) else []
+
+    def rows(self, table: str, names: Sequence[str]) -> list[tuple]:
+        """Columns of a small table as they are; bytes, which nsys puts into none of them, are None."""
+        if not names:
             return []
-        return self.connection.execute(f'select "{key}", "{value}" from "{table}"').fetchall()
+        values = ", ".join(f"""case typeof("{n}") when 'blob' then null else "{n}" end""" for n in names)
+        with untrusted.long_values(self.connection):
+            return self.connection.execute(f'select {values} from "{table}"').fetchall()
+
+    def cut(self) -> int:
+        """How many texts so far were too long and lost their end."""
+        return self.connection.text_factory.cut
 
 
 def _to_int64(cursor: sqlite3.Cursor, width: int, table: str) -> list[np.ndarray]:

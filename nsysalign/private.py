@@ -1,0 +1,38 @@
+"""What may leave the machine: no home directories, no absolute paths."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath, PureWindowsPath
+
+#: An absolute path inside a text: `/a/b`, `~/a/b`, `C:\\a\\b`.  Not `and/or`, not `/layer0`, not a web address.
+_ABSOLUTE = re.compile(
+    r"""(?<![\w.:/~\\-])(?:~?/+(?:[^\s/:'"<>|,;()]+/+)+|[A-Za-z]:[\\/]+(?:[^\s/\\:'"<>|,;()]+[\\/]+)+)"""
+)
+
+
+#: The same between quotes, where a name may have blanks in it.
+_QUOTED = re.compile(
+    r"""(?<=['"])(?:~?/+(?:[^/'"]+/+)+|[A-Za-z]:[\\/]+(?:[^\\/'"]+[\\/]+)+)(?=[^\\/'"]*['"])"""
+)
+
+
+def without_paths(text: str) -> str:
+    """The text with every absolute path cut to its last part."""
+    return _ABSOLUTE.sub("", _QUOTED.sub("", text))
+
+
+def short_path(file: str) -> str:
+    """A file's name for others: as it is when relative, else its folder's name and its own.
+
+    The folder's name is left out where it would be the user's (`/home/me/x.py`).
+    """
+    if not file.startswith(("/", "\\")) and file[1:2] != ":":
+        return file
+    path = PureWindowsPath(file) if re.match(r"[A-Za-z]:[\\/]|\\\\", file) else PurePosixPath(file)
+    if not path.is_absolute():
+        return file
+    parts = path.parts
+    if len(parts) <= 2 or (len(parts) == 4 and parts[1].lower() in ("home", "users")):
+        return parts[-1]
+    return "/".join(parts[-2:])

@@ -1,0 +1,66 @@
+"""Whether a stored analysis holds together: what somebody sent is shown only where its budgets add up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from nsysalign.errors import AnalysisError
+from nsysalign.model import CAUSES, Analysis
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Columns of dtype object that hold dicts; the others hold tuples of texts.
+_DICTS = {("findings", "evidence"), ("timeline", "detail")}
+_TUPLES = {"intervals": ("callers", "flags", "findings")}
+
+
+def refuse_unsound(analysis: Analysis, name: str) -> None:
+    """AnalysisError where numbers contradict each other or tables do not belong together."""
+    for problem in _problems(analysis):
+        raise AnalysisError(
+            f"{name} does not hold together: {problem}; it was damaged or edited",
+            "make it again: nsysalign analyze TRACE",
+        )
+
+
+def _problems(analysis: Analysis) -> Iterator[str]:
+    intervals, parts, segments = analysis.intervals, analysis.parts, analysis.segments
+    numbers = intervals["interval"]
+    if not numbers.is_unique or (numbers < 0).any():
+        yield "two intervals have the same number"
+    elapsed = intervals.set_index("interval")["elapsed_ns"]
+    if not (intervals["end_ns"] - intervals["start_ns"]).equals(intervals["elapsed_ns"]):
+        yield "a window is not as long as its interval"
+    if (parts["ns"] < 0).any() or not set(parts["cause"]) <= set(CAUSES):
+        yield "a part is negative, or of no known cause"
+    if not _sums(parts["interval"], parts["ns"]).reindex(elapsed.index, fill_value=0).equals(elapsed):
+        yield "the parts of an interval do not add up"
+    if len(segments):
+        covered = _sums(segments["interval"], segments["end_ns"] - segments["start_ns"])
+        if not covered.equals(elapsed.reindex(covered.index, fill_value=-1)):
+            yield "the pieces of an interval do not add up"
+    for table in ("parts", "segments", "details", "other_streams", "timeline"):
+        if not getattr(analysis, table)["interval"].isin(numbers).all():
+            yield f"{table} names an interval that is not there"
+    labels = analysis.labels
+    if not labels["label"].is_unique or set(labels["label"]) != set(intervals["label"]):
+        yield "the labels are not those of the intervals"
+    if not labels["row_interval"].isin(numbers).all():
+        yield "a label's row is not among the intervals"
+    for table, column in _DICTS:
+        if not all(isinstance(value, dict) for value in getattr(analysis, table)[column]):
+            yield f"{table}.{column} holds something else than names and values"
+    for table, names in _TUPLES.items():
+        for column in names:
+            if not all(_texts(value) for value in getattr(analysis, table)[column]):
+                yield f"{table}.{column} holds something else than texts"
+
+
+def _sums(numbers: pd.Series, values: pd.Series) -> pd.Series:
+    return values.groupby(numbers.rename("interval")).sum().rename("elapsed_ns")
+
+
+def _texts(value: object) -> bool:
+    return isinstance(value, tuple) and all(isinstance(text, str) for text in value)

@@ -1,0 +1,263 @@
+"""A trace to share: only the tables, columns and strings that the analysis reads, in a new file.
+
+Nothing is taken out of the original; what is known to be needed (`schema`) is copied, so what nsys adds tomorrow stays
+behind as well.  The environment, the command line, host, user and process names, what the script printed, and every
+string that no kept row refers to are never copied.  A new file has no free pages that could still hold them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from nsysalign.errors import TraceError, UsageError
+from nsysalign.private import short_path, without_paths
+from nsysalign.trace import schema
+from nsysalign.trace.eventlog import PLAIN_KEYS, TEXT_KEYS
+from nsysalign.trace.read import MARK, kept_diagnostic
+from nsysalign.trace.sqlite import Source, open_readonly
+
+_AT_ONCE = 5_000
+#: Tables of names and texts: the columns that are read of them, and which rows.
+_VERSIONS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
+_SMALL: tuple[tuple[str, tuple[str, ...], Callable[[dict[str, Any]], bool]], ...] = (
+    *((table, ("name", "value"), lambda row: row.get("name") in _VERSIONS) for table in schema.META_TABLES),
+    ("TARGET_INFO_SYSTEM_ENV", ("name", "value"), lambda row: row.get("name") == "NvDriverVersion"),
+    ("TARGET_INFO_GPU", ("id", "name"), lambda row: True),
+    ("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",), lambda row: True),
+    (
+        "DIAGNOSTIC_EVENT",
+        ("severity", "text"),
+        lambda row: kept_diagnostic(row.get("severity"), row.get("text")),
+    ),
+)
+_TEXTS = {"name", "value", "text"}
+
+Rename = Callable[[str], str]
+
+
+def redact(trace: Path, out: Path, *, rename: Rename | None = None) -> int:
+    """Write what analysis needs of an SQLite export to `out`, a new file; returns how many strings were left behind.
+
+    `rename` gives kernels and ranges other names.  TraceError where the trace cannot be read, UsageError where `out`
+    exists: nothing is ever overwritten.
+    """
+    with (
+        new_file(out) as partial,
+        closing(sqlite3.connect(partial)) as target,
+        open_readonly(trace) as connection,
+    ):
+        target.execute("pragma journal_mode = off")
+        target.execute("pragma secure_delete = on")
+        source = Source(connection)
+        strings = source.strings()
+        used, named = set(), set()  # ids of strings: all that are kept, those that `rename` concerns
+        for table in schema.TABLES:
+            if table.name not in source.tables or table is schema.NVTX_MARKS:
+                continue
+            if table is schema.NVTX:
+                ids = _ranges(source, target, strings, rename)
+                named |= ids
+            else:
+                ids = _copy(source, target, table)
+                named |= ids if table is schema.KERNEL else set()
+            used |= ids
+            if table not in (schema.NVTX, schema.KERNEL):
+                named -= ids  # what an API call is called says what it does
+        for table, names, keep in _SMALL:
+            _small(source, target, table, names, keep)
+        if "StringIds" in source.tables:
+            _create(target, "StringIds", ["id", "value"])
+            kept = (
+                (i, i, rename(t) if rename and i in named else t) for i, t in strings.items() if i in used
+            )
+            _insert(target, "StringIds", 2, kept)
+        target.commit()
+    return len(strings.keys() - used)
+
+
+def pseudonyms() -> Rename:
+    """A function that gives every name another one, the same each time, that cannot be traced back.
+
+    `#3` at the end, which numbers repetitions, and the harness's own names stay.
+    """
+    key = secrets.token_bytes(32)  # forgotten with the process: nobody can try a list of names
+
+    def rename(name: str) -> str:
+        if not name or name.startswith(MARK):
+            return name
+        stem, dash, repetition = name.rpartition("#")
+        if not (dash and repetition.isdigit()):
+            stem, dash, repetition = name, "", ""
+        digest = hashlib.blake2s(stem.encode("utf-8", "surrogatepass"), key=key, digest_size=5).hexdigest()
+        return f"name-{digest}{dash}{repetition}"
+
+    return rename
+
+
+def redact_log(log: Path, out: Path, *, rename: Rename | None = None) -> None:
+    """Write the lines of an event log that analysis reads, with the keys that it reads, to `out`, a new file."""
+    with (
+        new_file(out) as partial,
+        partial.open("w", encoding="utf-8") as file,
+        log.open(encoding="utf-8-sig", errors="replace", newline="\n") as lines,
+    ):
+        for line in lines:
+            try:
+                item = json.loads(line)
+                kept = _line(item, rename) if isinstance(item, dict) else None
+            except (ValueError, RecursionError):
+                continue  # cut short: analysis cannot use it either
+            if kept:
+                file.write(json.dumps(kept, separators=(",", ":")) + "\n")
+
+
+def _line(item: dict[str, Any], rename: Rename | None) -> dict[str, Any] | None:
+    if not isinstance(item.get("type"), str) or item["type"] not in PLAIN_KEYS:
+        return None
+    kept: dict[str, Any] = {"type": item["type"]}
+    for key, value in item.items():
+        if key in PLAIN_KEYS[item["type"]] and (value is None or isinstance(value, int | float)):
+            kept[key] = value
+        elif key in TEXT_KEYS[item["type"]] and isinstance(value, str):
+            kept[key] = _text(key, value, rename)
+        elif key == "callers" and isinstance(value, list):
+            kept[key] = [short_path(str(caller)) for caller in value]
+        elif key == "clock" and isinstance(value, dict):
+            kept[key] = {k: v for k, v in value.items() if k.endswith("_ns") and isinstance(v, int)}
+    return kept
+
+
+def _text(key: str, value: str, rename: Rename | None) -> str:
+    if key == "site":
+        return short_path(value)
+    if key == "region":
+        return rename(value) if rename else value
+    return without_paths(value)
+
+
+@contextmanager
+def new_file(out: Path) -> Iterator[Path]:
+    """A temporary path that becomes `out` when the block ends well.  UsageError where `out` is there already."""
+    refuse(out)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent)
+    except OSError as error:
+        raise UsageError(f"{out.parent}: cannot be written ({error.strerror})", "name another OUT") from error
+    os.close(handle)
+    partial = Path(name)
+    try:
+        yield partial
+        try:
+            os.link(partial, out)  # unlike a rename it never replaces a file that came in the meantime
+        except FileExistsError:
+            refuse(out)
+        except OSError:  # a file system without links
+            refuse(out)
+            partial.replace(out)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def refuse(out: Path) -> None:
+    """UsageError where `out` exists, be it as a link to nowhere."""
+    if out.exists() or out.is_symlink():
+        raise UsageError(f"{out} exists, and nothing is overwritten", "name another OUT, or remove it")
+
+
+def _copy(source: Source, target: sqlite3.Connection, table: schema.Table) -> set[int]:
+    """Copy the columns that are read; returns the ids of the strings they name."""
+    have = source.columns(table.name)
+    chosen = {f.name: next((c for c in f.candidates if c in have), None) for f in table.fields}
+    columns = list(dict.fromkeys(c for c in chosen.values() if c is not None))
+    _create(target, table.name, columns)
+    _insert(target, table.name, len(columns), _numbers(source, table.name, columns))
+    name = chosen.get("name_id")
+    if name is None:
+        return set()
+    return {
+        i for (i,) in target.execute(f'select distinct "{name}" from "{table.name}"') if isinstance(i, int)
+    }
+
+
+def _ranges(
+    source: Source, target: sqlite3.Connection, strings: dict[int, str], rename: Rename | None
+) -> set[int]:
+    """NVTX ranges with their texts, and of the marks only the harness's own."""
+    have = source.columns(schema.NVTX.name)
+    fields = [f for table in (schema.NVTX, schema.NVTX_MARKS) for f in table.fields]
+    columns = [c for c in dict.fromkeys(c for f in fields for c in f.candidates) if c in have]
+    texts = ["text"] if "text" in have else []
+    _create(target, schema.NVTX.name, columns + texts)
+    ids: set[int] = set()
+
+    def rows() -> Iterator[tuple]:
+        inline: dict[int, str] = {}
+        for table in (schema.NVTX, schema.NVTX_MARKS):
+            inline |= source.texts(table.name, "text", table.where)
+        for row in _numbers(source, schema.NVTX.name, columns):
+            values = dict(zip(columns, row[1:], strict=True))
+            text, number = inline.get(row[0]), values.get("textId")
+            kind = values.get("eventType")
+            mark = kind == 34 and (text or strings.get(number, "")).startswith(MARK)
+            if kind not in (59, 60) and not mark:
+                continue
+            if not mark:  # a payload of the program's own
+                row = (row[0], *(None if c in ("int64Value", "uint64Value") else values[c] for c in columns))
+            if number is not None:
+                ids.add(number)
+            yield (*row, rename(text) if rename and text else text) if texts else row
+
+    _insert(target, schema.NVTX.name, len(columns) + len(texts), rows())
+    return ids
+
+
+def _small(
+    source: Source,
+    target: sqlite3.Connection,
+    table: str,
+    names: Iterable[str],
+    keep: Callable[[dict[str, Any]], bool],
+) -> None:
+    if table not in source.tables:
+        return
+    have = [n for n in names if n in source.columns(table)]
+    _create(target, table, have)
+    kept = []
+    for row in source.rows(table, have):
+        values = dict(zip(have, row, strict=True))
+        if keep(values):
+            kept.append((None, *(without_paths(v) if isinstance(v, str) else v for v in values.values())))
+    _insert(target, table, len(have), kept)
+
+
+def _numbers(source: Source, table: str, columns: list[str]) -> Iterator[tuple]:
+    """(rowid, *columns) of a table, as they are.  TraceError where one is no number."""
+    listed = "".join(f', "{c}"' for c in columns)
+    cursor = source.connection.execute(f'select rowid{listed} from "{table}"')
+    while rows := cursor.fetchmany(_AT_ONCE):
+        for row in rows:
+            if not all(v is None or isinstance(v, int | float) for v in row):
+                raise TraceError(f"{table}: a number column holds something else", "export the report again")
+            yield row
+
+
+def _create(target: sqlite3.Connection, table: str, columns: list[str]) -> None:
+    declared = ", ".join(f'"{c}" {"TEXT" if c in _TEXTS else "INTEGER"}' for c in columns) or '"none"'
+    target.execute(f'create table "{table}" ({declared})')
+
+
+def _insert(target: sqlite3.Connection, table: str, width: int, rows: Iterable[tuple]) -> None:
+    """Rows (rowid or None, *values): the row numbers of the original are what an analysis refers to."""
+    if width:
+        names = [r[1] for r in target.execute(f'pragma table_info("{table}")')]
+        listed = ", ".join(["rowid", *(f'"{n}"' for n in names)])
+        target.executemany(f'insert into "{table}" ({listed}) values ({", ".join("?" * (width + 1))})', rows)

@@ -1,0 +1,162 @@
+"""Damaged exports, logs and analyses: an error that says so, or an answer that adds up; never a crash, never a hang.
+
+`NSYSALIGN_FUZZ=100 pytest tests/fuzz` looks a hundred times as long, at other things each time.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from properties.programs import loops, programs
+from rich.console import Console
+from simulator import check, export, machine
+from simulator.export import Style
+
+import nsysalign
+from nsysalign.errors import NsysAlignError
+from nsysalign.pipeline import load
+from nsysalign.report import database, html, terminal
+from nsysalign.report import json as document
+from nsysalign.trace.redact import redact, redact_log
+
+from .conftest import FUZZ
+from .mutations import byte_changes, cell_changes, change_bytes, change_cells, change_log, log_changes
+
+some_programs = st.one_of(programs(intervals=2, ranges=True), loops())
+styles = st.sampled_from(["timestamps", "untimed", "none"])
+
+
+def good(program, event_rows: str, folder: str) -> tuple[Path, list[Path]]:
+    return export.write(machine.run(program), Path(folder), Style(event_rows=event_rows))
+
+
+def analysed(trace: Path, logs: list[Path]) -> nsysalign.Analysis | None:
+    """None where an error says what is wrong, in a line or two; else every budget adds up and every output is written."""
+    try:
+        analysis = nsysalign.analyze(trace, logs)
+    except NsysAlignError as error:
+        assert error.message and str(error).count("\n") <= 2, str(error)
+        assert len(error.message) < 1000
+        return None
+    check.invariants(analysis)
+    return analysis
+
+
+def written(analysis: nsysalign.Analysis, folder: Path) -> None:
+    document.write(analysis, folder / "analysis.json")
+    database.write(analysis, folder / "analysis.db")
+    html.write(analysis, folder / "report.html")
+    terminal.render(analysis, Console(file=(folder / "terminal.txt").open("w"), width=100))
+    for name in ("analysis.json", "analysis.db"):
+        assert len(load(folder / name).intervals) == len(analysis.intervals)
+
+
+@FUZZ
+@given(some_programs, styles, cell_changes)
+def test_rows_that_are_wrong(program, event_rows, changes):
+    with tempfile.TemporaryDirectory() as folder:
+        trace, logs = good(program, event_rows, folder)
+        change_cells(trace, changes)
+        before = trace.read_bytes()
+        analysis = analysed(trace, logs)
+        assert trace.read_bytes() == before
+        shared = trace.with_name("shared.sqlite")
+        try:
+            redact(trace, shared)
+        except NsysAlignError:
+            return
+        again = analysed(shared, logs)
+        assert (analysis is None) == (again is None)
+        assert analysis is None or again.parts.equals(analysis.parts)
+
+
+@FUZZ
+@given(some_programs, byte_changes, st.sampled_from([1.0, 1.0, 0.9, 0.5, 0.1]))
+def test_bytes_that_are_wrong(program, changes, keep):
+    with tempfile.TemporaryDirectory() as folder:
+        trace, logs = good(program, "untimed", folder)
+        trace.write_bytes(change_bytes(trace.read_bytes(), changes, keep))
+        analysed(trace, logs)
+
+
+@FUZZ
+@given(some_programs, styles, log_changes)
+def test_lines_that_are_wrong(program, event_rows, changes):
+    with tempfile.TemporaryDirectory() as folder:
+        trace, (log, *_) = good(program, event_rows, folder)
+        log.write_text(change_log(log.read_text(), changes))
+        analysed(trace, [log])
+        redact_log(log, log.with_name("shared.jsonl"))
+
+
+@FUZZ
+@given(some_programs, cell_changes, log_changes)
+def test_what_comes_out_can_be_written_and_read(program, changes, lines):
+    with tempfile.TemporaryDirectory() as folder:
+        trace, (log, *_) = good(program, "untimed", folder)
+        change_cells(trace, changes)
+        log.write_text(change_log(log.read_text(), lines))
+        analysis = analysed(trace, [log])
+        if analysis is not None:
+            written(analysis, Path(folder))
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory) -> Path:
+    """A folder with analysis.json and analysis.db."""
+    folder = tmp_path_factory.mktemp("stored")
+    simulated = machine.run(_example())
+    trace, logs = export.write(simulated, folder)
+    analysis = nsysalign.analyze(trace, logs)
+    assert len(analysis.intervals) > 1 and len(analysis.findings) >= 0
+    document.write(analysis, folder / "analysis.json")
+    database.write(analysis, folder / "analysis.db")
+    return folder
+
+
+def _example():
+    from simulator.program import Elapsed, Launch, Program, Record, Sleep, Sync
+    from simulator.world import LEGACY
+
+    steps: list = []
+    for i in range(4):
+        steps += [Record(f"a{i}", 7), Sleep(50_000), Launch(20_000, 7), Record(f"b{i}", 7)]
+    steps += [Sync(), *(Elapsed(f"a{i}", f"b{i}", f"case#{i}") for i in range(4))]
+    return Program({500: steps}, {7: LEGACY})
+
+
+@FUZZ
+@given(st.sampled_from(["cells", "bytes"]), cell_changes, byte_changes)
+def test_stored_analyses_that_are_wrong(stored, how, changes, flips):
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "analysis.db"
+        data = (stored / "analysis.db").read_bytes()
+        path.write_bytes(data if how == "cells" else change_bytes(data, flips))
+        if how == "cells":
+            change_cells(path, changes)
+        _loaded(path)
+
+
+@FUZZ
+@given(byte_changes, st.sampled_from([1.0, 0.99, 0.5]))
+def test_stored_documents_that_are_wrong(stored, flips, keep):
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "analysis.json"
+        path.write_bytes(change_bytes((stored / "analysis.json").read_bytes(), flips, keep))
+        _loaded(path)
+
+
+def _loaded(path: Path) -> None:
+    try:
+        analysis = load(path)
+    except NsysAlignError:
+        return
+    parts = analysis.parts.groupby("interval")["ns"].sum()
+    elapsed = analysis.intervals.set_index("interval")["elapsed_ns"]
+    assert (parts.reindex(elapsed.index, fill_value=0) == elapsed).all(), "what does not add up is not shown"
+    html.write(analysis, path.with_suffix(".html"))
+    terminal.render(analysis, Console(file=path.with_suffix(".txt").open("w"), width=100))

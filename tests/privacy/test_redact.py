@@ -1,0 +1,265 @@
+"""A redacted trace gives the same analysis, and holds nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import lzma
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import nsysalign
+from nsysalign import frames
+from nsysalign.cli import cli
+from nsysalign.errors import TraceError, UsageError
+from nsysalign.model import EventLog, Trace
+from nsysalign.report import json as document
+from nsysalign.trace.eventlog import read_event_logs
+from nsysalign.trace.read import read_trace
+from nsysalign.trace.redact import pseudonyms, redact, redact_log
+
+from .conftest import TESTS, export_of, leaks
+
+RECORDINGS = sorted(p.name.removesuffix(".sqlite.xz") for p in (TESTS / "data").glob("*.sqlite.xz"))
+EXPORTS = Path(os.environ.get("NSYSALIGN_EXPORTS", TESTS.parents[1] / "shared" / "data" / "exports"))
+PUBLIC = ("mordred_report1.sqlite", "nsys-ai_h100_2gpu_1s.sqlite", "nsys-ai_mock.sqlite")
+SECRETS = {
+    "token": "ghp_s3cr3tT0ken/with+signs",
+    "home": "/home/alice.planted/project",
+    "host": "planted-host-17.example.org",
+    "user": "alice.planted",
+    "argument": "--password=hunter2planted",
+    "process": "planted_process_name",
+    "output": "printed: planted customer 4711",
+    "unused": "string that no kept row needs (planted)",
+}
+
+
+def unpacked(name: str, folder: Path) -> Path:
+    path = folder / name.removesuffix(".xz")
+    path.write_bytes(lzma.decompress((TESTS / "data" / name).read_bytes()))
+    return path
+
+
+def same_trace(a: Trace, b: Trace) -> None:
+    """Everything that analysis sees is equal; names only as far as somebody is called so."""
+    for field in dataclasses.fields(Trace):
+        if field.name not in ("info", "names"):
+            assert getattr(a, field.name).equals(getattr(b, field.name)), field.name
+    assert dataclasses.replace(a.info, path="") == dataclasses.replace(b.info, path="")
+    for table in (a.operations, a.calls, a.overhead, a.os_calls):
+        for name in table["name_id"].unique().tolist():
+            assert a.names.get(name) == b.names.get(name)
+
+
+def same_log(a: EventLog, b: EventLog) -> None:
+    for spec in frames.LOG_SPECS:
+        assert getattr(a, spec.name).equals(getattr(b, spec.name)), spec.name
+    assert a.notes == b.notes
+    assert all(left.items() >= right.items() for left, right in zip(a.headers, b.headers, strict=True))
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_every_recording_reads_the_same_afterwards(name, tmp_path):
+    trace, log = (unpacked(f"{name}.{suffix}.xz", tmp_path) for suffix in ("sqlite", "events.jsonl"))
+    before = trace.read_bytes()
+    redact(trace, tmp_path / "shared.sqlite")
+    redact_log(log, tmp_path / "shared.jsonl")
+    same_trace(read_trace(trace), read_trace(tmp_path / "shared.sqlite"))
+    same_log(read_event_logs([log]), read_event_logs([tmp_path / "shared.jsonl"]))
+    assert trace.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_exports_read_the_same_afterwards(name, tmp_path):
+    if not (EXPORTS / name).is_file():
+        pytest.skip(f"{name} is not here")
+    redact(EXPORTS / name, tmp_path / "shared.sqlite")
+    same_trace(read_trace(EXPORTS / name), read_trace(tmp_path / "shared.sqlite"))
+
+
+def test_the_analysis_is_equal_to_the_letter(tmp_path):
+    """A run directory, through the command line; only the trace's file name may differ."""
+    run, out = tmp_path / "run", tmp_path / "out"
+    run.mkdir()
+    unpacked("truth_linears.sqlite.xz", run).rename(run / "trace.sqlite")
+    unpacked("truth_linears.events.jsonl.xz", run).rename(run / "events-7.jsonl")
+    done = CliRunner().invoke(cli, ["redact", str(run), str(out)], catch_exceptions=False)
+    assert done.exit_code == 0 and "gives the same analysis" in done.output
+    assert sorted(p.name for p in out.iterdir()) == ["events-7.jsonl", "trace.sqlite"]
+    assert out.stat().st_mode & 0o777 == 0o700
+    analyses = [
+        document.document(nsysalign.analyze(d / "trace.sqlite", [d / "events-7.jsonl"])) for d in (run, out)
+    ]
+    assert len(analyses[0]["intervals"]) == 60
+    assert json.dumps(analyses[0]) == json.dumps(analyses[1])
+    with closing(sqlite3.connect(out / "trace.sqlite")) as db:
+        assert db.execute("pragma freelist_count").fetchone() == (0,)
+        assert db.execute("pragma integrity_check").fetchone() == ("ok",)
+
+
+# --- planted ---------------------------------------------------------------------------------------------------
+
+
+def planted(path: Path) -> Path:
+    """An export with a secret in every place that nsys has for one, and a few more."""
+    export_of(path)
+    s = SECRETS
+    with closing(sqlite3.connect(path)) as db:
+        for table, columns in {
+            "META_DATA_CAPTURE": "name text, value text",
+            "ProcessStreams": "globalPid integer, filenameId integer, contentId integer",
+            "PROCESSES": "globalPid integer, pid integer, name text",
+            "TARGET_INFO_SYSTEM_ENV_2031": "name text, value text",
+            "THREAD_NAMES": "nameId integer, priority integer, globalTid integer",
+            "ANALYSIS_FILE": "filename text",
+        }.items():
+            db.execute(f"create table {table} ({columns})")
+        texts = dict(enumerate(s.values(), start=500))
+        db.executemany("insert into StringIds values (?, ?)", texts.items())
+        db.executemany("insert into ProcessStreams values (1, ?, ?)", [(k, k) for k in texts])
+        db.executemany("insert into THREAD_NAMES values (?, 0, 1)", [(k,) for k in texts])
+        for table in (
+            "META_DATA_CAPTURE",
+            "TARGET_INFO_SYSTEM_ENV",
+            "TARGET_INFO_SYSTEM_ENV_2031",
+            "META_DATA_EXPORT",
+        ):
+            db.executemany(
+                f"insert into {table} (name, value) values (?, ?)", [(f"ENV:{k}", v) for k, v in s.items()]
+            )
+            db.executemany(f"insert into {table} (name, value) values (?, 'x')", [(v,) for v in s.values()])
+        db.executemany("insert into PROCESSES values (1, 7, ?)", [(v,) for v in s.values()])
+        db.executemany("insert into ANALYSIS_FILE values (?)", [(v,) for v in s.values()])
+        everything = " ".join(s.values())
+        for table in (
+            "CUPTI_ACTIVITY_KIND_KERNEL",
+            "CUPTI_ACTIVITY_KIND_RUNTIME",
+            "NVTX_EVENTS",
+            "TARGET_INFO_GPU",
+        ):
+            db.execute(f"alter table {table} add column jsonText text")
+            db.execute(f"update {table} set jsonText = ?", (everything,))
+        db.execute("insert into NVTX_EVENTS (start, eventType, text) values (1, 34, ?)", (everything,))
+        db.execute("insert into NVTX_EVENTS (start, eventType, text) values (1, 75, ?)", (everything,))
+        db.execute("insert into DIAGNOSTIC_EVENT values (1, ?)", (everything,))
+        db.execute(
+            "insert into DIAGNOSTIC_EVENT values (2, ?)",
+            (f"Events were lost, see '{s['home']}/a b.log' there",),
+        )
+        db.execute("create table gone (text text)")
+        db.executemany("insert into gone values (?)", [(v * 100,) for v in s.values()])
+        db.execute("drop table gone")  # stays in the file's free pages
+        db.commit()
+    assert {line.split(": ")[1] for line in leaks(path.parent, s)} == set(s), "all are in the export"
+    return path
+
+
+def test_planted_secrets_stay_behind(tmp_path):
+    (tmp_path / "in").mkdir()
+    trace = planted(tmp_path / "in" / "trace.sqlite")
+    (tmp_path / "out").mkdir()
+    assert redact(trace, tmp_path / "out" / "shared.sqlite") >= len(SECRETS)
+    assert leaks(tmp_path / "out", SECRETS) == []
+    trace, shared = read_trace(trace), read_trace(tmp_path / "out" / "shared.sqlite")
+    same_trace(trace, shared)
+    assert "Events were lost, see 'a b.log' there" in shared.info.notes
+
+
+def test_planted_secrets_reach_no_output_of_an_analysis(tmp_path, log):
+    (tmp_path / "in").mkdir()
+    trace, out = planted(tmp_path / "in" / "trace.sqlite"), tmp_path / "out"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    lines[0] |= {
+        "hostname": SECRETS["host"],
+        "argv": [SECRETS["argument"]],
+        "environ": {"T": SECRETS["token"]},
+    }
+    lines[1] |= {"site": f"{SECRETS['home']}/train.py:3", "callers": [f"{SECRETS['home']}/main.py:9"]}
+    lines[3] |= {"site": f"{SECRETS['home']}/train.py:5"}
+    lines.append({"type": "note", "text": f"could not open {SECRETS['home']}/x: denied"})
+    lines.append(
+        {"type": "elapsed", "start": 0, "end": 1, "ms": None, "error": f"in {SECRETS['home']}/lib.py"}
+    )
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for arguments in (
+        ["analyze", str(trace), "--events", str(log), "-o", str(out), "--json", str(out / "copy.json")],
+        ["report", str(out), "-o", str(out / "again.html")],
+        ["report", str(out / "analysis.json"), "-o", str(out / "from_json.html")],
+        *(["export", str(out), "--format", form] for form in ("perfetto", "chrome", "csv")),
+        ["export", str(out), "--format", "perfetto", "-o", str(out / "p.json.gz")],
+        ["show", str(out), "--label", "train.py:3"],
+        ["diff", str(out), str(out), "-o", str(out / "diff.html")],
+    ):
+        out.mkdir(exist_ok=True)
+        done = CliRunner().invoke(cli, arguments, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        (out / f"printed-{arguments[0]}-{len(os.listdir(out))}").write_text(done.output)
+    assert len(os.listdir(out)) >= 15
+    assert leaks(out, SECRETS) == []
+    assert "project/train.py:3" in (out / "analysis.json").read_text()
+
+
+# --- names -----------------------------------------------------------------------------------------------------
+
+
+def test_names_can_be_exchanged(tmp_path, log):
+    trace = export_of(tmp_path / "trace.sqlite")
+    with closing(sqlite3.connect(trace)) as db:
+        db.execute("update PROFILER_OVERHEAD set nameId = 10")  # 9 is the range's
+        db.execute("update NVTX_EVENTS set text = 'load customer 4711' where text = 'open'")
+        db.commit()
+    with log.open("a") as file:
+        file.write(json.dumps({"type": "host", "region": "forward_of_4711#3", "t0_ns": 1, "t1_ns": 2}) + "\n")
+        file.write(json.dumps({"type": "host", "region": "forward_of_4711#4", "t0_ns": 1, "t1_ns": 2}) + "\n")
+    rename = pseudonyms()
+    redact(trace, tmp_path / "a.sqlite", rename=rename)
+    redact_log(log, tmp_path / "a.jsonl", rename=rename)
+    plain, other = read_trace(trace), read_trace(tmp_path / "a.sqlite")
+    assert plain.names[7] == "add(float*)" and other.names[7].startswith("name-")
+    assert plain.ranges["text"].tolist() == ["work", "load customer 4711"]
+    assert all(t.startswith("name-") for t in other.ranges["text"])
+    assert other.marks["payload"].tolist() == plain.marks["payload"].tolist() != [], "the harness's own stay"
+    assert other.calls.equals(plain.calls), "API calls are what they were"
+    a, b = read_event_logs([tmp_path / "a.jsonl"]).hosts["region"]
+    assert a.startswith("name-") and a.endswith("#3") and a[:-1] == b[:-1]
+    before = nsysalign.analyze(trace, [log])
+    after = nsysalign.analyze(tmp_path / "a.sqlite", [tmp_path / "a.jsonl"])
+    assert after.parts.equals(before.parts) and after.segments["start_ns"].equals(before.segments["start_ns"])
+    secrets = {"kernel": "add(float*)", "range": "load customer 4711", "region": "forward_of_4711"}
+    assert [line for line in leaks(tmp_path, secrets) if line.startswith("a.")] == []
+    assert pseudonyms()("x") != rename("x"), "another key each time: no list of names can be tried"
+
+
+# --- what is refused -------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_overwritten(tmp_path):
+    trace, out = export_of(tmp_path / "trace.sqlite"), tmp_path / "out.sqlite"
+    out.write_text("mine")
+    link = tmp_path / "link.sqlite"
+    link.symlink_to(tmp_path / "elsewhere.sqlite")
+    for target in (out, link, trace):
+        with pytest.raises(UsageError, match="exists, and nothing is overwritten"):
+            redact(trace, target)
+    done = CliRunner().invoke(cli, ["redact", str(trace), str(out)])
+    assert isinstance(done.exception, UsageError)
+    with pytest.raises(UsageError, match="cannot be written"):
+        redact(trace, tmp_path / "absent" / "out.sqlite")
+    assert out.read_text() == "mine" and not (tmp_path / "elsewhere.sqlite").exists()
+    assert sorted(os.listdir(tmp_path)) == ["link.sqlite", "out.sqlite", "trace.sqlite"]
+
+
+def test_a_trace_that_cannot_be_read_leaves_nothing(tmp_path):
+    trace = export_of(tmp_path / "trace.sqlite")
+    with closing(sqlite3.connect(trace)) as db:
+        db.execute("update CUPTI_ACTIVITY_KIND_KERNEL set streamId = 'a secret'")
+        db.commit()
+    with pytest.raises(TraceError, match="number column holds something else"):
+        redact(trace, tmp_path / "out.sqlite")
+    assert os.listdir(tmp_path) == ["trace.sqlite"]
