@@ -176,7 +176,15 @@ def _intervals(alignment: Alignment, budgets: Budgets) -> pd.DataFrame:
         out[column] = w[column].to_numpy() if column != "clock_residual_ns" else w[column]
     for column in ("kernel_only_ns", "kernel_only_upper_ns", "kernel_outside_ns", "operations"):
         out[column] = budgets.columns[column].to_numpy()
-    flags = [("profiler-disturbed",) if d else () for d in budgets.columns["disturbed"].tolist()]
+    flags = [
+        (*(("profiler-disturbed",) if disturbed else ()), *remarks, *synchronised)
+        for disturbed, remarks, synchronised in zip(
+            budgets.columns["disturbed"].tolist(),
+            w["remarks"].tolist(),
+            budgets.columns["synchronised"].tolist(),
+            strict=True,
+        )
+    ]
     out["flags"] = pd.Series(flags, dtype=object)
     out["findings"] = pd.Series([()] * len(out), dtype=object)
     return frames.check(out, frames.INTERVALS)

@@ -26,6 +26,7 @@ class CollectOptions:
     output: Path | None = None
     accurate: bool = False
     calibrate: bool = True
+    host_timers: bool = True  # readings of the host's clocks become intervals as well
     graph_trace: str | None = None
     timeout_s: float | None = None  # stop the script after so long
 
@@ -62,7 +63,9 @@ def collect(
         nsys, run_dir / "trace", accurate=options.accurate, graph_trace=options.graph_trace
     )
     notes += commands.environment_notes(os.environ)
-    env = commands.probe_environment(os.environ, run_dir, calibrate=options.calibrate)
+    env = commands.probe_environment(
+        os.environ, run_dir, calibrate=options.calibrate, host_timers=options.host_timers
+    )
     ended = launch(profile, argv, env, run_dir / "nsys.log", timeout_s=options.timeout_s)
     status, notes = ended.status, [*notes, *ended.notes]
 

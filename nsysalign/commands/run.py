@@ -29,6 +29,11 @@ import click
     help="Do not run a few milliseconds of known GPU work before the first event.",
 )
 @click.option(
+    "--no-host-timers",
+    is_flag=True,
+    help="Leave time.perf_counter and its kin alone: no intervals of kind host from the script's own clock readings.",
+)
+@click.option(
     "--graph-trace", type=click.Choice(["graph", "node"]), help="Passed to nsys as --cuda-graph-trace."
 )
 @click.option(
@@ -55,6 +60,7 @@ def run(
     output: Path | None,
     accurate: bool,
     no_calibrate: bool,
+    no_host_timers: bool,
     graph_trace: str | None,
     timeout: float | None,
     json_out: Path | None,
@@ -77,6 +83,7 @@ def run(
         output=output,
         accurate=accurate,
         calibrate=not no_calibrate,
+        host_timers=not no_host_timers,
         graph_trace=graph_trace,
         timeout_s=timeout,
     )

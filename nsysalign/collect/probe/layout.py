@@ -34,3 +34,22 @@ CAPTURED, CALIBRATION = 1, 2
 #: Number 0 of strings, errors and contexts means "none".
 NONE = 0
 TEXT_CHUNK = 1 << 18
+
+#: `<pid>-<n>.clk`: readings of the host's clocks and edges of regions, READING_WORDS words of 8 bytes each:
+#: the value (a double, or an integer for the `_ns` forms), then a word that is written last: thread << 28 | clock << 24 |
+#: context.  The wall clocks have CLOCK_MONOTONIC just before and after in the other two words; a loop of timeit has the
+#: count of its repetitions in the third; a region has its string number for a context and its repetition in the third.
+CLOCKS = (
+    "perf_counter",
+    "perf_counter_ns",
+    "monotonic",
+    "monotonic_ns",
+    "time",
+    "time_ns",
+)
+MONOTONIC_CLOCKS = 4  # the first so many read CLOCK_MONOTONIC themselves
+REGION_ENTERED, REGION_LEFT = 14, 15
+CONTEXT_BITS, CLOCK_BITS, THREAD_BITS = 24, 4, 32
+READING_WORDS = 4
+#: A process logs at most so many readings: 4 MiB.
+READINGS = 1 << 17

@@ -15,10 +15,10 @@ from __future__ import annotations
 import functools
 import math
 import sys
-import time
 from typing import Any
 
 from . import failed
+from . import rawtime as time
 from .layout import CALIBRATION, CAPTURED, CHUNK_BITS, CHUNK_SLOTS, ELAPSED, RECORD, SLOT, SLOT_SIZE, WAIT
 from .runtime import Runtime
 

@@ -3,9 +3,24 @@
 from . import graphs  # noqa: F401
 from .streams import Event, Stream
 
-__all__ = ["Event", "Stream", "current_stream", "get_device_properties"]
+__all__ = ["Event", "Stream", "current_device", "current_stream", "get_device_properties", "init", "synchronize"]
 
 _current = Stream(0)
+_initialized = False
+
+
+def init():
+    """The program begins to use CUDA."""
+    global _initialized
+    _initialized = True
+
+
+def current_device():
+    return 0
+
+
+def synchronize():
+    init()
 
 
 def current_stream(device=None):
