@@ -23,7 +23,8 @@ _NEVER = np.iinfo(np.int64).min
 def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str, ...]]:
     """Per window, the flags that hold; () for other kinds than host.
 
-    synchronised-before: the thread waited for the GPU after the last work that it issued before the window.
+    synchronised-before: the thread waited for the GPU after the last work that it issued before the window, and not
+    inside an earlier window (a loop that synchronises only after has waited there, in its previous repetition).
     synchronised-after: inside, it waited after the last work that it issued there, or issued none and waited.
     idle-before: all that its process had issued before the window had ended when the window began.
     """
@@ -42,10 +43,13 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
     for number in np.unique(thread[host]).tolist():
         mine = of_thread.get(number, np.empty(0, np.int64))
         launched, waited = np.sort(begin[mine[launches[mine]]]), np.sort(end[mine[syncs[mine]]])
-        for at in host[thread[host] == number].tolist():
+        windows = host[thread[host] == number]
+        ends = np.sort(end_ns[windows])
+        for at in windows.tolist():
             a, b = int(start_ns[at]), int(end_ns[at])
             flags = []
-            if _last(waited, a) > _last(launched, a):
+            # a window that ends where this one starts was closed by the same reading: its wait is this one's, too
+            if _last(waited, a) > max(_last(launched, a), _last(ends, a - 1)):
                 flags.append(BEFORE)
             last, sync = _last(launched, b), _last(waited, b)
             if sync > max(a, last if last >= a else _NEVER):
