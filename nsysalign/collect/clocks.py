@@ -21,12 +21,12 @@ from nsysalign.collect.probe.layout import (
     CLOCKS,
     CONTEXT_BITS,
     MONOTONIC_CLOCKS,
-    READING_WORDS,
+    READING_SIZE,
     REGION_ENTERED,
     REGION_LEFT,
 )
 
-_SLOT = struct.Struct(f"<{READING_WORDS}q")
+_SLOT = struct.Struct(f"<qQq{READING_SIZE - 24}x")
 _DOUBLE = struct.Struct("<d")
 _CONTEXT, _CLOCK = (1 << CONTEXT_BITS) - 1, (1 << CLOCK_BITS) - 1
 _LONGEST = 2 << 20  # a source file larger than this is data, not a benchmark
@@ -69,8 +69,8 @@ def _readings(
     """Slots that were finished, in order; regions when they end."""
     open_regions: dict[int, list[tuple[int, int, int]]] = {}
     usable = len(data) - len(data) % _SLOT.size
-    for at, (value, word, third, fourth) in enumerate(_SLOT.iter_unpack(data[:usable])):
-        if word <= 0:
+    for at, (value, word, third) in enumerate(_SLOT.iter_unpack(data[:usable])):
+        if word == 0:
             continue
         context, clock = word & _CONTEXT, word >> CONTEXT_BITS & _CLOCK
         tid = threads.get(word >> (CONTEXT_BITS + CLOCK_BITS), -1)
@@ -88,7 +88,9 @@ def _readings(
                 value = round(_DOUBLE.unpack_from(data, at * _SLOT.size)[0] * 1e9)
             line = {"type": "clock_reading", "site": context, "clock": name, "t_ns": value, "tid": tid}
             if clock > MONOTONIC_CLOCKS:
-                line |= {"t_ns": (third + fourth) // 2, "value_ns": value}
+                if not third:
+                    continue  # not finished
+                line |= {"t_ns": third, "value_ns": value}
             elif third:
                 line["count"] = third
             if stack and stack[-1][0] in strings:

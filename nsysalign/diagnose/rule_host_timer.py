@@ -30,7 +30,11 @@ def find(facts: Facts) -> Iterator[Finding]:
         pattern = host_pattern.pattern_of(facts, case)
         idle = host_pattern.idle_share(facts, case)
         alone = pattern != host_pattern.AFTER
-        what = "launch, kernel and synchronisation" if alone else "earlier work, launch, kernel and synchronisation"
+        what = (
+            "launch, kernel and synchronisation"
+            if alone
+            else "earlier work, launch, kernel and synchronisation"
+        )
         yield Finding(
             NAME,
             "warning",

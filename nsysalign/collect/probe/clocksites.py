@@ -8,14 +8,18 @@ user's that called them: the generated loop of `timeit`, and the same loop under
 from __future__ import annotations
 
 import os
+import sys
 from itertools import islice
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
-from .sites import _MAX_ALIVE, _MAX_FRAMES, USER, Sites
+from .sites import _END, _MAX_ALIVE, _MAX_FRAMES, USER, Sites
 
 #: Nodes of the trie that are no numbers of contexts.
 IGNORED, LOOP = -1, -2
+#: A frame's key is id(code) + instruction * UNIT.  From 3.11 on the instructions lie inside the code object, so that the
+#: sum is unique by itself.
+UNIT = 1 if sys.version_info >= (3, 11) else 1 << 47
 _CALLERS = 1
 _LOOP_FILE = "<timeit-src>"
 _LOOP_TIMER = "/torch/utils/benchmark/utils/timer.py"
@@ -25,13 +29,29 @@ _KEEP = 4096  # sites a program can have; generated code could go on for ever
 class ClockSites(Sites):
     """`trie`: (code, instruction) of each frame -> IGNORED, LOOP, a context's number, or the next frame's trie."""
 
+    def __init__(self, start_cwd: str, add: Any) -> None:
+        super().__init__(start_cwd, add)
+        self._codes: dict[
+            int, int
+        ] = {}  # id of a code object -> the first instruction in it that read a clock
+
     @property
     def trie(self) -> dict:
         return self._trie
 
     def _forget(self) -> None:
         self._trie.clear()  # in place: the wrappers hold it
+        self._codes.clear()
         self._alive = []
+
+    def find(self, frame: FrameType) -> int | None:
+        """The node for a reading in this frame, None where it is not known yet."""
+        step: FrameType | None = frame
+        node: Any = self._trie
+        while node.__class__ is dict:
+            node = node.get(_END if step is None else _key(step.f_code, step.f_lasti))
+            step = step and step.f_back
+        return node
 
     def learn(self, frame: FrameType) -> int:
         """The node for a reading in this frame, kept for the next time."""
@@ -49,16 +69,33 @@ class ClockSites(Sites):
         self._remember(path, node)
         return node
 
+    def _remember(self, path: list, number: int) -> None:
+        node = self._trie
+        for item in path[:-1]:
+            self._alive.append(item[0])
+            below = node.get(key := _key(*item))
+            if below.__class__ is not dict:
+                below = node[key] = {}
+            node = below
+        if path[-1] is None:
+            node[_END] = number
+        else:
+            self._alive.append(path[-1][0])
+            node[_key(*path[-1])] = number
+
     def number(self, frame: FrameType, loop: FrameType | None) -> tuple[int, list]:
         """(number of the context that begins at this frame, the path to it).  `loop`: the generated loop's frame."""
         path: list = [(frame.f_code, frame.f_lasti)]
+        # its first reading tells who called a function; the others need not walk that far
+        first = loop is not None or self._codes.setdefault(id(frame.f_code), frame.f_lasti) == frame.f_lasti
+        callers = _CALLERS if first else 0
         users, step = [], frame
         while step is not None and len(path) <= _MAX_FRAMES:
             if step is not frame:
                 path.append((step.f_code, step.f_lasti))
             if self._kind(step.f_code) == USER and step.f_code.co_filename != _LOOP_FILE:
                 users.append(step)
-                if len(users) > _CALLERS or step.f_code.co_name == "<module>":
+                if len(users) > callers or step.f_code.co_name == "<module>":
                     break
             step = step.f_back
         else:
@@ -89,6 +126,10 @@ class ClockSites(Sites):
             column = -1 if first is None else first
         name = self._absolute(code.co_filename)
         return [name, frame.f_lineno, column, code.co_name, code.co_firstlineno, frame.f_lasti]
+
+
+def _key(code: CodeType, instruction: int) -> int:
+    return id(code) + instruction * UNIT
 
 
 def loop_frame(frame: FrameType) -> FrameType | None:

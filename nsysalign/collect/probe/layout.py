@@ -35,10 +35,10 @@ CAPTURED, CALIBRATION = 1, 2
 NONE = 0
 TEXT_CHUNK = 1 << 18
 
-#: `<pid>-<n>.clk`: readings of the host's clocks and edges of regions, READING_WORDS words of 8 bytes each:
-#: the value (a double, or an integer for the `_ns` forms), then a word that is written last: thread << 28 | clock << 24 |
-#: context.  The wall clocks have CLOCK_MONOTONIC just before and after in the other two words; a loop of timeit has the
-#: count of its repetitions in the third; a region has its string number for a context and its repetition in the third.
+#: `<pid>-<n>.clk`: readings of the host's clocks and edges of regions, READING_SIZE bytes each: the value (a double, or
+#: an integer for the `_ns` forms); a word that names thread, clock and context (0: never finished); a third word: for the
+#: wall clocks CLOCK_MONOTONIC just before, in a loop of timeit how often it runs, for a region its repetition (its context
+#: is its string number).
 CLOCKS = (
     "perf_counter",
     "perf_counter_ns",
@@ -50,6 +50,12 @@ CLOCKS = (
 MONOTONIC_CLOCKS = 4  # the first so many read CLOCK_MONOTONIC themselves
 REGION_ENTERED, REGION_LEFT = 14, 15
 CONTEXT_BITS, CLOCK_BITS, THREAD_BITS = 24, 4, 32
-READING_WORDS = 4
+READING_SIZE = 32
+#: (with the third word, integer value) -> how a reading is written.
+READING_STRUCTS = {
+    (third, whole): struct.Struct(f"<{'q' if whole else 'd'}Q{'q' if third else ''}")
+    for third in (False, True)
+    for whole in (False, True)
+}
 #: A process logs at most so many readings: 4 MiB.
 READINGS = 1 << 17

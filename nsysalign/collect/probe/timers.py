@@ -14,6 +14,7 @@ from __future__ import annotations
 import collections
 import itertools
 import os
+import struct
 import sys
 import threading
 import time
@@ -21,23 +22,24 @@ import types
 from typing import Any
 
 from . import failed, rawtime
-from .clocksites import IGNORED, LOOP, ClockSites, loop_frame
+from .clocksites import IGNORED, LOOP, UNIT, ClockSites, loop_frame
 from .layout import (
     CLOCK_BITS,
     CLOCKS,
     CONTEXT_BITS,
     MONOTONIC_CLOCKS,
-    READING_WORDS,
+    READING_SIZE,
+    READING_STRUCTS,
     READINGS,
     REGION_ENTERED,
     REGION_LEFT,
     THREAD_BITS,
 )
-from .sites import _END, _SHIFT
+from .sites import _END
 
 _EARLY = 512  # readings kept from before CUDA is used
 #: Every so many readings one is looked at: a site seen so often has had its share (a loop that polls the clock).
-#: The step is a prime, so that loops with several sites do not hide behind each other.
+#: The step is a prime, so that the sites of a loop do not hide behind each other.
 _SAMPLE, _SHARE = 1021, 32
 
 
@@ -71,16 +73,19 @@ class Timers:
         self._lock = threading.RLock()
         self._waiting = True  # CUDA is not in use yet
         self._over = False  # no more readings: forked from a process with CUDA, or no room
-        self._count = itertools.count(0, READING_WORDS)
-        self._tls = threading.local()
-        self._threads = itertools.count(1)
+        self._count = itertools.count(0, READING_SIZE)
+        self._tls = [
+            threading.local() for _ in range(1 << CLOCK_BITS)
+        ]  # one per clock: its word names the clock
+        self._threads: dict[int, int] = {}
         self._early: collections.deque = collections.deque(maxlen=_EARLY)
         self._lines: list[dict] = []  # for the text file, from before there is one
         self._sampled: collections.Counter = collections.Counter()
         self.sites = ClockSites(start_cwd, self._add_site)
         self._switches: list[Any] = []
-        self._doubles: Any = ()
-        self._words: Any = ()
+        self._whole: Any = b""  # the mapped file
+        self._area: Any = b""  # the part of it that the quick way may fill
+        self._room = 0
 
     # --- beginning ---------------------------------------------------------------------------------
 
@@ -88,60 +93,76 @@ class Timers:
         """Put the callable objects in place of the functions of `time`, and of timeit's default."""
         for number, name in enumerate(CLOCKS, start=1):
             builtin = getattr(time, name)
-            setattr(time, name, self._clock(builtin, number << CONTEXT_BITS, name))
+            setattr(time, name, self._clock(builtin, number, name))
         timeit = sys.modules.get("timeit")
         if timeit is not None and timeit.default_timer is rawtime.perf_counter:
             timeit.default_timer = time.perf_counter
         os.register_at_fork(after_in_child=self._after_fork)
 
     def _clock(self, builtin: Any, clock: int, name: str) -> Any:
-        """A callable for one clock.  The closures are what makes it quick."""
-        getframe, trie, tls, step = sys._getframe, self.sites.trie, self._tls, self._count.__next__
-        shift, end, wall, now = _SHIFT, _END, name.startswith("time"), rawtime.perf_counter_ns
-        waiting, over, sample = True, False, 0
-        values: Any = ()
-        words: Any = ()
+        """A callable for one clock.  Its class changes its `__call__` with the times: that keeps each one short."""
+        kind = type("builtin_function_or_method", (_Clock,), {})
+        special, lost = self._special, self._lost
+        getframe, trie, tls, unit, end = sys._getframe, self.sites.trie, self._tls[clock], UNIT, _END
+        now, wall = rawtime.perf_counter_ns, name.startswith("time")
+        pack = READING_STRUCTS[wall, name.endswith("_ns")].pack_into
 
-        def __call__(self) -> Any:
-            nonlocal sample
-            if over:
-                return builtin()
-            try:
+        def early(self) -> Any:
+            return special(getframe(1), builtin, clock)
+
+        def plain(self) -> Any:
+            return builtin()
+
+        def quick(step: Any, area: Any) -> Any:
+            def read(self) -> Any:
                 at = frame = getframe(1)
-                node = trie.get(id(at.f_code) * shift + at.f_lasti)
-                while node.__class__ is dict:
-                    at = at.f_back
-                    node = node.get(end if at is None else id(at.f_code) * shift + at.f_lasti)
-                if node is None or node == LOOP or (waiting and node > 0):
+                try:
+                    node = trie[id(at.f_code) + at.f_lasti * unit]
+                    while node.__class__ is dict:
+                        at = at.f_back
+                        node = node[end if at is None else id(at.f_code) + at.f_lasti * unit]
+                except KeyError:
                     return special(frame, builtin, clock)
-            except Exception as error:
-                give_up(error)
-                return builtin()
-            if node < 0:
-                return builtin()
-            before = now() if wall else 0
-            value = builtin()
-            try:
-                place = step()
-                values[place] = value
-                if wall:
-                    words[place + 2], words[place + 3] = before, now()
-                words[place + 1] = tls.word + clock + node
-                if place > sample:
-                    sample = look(node, place)
-            except Exception as error:
-                lost(error, node, clock, value, before)
-            return value
+                if node <= 0:
+                    return builtin() if node == IGNORED else special(frame, builtin, clock)
+                value = builtin()
+                try:
+                    pack(area, step(), value, tls.word + node)
+                except Exception as error:
+                    lost(error, clock, node, value, 0)
+                return value
+
+            def read_wall(self) -> Any:
+                at = frame = getframe(1)
+                try:
+                    node = trie[id(at.f_code) + at.f_lasti * unit]
+                    while node.__class__ is dict:
+                        at = at.f_back
+                        node = node[end if at is None else id(at.f_code) + at.f_lasti * unit]
+                except KeyError:
+                    return special(frame, builtin, clock)
+                if node <= 0:
+                    return builtin() if node == IGNORED else special(frame, builtin, clock)
+                before = now()
+                value = builtin()
+                try:
+                    pack(area, step(), value, tls.word + node, before)
+                except Exception as error:
+                    lost(error, clock, node, value, before)
+                return value
+
+            return read_wall if wall else read
 
         def switch(timers: Timers) -> None:
-            nonlocal waiting, over, values, words, step
-            waiting, over, step = timers._waiting, timers._over, timers._count.__next__
-            words = timers._words
-            values = words if name.endswith("_ns") else timers._doubles
+            if timers._over:
+                kind.__call__ = plain
+            elif timers._waiting:
+                kind.__call__ = early
+            else:
+                kind.__call__ = quick(timers._count.__next__, timers._area)
 
-        special, look, lost, give_up = self._special, self._look, self._lost, self._give_up
+        switch(self)
         self._switches.append(switch)
-        kind = type("builtin_function_or_method", (_Clock,), {"__call__": __call__})
         return kind(builtin)
 
     def _switch(self) -> None:
@@ -159,10 +180,11 @@ class Timers:
                 # an even number of readings so far: this one begins something, our files are to be made before it
                 if len(self._early) % 2 == 0:
                     self._begin()
-            loop = loop_frame(frame)
-            if loop is not None:
-                return self._loop(loop, builtin, clock)
-            node = self.sites.learn(frame)
+            node = self.sites.find(frame)
+            if node is None:
+                node = self.sites.learn(frame)
+            if node == LOOP:
+                return self._loop(loop_frame(frame), builtin, clock)
         except Exception as error:
             self._give_up(error)
             return builtin()
@@ -170,95 +192,85 @@ class Timers:
             return builtin()
         before = rawtime.perf_counter_ns()
         value = builtin()
-        after = rawtime.perf_counter_ns()
-        wall = clock >> CONTEXT_BITS > MONOTONIC_CLOCKS
-        self._late(clock, node, value, before if wall else 0, after if wall else 0)
+        self._late(clock, node, value, before if clock > MONOTONIC_CLOCKS else 0)
         return value
 
     def _loop(self, loop: Any, builtin: Any, clock: int) -> Any:
         """timeit reads its clock: what costs time here happens before its first reading and after its second."""
-        if getattr(self._tls, "loop", 0) == id(loop):
-            self._tls.loop = 0
-            value = builtin()
-            node, _ = self.sites.number(loop, loop)
-            self._late(clock, node, value, _repetitions(loop), 0)
-            return value
-        self._tls.loop = id(loop)
+        first = getattr(self._tls[0], "loop", 0) != id(loop)
+        self._tls[0].loop = id(loop) if first else 0
+        value = None if first else builtin()
         node, _ = self.sites.number(loop, loop)
         count = _repetitions(loop)
-        value = builtin()
-        self._late(clock, node, value, count, 0)
+        if first:
+            value = builtin()
+        self._late(clock, node, value, count)
         return value
 
-    def _late(self, clock: int, node: int, value: Any, third: int, fourth: int) -> None:
+    def _late(self, clock: int, node: int, value: Any, third: int) -> None:
         """Keep a reading, the slow way.  Never raises."""
         try:
             if node > 0:
-                self._keep(clock, node, value, third, fourth)
+                self._keep(threading.get_native_id(), clock, node, value, third)
             if self._waiting:
                 self._begin()
-        except IndexError:
-            self._full()
         except Exception as error:
             self._give_up(error)
 
-    def _keep(self, clock: int, node: int, value: Any, third: int, fourth: int) -> None:
+    def _keep(self, tid: int, clock: int, node: int, value: Any, third: int) -> None:
         if self._waiting:
-            self._early.append((threading.get_native_id(), clock, node, value, third, fourth))
+            self._early.append((tid, clock, node, value, third))
             return
         place = next(self._count)
-        (self._words if isinstance(value, int) else self._doubles)[place] = value
-        self._words[place + 2], self._words[place + 3] = third, fourth
-        self._words[place + 1] = self._word() + clock + node
+        if place >= self._room:
+            self._more(node, place)
+        if place < self._room:
+            form = READING_STRUCTS[True, isinstance(value, int)]
+            form.pack_into(self._area, place, value, self._word(tid, clock) + node, third)
 
-    def _word(self) -> int:
-        """The part of a reading that says which thread made it."""
-        try:
-            return self._tls.word
-        except AttributeError:
-            return self._thread(self._tls)
-
-    def _thread(self, tls: Any, tid: int | None = None) -> int:
-        number = next(self._threads)
-        self._line({"thread": number, "tid": threading.get_native_id() if tid is None else tid})
-        word = min(number, (1 << THREAD_BITS) - 1) << (CONTEXT_BITS + CLOCK_BITS)
-        if tls is not None:
-            tls.word = word
+    def _word(self, tid: int, clock: int) -> int:
+        """The part of a reading that says which clock and which thread, kept for the thread that is running."""
+        number = self._threads.get(tid)
+        if number is None:
+            with self._lock:
+                number = self._threads.setdefault(tid, min(len(self._threads) + 1, (1 << THREAD_BITS) - 1))
+                self._line({"thread": number, "tid": tid})
+        word = (number << CLOCK_BITS | clock) << CONTEXT_BITS
+        if tid == threading.get_native_id():
+            self._tls[clock].word = word
         return word
 
-    def _lost(self, error: Exception, node: int, clock: int, value: Any, before: int) -> None:
+    def _lost(self, error: Exception, clock: int, node: int, value: Any, before: int) -> None:
         """The quick way failed: a thread's first reading, no room any more, or our own mistake."""
-        if isinstance(error, IndexError):
-            self._full()
-        elif isinstance(error, AttributeError) and not hasattr(self._tls, "word"):
-            self._late(clock, node, value, before, rawtime.perf_counter_ns() if before else 0)
+        if isinstance(error, struct.error) or not hasattr(self._tls[clock], "word"):
+            self._late(clock, node, value, before)
         else:
             self._give_up(error)
+
+    def _more(self, node: int, place: int) -> None:
+        """Give the readings more room, up to the limit.  A site that fills the log by itself is not logged any further.
+
+        `node` is the site that happened to come first: it stands for how often each is read.
+        """
+        with self._lock:
+            self._sampled[node] += 1
+            if self._sampled[node] == _SHARE:
+                _silence(self.sites.trie, node)
+                self._line({"silenced": node, "readings": _SAMPLE * _SHARE})
+            self._room = min(len(self._whole), (place // READING_SIZE + _SAMPLE) * READING_SIZE)
+            self._area = self._whole[: self._room]
+            if place >= self._room and not self._over:
+                self._over = True
+                self._note(
+                    f"the host's clocks were read more than {READINGS:,} times: later readings are not in the log"
+                )
+            self._switch()
 
     def _give_up(self, error: Exception) -> None:
         """Our own mistake: the clocks become plain again; the rest of the probe goes on."""
         self._over = True
         self._switch()
         failed(error)
-
-    def _full(self) -> None:
-        with self._lock:
-            if self._over:
-                return
-            self._over = True
-            self._switch()
-            self._note(
-                f"the host's clocks were read more than {READINGS:,} times: later readings are not in the log"
-            )
-
-    def _look(self, node: int, place: int) -> int:
-        """Now and then: a site that fills the log by itself is not logged any further."""
-        with self._lock:
-            self._sampled[node] += 1
-            if self._sampled[node] == _SHARE:
-                _silence(self.sites.trie, node)
-                self._line({"silenced": node, "readings": _SAMPLE * _SHARE})
-        return place + _SAMPLE * READING_WORDS
 
     # --- files ---------------------------------------------------------------------------------------
 
@@ -272,21 +284,15 @@ class Timers:
             if not self._waiting or self._over:
                 return
             runtime.begin(0 if runtime.ready else int(cuda.current_device()))
-            area = memoryview(runtime.store.readings(READINGS * READING_WORDS * 8))
-            self._doubles, self._words = area.cast("d"), area.cast("q")
+            self._whole = memoryview(runtime.store.readings(READINGS * READING_SIZE))
+            self._room = _SAMPLE * READING_SIZE
+            self._area = self._whole[: self._room]
             for line in self._lines:
                 runtime._line(line)
             self._lines = []
             self._waiting = False
-            known: dict[int, int] = {}
-            for tid, clock, node, value, third, fourth in self._early:
-                if tid not in known:
-                    own = tid == threading.get_native_id()
-                    known[tid] = self._word() if own else self._thread(None, tid)
-                place = next(self._count)
-                (self._words if isinstance(value, int) else self._doubles)[place] = value
-                self._words[place + 2], self._words[place + 3] = third, fourth
-                self._words[place + 1] = known[tid] + clock + node
+            for reading in self._early:
+                self._keep(*reading)
             self._early.clear()
             self._switch()
 
@@ -305,8 +311,8 @@ class Timers:
     def region(self, entered: bool, number: int, repetition: int) -> None:
         """A region of the user's begins or ends on this thread.  Never raises."""
         if not self._over and "torch.cuda" in sys.modules:
-            clock = (REGION_ENTERED if entered else REGION_LEFT) << CONTEXT_BITS
-            self._late(clock, number, rawtime.perf_counter_ns(), repetition, 0)
+            clock = REGION_ENTERED if entered else REGION_LEFT
+            self._late(clock, number, rawtime.perf_counter_ns(), repetition)
 
     def _after_fork(self) -> None:
         """A forked child has its own files; none where the parent used CUDA, which the child then cannot."""
@@ -319,9 +325,11 @@ class Timers:
             self._lines = []
             self.sites.clear()
             self._sampled.clear()
-            self._count, self._threads = itertools.count(0, READING_WORDS), itertools.count(1)
-            self._tls.__dict__.clear()
-            self._doubles = self._words = ()
+            self._count = itertools.count(0, READING_SIZE)
+            self._threads.clear()
+            for local in self._tls:
+                local.__dict__.clear()
+            self._room, self._area, self._whole = 0, b"", b""
             self._switch()
         except Exception as error:
             self._give_up(error)
