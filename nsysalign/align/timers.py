@@ -63,7 +63,7 @@ def timer_windows(
     readings = log.clock_readings
     known = np.array([p in clocks and p in processes for p in readings["process"].tolist()], dtype=bool)
     readings = readings[known].reset_index(drop=True)
-    sites, place = _sites(log.clock_sites, readings)
+    sites, place = clock_sites(log.clock_sites, readings)
     t = np.zeros(len(readings), np.int64)
     for number, group in readings.groupby("process"):
         t[group.index.to_numpy()] = clocks[int(number)].to_trace(group["t_ns"].to_numpy())
@@ -84,7 +84,7 @@ def timer_windows(
     return (pd.concat(every, ignore_index=True) if every else windows), lost + lost_regions, notes
 
 
-def _sites(table: pd.DataFrame, readings: pd.DataFrame) -> tuple[list[Site], np.ndarray]:
+def clock_sites(table: pd.DataFrame, readings: pd.DataFrame) -> tuple[list[Site], np.ndarray]:
     """Sites, and the position of each reading's among them; one that the log does not describe knows nothing."""
     columns = ("site", "callers", "function", "position", "use", "stores", "subtracts")
     sites = [Site(*row) for row in table[list(columns)].itertuples(index=False)]
@@ -122,8 +122,15 @@ def _windows(
     width = np.array(
         [clocks[p].width_ns for p in readings["process"].to_numpy()[start].tolist()], dtype=np.int64
     )
-    region = readings["region"].to_numpy(dtype=object)
+    site = np.array([sites[n].site for n in place[start].tolist()], dtype=object)
     count = readings["count"].to_numpy()[start].tolist()
+    region = readings["region"].to_numpy(dtype=object)
+    region = np.where(region[start] == region[end], region[start], "")
+    # what timeit measured with another number of repetitions is another quantity
+    own_names = [
+        r or (f"{s.rpartition('/')[2] or 'timeit'} x{n}" if n else "")
+        for r, s, n in zip(region, site, count, strict=True)
+    ]
     remarks = [
         (*((GUESSED,) if g else ()), *((f"loop-of-{n}",) if n else ()))
         for g, n in zip(guessed, count, strict=True)
@@ -135,8 +142,8 @@ def _windows(
         start=t[start],
         elapsed=elapsed,
         width=width,
-        region=np.where(region[start] == region[end], region[start], ""),
-        site=np.array([sites[n].site for n in place[start].tolist()], dtype=object),
+        region=np.array(own_names, dtype=object),
+        site=site,
         end_site=np.array([sites[n].site for n in place[end].tolist()], dtype=object),
     )
     index = frame.index
