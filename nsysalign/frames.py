@@ -215,6 +215,32 @@ HOSTS = _spec(
     ("t1_ns", "int64", "CLOCK_MONOTONIC at the end"),
     ("tid", "int64", "Linux thread id, -1 unknown"),
     ("site", "str", "call site, '' unknown"),
+    ("implicit", "bool", "counts as an interval only where CUDA calls lie inside"),
+)
+
+CLOCK_SITES = _spec(
+    "clock_sites", "places at which the program read a clock of the host",
+    ("process", "int64", "number of the header it belongs to"),
+    ("number", "int64", "number within the process"),
+    ("site", "str", "the frame that does something with the reading, '' unknown"),
+    ("callers", "object", "tuple of user frames above it"),
+    ("function", "str", "file:first line:name of its function, '' unknown"),
+    ("position", "int64", "order of the sites within the function"),
+    ("use", "str", "start, difference, compared (a deadline), kept, unused, loop (of timeit), '' where no source tells"),
+    ("stores", "object", "tuple of the variables that hold the reading; an attribute's text begins with a dot"),
+    ("subtracts", "object", "tuple of the variables that are subtracted from it"),
+)
+
+CLOCK_READINGS = _spec(
+    "clock_readings", "readings of the host's clocks, in the order of each thread",
+    ("process", "int64", "number of the header it belongs to"),
+    ("site", "int64", "number of the clock site"),
+    ("clock", "str", "name of the function of `time`"),
+    ("t_ns", "int64", "CLOCK_MONOTONIC of the reading"),
+    ("value_ns", "int64", "what the program got; t_ns for the clocks that read CLOCK_MONOTONIC"),
+    ("tid", "int64", "Linux thread id, -1 unknown"),
+    ("region", "str", "region name with repetition, '' for none"),
+    ("count", "int64", "repetitions of timeit's loop, 0 for others"),
 )
 
 CLOCKS = _spec(
@@ -303,6 +329,7 @@ WINDOWS = _spec(
     ("end_site", "str", "call site of the end"),
     ("callers", "object", "user frames above the site"),
     ("library", "bool", "timed by a library"),
+    ("remarks", "object", "tuple of remarks that become flags of the interval"),
 )
 
 # --- analysis --------------------------------------------------------------------------------------------------
@@ -474,7 +501,7 @@ GPU_CLOCKS = _spec(
 )
 
 TRACE_SPECS = (OPERATIONS, CALLS, SYNCS, EVENT_ROWS, RANGES, MARKS, STREAMS, OVERHEAD, OS_CALLS)
-LOG_SPECS = (RECORDS, WAITS, ELAPSED, HOSTS, CLOCKS, MARKED)
+LOG_SPECS = (RECORDS, WAITS, ELAPSED, HOSTS, CLOCK_SITES, CLOCK_READINGS, CLOCKS, MARKED)
 ALIGN_SPECS = (PLACED_RECORDS, LANES, WINDOWS)
 ANALYSIS_SPECS = (
     INTERVALS, PARTS, SEGMENTS, DETAILS, OTHER_STREAMS, LABELS, UNALIGNED, FINDINGS, CONFIRMATIONS, TIMELINE,

@@ -131,6 +131,8 @@ class EventLog:
     waits: pd.DataFrame
     elapsed: pd.DataFrame
     hosts: pd.DataFrame
+    clock_sites: pd.DataFrame
+    clock_readings: pd.DataFrame
     clocks: pd.DataFrame
     marked: pd.DataFrame
     notes: tuple[str, ...] = ()

@@ -208,9 +208,22 @@ def _intervals(alignment: Alignment, budgets: Budgets, log: EventLog | None) -> 
         out[column] = w[column].to_numpy() if column != "clock_residual_ns" else w[column]
     for column in ("kernel_only_ns", "kernel_only_upper_ns", "kernel_outside_ns", "operations"):
         out[column] = budgets.columns[column].to_numpy()
-    disturbed = [("profiler-disturbed",) if d else () for d in budgets.columns["disturbed"].tolist()]
-    intervened = [("intervened",) if i else () for i in _intervened(alignment, log)]
-    out["flags"] = pd.Series([a + b for a, b in zip(disturbed, intervened, strict=True)], dtype=object)
+    flags = [
+        (
+            *(("profiler-disturbed",) if disturbed else ()),
+            *(("intervened",) if intervened else ()),
+            *remarks,
+            *synchronised,
+        )
+        for disturbed, intervened, remarks, synchronised in zip(
+            budgets.columns["disturbed"].tolist(),
+            _intervened(alignment, log),
+            w["remarks"].tolist(),
+            budgets.columns["synchronised"].tolist(),
+            strict=True,
+        )
+    ]
+    out["flags"] = pd.Series(flags, dtype=object)
     out["findings"] = pd.Series([()] * len(out), dtype=object)
     return frames.check(out, frames.INTERVALS)
 

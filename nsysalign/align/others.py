@@ -35,6 +35,7 @@ def _frame(count: int, columns: dict[str, object]) -> pd.DataFrame:
     )
     out["clock_residual_ns"] = pd.array([pd.NA] * count, dtype="Int64")
     out["callers"] = pd.Series([()] * count, dtype=object, index=out.index)
+    out["remarks"] = pd.Series([()] * count, dtype=object, index=out.index)
     return frames.check(out, frames.WINDOWS)
 
 
@@ -67,29 +68,56 @@ def host_windows(
     process = np.array([processes[p] for p in rows["process"].tolist()], dtype=np.int64)
     tid = rows["tid"].to_numpy()
     thread = np.where(tid >= 0, process | (tid & 0xFFFFFF), _busiest_thread(trace, process, start, end))
-    out = _frame(
-        len(rows),
+    out = host_frame(
+        log_process=rows["process"].to_numpy(),
+        process=process,
+        thread=thread,
+        start=start,
+        elapsed=end - start,
+        width=width,
+        region=rows["region"].to_numpy(),
+        site=rows["site"].to_numpy(),
+        end_site=rows["site"].to_numpy(),
+    )
+    return out[~backwards].reset_index(drop=True), lost
+
+
+def host_frame(
+    *,
+    log_process: np.ndarray,
+    process: np.ndarray,
+    thread: np.ndarray,
+    start: np.ndarray,
+    elapsed: np.ndarray,
+    width: np.ndarray,
+    region: np.ndarray,
+    site: np.ndarray,
+    end_site: np.ndarray,
+) -> pd.DataFrame:
+    """Windows of kind host: arrays of equal length, times on the trace's clock, `width` the clock's uncertainty."""
+    end = start + elapsed
+    return _frame(
+        len(start),
         {
             "kind": "host",
-            "log_process": rows["process"],
+            "log_process": log_process,
             "process": process,
             "thread": thread,
             "end_thread": thread,
             "open_ns": start,
             "close_ns": end,
             "close_end_ns": end,
-            "elapsed_ns": end - start,
+            "elapsed_ns": elapsed,
             "start_ns": start,
             "end_ns": end,
             "start_lower_ns": start - width,
             "start_upper_ns": start + width,
             "error_ns": width,
-            "region": rows["region"],
-            "site": rows["site"],
-            "end_site": rows["site"],
+            "region": region,
+            "site": site,
+            "end_site": end_site,
         },
     )
-    return out[~backwards].reset_index(drop=True), lost
 
 
 def _busiest_thread(trace: Trace, process: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from nsysalign.align.neighbours import neighbours
 from nsysalign.align.others import host_windows, inferred_windows, nvtx_windows
 from nsysalign.align.place import place_pairs
 from nsysalign.align.records import awaited, build_records, compared_pairs, match_waits, reasons, wait_arrays
+from nsysalign.align.timers import timer_windows
 from nsysalign.model import Alignment, EventLog, Trace
 from nsysalign.sweep.issue import FAR, LaneOperations, lane_operations
 
@@ -91,12 +92,17 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     records["stream"] = (
         np.where(lane >= 0, table["stream"].to_numpy()[np.maximum(lane, 0)], -1) if len(table) else -1
     )
-    hosts, lost = host_windows(trace, known, processes, clocks)
-    every = [windows, hosts]
-    if known.records.empty and known.hosts.empty:
+    told = replace(known, hosts=known.hosts[~known.hosts["implicit"].to_numpy()])
+    hosts, lost = host_windows(trace, told, processes, clocks)
+    timers, missed, said = timer_windows(trace, known, processes, clocks)
+    notes += said
+    every = [windows, hosts, timers]
+    if known.records.empty and told.hosts.empty:
+        ranges = nvtx_windows(trace, operation_lane, table)
+        regions = set(timers["region"]) - {""}  # they are NVTX ranges as well
         every += [
             inferred_windows(records, model.idle_scale(evidence)),
-            nvtx_windows(trace, operation_lane, table),
+            ranges[~ranges["region"].isin(list(regions))],
         ]
     every = [w for w in every if len(w)] or [windows]
     return Alignment(
@@ -105,7 +111,7 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
         operation_lane=operation_lane,
         wait_calls=waits[["call", "lane", "record", "inferred"]],
         windows=frames.check(pd.concat(every, ignore_index=True), frames.WINDOWS),
-        unaligned=_unaligned_frame(unaligned + lost),
+        unaligned=_unaligned_frame(unaligned + lost + missed),
         calibration=_calibration(model, clocks, processes),
         notes=tuple(notes),
         clock_maps=clocks,
@@ -296,6 +302,7 @@ def _windows(
     residual = pd.array(stamp[end] - (begin + elapsed), dtype="Int64")
     residual[~((stamp[start] > 0) & (stamp[end] > 0))] = pd.NA
     out["clock_residual_ns"] = residual
+    out["remarks"] = pd.Series([()] * len(out), dtype=object, index=out.index)
     return frames.check(out, frames.WINDOWS)
 
 

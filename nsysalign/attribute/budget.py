@@ -15,6 +15,7 @@ from nsysalign.attribute.host import HostWindows, host_window_pieces, kernels_is
 from nsysalign.attribute.launch import launch_latency
 from nsysalign.attribute.pieces import CAUSE, REF_KINDS, Pieces, join, make, sums
 from nsysalign.attribute.stream import StreamWindows, stream_pieces
+from nsysalign.attribute.synchronised import synchronisation_flags
 from nsysalign.attribute.threads import Threads
 from nsysalign.model import CAUSES, KIND, Alignment, Trace
 from nsysalign.sweep.issue import lane_operations
@@ -197,6 +198,7 @@ def _columns(trace: Trace, alignment: Alignment, total: np.ndarray, chosen: Piec
             "kernel_outside_ns": outside,
             "operations": operations.astype(np.int64),
             "disturbed": _disturbed(trace, windows),
+            "synchronised": pd.Series(synchronisation_flags(trace, alignment), dtype=object),
         }
     )
 

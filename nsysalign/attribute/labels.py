@@ -20,8 +20,34 @@ def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
 
     A label is the region's name without its repetition, else made from the call sites: `bench.py:14-17` for a pair
     recorded in lines 14 and 17.  Where one pair of sites has several callers (a Timer class), the first caller that
-    differs names the label.
+    differs names the label.  Host timers are labelled apart from the others, so that these keep their names with or
+    without them; one that would share a label is called `(host)`.
     """
+    region = windows["region"].tolist()
+    host = (windows["kind"] == "host").to_numpy()
+    labels = [""] * len(windows)
+    for mask in (~host, host):
+        for at, label in zip(np.flatnonzero(mask).tolist(), _labels(windows[mask]), strict=True):
+            labels[at] = label
+    others = {label for label, is_host in zip(labels, host.tolist(), strict=True) if not is_host}
+    for at in np.flatnonzero(host).tolist():
+        if labels[at] in others:
+            labels[at] += " (host)"
+            region[at] = _REPETITION.sub(r" (host)#\1", region[at]) if region[at] else ""
+    # two processes (ranks) measure the same label; names stay unique across them
+    count: dict[str, int] = {}
+    names, taken = [], set()
+    for text, label in zip(region, labels, strict=True):
+        wanted = text if _REPETITION.search(text) and text not in taken else None
+        while wanted is None or wanted in taken:
+            wanted = f"{label}#{count.get(label, 0)}"
+            count[label] = count.get(label, 0) + 1
+        taken.add(wanted)
+        names.append(wanted)
+    return names, labels
+
+
+def _labels(windows: pd.DataFrame) -> list[str]:
     region = windows["region"].tolist()
     callers = windows["callers"].tolist()
     short = _short_files(windows)
@@ -38,17 +64,7 @@ def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
             labels.append(f"{calls[deep]} ({site})")
         else:
             labels.append(site or f"{kind} interval")
-    # two processes (ranks) measure the same label; names stay unique across them
-    count: dict[str, int] = {}
-    names, taken = [], set()
-    for text, label in zip(region, labels, strict=True):
-        wanted = text if _REPETITION.search(text) and text not in taken else None
-        while wanted is None or wanted in taken:
-            wanted = f"{label}#{count.get(label, 0)}"
-            count[label] = count.get(label, 0) + 1
-        taken.add(wanted)
-        names.append(wanted)
-    return names, labels
+    return labels
 
 
 def _short_files(windows: pd.DataFrame) -> Callable[[str], str]:

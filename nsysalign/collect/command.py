@@ -80,11 +80,15 @@ def environment_notes(environ: Mapping[str, str]) -> list[str]:
     return [f"{name}=1: {why}" for name, why in NOTEWORTHY.items() if environ.get(name) == "1"]
 
 
-def probe_environment(environ: Mapping[str, str], run_dir: Path, *, calibrate: bool) -> dict[str, str]:
+def probe_environment(
+    environ: Mapping[str, str], run_dir: Path, *, calibrate: bool, host_timers: bool = True
+) -> dict[str, str]:
     """The user's environment plus what starts the probe.  Nothing of the user's is removed."""
     folder = str(Path(__file__).resolve().parent / "probe_path")
     path = environ.get("PYTHONPATH")
     added = {"PYTHONPATH": folder + os.pathsep + path if path else folder, "NSYSALIGN_DIR": str(run_dir)}
     if not calibrate:
         added["NSYSALIGN_CALIBRATE"] = "0"
+    if not host_timers:
+        added["NSYSALIGN_HOST_TIMERS"] = "0"
     return {**environ, **added}

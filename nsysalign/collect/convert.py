@@ -27,6 +27,7 @@ from nsysalign.collect.probe.layout import (
     SLOT_SIZE,
     WAIT,
 )
+from nsysalign.collect.readings import clock_lines
 from nsysalign.collect.rundir import write_whole
 
 _NAME = re.compile(r"(\d+)-(\d+)\.rec$")
@@ -44,6 +45,9 @@ class _Texts:
     errors: dict[int, str] = field(default_factory=dict)
     contexts: dict[int, dict[str, Any]] = field(default_factory=dict)
     lines: list[dict[str, Any]] = field(default_factory=list)  # clock, sync and note lines, in order
+    clock_contexts: dict[int, dict[str, Any]] = field(default_factory=dict)
+    threads: dict[int, int] = field(default_factory=dict)
+    silenced: dict[int, int] = field(default_factory=dict)  # clock context -> readings until it was left out
 
 
 def convert(raw_dir: Path, out_dir: Path, cwd: Path) -> list[Path]:
@@ -70,7 +74,28 @@ def _lines(slots: Path, cwd: Path) -> Iterator[dict[str, Any]]:
     texts = _read_texts(slots.with_suffix(".txt"), int(_NAME.search(slots.name)[1]))
     yield texts.header
     yield from texts.lines
-    yield from _slot_lines(slots.read_bytes(), texts, cwd)
+    regions: dict[int, tuple[int, int]] = {}  # seq of a record -> its region
+    yield from _slot_lines(slots.read_bytes(), texts, cwd, regions)
+    clocks = slots.with_suffix(".clk")
+    yield from clock_lines(
+        clocks,
+        texts.clock_contexts,
+        texts.threads,
+        texts.strings,
+        set(regions.values()),
+        lambda file: shorten(file, cwd),
+    )
+    yield from _silenced(texts, cwd)
+
+
+def _silenced(texts: _Texts, cwd: Path) -> Iterator[dict[str, Any]]:
+    for number, readings in texts.silenced.items():
+        frames = texts.clock_contexts.get(number, {}).get("frames") or [["", 0]]
+        where = f"{shorten(frames[0][0], cwd)}:{frames[0][1]}"
+        yield {
+            "type": "note",
+            "text": f"{where} read the clock more than about {readings:,} times: its later readings are not in the log",
+        }
 
 
 def _read_texts(path: Path, pid: int) -> _Texts:
@@ -91,6 +116,12 @@ def _read_texts(path: Path, pid: int) -> _Texts:
             texts.errors[line["err"]] = line["text"]
         elif "ctx" in line:
             texts.contexts[line["ctx"]] = line
+        elif "clk" in line:
+            texts.clock_contexts[line["clk"]] = line
+        elif "thread" in line:
+            texts.threads[line["thread"]] = line["tid"]
+        elif "silenced" in line:
+            texts.silenced[line["silenced"]] = line["readings"]
         elif "clock" in line:
             texts.lines.append({"type": "clock", **line["clock"]})
         elif "note" in line:
@@ -105,9 +136,11 @@ def _read_texts(path: Path, pid: int) -> _Texts:
     return texts
 
 
-def _slot_lines(data: bytes, texts: _Texts, cwd: Path) -> Iterator[dict[str, Any]]:
+def _slot_lines(
+    data: bytes, texts: _Texts, cwd: Path, regions: dict[int, tuple[int, int]]
+) -> Iterator[dict[str, Any]]:
+    """Lines of the slots; fills `regions`: the seq of each record -> its region."""
     usable = len(data) - len(data) % SLOT_SIZE
-    regions: dict[int, tuple[int, int]] = {}  # seq of a record -> its region
     places = {number: _place(context, cwd) for number, context in texts.contexts.items()}
     for index, slot in enumerate(SLOT.iter_unpack(data[:usable])):
         kind, flags, device, context, region, repetition, t0, t1, a, b, x, tid, error, _, again = slot

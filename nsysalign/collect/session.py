@@ -30,6 +30,7 @@ class CollectOptions:
     output: Path | None = None
     accurate: bool = False
     calibrate: bool = True
+    host_timers: bool = True  # readings of the host's clocks become intervals as well
     graph_trace: str | None = None
     timeout_s: float | None = None  # stop the script after so long
     stdout_to_stderr: bool = False  # the script's, where our own stdout is for the analysis
@@ -70,7 +71,9 @@ def collect(
         nsys, run_dir / "trace", accurate=options.accurate, graph_trace=options.graph_trace
     )
     notes += commands.environment_notes(os.environ)
-    env = commands.probe_environment(os.environ, run_dir, calibrate=options.calibrate) | dict(options.environment)
+    env = commands.probe_environment(
+        os.environ, run_dir, calibrate=options.calibrate, host_timers=options.host_timers
+    ) | dict(options.environment)
     log, began = run_dir / "nsys.log", time.monotonic()
     importing = progress and (lambda percent: progress("nsys writes its report", percent))
     with sampling(run_dir / clocks.FILE, wanted=options.clocks) as unsampled, following(log, importing):

@@ -41,6 +41,11 @@ if TYPE_CHECKING:
     help="Do not sample the GPUs' clocks, power and throttling meanwhile (through NVML, in this process).",
 )
 @click.option(
+    "--no-host-timers",
+    is_flag=True,
+    help="Leave time.perf_counter and its kin alone: no intervals of kind host from the script's own clock readings.",
+)
+@click.option(
     "--graph-trace", type=click.Choice(["graph", "node"]), help="Passed to nsys as --cuda-graph-trace."
 )
 @click.option(
@@ -81,6 +86,7 @@ def run(
     accurate: bool,
     no_calibrate: bool,
     no_clocks: bool,
+    no_host_timers: bool,
     graph_trace: str | None,
     timeout: float | None,
     lock_clocks: int | None,
@@ -111,6 +117,7 @@ def run(
         accurate=accurate,
         calibrate=not no_calibrate,
         clocks=not no_clocks,
+        host_timers=not no_host_timers,
         graph_trace=graph_trace,
         timeout_s=timeout,
         stdout_to_stderr=str(json_out) == "-",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nsysalign.diagnose import thresholds, words
+from nsysalign.diagnose import host_pattern, thresholds, words
 from nsysalign.diagnose.facts import Facts
 from nsysalign.diagnose.finding import Finding, Rule, evidence
 
@@ -27,25 +27,46 @@ def find(facts: Facts) -> Iterator[Finding]:
     for case in facts.cases(mask):
         at = case.row
         rest = int(facts.elapsed[at] - gpu[at])
+        pattern = host_pattern.pattern_of(facts, case)
+        idle = host_pattern.idle_share(facts, case)
+        alone = pattern != host_pattern.AFTER
+        what = (
+            "launch, kernel and synchronisation"
+            if alone
+            else "earlier work, launch, kernel and synchronisation"
+        )
         yield Finding(
             NAME,
             "warning",
             case.label,
-            f"{words.subject(case.label)} times launch, kernel and synchronisation together: kernels ran for {words.of(gpu[at], facts.elapsed[at])}, the "
-            "rest is the host's.",
+            f"{words.subject(case.label)} times {what} together: kernels ran for {words.of(gpu[at], facts.elapsed[at])}, the "
+            f"rest is the host's{'' if alone else _waits(idle)}.",
             evidence(
+                synchronises=pattern,
                 kernel_ns=gpu[at],
                 launch_calls_ns=facts.part("api_launch")[at],
                 synchronisation_ns=facts.part("sync")[at],
+                earlier_work_ns=facts.part("queued")[at],
                 outside_CUDA_ns=facts.part("host")[at],
                 not_overlapped_by_the_GPU_ns=host[at],
+                earlier_work_done_at_the_start_share=idle,
                 seen_in=case.frequency,
             ),
-            "For the GPU's time use events with the host ahead:   torch.cuda._sleep(2_000_000); start.record(); f(); end.record()",
+            "For the GPU's time use events with the host ahead:   torch.cuda._sleep(2_000_000); start.record(); f(); end.record()"
+            if alone
+            else "Synchronise before the first reading, too; for the GPU's time alone use events:   torch.cuda.synchronize(); "
+            "t0 = time.perf_counter()",
             case.site,
             case.positions,
             float(rest),
         )
+
+
+def _waits(idle: float) -> str:
+    """It synchronises only at its end: what that means for what had been launched before."""
+    if idle >= thresholds.TYPICAL_SHARE:
+        return " (nothing keeps earlier work out of it; here it had ended)"
+    return " or a wait for earlier work, which was still running"
 
 
 RULE = Rule(NAME, find)

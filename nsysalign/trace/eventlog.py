@@ -151,7 +151,6 @@ class _Reader:
         if kind == "record":
             if not (_is_int(item.get("seq")) and _has_times(item, "t0_ns", "t1_ns")):
                 return False
-            callers = item.get("callers")
             self.rows["records"].append(
                 (
                     process,
@@ -164,7 +163,7 @@ class _Reader:
                     item["t1_ns"],
                     _str(item.get("region")),
                     short_path(_str(item.get("site"))),
-                    tuple(short_path(str(c)) for c in callers) if isinstance(callers, list) else (),
+                    _paths(item.get("callers")),
                     bool(item.get("library")),
                     bool(item.get("captured")),
                     bool(item.get("calibration")),
@@ -214,6 +213,40 @@ class _Reader:
                     item["t1_ns"],
                     _int(item.get("tid")),
                     short_path(_str(item.get("site"))),
+                    bool(item.get("implicit")),
+                )
+            )
+        elif kind == "clock_site":
+            if not _is_int(item.get("number")):
+                return False
+            self.rows["clock_sites"].append(
+                (
+                    process,
+                    item["number"],
+                    short_path(_str(item.get("site"))),
+                    _paths(item.get("callers")),
+                    _str(item.get("function")),
+                    _int(item.get("position")),
+                    _str(item.get("use")),
+                    _texts(item.get("stores")),
+                    _texts(item.get("subtracts")),
+                )
+            )
+        elif kind == "clock_reading":
+            if not (_has_times(item, "t_ns") and _is_int(item.get("site"))):
+                return False
+            own = item["value_ns"] if _has_times(item, "value_ns") else item["t_ns"]
+            count = max(_int(item.get("count")), 0)
+            self.rows["clock_readings"].append(
+                (
+                    process,
+                    item["site"],
+                    _str(item.get("clock")),
+                    item["t_ns"],
+                    own,
+                    _int(item.get("tid")),
+                    _str(item.get("region")),
+                    count,
                 )
             )
         elif kind == "clock":
@@ -270,6 +303,14 @@ def _is_int(value: object) -> bool:
 
 def _int(value: object) -> int:
     return value if _is_int(value) else -1  # type: ignore[return-value]
+
+
+def _paths(value: object) -> tuple[str, ...]:
+    return tuple(map(short_path, _texts(value)))
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
 def _str(value: object) -> str:

@@ -18,15 +18,23 @@ raw_dir: str | None = None
 start_cwd: str = ""
 
 _runtime = None
+_timers = None
 
 
 def start(run_dir: str) -> None:
     """Arm the import hook.  Called once per process, before any user code."""
-    global raw_dir, start_cwd
+    global raw_dir, start_cwd, _timers
     from .hook import install
 
     raw_dir = os.path.join(run_dir, "raw")
     start_cwd = os.getcwd()
+    if os.environ.get("NSYSALIGN_HOST_TIMERS", "1") != "0":
+        import sys
+
+        from .timers import Timers
+
+        _timers = Timers(sys.modules[__name__], start_cwd)
+        _timers.install()
     install({"torch.cuda.streams": _wrap_streams, "torch.cuda.graphs": _wrap_graphs})
 
 
@@ -55,7 +63,10 @@ def _wrap_graphs(module) -> None:
 def enter_region(name: str) -> None:
     """Called by `nsysalign.region`; never raises."""
     try:
-        running().enter_region(name)
+        runtime = running()
+        runtime.enter_region(name)
+        if _timers is not None:
+            _timers.region(True, *runtime.me().stack[-1][:2])
     except Exception as error:
         failed(error)
 
@@ -63,7 +74,10 @@ def enter_region(name: str) -> None:
 def exit_region() -> None:
     """Called by `nsysalign.region`; never raises."""
     try:
-        running().exit_region()
+        runtime = running()
+        if _timers is not None and runtime.me().stack:
+            _timers.region(False, *runtime.me().stack[-1][:2])
+        runtime.exit_region()
     except Exception as error:
         failed(error)
 

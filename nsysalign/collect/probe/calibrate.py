@@ -10,10 +10,10 @@ waited for (a stream that waits for another rank could wait for ever).
 from __future__ import annotations
 
 import sys
-import time
 from typing import Any
 
 from . import failed
+from . import rawtime as time
 from .layout import ELAPSED, RECORD
 
 _REPEAT = 10

@@ -19,10 +19,10 @@ import contextlib
 import json
 import os
 import sys
-import time
 from typing import Any
 
 from . import failed
+from . import rawtime as time
 from .layout import INTERVENED, NONE
 
 #: torch.cuda._sleep counts cycles of the SM clock; where a device does not tell its clock it is taken for this fast.

@@ -34,3 +34,28 @@ CAPTURED, CALIBRATION, INTERVENED = 1, 2, 4
 #: Number 0 of strings, errors and contexts means "none".
 NONE = 0
 TEXT_CHUNK = 1 << 18
+
+#: `<pid>-<n>.clk`: readings of the host's clocks and edges of regions, READING_SIZE bytes each: the value (a double, or
+#: an integer for the `_ns` forms); a word that names thread, clock and context (0: never finished); a third word: for the
+#: wall clocks CLOCK_MONOTONIC just before, in a loop of timeit how often it runs, for a region its repetition (its context
+#: is its string number).
+CLOCKS = (
+    "perf_counter",
+    "perf_counter_ns",
+    "monotonic",
+    "monotonic_ns",
+    "time",
+    "time_ns",
+)
+MONOTONIC_CLOCKS = 4  # the first so many read CLOCK_MONOTONIC themselves
+REGION_ENTERED, REGION_LEFT = 14, 15
+CONTEXT_BITS, CLOCK_BITS, THREAD_BITS = 24, 4, 32
+READING_SIZE = 32
+#: (with the third word, integer value) -> how a reading is written.
+READING_STRUCTS = {
+    (third, whole): struct.Struct(f"<{'q' if whole else 'd'}Q{'q' if third else ''}")
+    for third in (False, True)
+    for whole in (False, True)
+}
+#: A process logs at most so many readings: 4 MiB.
+READINGS = 1 << 17

@@ -34,10 +34,11 @@ class Store:
     def __init__(self, folder: str, first_seq: int) -> None:
         if first_seq % CHUNK_SLOTS:
             raise ValueError("first_seq must begin a chunk")
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a signal handler of the user's may come in between and call us
         self.chunks: dict[int, mmap.mmap] = {}
         self._first = first_seq >> CHUNK_BITS
         self._slots, stem = _create(folder)
+        self._stem = stem
         self._texts = os.open(stem + ".txt", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._text_offset = 0
         self._text_used = 0
@@ -49,6 +50,14 @@ class Store:
             if index not in self.chunks:
                 self.chunks[index] = _map(self._slots, (index - self._first) * CHUNK_BYTES, CHUNK_BYTES)
             return self.chunks[index]
+
+    def readings(self, size: int) -> mmap.mmap:
+        """The file of the clock readings, made at the first need, whole."""
+        fd = os.open(self._stem + ".clk", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            return _map(fd, 0, size)
+        finally:
+            os.close(fd)
 
     def line(self, value: dict) -> None:
         """Append one JSON line to the text file."""

@@ -16,10 +16,10 @@ import functools
 import math
 import os
 import sys
-import time
 from typing import Any
 
 from . import failed
+from . import rawtime as time
 from .early import prepare_at_first_event
 from .layout import CALIBRATION, CAPTURED, CHUNK_BITS, CHUNK_SLOTS, ELAPSED, RECORD, SLOT, SLOT_SIZE, WAIT
 from .runtime import Runtime

@@ -5,9 +5,30 @@ import contextlib
 from . import graphs  # noqa: F401
 from .streams import Event, Stream, done
 
-__all__ = ["Event", "Stream", "current_stream", "done", "get_device_properties", "stream", "synchronize"]
+__all__ = [
+    "Event",
+    "Stream",
+    "current_device",
+    "current_stream",
+    "done",
+    "get_device_properties",
+    "init",
+    "stream",
+    "synchronize",
+]
 
 _current = Stream(0)
+_initialized = False
+
+
+def init():
+    """The program begins to use CUDA."""
+    global _initialized
+    _initialized = True
+
+
+def current_device():
+    return 0
 
 
 def current_stream(device=None):
@@ -30,6 +51,7 @@ def _sleep(cycles):
 
 
 def synchronize(device=None):
+    init()
     done.append(("synchronize", device))
 
 

@@ -1,0 +1,162 @@
+"""Which readings of a host clock the program subtracts from each other.
+
+    t0 = clock()        A            A  B  A  B          the source says that B subtracts what A stored
+    work()                           [--)  [--)
+    print(clock() - t0) B
+
+    last = clock()      A            A  B  B  B          one site, whose reading becomes the next one's start
+    while True:                      [--)
+        now = clock()   B               [--)[--)
+        dt, last = now - last, now
+
+The call sites say what is subtracted from what (`clockuse`): a reading is paired with the latest one on its thread,
+of the same clock, that was stored in the variable it subtracts.  Where the source does not tell, consecutive readings
+of one function are taken for a pair, the earlier line first: marked guessed, and each reading at most once as a start
+and once as an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+_DEEP = 64  # timers of one class that can be running at once
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a clock site says of itself (frames.CLOCK_SITES)."""
+
+    site: str = ""
+    callers: tuple[str, ...] = ()
+    function: str = ""
+    position: int = -1
+    use: str = ""
+    stores: tuple[str, ...] = ()
+    subtracts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Positions in the readings.  `again`: site -> how often it subtracted a start that it had subtracted before."""
+
+    start: np.ndarray
+    end: np.ndarray
+    guessed: np.ndarray
+    again: Mapping[str, int] = field(default_factory=dict)
+
+
+def pair(
+    thread: np.ndarray,
+    clock: np.ndarray,
+    place: np.ndarray,
+    sites: Sequence[Site],
+    holds_launch: Callable[[int, int], bool],
+) -> Pairs:
+    """Pair the readings of every thread and clock.
+
+    thread, clock: integers; place: positions in `sites`; all in the order of each thread.  holds_launch(i, j): whether
+    work for the GPU was issued between readings i and j; without any, nothing is guessed.
+    """
+    found: list[tuple[int, int, bool]] = []
+    again: dict[str, int] = {}
+    groups = pd.Series(np.arange(len(thread))).groupby([thread, clock], sort=True) if len(thread) else ()
+    for _, rows in groups:
+        mine = rows.tolist()
+        places = place[mine].tolist()
+        found += [(mine[i], mine[j], False) for i, j in _told(places, sites, again)]
+        loops = _loops(
+            places, sites
+        )  # torch.utils.benchmark also times an empty loop, that only synchronises
+        found += [(mine[i], mine[j], False) for i, j in loops if holds_launch(mine[i], mine[j])]
+        found += [
+            (mine[i], mine[j], True) for i, j in _guessed(places, sites) if holds_launch(mine[i], mine[j])
+        ]
+    found.sort()
+    start, end, guessed = (
+        (np.array(c) for c in zip(*found, strict=True)) if found else (np.empty(0, np.int64),) * 3
+    )
+    return Pairs(start.astype(np.int64), end.astype(np.int64), guessed.astype(bool), again)
+
+
+def _told(places: list[int], sites: Sequence[Site], again: dict[str, int]) -> Iterator[tuple[int, int]]:
+    """Pairs that the source tells.  A start may serve several differences (a lap and a total), each once."""
+    held: dict[str, list[int]] = {}  # variable -> readings it was given, the latest last
+    taken: dict[tuple, set[int]] = {}  # (function, position, variable) -> starts that this difference has had
+    for i, n in enumerate(places):
+        site = sites[n]
+        for variable in site.subtracts:
+            starts = held.get(variable)
+            if not starts:
+                continue
+            had = taken.setdefault((site.function, site.position, variable), set())
+            at = _latest(starts, had, variable, site, places, sites)
+            if at is None:
+                again[site.site] = again.get(site.site, 0) + 1
+                continue
+            had.add(at)
+            yield at, i
+        for variable in site.stores:
+            starts = held.setdefault(variable, [])
+            starts.append(i)
+            keep = _DEEP if _is_attribute(variable) else 1
+            del starts[:-keep]
+
+
+def _latest(
+    starts: list[int], had: set[int], variable: str, site: Site, places: list[int], sites: Sequence[Site]
+) -> int | None:
+    """The reading that a variable holds.  An attribute belongs to one of several objects: timers that nest.
+
+    A name holds the latest.  For an attribute whose latest has been subtracted here before, an older one counts if
+    it was stored from another place in the same file: `with Timer(): ... with Timer(): ...` ends inside out.
+    """
+    last = starts[-1]
+    if last not in had:
+        return last
+    if not _is_attribute(variable):
+        return None
+    for at in reversed(starts):
+        other = sites[places[at]]
+        if at not in had:
+            same_place = places[at] == places[last]
+            return at if not same_place and _file(other.callers) == _file(site.callers) else None
+        last = at
+    return None
+
+
+def _loops(places: list[int], sites: Sequence[Site]) -> Iterator[tuple[int, int]]:
+    """timeit's generated loop reads its clock twice, one after the other."""
+    for i, (a, b) in enumerate(zip(places, places[1:])):  # noqa: B905, RUF007  one shorter by design
+        first, second = sites[a], sites[b]
+        if (
+            first.use == second.use == "loop"
+            and first.site == second.site
+            and first.position < second.position
+        ):
+            yield i, i + 1
+
+
+def _guessed(places: list[int], sites: Sequence[Site]) -> Iterator[tuple[int, int]]:
+    """Consecutive readings of one function that nothing is known about."""
+    last = -1
+    for i, n in enumerate(places):
+        if sites[n].use not in ("", "kept"):
+            continue
+        before, last = last, i
+        if before < 0 or not sites[n].function or sites[places[before]].function != sites[n].function:
+            continue
+        rolling = places[before] == n and sites[n].use == "kept"
+        if rolling or sites[places[before]].position < sites[n].position:
+            yield before, i
+
+
+def _is_attribute(variable: str) -> bool:
+    return variable.rpartition(":")[2].startswith(".")
+
+
+def _file(callers: tuple[str, ...]) -> str:
+    return callers[0].rpartition(":")[0] if callers else ""

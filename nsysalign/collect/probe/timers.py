@@ -1,0 +1,350 @@
+"""Readings of the host's clocks, `time.perf_counter()` and its kin, by the user's own code.
+
+The functions of `time` become callable objects that return the builtin's exact value and bind nowhere: a class
+attribute `clock = time.perf_counter` stays callable without `self` (harness.md, section 3).  Everything about them
+that can be asked answers as the builtin does.  Which reading is subtracted from which is found out later, from the
+call sites: nothing here looks at what becomes of a value.
+
+A reading is two stores into mapped memory.  Nothing is kept, and no file made, before CUDA is used: what is read
+between `import torch` and then waits in a short list.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import os
+import struct
+import sys
+import threading
+import time
+import types
+from typing import Any
+
+from . import failed, rawtime
+from .clocksites import IGNORED, LOOP, UNIT, ClockSites, loop_frame
+from .layout import (
+    CLOCK_BITS,
+    CLOCKS,
+    CONTEXT_BITS,
+    MONOTONIC_CLOCKS,
+    READING_SIZE,
+    READING_STRUCTS,
+    READINGS,
+    REGION_ENTERED,
+    REGION_LEFT,
+    THREAD_BITS,
+)
+from .sites import _END
+
+_EARLY = 512  # readings kept from before CUDA is used
+#: Every so many readings one is looked at: a site seen so often has had its share (a loop that polls the clock).
+#: The step is a prime, so that the sites of a loop do not hide behind each other.
+_SAMPLE, _SHARE = 1021, 32
+
+
+class _Clock:
+    """Stands for a builtin: its name, text, module, representation and pickle are the builtin's."""
+
+    def __init__(self, builtin: Any) -> None:
+        self.__wrapped__ = builtin
+        self.__name__ = self.__qualname__ = builtin.__name__
+        self.__module__ = builtin.__module__
+        self.__doc__ = builtin.__doc__
+        self.__self__ = builtin.__self__
+        self.__text_signature__ = builtin.__text_signature__
+
+    @property
+    def __class__(self) -> type:
+        return types.BuiltinFunctionType
+
+    def __repr__(self) -> str:
+        return repr(self.__wrapped__)
+
+    def __reduce__(self) -> str:
+        return self.__name__  # by reference: a process without the probe finds the builtin
+
+
+class Timers:
+    """One per process, made at its start.  `probe` is the package: it knows the Runtime once there is one."""
+
+    def __init__(self, probe: Any, start_cwd: str) -> None:
+        self._probe = probe
+        self._lock = threading.RLock()
+        self._waiting = True  # CUDA is not in use yet
+        self._over = False  # no more readings: forked from a process with CUDA, or no room
+        self._count = itertools.count(0, READING_SIZE)
+        self._tls = [
+            threading.local() for _ in range(1 << CLOCK_BITS)
+        ]  # one per clock: its word names the clock
+        self._threads: dict[int, int] = {}
+        self._early: collections.deque = collections.deque(maxlen=_EARLY)
+        self._lines: list[dict] = []  # for the text file, from before there is one
+        self._sampled: collections.Counter = collections.Counter()
+        self.sites = ClockSites(start_cwd, self._add_site)
+        self._switches: list[Any] = []
+        self._whole: Any = b""  # the mapped file
+        self._area: Any = b""  # the part of it that the quick way may fill
+        self._room = 0
+
+    # --- beginning ---------------------------------------------------------------------------------
+
+    def install(self) -> None:
+        """Put the callable objects in place of the functions of `time`, and of timeit's default."""
+        for number, name in enumerate(CLOCKS, start=1):
+            builtin = getattr(time, name)
+            setattr(time, name, self._clock(builtin, number, name))
+        timeit = sys.modules.get("timeit")
+        if timeit is not None and timeit.default_timer is rawtime.perf_counter:
+            timeit.default_timer = time.perf_counter
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    def _clock(self, builtin: Any, clock: int, name: str) -> Any:
+        """A callable for one clock.  Its class changes its `__call__` with the times: that keeps each one short."""
+        kind = type("builtin_function_or_method", (_Clock,), {})
+        special, lost = self._special, self._lost
+        getframe, trie, tls, unit, end = sys._getframe, self.sites.trie, self._tls[clock], UNIT, _END
+        now, wall = rawtime.perf_counter_ns, name.startswith("time")
+        pack = READING_STRUCTS[wall, name.endswith("_ns")].pack_into
+
+        def early(self) -> Any:
+            return special(getframe(1), builtin, clock)
+
+        def plain(self) -> Any:
+            return builtin()
+
+        def quick(step: Any, area: Any) -> Any:
+            def read(self) -> Any:
+                at = frame = getframe(1)
+                try:
+                    node = trie[id(at.f_code) + at.f_lasti * unit]
+                    while node.__class__ is dict:
+                        at = at.f_back
+                        node = node[end if at is None else id(at.f_code) + at.f_lasti * unit]
+                except KeyError:
+                    return special(frame, builtin, clock)
+                if node <= 0:
+                    return builtin() if node == IGNORED else special(frame, builtin, clock)
+                value = builtin()
+                try:
+                    pack(area, step(), value, tls.word + node)
+                except Exception as error:
+                    lost(error, clock, node, value, 0)
+                return value
+
+            def read_wall(self) -> Any:
+                at = frame = getframe(1)
+                try:
+                    node = trie[id(at.f_code) + at.f_lasti * unit]
+                    while node.__class__ is dict:
+                        at = at.f_back
+                        node = node[end if at is None else id(at.f_code) + at.f_lasti * unit]
+                except KeyError:
+                    return special(frame, builtin, clock)
+                if node <= 0:
+                    return builtin() if node == IGNORED else special(frame, builtin, clock)
+                before = now()
+                value = builtin()
+                try:
+                    pack(area, step(), value, tls.word + node, before)
+                except Exception as error:
+                    lost(error, clock, node, value, before)
+                return value
+
+            return read_wall if wall else read
+
+        def switch(timers: Timers) -> None:
+            if timers._over:
+                kind.__call__ = plain
+            elif timers._waiting:
+                kind.__call__ = early
+            else:
+                kind.__call__ = quick(timers._count.__next__, timers._area)
+
+        switch(self)
+        self._switches.append(switch)
+        return kind(builtin)
+
+    def _switch(self) -> None:
+        for switch in self._switches:
+            switch(self)
+
+    # --- all but the quick way -----------------------------------------------------------------------
+
+    def _special(self, frame: Any, builtin: Any, clock: int) -> Any:
+        """A site not seen before, one of timeit's loops, or a time at which nothing can be written yet."""
+        try:
+            if self._waiting:
+                if "torch.cuda" not in sys.modules:
+                    return builtin()
+                # an even number of readings so far: this one begins something, our files are to be made before it
+                if len(self._early) % 2 == 0:
+                    self._begin()
+            node = self.sites.find(frame)
+            if node is None:
+                node = self.sites.learn(frame)
+            if node == LOOP:
+                return self._loop(loop_frame(frame), builtin, clock)
+        except Exception as error:
+            self._give_up(error)
+            return builtin()
+        if node == IGNORED:
+            return builtin()
+        before = rawtime.perf_counter_ns()
+        value = builtin()
+        self._late(clock, node, value, before if clock > MONOTONIC_CLOCKS else 0)
+        return value
+
+    def _loop(self, loop: Any, builtin: Any, clock: int) -> Any:
+        """timeit reads its clock: what costs time here happens before its first reading and after its second."""
+        first = getattr(self._tls[0], "loop", 0) != id(loop)
+        self._tls[0].loop = id(loop) if first else 0
+        value = None if first else builtin()
+        node, _ = self.sites.number(loop, loop)
+        count = _repetitions(loop)
+        if first:
+            value = builtin()
+        self._late(clock, node, value, count)
+        return value
+
+    def _late(self, clock: int, node: int, value: Any, third: int) -> None:
+        """Keep a reading, the slow way.  Never raises."""
+        try:
+            if node > 0:
+                self._keep(threading.get_native_id(), clock, node, value, third)
+            if self._waiting:
+                self._begin()
+        except Exception as error:
+            self._give_up(error)
+
+    def _keep(self, tid: int, clock: int, node: int, value: Any, third: int) -> None:
+        if self._waiting:
+            self._early.append((tid, clock, node, value, third))
+            return
+        place = next(self._count)
+        if place >= self._room:
+            self._more(node, place)
+        if place < self._room:
+            form = READING_STRUCTS[True, isinstance(value, int)]
+            form.pack_into(self._area, place, value, self._word(tid, clock) + node, third)
+
+    def _word(self, tid: int, clock: int) -> int:
+        """The part of a reading that says which clock and which thread, kept for the thread that is running."""
+        number = self._threads.get(tid)
+        if number is None:
+            with self._lock:
+                number = self._threads.setdefault(tid, min(len(self._threads) + 1, (1 << THREAD_BITS) - 1))
+                self._line({"thread": number, "tid": tid})
+        word = (number << CLOCK_BITS | clock) << CONTEXT_BITS
+        if tid == threading.get_native_id():
+            self._tls[clock].word = word
+        return word
+
+    def _lost(self, error: Exception, clock: int, node: int, value: Any, before: int) -> None:
+        """The quick way failed: a thread's first reading, no room any more, or our own mistake."""
+        if isinstance(error, struct.error) or not hasattr(self._tls[clock], "word"):
+            self._late(clock, node, value, before)
+        else:
+            self._give_up(error)
+
+    def _more(self, node: int, place: int) -> None:
+        """Give the readings more room, up to the limit.  A site that fills the log by itself is not logged any further.
+
+        `node` is the site that happened to come first: it stands for how often each is read.
+        """
+        with self._lock:
+            self._sampled[node] += 1
+            if self._sampled[node] == _SHARE:
+                _silence(self.sites.trie, node)
+                self._line({"silenced": node, "readings": _SAMPLE * _SHARE})
+            self._room = min(len(self._whole), (place // READING_SIZE + _SAMPLE) * READING_SIZE)
+            self._area = self._whole[: self._room]
+            if place >= self._room and not self._over:
+                self._over = True
+                self._note(
+                    f"the host's clocks were read more than {READINGS:,} times: later readings are not in the log"
+                )
+            self._switch()
+
+    def _give_up(self, error: Exception) -> None:
+        """Our own mistake: the clocks become plain again; the rest of the probe goes on."""
+        self._over = True
+        self._switch()
+        failed(error)
+
+    # --- files ---------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Make the file, if the process uses CUDA by now, and write down what waited for it."""
+        runtime = self._probe._runtime
+        cuda = sys.modules.get("torch.cuda")
+        if runtime is None or runtime.aside or not (runtime.ready or getattr(cuda, "_initialized", False)):
+            return
+        with self._lock:
+            if not self._waiting or self._over:
+                return
+            runtime.begin(0 if runtime.ready else int(cuda.current_device()))
+            self._whole = memoryview(runtime.store.readings(READINGS * READING_SIZE))
+            self._room = _SAMPLE * READING_SIZE
+            self._area = self._whole[: self._room]
+            for line in self._lines:
+                runtime._line(line)
+            self._lines = []
+            self._waiting = False
+            for reading in self._early:
+                self._keep(*reading)
+            self._early.clear()
+            self._switch()
+
+    def _add_site(self, number: int, value: dict) -> None:
+        self._line({"clk": number, **value})
+
+    def _line(self, value: dict) -> None:
+        if self._waiting:
+            self._lines.append(value)
+        else:
+            self._probe._runtime._line(value)
+
+    def _note(self, text: str) -> None:
+        self._line({"note": {"text": text}})
+
+    def region(self, entered: bool, number: int, repetition: int) -> None:
+        """A region of the user's begins or ends on this thread.  Never raises."""
+        if not self._over and "torch.cuda" in sys.modules:
+            clock = REGION_ENTERED if entered else REGION_LEFT
+            self._late(clock, number, rawtime.perf_counter_ns(), repetition)
+
+    def _after_fork(self) -> None:
+        """A forked child has its own files; none where the parent used CUDA, which the child then cannot."""
+        try:
+            self._lock = threading.RLock()
+            used = not self._waiting or getattr(sys.modules.get("torch.cuda"), "_initialized", False)
+            self._over = self._over or bool(used)
+            self._waiting = True
+            self._early.clear()
+            self._lines = []
+            self.sites.clear()
+            self._sampled.clear()
+            self._count = itertools.count(0, READING_SIZE)
+            self._threads.clear()
+            for local in self._tls:
+                local.__dict__.clear()
+            self._room, self._area, self._whole = 0, b"", b""
+            self._switch()
+        except Exception as error:
+            self._give_up(error)
+
+
+def _repetitions(loop: Any) -> int:
+    """How often timeit's loop runs its statement, 0 unknown."""
+    back = loop.f_back
+    number = back.f_locals.get("number") if back is not None else None
+    return number if isinstance(number, int) and 0 < number < 1 << 62 else 0
+
+
+def _silence(node: dict, number: int) -> None:
+    for key, below in node.items():
+        if below == number:
+            node[key] = IGNORED
+        elif below.__class__ is dict:
+            _silence(below, number)

@@ -1,0 +1,217 @@
+"""Which readings are subtracted from which: every way of writing it, run under the probe, read off the source."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from nsysalign.align.pairing import pair
+from nsysalign.align.timers import clock_sites
+from nsysalign.collect.clockuse import Source
+from nsysalign.trace.eventlog import read_event_logs
+
+HEAD = """
+import contextlib, time, torch
+from time import perf_counter, time as now
+torch.cuda.init()
+def use(*a):
+    pass
+"""
+
+#: `# name:B A C`: reading B of this way ends the intervals that begin at A and at C.
+WAYS = """
+def two():
+    t0 = perf_counter()          # two:A
+    t1 = perf_counter()          # two:B A
+    return (t1 - t0) * 1e3
+
+def direct():
+    times = []
+    for _ in range(2):
+        t = perf_counter()               # direct:A
+        times.append(perf_counter() - t) # direct:B A
+
+def chain():
+    a = time.perf_counter_ns()   # chain:A
+    b = time.perf_counter_ns()   # chain:B A
+    c = time.perf_counter_ns()   # chain:C B A
+    use(b - a, c - b, c - a)
+
+def nested():
+    o = perf_counter()           # nested:A
+    i = perf_counter()           # nested:B
+    i = perf_counter() - i       # nested:C B
+    o = perf_counter() - o       # nested:D A
+
+def apart():
+    a = perf_counter()           # apart:A
+    b = perf_counter()           # apart:B A
+    x = b - a
+    a = perf_counter()           # apart:C
+    b = perf_counter()           # apart:D C
+    return x, b - a
+
+def rolling():
+    last = now()                 # rolling:A
+    for _ in range(3):
+        t = now()                # rolling:B A B
+        dt = t - last
+        last = t
+
+def polling():
+    t0 = now()                   # polling:A
+    while now() - t0 < 0.001:    # polling:B
+        pass
+    use(now() - t0)        # polling:C A
+
+def meter():
+    end = now()                          # meter:A
+    for _ in range(2):
+        data = now() - end               # meter:B A D
+        batch = now() - end              # meter:C A D
+        end = now()                      # meter:D
+
+def helper():
+    def tick():
+        torch.cuda.synchronize()
+        return now()
+    t0 = tick()                  # helper:A
+    t1 = tick()                  # helper:B A
+    use(t1 - t0)
+
+class Timer:
+    def __enter__(self):
+        self.t0 = perf_counter()             # class:A
+        return self
+    def __exit__(self, *e):
+        self.dt = perf_counter() - self.t0   # class:B A
+
+def objects():
+    with Timer():
+        with Timer():
+            pass
+    with Timer():
+        pass
+
+@contextlib.contextmanager
+def manager():
+    t0 = perf_counter()          # manager:A
+    yield
+    use(perf_counter() - t0)   # manager:B A
+
+def generators():
+    with manager():
+        pass
+
+def elapsed(start):
+    return perf_counter() - start
+
+def argument():
+    t0 = perf_counter()          # argument:A
+    elapsed(t0)                  # argument:B A
+
+T0 = None
+def tic():
+    global T0
+    T0 = perf_counter()          # tic:A
+def toc():
+    return perf_counter() - T0   # tic:B A
+def matlab():
+    tic()
+    toc()
+
+def kept():
+    ts = []
+    for _ in range(3):
+        ts.append(perf_counter())    # kept:A A
+def ms():
+    start = int(round(time.time() * 1000))      # ms:A
+    use(int(round(time.time() * 1000)) - start)   # ms:B A
+
+for f in (two, direct, chain, nested, apart, rolling, polling, meter, helper, objects, generators, argument, matlab, kept, ms):
+    f()
+"""
+
+
+def told(probed, text: str, tmp_path) -> list[tuple[int, int, bool]]:
+    """(line of the start, line of the end, guessed) of all pairs of a script."""
+    run = probed(text)
+    assert run.status == 0 and run.errors == "", run.err + run.errors
+    (log,) = tmp_path.glob("run*/events-*.jsonl")
+    read = read_event_logs([log])
+    readings = read.clock_readings
+    sites, place = clock_sites(read.clock_sites, readings)
+    pairs = pair(readings["tid"].to_numpy(), pd.factorize(readings["clock"])[0], place, sites, lambda i, j: True)
+    lines = np.array([int(s.site.rpartition(":")[2] or 0) for s in sites])[place]
+    return list(zip(lines[pairs.start].tolist(), lines[pairs.end].tolist(), pairs.guessed.tolist(), strict=True))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="collecting needs Linux")
+def test_every_way_of_writing_it(probed, tmp_path):
+    text = HEAD + WAYS
+    expected, mark = set(), {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := re.search(r"# (\w+):(\w)(.*)", line):
+            mark[number] = f"{found[1]}:{found[2]}"
+            expected |= {(f"{found[1]}:{start}", mark[number]) for start in found[3].split()}
+    pairs = told(probed, text, tmp_path)
+    got = [(mark.get(a, a), mark.get(b, b)) for a, b, _ in pairs]
+    assert set(got) == expected
+    assert {mark[b] for _, b, guessed in pairs if guessed} == {"kept:A"}, "only a list of readings has to be guessed"
+    count = {pair: got.count(pair) for pair in expected}
+    assert count["class:A", "class:B"] == 3 and count["rolling:B", "rolling:B"] == 2
+    assert count["meter:D", "meter:C"] == 1 and count["direct:A", "direct:B"] == 2
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="collecting needs Linux")
+def test_without_the_source_consecutive_lines_are_guessed(probed, tmp_path):
+    code = "a = perf_counter()\nb = perf_counter()\nfor _ in range(3):\n    perf_counter()\n"
+    pairs = told(probed, HEAD + f"exec(compile({code!r}, '<cell>', 'exec'))\n", tmp_path)
+    assert pairs == [(1, 2, True), (2, 4, True)], "a loop around one site may as well poll: no pair"
+
+
+def test_a_file_that_is_no_python_tells_nothing(tmp_path):
+    with pytest.raises(SyntaxError):
+        Source("t0 = (")
+
+
+def uses(text: str, line: int):
+    return Source(text).use(line, text.splitlines()[line - 1].index("c()"))
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "word"),
+    [
+        ("while c() - t0 < 5: pass", 1, "compared"),
+        ("if c() > end: pass", 1, "compared"),
+        ("end = c() + 5", 1, ""),
+        ("x = c()\nif x - t0 > 1: pass", 1, "compared"),
+        ("f(c())", 1, "kept"),
+        ("x = [c()]", 1, "kept"),
+        ("def f():\n    return c()", 2, "returned"),
+        ("def f():\n    x = c()\n    return x", 2, "returned"),
+        ("f = lambda: c()", 1, "returned"),
+        ("x = t0 - c()", 1, "compared"),
+    ],
+)
+def test_what_else_becomes_of_a_reading(text, line, word):
+    use = uses(text, line)
+    assert not use.minus
+    assert {w for w in ("compared", "kept", "returned") if getattr(use, w)} == ({word} if word else {"compared"})
+
+
+def test_names_belong_to_their_function():
+    text = "t = c()\ndef f():\n    t = c()\n    return g - t\ndef h():\n    global t\n    t = c()\n"
+    assert uses(text, 1).stored == {("name", 0, "t")} == uses(text, 7).stored
+    assert uses(text, 3).stored == {("name", 2, "t")}
+
+
+def test_a_column_tells_two_readings_in_one_line_apart():
+    source = Source("a, b = c(), d() - c()\n")
+    assert source.use(1, 7).stored == {("name", 0, "a")}
+    assert source.use(1, -1) is None, "without columns (Python 3.10) it cannot be told"
+    assert Source("a = time.time() - int(b)").use(1, -1).kept

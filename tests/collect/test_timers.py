@@ -1,0 +1,294 @@
+"""Clock readings in a real process: what is logged, and that nobody can tell the clocks from the builtins."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="collecting needs Linux")
+
+USE = "import time, torch\ntorch.cuda.init()\n"
+OFF = {"NSYSALIGN_HOST_TIMERS": "0"}
+
+
+def sites(run) -> dict[int, str]:
+    return {line["number"]: line.get("site", "") for line in run.lines("clock_site")}
+
+
+def read_at(run) -> list[str]:
+    """Where the clock was read, in order."""
+    known = sites(run)
+    return [known[line["site"]] for line in run.lines("clock_reading")]
+
+
+def test_a_script_without_events_logs_its_readings_to_the_nanosecond(probed):
+    run = probed("""
+import time, torch
+t0 = time.perf_counter()
+torch.cuda.init()
+t1 = time.perf_counter()
+a, b = time.monotonic_ns(), time.time_ns()
+c, d = time.time(), time.perf_counter_ns()
+e = time.monotonic()
+print(t1 - t0, a, b, repr(c), d, repr(e))
+""")
+    assert (run.status, run.err, run.errors) == (0, "", "")
+    (lines,) = run.logs.values()
+    assert [line["type"] for line in lines[:2]] == ["header", "clock"] and lines[0]["device_name"] == "Fake GPU"
+    first, second, *rest = run.lines("clock_reading")
+    difference, a, b, c, d, e = run.out.split()
+    assert second["t_ns"] - first["t_ns"] == round(float(difference) * 1e9)
+    values = {line["clock"]: line.get("value_ns", line["t_ns"]) for line in rest}
+    assert values == {
+        "monotonic_ns": int(a), "time_ns": int(b), "time": round(float(c) * 1e9), "perf_counter_ns": int(d),
+        "monotonic": round(float(e) * 1e9),
+    }  # fmt: skip
+    assert read_at(run) == ["script.py:3", "script.py:5", *["script.py:6"] * 2, *["script.py:7"] * 2, "script.py:8"]
+    times = [line["t_ns"] for line in run.lines("clock_reading")]
+    assert times == sorted(times), "the wall clocks, too, are placed on the monotonic clock"
+    assert {line["tid"] for line in run.lines("clock_reading")} == {lines[0]["pid"]}
+
+
+INTROSPECTION = """
+import copy, inspect, pickle, time, types, functools, threading, weakref
+import timeit
+from time import perf_counter, time_ns as wall
+def signature(f):
+    try:
+        return str(inspect.signature(f))
+    except ValueError as error:
+        return str(error)
+for name in ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns"):
+    f = getattr(time, name)
+    print(repr(f), f.__name__, f.__qualname__, f.__module__, f.__doc__, f.__text_signature__, f.__self__.__name__)
+    print(signature(f), inspect.isbuiltin(f), inspect.isroutine(f), inspect.ismethod(f), callable(f), type(f).__name__)
+    print(isinstance(f, types.BuiltinFunctionType), isinstance(f, types.FunctionType), hasattr(f, "__get__"))
+    print(pickle.dumps(f), pickle.loads(pickle.dumps(f)) is f, copy.copy(f) is f, copy.deepcopy([f])[0] is f)
+    print(type(f()).__name__, f == f, f in {f: 1}, weakref.ref(f)() is f, time.get_clock_info(name.removesuffix("_ns")))
+    try:
+        f(1)
+    except TypeError as error:
+        print("TypeError")
+print(perf_counter is time.perf_counter, timeit.default_timer is time.perf_counter, wall is time.time_ns)
+class Clocked:
+    clock = time.perf_counter
+    def go(self):
+        return self.clock()
+class Sub(Clocked):
+    pass
+print(type(Sub().go()), type(functools.partial(time.time)()), len(list(map(lambda f: f(), [time.time] * 3))))
+"""
+
+
+def test_everything_that_can_be_asked_answers_as_the_builtin_does(probed):
+    with_it, without = probed(INTROSPECTION), probed(INTROSPECTION, env=OFF)
+    assert with_it.status == 0 and with_it.err == without.err == ""
+    assert with_it.out == without.out
+    assert "_nsysalign" not in with_it.out
+
+
+def test_a_class_attribute_is_not_bound(probed):
+    run = probed(USE + "class T:\n    clock = time.perf_counter\n    def go(self):\n        return self.clock()\nT().go()")
+    assert run.status == 0 and read_at(run) == ["script.py:7"], "a reading that is returned belongs to the caller"
+
+
+def test_libraries_and_the_standard_library_are_not_logged(probed, tmp_path):
+    package = tmp_path / "lib" / "site-packages" / "somelib"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("import time\ndef tick():\n    return time.perf_counter()\n")
+    run = probed(
+        USE
+        + f"""
+import sys
+sys.path.insert(0, {str(package.parent)!r})
+import asyncio, logging, queue, threading, sched
+import somelib
+for _ in range(3):
+    somelib.tick()
+asyncio.run(asyncio.sleep(0.001))
+logging.getLogger("x").warning("hello")
+try:
+    queue.Queue().get(timeout=0.001)
+except queue.Empty:
+    pass
+threading.Event().wait(0.001)
+time.monotonic()
+"""
+    )
+    assert run.status == 0 and read_at(run) == ["script.py:17"]
+
+
+@pytest.mark.parametrize("text", ["import time\n", "import time, torch\n"])
+def test_no_cuda_leaves_no_log(probed, text):
+    run = probed(text + "print(sum(time.perf_counter() > 0 for _ in range(2000)))")
+    assert run.logs == {} and run.out == "2000\n" and run.errors == ""
+
+
+def test_the_switch_turns_it_off(probed):
+    text = USE + "t = time.perf_counter()\nprint(type(time.time).__module__)\ntorch.cuda.Event().record()"
+    run = probed(text, env=OFF)
+    assert run.lines("clock_reading") == [] and len(run.lines("record")) == 1 and run.out == "builtins\n"
+
+
+def test_events_are_numbered_as_without_timers(probed):
+    text = USE + (
+        "e = [torch.cuda.Event() for _ in range(4)]\nfor x in e:\n    t = time.perf_counter()\n    x.record()\n"
+        "    t = time.perf_counter() - t\ne[0].elapsed_time(e[1])\n"
+    )
+    on, off = probed(text), probed(text, env=OFF)
+    assert len(on.lines("clock_reading")) == 8
+
+    def known(run):
+        skipped = {"t0_ns", "t1_ns", "tid", "ms"}
+        return [
+            {k: v for k, v in line.items() if k not in skipped}
+            for kind in ("record", "elapsed")
+            for line in run.lines(kind)
+        ]
+
+    assert known(on) == known(off)
+
+
+def test_threads_have_their_own_readings(probed):
+    run = probed(
+        USE
+        + """
+import threading
+def work():
+    for _ in range(500):
+        t0 = time.perf_counter()
+        t1 = time.perf_counter()
+threads = [threading.Thread(target=work) for _ in range(4)]
+[t.start() for t in threads]; [t.join() for t in threads]
+"""
+    )
+    readings = run.lines("clock_reading")
+    assert len(readings) == 4000 and run.errors == ""
+    by_thread = {tid: [r for r in readings if r["tid"] == tid] for tid in {r["tid"] for r in readings}}
+    assert sorted(len(rows) for rows in by_thread.values()) == [1000] * 4
+    for rows in by_thread.values():
+        assert [r["t_ns"] for r in rows] == sorted(r["t_ns"] for r in rows)
+
+
+def test_a_child_of_a_process_with_cuda_logs_nothing_and_a_clean_one_its_own(probed):
+    child = "import os\npid = os.fork()\nif pid == 0:\n    torch.cuda.init()\n    a = time.time()\n    os._exit(0)\nos.waitpid(pid, 0)\n"
+    run = probed(USE + "t = time.time()\n" + child)
+    assert len(run.logs) == 1 and len(run.lines("clock_reading")) == 1
+    run = probed("import time, torch\nt = time.time()\n" + child + "torch.cuda.init()\nt = time.time()\n")
+    assert sorted(len([x for x in lines if x["type"] == "clock_reading"]) for lines in run.logs.values()) == [1, 2]
+
+
+def test_a_loop_that_polls_is_bounded_and_said_and_others_go_on(probed):
+    run = probed(
+        USE
+        + """
+def poll():
+    for _ in range(60_000):
+        time.perf_counter()
+poll()
+for _ in range(3):
+    t = time.perf_counter()
+    t = time.perf_counter() - t
+"""
+    )
+    polled = read_at(run).count("script.py:6")
+    assert 30_000 < polled < 40_000
+    assert read_at(run)[polled:] == ["script.py:9", "script.py:10"] * 3
+    (note,) = run.lines("note")
+    assert note["text"].startswith("script.py:6 read the clock more than about 32,6")
+
+
+def test_no_room_is_said_and_the_clock_still_ticks(probed):
+    lines = "".join(f"    t = time.perf_counter()  # {n}\n" for n in range(12))
+    run = probed(USE + "for _ in range(12_000):\n" + lines + "print(time.perf_counter() > t)")
+    assert run.out == "True\n" and run.errors == ""
+    assert 130_000 < len(run.lines("clock_reading")) <= 1 << 17
+    assert [n["text"] for n in run.lines("note")] == [
+        "the host's clocks were read more than 131,072 times: later readings are not in the log"
+    ]
+
+
+@pytest.mark.parametrize("end", ["os._exit(7)", "os.kill(os.getpid(), 9)"])
+def test_sudden_death_loses_no_reading(probed, end):
+    run = probed(USE + f"import os\nfor _ in range(1000): time.perf_counter()\n{end}")
+    assert run.status != 0 and len(run.lines("clock_reading")) == 1000
+
+
+def test_a_mistake_of_ours_leaves_plain_clocks_and_a_working_probe(probed):
+    run = probed(
+        USE
+        + """
+import sys
+timers = sys.modules["_nsysalign_probe"]._timers
+def broken(*a):
+    raise RuntimeError("our mistake")
+timers.sites.learn = broken
+print(time.perf_counter() <= time.perf_counter())
+torch.cuda.Event().record()
+"""
+    )
+    assert run.out == "True\n" and run.err == "" and "our mistake" in run.errors
+    assert len(run.lines("record")) == 1 and run.lines("clock_reading") == []
+
+
+def test_exceptions_and_generators_pass_through(probed):
+    run = probed(
+        USE
+        + """
+def f():
+    try:
+        raise KeyError("mine")
+    except KeyError:
+        time.time()
+        raise
+try:
+    f()
+except KeyError as error:
+    print(error.__context__, len(error.__traceback__.tb_next.tb_frame.f_code.co_name))
+print(list(time.time() > 0 for _ in range(2)))
+"""
+    )
+    assert run.out == "None 1\n[True, True]\n" and run.err == ""
+
+
+def test_regions_around_cuda_work_become_host_lines_unless_events_are_inside(probed):
+    run = probed(
+        USE
+        + """
+import nsysalign
+with nsysalign.region("plain"):
+    with nsysalign.region("inner"):
+        t = time.perf_counter()
+with nsysalign.region("events"):
+    torch.cuda.Event().record()
+"""
+    )
+    hosts = {line["region"]: line for line in run.lines("host")}
+    assert set(hosts) == {"plain#0", "inner#0"} and all(h["implicit"] for h in hosts.values())
+    (reading,) = run.lines("clock_reading")
+    assert reading["region"] == "inner#0"
+    outer, inner = hosts["plain#0"], hosts["inner#0"]
+    assert outer["t0_ns"] < inner["t0_ns"] < reading["t_ns"] < inner["t1_ns"] < outer["t1_ns"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_timeit_and_torch_benchmark_are_at_the_users_line(probed):
+    run = probed(
+        """
+import timeit, torch
+torch.cuda.current_device = lambda: 0
+torch.cuda._initialized = True
+timeit.timeit("pass", number=1000)
+import torch.utils.benchmark as benchmark
+benchmark.Timer("pass").timeit(50)
+""",
+        fake=False,
+    )
+    assert run.status == 0 and run.errors == "", run.err + run.errors
+    known = sites(run)
+    got = [(known[r["site"]], r.get("count")) for r in run.lines("clock_reading")]
+    assert [g for g in got if g[0] == "script.py:5"] == [("script.py:5", 1000)] * 2
+    assert got[-2:] == [("script.py:7", 50)] * 2
+    assert {line["use"] for line in run.lines("clock_site")} == {"loop"}
