@@ -3,27 +3,28 @@
     profiled   host    [record][launch A ]  [launch B ]  [record]        every call costs c more, the code after it too
                stream      R      |   AAA        |   BBB      R
     replayed   host    [rec][launch]  [launch][rec]
-               stream      R    |  AAA   |  BBB  R                       durations of operations stay as recorded
+               stream      R    |  AAA   |  BBB  R                       operations take as long as they took
 
-The host's calls keep their order; each one comes earlier by what the calls before it no longer cost.  An operation starts
-when its call has issued it (with the latency it had), not before its predecessor on the stream is done, and not before
-what it was queued behind.  A call that waited for the GPU returns when what it waited for is done.  Times are differences
-to the trace: `shift` is how much earlier something happens than it did.
+The host's calls keep their order; each comes earlier by what the calls before it no longer cost.  An operation starts when
+its call has issued it (with the latency it had), not before its predecessor on the stream is done, and not before what it
+was queued behind.  A call that waited for the GPU returns when what it waited for is done.  Times are differences to the
+trace: a `shift` is how much earlier something happens than it did.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-#: A call that returns this soon after an operation ended was waiting for it (ns): sync returns took 2 to 26 us.
+#: A call that returns this soon after an operation's end was waiting for it (returns took 2 to 26 us).
 _LONGEST_RETURN_NS = 40_000
 
+NOTHING, HIDDEN = -1, -2
 
-@dataclass(frozen=True)
-class Call:
-    """One outermost call of the threads that issue the interval's work, in order of start."""
+
+class Call(NamedTuple):
+    """One outermost call of the threads that issue the interval's work, ns."""
 
     start: int
     end: int
@@ -32,14 +33,13 @@ class Call:
     waits: bool  # a synchronisation, or a copy that returns when it is done
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(NamedTuple):
     """An operation, or a record (no length), issued by call number `call` (-1: before the first one).
 
-    `latency`: the ordinary time from the start of its call to its own start on an idle stream; `gap`: the ordinary time
-    from its predecessor's end, without what the profiler adds on the device.  `behind`: the number of the item of another
-    stream that it was queued behind, -1 for none, -2 for something that the trace does not show.  `trim`: how much of its
-    own length is the profiler's.
+    `latency`: from the start of its call to its own start, where the stream is idle; `gap`: from its predecessor's end,
+    where the stream is busy, without what the profiler adds there; `behind`: the number of the item of another stream that
+    it was queued behind, NOTHING, or HIDDEN for something that the trace does not show; `trim`: how much of its own length
+    is the profiler's.
     """
 
     lane: int
@@ -48,77 +48,58 @@ class Item:
     call: int
     latency: int
     gap: int
-    behind: int = -1
+    behind: int = NOTHING
     trim: int = 0
 
 
-def replay(calls: Sequence[Call], items: Sequence[Item]) -> tuple[list[int], list[int], int]:
-    """(shift of every call's start, shift of every item's end, host's shift after the last call), all in ns >= 0.
+class Played(NamedTuple):
+    """Shifts, ns, never negative: of the end of every item, and of the host after the last call."""
 
-    `items` are sorted by start on the GPU; every item's call comes before its execution.  No cost anywhere gives zeros.
-    """
-    call_shift, tail = [0] * len(calls), 0
-    shifts, starts = [0] * len(items), [0] * len(items)
-    order = sorted(range(len(items)), key=lambda i: (items[i].call, items[i].start, items[i].end))
-    by_end: list[tuple[int, int]] = []  # (end, item) of what has been placed
-    last: dict[int, tuple[int, int]] = {}  # lane -> (end, shift) of the last one placed
-    position = 0
+    items: list[int]
+    host: int
+
+
+def replay(calls: Sequence[Call], items: Sequence[Item]) -> Played:
+    """`calls` are sorted by start; items of one lane run in the order of their starts."""
+    shifts = [0] * len(items)
+    issued: list[list[int]] = [[] for _ in range(len(calls) + 1)]  # by call; the first list: before all
+    for i in sorted(range(len(items)), key=lambda i: (items[i].start, items[i].end)):
+        issued[items[i].call + 1].append(i)
+    done: list[tuple[int, int]] = []  # (end, item) of what has been placed, sorted
+    last: dict[int, tuple[int, int]] = {}  # lane -> (end, shift) of what ends last in it
     host = 0
     for number in range(-1, len(calls)):
-        if number >= 0:
-            call_shift[number] = host
-        while position < len(order) and items[order[position]].call == number:
-            i = order[position]
-            position += 1
-            shifts[i] = _place(items, i, calls, host, last, shifts)
-            starts[i] = shifts[i]
-            by_end.append((items[i].end, i))
+        for i in issued[number + 1]:
+            shifts[i] = _place(items[i], calls, host, last, shifts)
+            insort(done, (items[i].end, i))
         if number < 0:
             continue
         call = calls[number]
         if call.waits:
-            by_end.sort()
-            done = bisect_right(by_end, (call.end, len(items))) - 1
-            if done >= 0 and by_end[done][0] > max(call.start, call.end - _LONGEST_RETURN_NS):
-                # it returns as long after the end as it did, less what the profiler added to the return
-                awaited = shifts[by_end[done][1]]
-                waited = by_end[done][0] - call.start
-                host = min(host + waited, awaited) + call.inside
-            else:
-                host += call.inside
-        else:
-            host += call.inside
-        host += call.after
-        tail = host
-    return call_shift, shifts, tail
+            at = bisect_right(done, (call.end, len(items))) - 1
+            if at >= 0 and done[at][0] > max(call.start, call.end - _LONGEST_RETURN_NS):
+                # the host comes earlier by no more than it waited and what it waited for comes earlier
+                host = min(host + done[at][0] - call.start, shifts[done[at][1]])
+        host += call.inside + call.after
+    return Played(shifts, host)
 
 
 def _place(
-    items: Sequence[Item],
-    i: int,
-    calls: Sequence[Call],
-    host: int,
-    last: dict[int, tuple[int, int]],
-    shifts: list[int],
+    item: Item, calls: Sequence[Call], host: int, last: dict[int, tuple[int, int]], shifts: list[int]
 ) -> int:
-    """How much earlier item i ends: the earliest time that its call, its predecessor and its dependency allow."""
-    item = items[i]
-    earliest = None
+    """How much earlier an item ends: as early as its call, its predecessor and what it was queued behind allow."""
+    bounds = []
     if item.call >= 0:
         call = calls[item.call]
-        earliest = call.start - host + max(item.latency - call.inside, 0)
-    before = last.get(item.lane)
-    if before is not None:
-        ready = before[0] - before[1] + item.gap
-        earliest = ready if earliest is None else max(earliest, ready)
+        bounds.append(call.start - host + max(item.latency - call.inside, 0))
+    if item.lane in last:
+        end, shift = last[item.lane]
+        bounds.append(end - shift + item.gap)
     if item.behind >= 0:
-        behind = item.start - shifts[item.behind]
-        earliest = behind if earliest is None else max(earliest, behind)
-    elif item.behind == -2:  # it waited for what we cannot see: it still does
-        earliest = item.start
-    shift = 0 if earliest is None else item.start - earliest
-    shift = max(shift, 0) + item.trim
-    reach = last.get(item.lane)
-    if reach is None or item.end - shift >= reach[0] - reach[1]:
+        bounds.append(item.start - shifts[item.behind])
+    elif item.behind == HIDDEN:  # what held it up is still there
+        bounds.append(item.start)
+    shift = (max(item.start - max(bounds), 0) if item.call >= 0 else 0) + item.trim
+    if item.lane not in last or item.end - shift >= last[item.lane][0] - last[item.lane][1]:
         last[item.lane] = (item.end, shift)
     return shift
