@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -134,6 +135,13 @@ class Alignment:
     notes: tuple[str, ...] = ()
 
 
+def _none_of(table: str) -> pd.DataFrame:
+    """An empty table of `frames`."""
+    from nsysalign import frames
+
+    return frames.empty(getattr(frames, table))
+
+
 @dataclass(frozen=True)
 class Analysis:
     """The result (design: section 6).  Columns: `frames.INTERVALS`, `frames.PARTS`, ..."""
@@ -150,6 +158,10 @@ class Analysis:
     timeline: pd.DataFrame
     notes: tuple[str, ...] = ()
     calibration: Mapping[str, Any] = field(default_factory=dict)
+    #: Only of a run with --baseline; empty otherwise.
+    baseline: pd.DataFrame = field(default_factory=partial(_none_of, "BASELINE"))
+    unprofiled: pd.DataFrame = field(default_factory=partial(_none_of, "UNPROFILED"))
+    unprofiled_parts: pd.DataFrame = field(default_factory=partial(_none_of, "UNPROFILED_PARTS"))
 
     def _repr_html_(self) -> str:
         """An analysis in a notebook: the label table."""

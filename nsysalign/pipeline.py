@@ -23,8 +23,10 @@ from nsysalign.align.solve import align
 from nsysalign.attribute.budget import Budgets, attribute
 from nsysalign.attribute.labels import label_table, name_intervals
 from nsysalign.attribute.timeline import timeline
+from nsysalign.attribute.unprofiled import predict
+from nsysalign.compare.baseline import side_by_side
 from nsysalign.diagnose.rules import diagnose
-from nsysalign.errors import AnalysisError
+from nsysalign.errors import AnalysisError, EventLogError
 from nsysalign.model import Alignment, Analysis, EventLog, Trace
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import pid_of, read_trace, tid_of
@@ -37,12 +39,14 @@ def analyze(
     trace: str | PathLike[str],
     events: Sequence[str | PathLike[str]] = (),
     *,
+    baseline: Sequence[str | PathLike[str]] = (),
     draw: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Analysis:
     """Analyse an nsys SQLite export, with the event logs of its processes.
 
-    Without a log the NVTX ranges of the trace become intervals of kind `nvtx`.  `draw` names intervals whose timeline
+    Without a log the NVTX ranges of the trace become intervals of kind `nvtx`.  `baseline`: event logs of the same program
+    run without nsys, to be put beside.  `draw` names intervals whose timeline
     is kept whatever their place among the runs; `progress(step, percent)` is told what begins.
     Raises TraceError or EventLogError with what to do next.
     """
@@ -51,11 +55,28 @@ def analyze(
     read = read_trace(Path(trace))
     tell("reading the event logs", 45)
     log = read_event_logs([Path(e) for e in events]) if events else None
-    return analyze_trace(read, log, draw=draw, progress=progress)
+    without, notes = read_baseline(baseline)
+    analysis = analyze_trace(read, log, baseline=without, draw=draw, progress=progress)
+    return replace(analysis, notes=(*analysis.notes, *notes)) if notes else analysis
+
+
+def read_baseline(logs: Sequence[str | PathLike[str]]) -> tuple[EventLog | None, list[str]]:
+    """The log of the run without nsys.  What cannot be read is a note: the profiled run stands without it."""
+    if not logs:
+        return None, []
+    try:
+        return read_event_logs([Path(e) for e in logs]), []
+    except EventLogError as error:
+        return None, [f"the run without nsys cannot be put beside this one: {error.message}"]
 
 
 def analyze_trace(
-    trace: Trace, log: EventLog | None, *, draw: Sequence[str] = (), progress: Progress | None = None
+    trace: Trace,
+    log: EventLog | None,
+    *,
+    baseline: EventLog | None = None,
+    draw: Sequence[str] = (),
+    progress: Progress | None = None,
 ) -> Analysis:
     """The same from what has been read already."""
     tell = progress or _silent
@@ -64,7 +85,7 @@ def analyze_trace(
     tell("splitting the intervals", 65)
     budgets = attribute(trace, alignment)
     tell("explaining", 90)
-    return _analysis(trace, log, alignment, budgets, draw)
+    return _analysis(trace, log, alignment, budgets, draw, baseline)
 
 
 def _silent(step: str, percent: int) -> None:
@@ -89,7 +110,12 @@ def load(path: str | PathLike[str]) -> Analysis:
 
 
 def _analysis(
-    trace: Trace, log: EventLog | None, alignment: Alignment, budgets: Budgets, draw: Sequence[str]
+    trace: Trace,
+    log: EventLog | None,
+    alignment: Alignment,
+    budgets: Budgets,
+    draw: Sequence[str],
+    baseline: EventLog | None,
 ) -> Analysis:
     intervals = _intervals(alignment, budgets)
     labels = label_table(intervals)
@@ -124,9 +150,26 @@ def _analysis(
         notes=tuple(dict.fromkeys(notes)),
         calibration=calibration,
     )
+    if baseline is not None:
+        analysis = _beside(analysis, trace, log, alignment, baseline)
     analysis = diagnose(analysis)
     wanted = intervals.loc[intervals["name"].isin(list(draw)), "interval"].tolist()
     return replace(analysis, timeline=timeline(trace, alignment, analysis, wanted))
+
+
+def _beside(
+    analysis: Analysis, trace: Trace, log: EventLog | None, alignment: Alignment, baseline: EventLog
+) -> Analysis:
+    """The same with the run without nsys beside it, and what the profiled one says it should have measured."""
+    unprofiled, parts = predict(trace, alignment, analysis.intervals, analysis.parts, analysis.labels)
+    table, notes = side_by_side(analysis.intervals, alignment.windows, log, baseline, unprofiled)
+    return replace(
+        analysis,
+        baseline=table,
+        unprofiled=unprofiled,
+        unprofiled_parts=parts,
+        notes=tuple(dict.fromkeys([*analysis.notes, *notes])),
+    )
 
 
 def _headers(log: EventLog | None) -> list[dict[str, Any]]:

@@ -40,6 +40,7 @@ class CollectResult:
     sqlite: Path
     event_logs: tuple[Path, ...]
     notes: tuple[str, ...]
+    stopped: bool = False  # asked to end by a signal or --timeout
 
 
 def collect(
@@ -84,7 +85,7 @@ def collect(
         sqlite = export_sqlite(
             nsys, report, run_dir / "trace.sqlite", progress and (lambda percent: progress("export", percent))
         )
-    result = CollectResult(run_dir, status, report, sqlite, tuple(logs), tuple(notes))
+    result = CollectResult(run_dir, status, report, sqlite, tuple(logs), tuple(notes), ended.stopped)
     _write_manifest(result, nsys)
     return result
 

@@ -36,6 +36,13 @@ REPORT, DATABASE, DOCUMENT = "report.html", "analysis.db", "analysis.json"
     help="Where report.html, analysis.json and analysis.db go (default: the run directory, or TRACE.nsysalign).",
 )
 @click.option(
+    "--baseline",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Event log of the same program run without nsys; repeatable.  A run directory brings its own.",
+)
+@click.option(
     "--json", "json_out", metavar="OUT", help="Write the analysis as JSON to this file as well; - is stdout."
 )
 @click.option("--nsys", metavar="PATH", help="The nsys that exports a .nsys-rep.")
@@ -44,6 +51,7 @@ def analyze(
     trace: Path,
     events: tuple[Path, ...],
     output: Path | None,
+    baseline: tuple[Path, ...],
     json_out: str | None,
     nsys: str | None,
     quiet: bool,
@@ -54,7 +62,15 @@ def analyze(
     Example:  nsysalign analyze trace.sqlite --events events-484.jsonl
     """
     if trace.is_dir():
-        present(trace, events=events, output=output, quiet=quiet, json_out=json_out, nsys=nsys)
+        present(
+            trace,
+            events=events,
+            baseline=baseline,
+            output=output,
+            quiet=quiet,
+            json_out=json_out,
+            nsys=nsys,
+        )
         return
     if not trace.exists():
         raise TraceError(
@@ -63,13 +79,14 @@ def analyze(
     output = output or trace.with_name(trace.stem + ".nsysalign")
     output.mkdir(parents=True, exist_ok=True)
     export = exported(trace, output, nsys=nsys, quiet=quiet)
-    present_files(export, events, output, quiet=quiet, json_out=json_out)
+    present_files(export, events, output, baseline=baseline, quiet=quiet, json_out=json_out)
 
 
 def present(
     run_dir: Path,
     *,
     events: Sequence[Path] = (),
+    baseline: Sequence[Path] = (),
     output: Path | None = None,
     quiet: bool = False,
     json_out: str | Path | None = None,
@@ -96,8 +113,17 @@ def present(
 
         recover(run_dir)  # a run that was itself killed leaves its logs raw
     logs = list(events) or sorted(run_dir.glob("events-*.jsonl"))
+    if not baseline:
+        from nsysalign.collect.baseline import baseline_logs
+
+        baseline = baseline_logs(run_dir)
     return present_files(
-        exported(trace, output, nsys=nsys, quiet=quiet), logs, output, quiet=quiet, json_out=json_out
+        exported(trace, output, nsys=nsys, quiet=quiet),
+        logs,
+        output,
+        baseline=baseline,
+        quiet=quiet,
+        json_out=json_out,
     )
 
 
@@ -133,13 +159,19 @@ def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True)
 
 
 def present_files(
-    trace: Path, logs: Sequence[Path], output: Path, *, quiet: bool, json_out: str | Path | None
+    trace: Path,
+    logs: Sequence[Path],
+    output: Path,
+    *,
+    baseline: Sequence[Path] = (),
+    quiet: bool,
+    json_out: str | Path | None,
 ) -> Analysis:
     """Analyse, store, print."""
     from nsysalign.pipeline import analyze as pipeline_analyze
 
     with ProgressLine(quiet) as tell:
-        analysis = pipeline_analyze(trace, events=list(logs), progress=tell)
+        analysis = pipeline_analyze(trace, events=list(logs), baseline=list(baseline), progress=tell)
         tell("writing the report", 97)
         store(analysis, output, json_out=json_out)
     return show(analysis, output, quiet=quiet, json_out=json_out)

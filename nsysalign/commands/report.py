@@ -62,9 +62,11 @@ def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple
         return loaded, ""
     trace = path / "trace.sqlite"
     if path.is_dir() and trace.is_file():
+        from nsysalign.collect.baseline import baseline_logs
         from nsysalign.pipeline import analyze
 
-        again = analyze(trace, sorted(path.glob("events-*.jsonl")), draw=[name])
+        logs = sorted(path.glob("events-*.jsonl"))
+        again = analyze(trace, logs, baseline=baseline_logs(path), draw=[name])
         if (again.timeline["interval"] == number).any() and again.intervals[
             "name"
         ].tolist() == loaded.intervals["name"].tolist():

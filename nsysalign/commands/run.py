@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from nsysalign.collect.session import CollectOptions, CollectResult
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -38,6 +43,11 @@ import click
     help="Stop the script after so long, as Ctrl-C would; what was collected is analysed.",
 )
 @click.option(
+    "--baseline",
+    is_flag=True,
+    help="Run the command once more without nsys and put both numbers side by side.",
+)
+@click.option(
     "--json",
     "json_out",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -57,6 +67,7 @@ def run(
     no_calibrate: bool,
     graph_trace: str | None,
     timeout: float | None,
+    baseline: bool,
     json_out: Path | None,
     quiet: bool,
     command: tuple[str, ...],
@@ -89,8 +100,36 @@ def run(
             click.echo(
                 f"the script ended with status {result.exit_status}; what was collected is analysed", err=True
             )
+    if baseline:
+        without_nsys(command, result, options, quiet=quiet)
     finish(result.run_dir, exit_status=result.exit_status, quiet=quiet, json_out=json_out)
     ctx.exit(result.exit_status)
+
+
+def without_nsys(command: Sequence[str], result: CollectResult, options: CollectOptions, *, quiet: bool) -> None:
+    """The command once more, without nsys.  Whatever happens to it, the profiled run keeps its analysis and its status."""
+    from nsysalign.collect.baseline import collect_baseline
+    from nsysalign.errors import NsysAlignError
+
+    if result.stopped:
+        click.echo("note: the profiled run was stopped: it is not run again without nsys", err=True)
+        return
+    if not quiet:
+        click.echo("running once more without nsys", err=True)
+    try:
+        baseline = collect_baseline(
+            command,
+            result.run_dir,
+            profiled_status=result.exit_status,
+            calibrate=options.calibrate,
+            timeout_s=options.timeout_s,
+        )
+    except NsysAlignError as error:
+        click.echo(f"note: no run without nsys: {error}", err=True)
+        return
+    if not quiet:
+        for note in baseline.notes:
+            click.echo(f"note: {note}", err=True)
 
 
 def finish(run_dir: Path, *, exit_status: int, quiet: bool, json_out: Path | None) -> None:

@@ -30,9 +30,12 @@ _KEYS = {
     "parts": ("interval", "cause"),
     "other_streams": ("interval", "stream"),
     "labels": "label",
+    "baseline": "label",
+    "unprofiled": "interval",
+    "unprofiled_parts": ("interval", "cause"),
 }
 #: Tables whose `interval` is a row of `intervals`: Datasette makes links of them.
-_OF_INTERVALS = ("parts", "segments", "details", "other_streams", "timeline")
+_OF_INTERVALS = ("parts", "segments", "details", "other_streams", "timeline", "unprofiled", "unprofiled_parts")
 _SQL_TYPES = {
     "int8": int,
     "int64": int,
@@ -189,7 +192,12 @@ def load(path: str | os.PathLike[str]) -> Analysis:
                     f"{path} has version {meta.get('version')}, this nsysalign reads {VERSION}",
                     "make it again with this version: nsysalign analyze TRACE",
                 )
-            tables = {spec.name: _read(connection, spec) for spec in frames.ANALYSIS_SPECS}
+            there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+            older = {spec.name for spec in frames.BASELINE_SPECS} - there  # written before these tables existed
+            tables = {
+                spec.name: frames.empty(spec) if spec.name in older else _read(connection, spec)
+                for spec in frames.ANALYSIS_SPECS
+            }
     except (sqlite3.Error, KeyError, ValueError) as error:
         raise AnalysisError(
             f"{path} is not an analysis ({error})", "nsysalign analyze TRACE makes one"
