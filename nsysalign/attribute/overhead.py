@@ -37,6 +37,8 @@ class Costs:
     graph_ns: int = 1_200  # on the GPU around a graph that is traced as a whole
 
 
+FITTED = Costs()
+
 #: What is taken away is uncertain by these factors ...
 SPREAD = (0.6, 1.4)
 #: ... and two runs without nsys differ as well: by this share of the time that the host decides, and of the rest.

@@ -104,14 +104,23 @@ class Scenes:
         if self._overlap(here, int(window.open_ns)):
             return _none("several threads issue its work at once: their order without nsys is not known")
         work = self._work(window, here, first, last, begin)
-        items = [self._item(w, work[n - 1] if n and work[n - 1].lane == w.lane else None, here) for n, w in enumerate(work)]
+        items = [
+            self._item(w, work[n - 1] if n and work[n - 1].lane == w.lane else None, here)
+            for n, w in enumerate(work)
+        ]
         items = self._dependencies(work, items, here)
         device = [self._device(w, i) for w, i in zip(work, items, strict=True)]
-        trim = [self.costs.graph_ns if w.operation >= 0 and self.op_kind[w.operation] == KIND["graph"] else 0 for w in work]
+        trim = [
+            self.costs.graph_ns if w.operation >= 0 and self.op_kind[w.operation] == KIND["graph"] else 0
+            for w in work
+        ]
         if not event:
             return Scene(here, items, device, trim, -1, -1, "")
         places = {(w.lane, w.start): n for n, w in enumerate(work) if w.operation == RECORD}
-        start, end = ((int(window.start_lane), int(window.start_ns)), (int(window.end_lane), int(window.end_ns)))
+        start, end = (
+            (int(window.start_lane), int(window.start_ns)),
+            (int(window.end_lane), int(window.end_ns)),
+        )
         if any(items[places[p]].call < 0 for p in (start, end)):
             return _none("the trace has no call for one of its records")
         return Scene(here, items, device, trim, places[start], places[end], "")
@@ -198,7 +207,9 @@ class Scenes:
 
     def _usual(self, w: _Work, here: np.ndarray) -> int:
         call = int(here[w.call])
-        return self._latency.get(int(self.op_kind[w.operation]), _LATENCY_NS) + int(self.end[call] - self.start[call])
+        return self._latency.get(int(self.op_kind[w.operation]), _LATENCY_NS) + int(
+            self.end[call] - self.start[call]
+        )
 
     def _dependencies(self, work: list[_Work], items: list[Item], here: np.ndarray) -> list[Item]:
         """What started much later than launches do waited for another stream: behind the work that ended just before."""

@@ -13,7 +13,16 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.attribute.overhead import HOST_SPREAD, REST_SPREAD, SPREAD, Costs, overhead, scaled, waiting
+from nsysalign.attribute.overhead import (
+    FITTED,
+    HOST_SPREAD,
+    REST_SPREAD,
+    SPREAD,
+    Costs,
+    overhead,
+    scaled,
+    waiting,
+)
 from nsysalign.attribute.replay import Call, replay
 from nsysalign.attribute.scene import Scene, Scenes
 from nsysalign.model import CAUSES, Alignment, Trace
@@ -40,7 +49,7 @@ class Prediction(NamedTuple):
 class Predictor:
     """`costs`: what the profiler adds; its defaults are what was fitted."""
 
-    def __init__(self, trace: Trace, alignment: Alignment, costs: Costs = Costs()) -> None:
+    def __init__(self, trace: Trace, alignment: Alignment, costs: Costs = FITTED) -> None:
         base = overhead(trace, costs)
         self.costs = [(1.0, base), *((f, scaled(base, trace, f)) for f in SPREAD)]
         self.scenes = Scenes(trace, alignment, waiting(trace), costs)

@@ -106,7 +106,9 @@ def run(
     ctx.exit(result.exit_status)
 
 
-def without_nsys(command: Sequence[str], result: CollectResult, options: CollectOptions, *, quiet: bool) -> None:
+def without_nsys(
+    command: Sequence[str], result: CollectResult, options: CollectOptions, *, quiet: bool
+) -> None:
     """The command once more, without nsys.  Whatever happens to it, the profiled run keeps its analysis and its status."""
     from nsysalign.collect.baseline import collect_baseline
     from nsysalign.errors import NsysAlignError

@@ -32,7 +32,9 @@ def side_by_side(
     """(table BASELINE, notes).  `intervals` has one row per row of `windows`, in the same order."""
     label_of = dict(zip(map(_key, windows.itertuples(index=False)), intervals["label"].tolist(), strict=True))
     measured_without = _labelled(measured(baseline), label_of)
-    known = {_key(row) for row in measured(profiled).itertuples(index=False)} if profiled is not None else set()
+    known = (
+        {_key(row) for row in measured(profiled).itertuples(index=False)} if profiled is not None else set()
+    )
     with_nsys = pd.DataFrame(
         {
             "label": intervals["label"].to_numpy(dtype=object),
@@ -68,7 +70,9 @@ def measured(log: EventLog) -> pd.DataFrame:
             continue
         region = start.region or pair.region
         elapsed = round(pair.ms * 1e6)
-        rows.append(("event", region, start.site, end.site, start.callers, pair.process, start.t0_ns, elapsed))
+        rows.append(
+            ("event", region, start.site, end.site, start.callers, pair.process, start.t0_ns, elapsed)
+        )
     for host in log.hosts[log.hosts["t1_ns"] >= log.hosts["t0_ns"]].itertuples(index=False):
         rows.append(
             ("host", host.region, host.site, host.site, (), host.process, host.t0_ns, host.t1_ns - host.t0_ns)
@@ -131,7 +135,9 @@ def _midmean(values) -> float:
     return float(midmean(np.asarray(values, dtype=np.float64)[:, None])[0])
 
 
-def _predicted(profiled: pd.DataFrame, removed: pd.DataFrame, profiled_ns: float) -> tuple[float, float, float, int]:
+def _predicted(
+    profiled: pd.DataFrame, removed: pd.DataFrame, profiled_ns: float
+) -> tuple[float, float, float, int]:
     """The label's prediction: what the replayed intervals lose, taken from what all of them measured."""
     mine = removed.reindex(profiled["interval"]).reset_index()
     have = mine["predicted_ns"].notna().to_numpy()
@@ -146,11 +152,15 @@ def _predicted(profiled: pd.DataFrame, removed: pd.DataFrame, profiled_ns: float
 
 def _paired(profiled: pd.DataFrame, baseline: pd.DataFrame) -> tuple[float, str]:
     """(median difference of the k-th interval of each process with and without nsys, why not)."""
-    groups = [[g.sort_values("order", kind="stable") for _, g in s.groupby("process")] for s in (profiled, baseline)]
+    groups = [
+        [g.sort_values("order", kind="stable") for _, g in s.groupby("process")] for s in (profiled, baseline)
+    ]
     counts = [[len(g) for g in side] for side in groups]
     if counts[0] != counts[1]:
         text = ["+".join(map(str, c)) for c in counts]
-        return float("nan"), f"{text[0]} intervals under nsys, {text[1]} without: not the same work, or not all placed"
+        return float(
+            "nan"
+        ), f"{text[0]} intervals under nsys, {text[1]} without: not the same work, or not all placed"
     differences = [
         a["elapsed_ns"].to_numpy() - b["elapsed_ns"].to_numpy() for a, b in zip(*groups, strict=True)
     ]
@@ -164,14 +174,15 @@ def _notes(profiled: EventLog | None, baseline: EventLog) -> list[str]:
         return notes
     for what, key in (("GPU", "device_name"), ("torch", "torch"), ("Python", "python")):
         sides: list[str] = [
-            ", ".join(sorted({str(h.get(key)) for h in log.headers if h.get(key)})) for log in (profiled, baseline)
+            ", ".join(sorted({str(h.get(key)) for h in log.headers if h.get(key)}))
+            for log in (profiled, baseline)
         ]
         if all(sides) and sides[0] != sides[1]:
-            notes.append(f"{what} differs between the run under nsys ({sides[0]}) and the one without ({sides[1]})")
+            notes.append(
+                f"{what} differs between the run under nsys ({sides[0]}) and the one without ({sides[1]})"
+            )
     if len(profiled.headers) != len(baseline.headers):
         notes.append(
             f"{len(profiled.headers)} processes timed something under nsys, {len(baseline.headers)} without it"
         )
     return notes
-
-

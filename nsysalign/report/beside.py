@@ -31,7 +31,9 @@ class BesideRow:
     upper_ns: float
     error: float
     remark: str
-    budget: tuple[tuple[str, int], ...]  # (cause, ns) of its row without nsys, largest first; () for few changes
+    budget: tuple[
+        tuple[str, int], ...
+    ]  # (cause, ns) of its row without nsys, largest first; () for few changes
     budget_ns: int  # their exact sum: the prediction for that one interval
 
     @property
@@ -82,7 +84,7 @@ def cells(row: BesideRow, unit_ns: int = 1_000, decimals: int = 2) -> tuple[str,
         fixed(row.baseline_ns, unit_ns=unit_ns, decimals=decimals),
         "?" if math.isnan(row.inflation) else f"{row.inflation:.2f}",
         predicted,
-        "?" if math.isnan(row.error) else f"{100 * row.error:+.0f} %" + (" !" if row.outside else ""),
+        "?" if math.isnan(row.error) else f"{round(100 * row.error):+d} %" + (" !" if row.outside else ""),
     )
 
 

@@ -1,8 +1,8 @@
 """The run without nsys in a terminal: both numbers per label, the prediction, and the budget scaled back.
 
-    label     runs  under nsys  without  inflation     predicted  error
-                            us       us                       us
-    small50     20      351.34   268.90       1.31  254.78 ± 52.0   -5 %
+label     runs  under nsys  without  inflation     predicted  error
+                        us       us                       us
+small50     20      351.34   268.90       1.31  254.78 ± 52.0   -5 %
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _MOST_BUDGETS = 6
 
 def render(analysis: Analysis, console: Console, *, max_labels: int | None = 60) -> None:
     """Print the section; nothing where there was no run without nsys."""
+    from rich.table import Table
     from rich.text import Text
 
     rows = beside_rows(analysis)
@@ -31,7 +32,9 @@ def render(analysis: Analysis, console: Console, *, max_labels: int | None = 60)
     console.print(Text("Profiled and unprofiled (us)", "bold"))
     _table(rows[:max_labels], console)
     if len(rows) > len(rows[:max_labels]):
-        console.print(Text(f"  … {plural(len(rows) - len(rows[:max_labels]), 'more label')} in the report", "dim"))
+        console.print(
+            Text(f"  … {plural(len(rows) - len(rows[:max_labels]), 'more label')} in the report", "dim")
+        )
     console.print(Text(MEANING, "dim"))
     for row in rows:
         if row.remark:
@@ -40,7 +43,11 @@ def render(analysis: Analysis, console: Console, *, max_labels: int | None = 60)
     if inflated:
         console.print(Text("Budgets scaled back to the prediction, of the interval in each row:"))
     for row in inflated[:_MOST_BUDGETS]:
-        console.print(Text(f"  {safe_text(row.label)}  {budget_text(row)}"))
+        grid = Table.grid(padding=(0, 1, 0, 2))
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        grid.add_row(Text(middle(safe_text(row.label), 24)), Text(budget_text(row)))
+        console.print(grid)
     if len(inflated) > _MOST_BUDGETS:
         console.print(Text(f"  … and {len(inflated) - _MOST_BUDGETS} more in the report", "dim"))
 

@@ -35,7 +35,15 @@ _KEYS = {
     "unprofiled_parts": ("interval", "cause"),
 }
 #: Tables whose `interval` is a row of `intervals`: Datasette makes links of them.
-_OF_INTERVALS = ("parts", "segments", "details", "other_streams", "timeline", "unprofiled", "unprofiled_parts")
+_OF_INTERVALS = (
+    "parts",
+    "segments",
+    "details",
+    "other_streams",
+    "timeline",
+    "unprofiled",
+    "unprofiled_parts",
+)
 _SQL_TYPES = {
     "int8": int,
     "int64": int,
@@ -193,7 +201,9 @@ def load(path: str | os.PathLike[str]) -> Analysis:
                     "make it again with this version: nsysalign analyze TRACE",
                 )
             there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-            older = {spec.name for spec in frames.BASELINE_SPECS} - there  # written before these tables existed
+            older = {
+                spec.name for spec in frames.BASELINE_SPECS
+            } - there  # written before these tables existed
             tables = {
                 spec.name: frames.empty(spec) if spec.name in older else _read(connection, spec)
                 for spec in frames.ANALYSIS_SPECS

@@ -57,7 +57,11 @@ def page(analysis: Analysis, focus: int | None = None) -> str:
 
 
 def assemble(
-    template: str, scripts: Sequence[str], data: Mapping[str, Any], markup: Mapping[str, str] = {}, **more: str
+    template: str,
+    scripts: Sequence[str],
+    data: Mapping[str, Any],
+    markup: Mapping[str, str] = {},
+    **more: str,
 ) -> str:
     """A page from its template: `data` (with its "title") and the scripts are embedded, `markup` is finished HTML for
     its places, `more` are further scripts."""
