@@ -55,6 +55,11 @@ def analyze(
     read = read_trace(Path(trace))
     tell("reading the event logs", 45)
     log = read_event_logs([Path(e) for e in events]) if events else None
+    if log is not None and any(h.get("baseline") for h in log.headers):
+        raise EventLogError(
+            "this is the event log of a run without nsys: it belongs to no trace",
+            "name the profiled run's log with --events, and this one with --baseline",
+        )
     without, notes = read_baseline(baseline)
     analysis = analyze_trace(read, log, baseline=without, draw=draw, progress=progress)
     return replace(analysis, notes=(*analysis.notes, *notes)) if notes else analysis

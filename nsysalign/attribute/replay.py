@@ -31,6 +31,7 @@ class Call(NamedTuple):
     inside: int  # what the profiler added to the call itself
     after: int  # and to the code between this call and the next one
     waits: bool  # a synchronisation, or a copy that returns when it is done
+    back: int = 0  # such a call returns so long after what it waits for, usually
 
 
 class Item(NamedTuple):
@@ -76,12 +77,22 @@ def replay(calls: Sequence[Call], items: Sequence[Item]) -> Played:
             continue
         call = calls[number]
         if call.waits:
-            at = bisect_right(done, (call.end, len(items))) - 1
-            if at >= 0 and done[at][0] > max(call.start, call.end - _LONGEST_RETURN_NS):
-                # the host comes earlier by no more than it waited and what it waited for comes earlier
-                host = min(host + done[at][0] - call.start, shifts[done[at][1]])
+            host = _waited(call, host, done, shifts)
         host += call.inside + call.after
     return Played(shifts, host)
+
+
+def _waited(call: Call, host: int, done: list[tuple[int, int]], shifts: list[int]) -> int:
+    """The host's shift when a call that waits for the GPU returns, without the call's own cost."""
+    at = bisect_right(done, (call.end, len(shifts))) - 1
+    if at < 0:
+        return host
+    end, shift = done[at][0], shifts[done[at][1]]
+    if end > max(call.start, call.end - _LONGEST_RETURN_NS):
+        # it comes earlier by no more than it waited and what it waited for comes earlier
+        return min(host + end - call.start, shift)
+    # it found the work done; had it come sooner it would have waited
+    return min(host, shift + max(call.end - end - call.back, 0))
 
 
 def _place(

@@ -20,8 +20,8 @@ MOST_CALLS = 20_000
 _HELD_NS = 10_000
 #: The ordinary gap between operations, and before a record, on a stream that has work queued; record latency on an idle one.
 _TIGHT_NS, _TIGHT_RECORD_NS, _RECORD_LATENCY_NS = 1_250, 2_500, 4_000
-#: Used where a trace shows no operation of a kind on an idle stream.
-_LATENCY_NS = 3_000
+#: Used where a trace shows no operation of a kind on an idle stream, no call that waited.
+_LATENCY_NS, _RETURN_NS = 3_000, 2_500
 #: When more of the calls than this overlap with another thread's, their order without nsys is anybody's guess.
 _OVERLAPPING_SHARE = 0.05
 RECORD = -1
@@ -70,6 +70,7 @@ class Scenes:
         self._by_call = known[np.argsort(self.op_call[known], kind="stable")]
         self._call_of = self.op_call[self._by_call]
         self._latency = self._latencies()
+        self.back = self._back()
         self._of_thread: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def _latencies(self) -> dict[int, int]:
@@ -82,6 +83,15 @@ class Scenes:
             for k in np.unique(kind[idle]):
                 values.setdefault(int(k), []).append((ops.start_ns - ops.issued_ns)[idle & (kind == k)])
         return {k: int(np.median(np.concatenate(v))) for k, v in values.items()}
+
+    def _back(self) -> int:
+        """How long after the end of what it waited for a waiting call returns, usually."""
+        ends, calls = np.sort(self.op_end), np.flatnonzero(self.waits & self.outer)
+        if not len(ends) or not len(calls):
+            return _RETURN_NS
+        last = ends[np.maximum(np.searchsorted(ends, self.end[calls], side="right") - 1, 0)]
+        waited = (last > self.start[calls]) & (last <= self.end[calls])
+        return int(np.median((self.end[calls] - last)[waited])) if waited.any() else _RETURN_NS
 
     def of(self, window) -> Scene:
         """The scene of one row of alignment.windows (a named tuple)."""

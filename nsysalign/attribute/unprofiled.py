@@ -68,7 +68,14 @@ class Predictor:
     def _replayed(self, window, scene: Scene, factor: float, cost) -> int:
         start, end = self.scenes.start, self.scenes.end
         calls = [
-            Call(int(start[c]), int(end[c]), int(cost.inside[c]), int(cost.after[c]), bool(cost.waits[c]))
+            Call(
+                int(start[c]),
+                int(end[c]),
+                int(cost.inside[c]),
+                int(cost.after[c]),
+                bool(cost.waits[c]),
+                self.scenes.back,
+            )
             for c in scene.calls
         ]
         items = [

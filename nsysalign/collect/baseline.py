@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nsysalign.collect import command as commands
 from nsysalign.collect.convert import convert, errors
@@ -62,15 +63,9 @@ def collect_baseline(
     env = commands.probe_environment(os.environ, folder, calibrate=calibrate)
     ended = launch((), argv, env, folder / "run.log", timeout_s=timeout_s)
     notes = [f"without nsys: {note}" for note in ended.notes]
-    if ended.status != profiled_status:
-        notes.append(
-            f"without nsys the script ended with status {ended.status}, under nsys with {profiled_status}: "
-            "the two runs may not have done the same"
-        )
-    if ended.stopped:
-        notes.append("the run without nsys was stopped: it measured only a part")
     with hold_signals():
-        logs = _converted(raw, folder, Path.cwd())
+        ends = {"exit_status": ended.status, "profiled_exit_status": profiled_status, "stopped": ended.stopped}
+        logs = _converted(raw, folder, Path.cwd(), ends)
         failures = [text for text in errors(raw) if text]
         notes += [f"without nsys the probe could not do everything: {t.splitlines()[-1]}" for t in failures]
         if not failures:
@@ -95,12 +90,13 @@ def baseline_logs(run_dir: Path) -> list[Path]:
     logs = sorted(folder.glob("events-*.jsonl"))
     if logs or not raw.is_dir() or of_run(folder.resolve()):
         return logs
-    return _converted(raw, folder, run_dir.resolve().parent.parent)
+    return _converted(raw, folder, run_dir.resolve().parent.parent, {"stopped": True})
 
 
-def _converted(raw: Path, folder: Path, cwd: Path) -> list[Path]:
+def _converted(raw: Path, folder: Path, cwd: Path, ends: Mapping[str, Any]) -> list[Path]:
+    """The logs, with how the run ended in their headers: whoever puts them beside a trace should know."""
     try:
-        return convert(raw, folder, cwd, MARK)
+        return convert(raw, folder, cwd, {**MARK, **ends})
     except OSError as error:
         raise NsysError(
             f"the event logs of the run without nsys cannot be written to {folder}: {error.strerror}; what the probe "

@@ -170,6 +170,15 @@ def _paired(profiled: pd.DataFrame, baseline: pd.DataFrame) -> tuple[float, str]
 def _notes(profiled: EventLog | None, baseline: EventLog) -> list[str]:
     """What differs between the two runs as a whole."""
     notes = []
+    ends = [(h.get("exit_status"), h.get("profiled_exit_status")) for h in baseline.headers]
+    for without, under in dict.fromkeys(ends):
+        if without is not None and under is not None and without != under:
+            notes.append(
+                f"without nsys the script ended with status {without}, under nsys with {under}: "
+                "the two runs may not have done the same"
+            )
+    if any(h.get("stopped") for h in baseline.headers):
+        notes.append("the run without nsys was stopped: it measured only a part")
     if profiled is None:
         return notes
     for what, key in (("GPU", "device_name"), ("torch", "torch"), ("Python", "python")):
