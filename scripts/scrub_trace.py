@@ -27,7 +27,9 @@ def main() -> None:
         write(sqlite3.connect(f"file:{trace}?mode=ro", uri=True), copy, ALWAYS)
         target = sqlite3.connect(copy)
         with target:
-            target.execute("delete from META_DATA_EXPORT where name not like 'EXPORT_SCHEMA%' and name not like 'EXPORT_PRODUCT%'")
+            target.execute(
+                "delete from META_DATA_EXPORT where name not like 'EXPORT_SCHEMA%' and name not like 'EXPORT_PRODUCT%'"
+            )
         target.execute("vacuum")
         target.close()
         parts = {".sqlite": copy.read_bytes(), ".events.jsonl": events.read_bytes()}

@@ -64,7 +64,11 @@ def collect_baseline(
     ended = launch((), argv, env, folder / "run.log", timeout_s=timeout_s)
     notes = [f"without nsys: {note}" for note in ended.notes]
     with hold_signals():
-        ends = {"exit_status": ended.status, "profiled_exit_status": profiled_status, "stopped": ended.stopped}
+        ends = {
+            "exit_status": ended.status,
+            "profiled_exit_status": profiled_status,
+            "stopped": ended.stopped,
+        }
         logs = _converted(raw, folder, Path.cwd(), ends)
         failures = [text for text in errors(raw) if text]
         notes += [f"without nsys the probe could not do everything: {t.splitlines()[-1]}" for t in failures]

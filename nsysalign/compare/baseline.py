@@ -90,9 +90,16 @@ def _key(row) -> tuple:
 
 def _labelled(found: pd.DataFrame, label_of: dict[tuple, str]) -> pd.DataFrame:
     keys = [_key(row) for row in found.itertuples(index=False)]
-    # a place that the profiled run never timed is named by its key, as a label would be
-    labels = [label_of.get(k) or (k[1] if len(k) == 2 else f"{k[1]}-{k[2].rpartition(':')[2]}") for k in keys]
+    labels = [label_of.get(key) or _place(key) for key in keys]
     return found.assign(label=pd.Series(labels, dtype=object), key=pd.Series(keys, dtype=object))
+
+
+def _place(key: tuple) -> str:
+    """The name of what the profiled run never timed: its region or its call sites, as a label would have."""
+    if len(key) == 2:
+        return key[1]
+    _, start, end, _ = key
+    return start if end in ("", start) else f"{start}-{end.rpartition(':')[2]}"
 
 
 def _row(label, profiled, baseline, removed, why, known) -> tuple:

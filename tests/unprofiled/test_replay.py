@@ -89,7 +89,11 @@ def scenes(draw):
         gap = draw(st.integers(0, 60))
         calls.append(Call(at, end, inside, draw(st.integers(0, gap)), waits))
         if not waits:
-            lane, latency, tight = draw(st.integers(0, 1)), length + draw(st.integers(0, 10)), draw(st.integers(0, 3))
+            lane, latency, tight = (
+                draw(st.integers(0, 1)),
+                length + draw(st.integers(0, 10)),
+                draw(st.integers(0, 3)),
+            )
             start = max(at + latency, free[lane] + tight)
             free[lane] = start + draw(st.integers(1, 100))
             items.append(Item(lane, start, free[lane], number, latency, tight))
