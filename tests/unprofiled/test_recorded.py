@@ -63,7 +63,7 @@ def test_the_first_recording_against_the_numbers_measured_alone(tmp_path):
     alignment = pipeline.align(trace, log)
     budgets = pipeline.attribute(trace, alignment)
     intervals = pipeline._intervals(alignment, budgets)
-    table, parts = predict(trace, alignment, intervals, budgets.parts, pipeline.label_table(intervals))
+    table, _ = predict(trace, alignment, intervals, budgets.parts, pipeline.label_table(intervals))
     table["label"] = intervals["label"].to_numpy()[table["interval"]]
     predicted = table.dropna().groupby("label")["predicted_ns"].median() / 1e3
     error = pd.Series({k: predicted[k] / us - 1 for k, us in ALONE_US.items()})

@@ -6,10 +6,15 @@ The second run is analysed, its cost is known exactly, and the replay must find 
 from __future__ import annotations
 
 import random
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from properties.programs import host_programs, loops, programs
 from simulator import export, machine
 from simulator.program import Api, Elapsed, Launch, Program, Record, Sleep, Sync, Timing
 
@@ -89,3 +94,25 @@ def test_the_cost_taken_away_gives_the_run_without_it(both):
 def test_no_cost_gives_the_profiled_interval_itself(both):
     profiled = {w.region: w.elapsed_ns for w in both[2].windows.itertuples(index=False)}
     assert predicted(both, 0, 0) == profiled
+
+
+@settings(settings.get_profile("quick"), max_examples=8)
+@given(st.one_of(programs(), loops(), host_programs()))
+def test_any_program(program):
+    """Several streams, threads, copies, graphs, full queues: no cost moves nothing, some cost never gives a negative time,
+    and every prediction has a bar or a reason."""
+    with tempfile.TemporaryDirectory() as folder:
+        trace, logs = export.write([machine.run(program)], Path(folder))
+        read, log = pipeline.read_trace(trace), pipeline.read_event_logs(logs)
+    alignment = pipeline.align(read, log)
+    nothing = np.zeros(len(read.calls), np.int64)
+    none, some = (Predictor(read, alignment, replace(FITTED, device_ns=0, graph_ns=g)) for g in (0, 1_200))
+    none.costs = [(1.0, Overhead(nothing, nothing, waiting(read)))]
+    for window in alignment.windows.itertuples(index=False):
+        found, still = some.predict(window), none.predict(window)
+        if found.reason:
+            assert found[:3] == (-1, -1, -1) and still.reason
+            continue
+        assert still.predicted_ns == window.elapsed_ns
+        assert 0 <= found.lower_ns <= found.predicted_ns <= found.upper_ns
+        assert found.lower_ns < found.upper_ns
