@@ -96,16 +96,21 @@ def predict(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Tables UNPROFILED and UNPROFILED_PARTS of up to MOST_PER_LABEL intervals per label, its row among them.
 
-    `intervals` has one row per row of alignment.windows, in the same order.
+    `intervals` has one row per row of alignment.windows, in the same order.  What the profiler costs was measured with
+    `nsys profile -t cuda,nvtx`: where more was traced there is a reason instead of a prediction.
     """
     predictor = Predictor(trace, alignment)
+    osrt = len(trace.os_calls) > 0
     matrix = _matrix(intervals, parts)
     working = matrix[:, [CAUSES.index(c) for c in _AT_WORK]].sum(axis=1)
     unknown = matrix[:, CAUSES.index("unknown")]
     chosen = chosen_intervals(intervals, labels, alignment.windows, trace)
     rows, budgets = [], []
     for number, window in zip(chosen, alignment.windows.iloc[chosen].itertuples(index=False), strict=True):
-        if unknown[number] > _UNKNOWN_SHARE * window.elapsed_ns:
+        if window.method == "event-trace" or osrt:
+            what = "operating system calls were" if osrt else "event timestamps were"
+            found = Prediction(-1, -1, -1, f"{what} traced too, and what that costs was not measured")
+        elif unknown[number] > _UNKNOWN_SHARE * window.elapsed_ns:
             found = Prediction(-1, -1, -1, "the trace cannot say what much of it was")
         else:
             found = predictor.predict(window, int(working[number]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -73,3 +75,18 @@ def test_the_first_recording_against_the_numbers_measured_alone(tmp_path):
     assert np.abs(error).mean() < 0.4 * np.abs(before).mean()
     # threads that issue at once are not predicted, and it is said why
     assert table.loc[table["predicted_ns"].isna(), "reason"].ne("").all()
+
+
+@pytest.mark.parametrize("more", ["event timestamps", "operating system calls"])
+def test_where_more_was_traced_there_is_a_reason_instead(tmp_path, more):
+    files = unpack("unprofiled_linears", tmp_path)
+    trace, log = pipeline.read_trace(files["sqlite"]), pipeline.read_event_logs([files["events.jsonl"]])
+    alignment = pipeline.align(trace, log)
+    if more == "event timestamps":
+        alignment = replace(alignment, windows=alignment.windows.assign(method="event-trace"))
+    else:
+        trace = replace(trace, os_calls=pd.DataFrame([(0, 1, 2, 3)], columns=trace.os_calls.columns))
+    budgets = pipeline.attribute(trace, alignment)
+    intervals = pipeline._intervals(alignment, budgets)
+    table, parts = predict(trace, alignment, intervals, budgets.parts, pipeline.label_table(intervals))
+    assert table["predicted_ns"].isna().all() and table["reason"].str.contains(more).all() and parts.empty
