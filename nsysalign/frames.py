@@ -500,10 +500,50 @@ GPU_CLOCKS = _spec(
     ("temperature_c", "int64", "highest temperature in degrees Celsius"),
 )
 
+UNPROFILED = _spec(
+    "unprofiled", "what an interval would have measured without nsys, predicted from the profiled trace alone; at most 32 per label",
+    ("interval", "int64", "number of the interval"),
+    ("predicted_ns", "Int64", "the prediction, NA where there is none"),
+    ("lower_ns", "Int64", "lower end of its error bar"),
+    ("upper_ns", "Int64", "upper end of its error bar"),
+    ("reason", "str", "why there is no prediction, '' where there is one"),
+)
+
+UNPROFILED_PARTS = _spec(
+    "unprofiled_parts", "the budget scaled back to the prediction; ns sums to unprofiled.predicted_ns",
+    ("interval", "int64", "number of the interval"),
+    ("cause", "str", "one of model.CAUSES"),
+    ("ns", "int64", "nanoseconds of this cause"),
+)
+
+BASELINE = _spec(
+    "baseline", "one row per label of a run with --baseline: profiled and unprofiled side by side (midmeans of the intervals)",
+    ("label", "str", "what was measured by the same code"),
+    ("kind", "str", "event or host"),
+    ("site", "str", "call site"),
+    ("profiled_count", "int64", "intervals in the profiled run, 0: measured without nsys only"),
+    ("baseline_count", "int64", "intervals in the run without nsys, 0: measured under nsys only"),
+    ("profiled_ns", "float64", "measured under nsys: mean of the middle half, NaN for none"),
+    ("baseline_ns", "float64", "measured without nsys: the same, NaN for none"),
+    ("low_ns", "float64", "profiled_ns - baseline_ns is more than this (95 %), NaN for fewer than 5 intervals on a side"),
+    ("high_ns", "float64", "and less than this"),
+    ("inflation", "float64", "profiled_ns / baseline_ns, NaN for none"),
+    ("paired_ns", "float64", "median difference of the k-th interval under nsys and the k-th without, NaN where the runs "
+     "did not measure the same number in every process"),
+    ("predicted_ns", "float64", "baseline_ns as predicted from the profiled run alone, NaN where it cannot be"),
+    ("predicted_lower_ns", "float64", "lower end of the prediction's error bar"),
+    ("predicted_upper_ns", "float64", "upper end of the prediction's error bar"),
+    ("predicted_from", "int64", "intervals replayed for it"),
+    ("error", "float64", "predicted_ns / baseline_ns - 1, NaN where one is missing"),
+    ("remark", "str", "what to know about this row: different counts, why there is no prediction"),
+)
+
 TRACE_SPECS = (OPERATIONS, CALLS, SYNCS, EVENT_ROWS, RANGES, MARKS, STREAMS, OVERHEAD, OS_CALLS)
 LOG_SPECS = (RECORDS, WAITS, ELAPSED, HOSTS, CLOCK_SITES, CLOCK_READINGS, CLOCKS, MARKED)
 ALIGN_SPECS = (PLACED_RECORDS, LANES, WINDOWS)
+#: Only a run with --baseline fills these; an analysis stored before they existed has none.
+BASELINE_SPECS = (BASELINE, UNPROFILED, UNPROFILED_PARTS)
 ANALYSIS_SPECS = (
     INTERVALS, PARTS, SEGMENTS, DETAILS, OTHER_STREAMS, LABELS, UNALIGNED, FINDINGS, CONFIRMATIONS, TIMELINE,
-    GPU_CLOCKS,
+    GPU_CLOCKS, *BASELINE_SPECS,
 )

@@ -171,6 +171,10 @@ class Analysis:
     calibration: Mapping[str, Any] = field(default_factory=dict)
     gpu_clocks: pd.DataFrame = field(default_factory=lambda: _no_rows("GPU_CLOCKS"))
     confirmations: pd.DataFrame = field(default_factory=lambda: _no_rows("CONFIRMATIONS"))
+    #: Only of a run with --baseline; empty otherwise.
+    baseline: pd.DataFrame = field(default_factory=lambda: _no_rows("BASELINE"))
+    unprofiled: pd.DataFrame = field(default_factory=lambda: _no_rows("UNPROFILED"))
+    unprofiled_parts: pd.DataFrame = field(default_factory=lambda: _no_rows("UNPROFILED_PARTS"))
 
     def _repr_html_(self) -> str:
         """An analysis in a notebook: the label table."""

@@ -24,8 +24,10 @@ from nsysalign.align.solve import align
 from nsysalign.attribute.budget import Budgets, attribute
 from nsysalign.attribute.labels import label_table, name_intervals
 from nsysalign.attribute.timeline import timeline
+from nsysalign.attribute.unprofiled import predict
+from nsysalign.compare.baseline import side_by_side
 from nsysalign.diagnose.rules import diagnose
-from nsysalign.errors import AnalysisError
+from nsysalign.errors import AnalysisError, EventLogError
 from nsysalign.model import Alignment, Analysis, EventLog, Trace
 from nsysalign.trace.clocks import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs
@@ -40,14 +42,15 @@ def analyze(
     events: Sequence[str | PathLike[str]] = (),
     *,
     clocks: str | PathLike[str] | None = None,
+    baseline: Sequence[str | PathLike[str]] = (),
     draw: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Analysis:
     """Analyse an nsys SQLite export, with the event logs of its processes.
 
-    Without a log the NVTX ranges of the trace become intervals of kind `nvtx`.  `clocks` is the run's clocks.jsonl.
-    `draw` names intervals whose timeline is kept whatever their place among the runs; `progress(step, percent)` is told
-    what begins.
+    Without a log the NVTX ranges of the trace become intervals of kind `nvtx`.  `clocks` is the run's clocks.jsonl,
+    `baseline` the event logs of the same program run without nsys, to be put beside.  `draw` names intervals whose
+    timeline is kept whatever their place among the runs; `progress(step, percent)` is told what begins.
     Raises TraceError or EventLogError with what to do next.
     """
     tell = progress or _silent
@@ -55,7 +58,26 @@ def analyze(
     read = read_trace(Path(trace))
     tell("reading the event logs", 45)
     log = read_event_logs([Path(e) for e in events]) if events else None
-    return analyze_trace(read, log, clocks=clocks, draw=draw, progress=progress)
+    if log is not None and any(h.get("baseline") for h in log.headers):
+        raise EventLogError(
+            "this is the event log of a run without nsys: it belongs to no trace",
+            "name the profiled run's log with --events, and this one with --baseline",
+        )
+    without, notes = read_baseline(baseline)
+    analysis = analyze_trace(
+        read, log, clocks=clocks, baseline=without, draw=draw, progress=progress
+    )
+    return replace(analysis, notes=(*analysis.notes, *notes)) if notes else analysis
+
+
+def read_baseline(logs: Sequence[str | PathLike[str]]) -> tuple[EventLog | None, list[str]]:
+    """The log of the run without nsys.  What cannot be read is a note: the profiled run stands without it."""
+    if not logs:
+        return None, []
+    try:
+        return read_event_logs([Path(e) for e in logs]), []
+    except EventLogError as error:
+        return None, [f"the run without nsys cannot be put beside this one: {error.message}"]
 
 
 def analyze_trace(
@@ -63,6 +85,7 @@ def analyze_trace(
     log: EventLog | None,
     *,
     clocks: str | PathLike[str] | None = None,
+    baseline: EventLog | None = None,
     draw: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Analysis:
@@ -73,7 +96,7 @@ def analyze_trace(
     tell("splitting the intervals", 65)
     budgets = attribute(trace, alignment)
     tell("explaining", 90)
-    return _analysis(trace, log, alignment, budgets, draw, clocks)
+    return _analysis(trace, log, alignment, budgets, draw, clocks, baseline)
 
 
 def _silent(step: str, percent: int) -> None:
@@ -108,6 +131,7 @@ def _analysis(
     budgets: Budgets,
     draw: Sequence[str],
     clocks: str | PathLike[str] | None,
+    baseline: EventLog | None,
 ) -> Analysis:
     intervals = _intervals(alignment, budgets, log)
     labels = label_table(intervals)
@@ -145,6 +169,8 @@ def _analysis(
         calibration=calibration,
         gpu_clocks=gpu_clocks,
     )
+    if baseline is not None:
+        analysis = _beside(analysis, trace, log, alignment, baseline)
     analysis = diagnose(analysis)
     wanted = intervals.loc[intervals["name"].isin(list(draw)), "interval"].tolist()
     return replace(analysis, timeline=timeline(trace, alignment, analysis, wanted))
@@ -159,6 +185,19 @@ def _gpu_clocks(
     samples, notes = read_clock_samples(Path(clocks))
     placed, more = place_samples(samples, alignment.clock_maps, trace.info.session_start_utc_ns)
     return placed, notes + more
+def _beside(
+    analysis: Analysis, trace: Trace, log: EventLog | None, alignment: Alignment, baseline: EventLog
+) -> Analysis:
+    """The same with the run without nsys beside it, and what the profiled one says it should have measured."""
+    unprofiled, parts = predict(trace, alignment, analysis.intervals, analysis.parts, analysis.labels)
+    table, notes = side_by_side(analysis.intervals, alignment.windows, log, baseline, unprofiled)
+    return replace(
+        analysis,
+        baseline=table,
+        unprofiled=unprofiled,
+        unprofiled_parts=parts,
+        notes=tuple(dict.fromkeys([*analysis.notes, *notes])),
+    )
 
 
 def _headers(log: EventLog | None) -> list[dict[str, Any]]:

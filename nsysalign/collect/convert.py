@@ -12,7 +12,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
@@ -50,15 +50,18 @@ class _Texts:
     silenced: dict[int, int] = field(default_factory=dict)  # clock context -> readings until it was left out
 
 
-def convert(raw_dir: Path, out_dir: Path, cwd: Path) -> list[Path]:
-    """Turn every process's raw files into event logs; returns their paths, sorted by pid."""
+def convert(raw_dir: Path, out_dir: Path, cwd: Path, header: Mapping[str, Any] = {}) -> list[Path]:
+    """Turn every process's raw files into event logs; returns their paths, sorted by pid.
+
+    `header` is added to what every process says of itself.
+    """
     parts: dict[int, list[tuple[int, Path]]] = {}
     for path in raw_dir.glob("*.rec"):
         if (match := _NAME.search(path.name)) and path.stat().st_size:  # empty: the disk was full
             parts.setdefault(int(match[1]), []).append((int(match[2]), path))
     logs = []
     for pid, files in sorted(parts.items()):
-        lines = (line for _, path in sorted(files) for line in _lines(path, cwd))
+        lines = (line for _, path in sorted(files) for line in _lines(path, cwd, header))
         log = out_dir / f"events-{pid}.jsonl"
         write_whole(log, (json.dumps(line, separators=(",", ":"), ensure_ascii=False) for line in lines))
         logs.append(log)
@@ -70,9 +73,9 @@ def errors(raw_dir: Path) -> list[str]:
     return [p.read_text(errors="replace").strip() for p in sorted(raw_dir.glob("*.errors"))]
 
 
-def _lines(slots: Path, cwd: Path) -> Iterator[dict[str, Any]]:
+def _lines(slots: Path, cwd: Path, header: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     texts = _read_texts(slots.with_suffix(".txt"), int(_NAME.search(slots.name)[1]))
-    yield texts.header
+    yield {**texts.header, **header}
     yield from texts.lines
     regions: dict[int, tuple[int, int]] = {}  # seq of a record -> its region
     yield from _slot_lines(slots.read_bytes(), texts, cwd, regions)

@@ -40,10 +40,12 @@ exec "$@"
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended.  `status` is nsys's, which is the application's own; `notes` say what we had to do."""
+    """How a run ended.  `status` is nsys's, which is the application's own; `notes` say what we had to do; `stopped`: it was
+    asked to end (Ctrl-C, a signal, --timeout)."""
 
     status: int
     notes: tuple[str, ...] = ()
+    stopped: bool = False
 
 
 def launch(
@@ -56,6 +58,7 @@ def launch(
     stdout_to_stderr: bool = False,
 ) -> Ended:
     """Run `profile command`, nsys's own messages go to `log`.  When it returns, no process of the run is left.
+    Without `profile` the command runs alone, in a session of its own as under nsys.
 
     After `timeout_s` the application is stopped as a Ctrl-C would stop it, and harder if it does not listen.
     """
@@ -66,7 +69,7 @@ def launch(
         if fds:
             script = _SHELL.format(out=fds[0], err=fds[1])
             wrapped = ["/bin/sh", "-c", script, "nsysalign", str(os.getpid()), *command]
-        stopper = _Stopper(env["NSYSALIGN_DIR"])
+        stopper = _Stopper(env["NSYSALIGN_DIR"], profiled=bool(profile))
         with _handlers(lambda number, _frame: stopper.asked(number), _ENDING):
             process = subprocess.Popen(
                 [*profile, *wrapped],
@@ -82,8 +85,9 @@ def launch(
             status = process.wait()
     notes = [f"the script was stopped after {timeout_s:g} s (--timeout)"] if stopper.timed_out else []
     if left := end_all(env["NSYSALIGN_DIR"]):
-        notes.append(f"{left} processes of the run outlived nsys and were ended")
-    return Ended(status if status >= 0 else 128 - status, tuple(notes))
+        outlived = "nsys" if profile else "the script"
+        notes.append(f"{left} processes of the run outlived {outlived} and were ended")
+    return Ended(status if status >= 0 else 128 - status, tuple(notes), stopper.stopped)
 
 
 class _Stopper:
@@ -94,8 +98,8 @@ class _Stopper:
     processes.
     """
 
-    def __init__(self, run_dir: str) -> None:
-        self._run_dir = run_dir
+    def __init__(self, run_dir: str, *, profiled: bool) -> None:
+        self._run_dir, self._profiled = run_dir, profiled
         self._process: subprocess.Popen | None = None
         self._sent: list[int] = []
         self._since = 0.0
@@ -104,7 +108,19 @@ class _Stopper:
     def started(self, process: subprocess.Popen) -> None:
         self._process = process
         for number in self._sent:
+            self._signal(process, number)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was asked to end."""
+        return bool(self._sent)
+
+    def _signal(self, process: subprocess.Popen, number: int) -> None:
+        """nsys hands a signal to the application's group; without nsys that is ours to do."""
+        if self._profiled:
             process.send_signal(number)
+        else:
+            os.killpg(process.pid, number)
 
     def asked(self, number: int) -> None:
         """A signal came for us: pass it on if it is the first, insist if the last one is long ago."""
@@ -115,7 +131,9 @@ class _Stopper:
             self.step()
         elif number == signal.SIGINT:
             running = (
-                "the script has not ended yet" if self._application() else "the report is still being written"
+                "the script has not ended yet"
+                if self._application() or not self._profiled
+                else "the report is still being written"
             )
             print(f"nsysalign: {running}, please wait", file=sys.stderr, flush=True)
 
@@ -131,10 +149,10 @@ class _Stopper:
             kill(self._application(), number)
         elif self._process is not None and self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(number)
+                self._signal(self._process, number)
 
     def _application(self) -> list[int]:
-        return of_run(self._run_dir, profiled=True)
+        return of_run(self._run_dir, profiled=self._profiled)
 
 
 def _stop_after(seconds: float, process: subprocess.Popen, stopper: _Stopper) -> None:

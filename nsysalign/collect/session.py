@@ -49,6 +49,7 @@ class CollectResult:
     sqlite: Path
     event_logs: tuple[Path, ...]
     notes: tuple[str, ...]
+    stopped: bool = False  # asked to end by a signal or --timeout
 
 
 def collect(
@@ -104,7 +105,7 @@ def collect(
             run_dir / "trace.sqlite",
             progress and (lambda percent: progress("exporting the report", percent)),
         )
-    result = CollectResult(run_dir, status, report, sqlite, tuple(logs), tuple(notes))
+    result = CollectResult(run_dir, status, report, sqlite, tuple(logs), tuple(notes), ended.stopped)
     _write_manifest(result, nsys, took_s, options.conditions)
     return result
 

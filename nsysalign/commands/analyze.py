@@ -37,6 +37,13 @@ REPORT, DATABASE, DOCUMENT, CLOCKS = "report.html", "analysis.db", "analysis.jso
     help="Where report.html, analysis.json and analysis.db go (default: the run directory, or TRACE.nsysalign).",
 )
 @click.option(
+    "--baseline",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Event log of the same program run without nsys; repeatable.  A run directory brings its own.",
+)
+@click.option(
     "--json", "json_out", metavar="OUT", help="Write the analysis as JSON to this file as well; - is stdout."
 )
 @click.option("--nsys", metavar="PATH", help="The nsys that exports a .nsys-rep.")
@@ -48,6 +55,7 @@ def analyze(
     trace: Path,
     events: tuple[Path, ...],
     output: Path | None,
+    baseline: tuple[Path, ...],
     json_out: str | None,
     nsys: str | None,
     fail_on: tuple[str, ...],
@@ -59,7 +67,15 @@ def analyze(
     Example:  nsysalign analyze trace.sqlite --events events-484.jsonl
     """
     if trace.is_dir():
-        analysis = present(trace, events=events, output=output, quiet=quiet, json_out=json_out, nsys=nsys)
+        analysis = present(
+            trace,
+            events=events,
+            baseline=baseline,
+            output=output,
+            quiet=quiet,
+            json_out=json_out,
+            nsys=nsys,
+        )
     elif not trace.exists():
         raise TraceError(
             f"{trace}: no such file", "nsysalign analyze TRACE.sqlite | TRACE.nsys-rep | RUN_DIR"
@@ -68,7 +84,9 @@ def analyze(
         output = output or trace.with_name(trace.stem + ".nsysalign")
         output.mkdir(parents=True, exist_ok=True)
         export = exported(trace, output, nsys=nsys, quiet=quiet)
-        analysis = present_files(export, events, output, quiet=quiet, json_out=json_out)
+        analysis = present_files(
+            export, events, output, baseline=baseline, quiet=quiet, json_out=json_out
+        )
     ctx.exit(1 if closed(analysis, fail_on, quiet=quiet) else 0)
 
 
@@ -76,6 +94,7 @@ def present(
     run_dir: Path,
     *,
     events: Sequence[Path] = (),
+    baseline: Sequence[Path] = (),
     output: Path | None = None,
     quiet: bool = False,
     json_out: str | Path | None = None,
@@ -90,12 +109,17 @@ def present(
 
         recover(run_dir)  # a run that was itself killed leaves its logs raw
     logs = list(events) or sorted(run_dir.glob("events-*.jsonl"))
+    if not baseline:
+        from nsysalign.collect.baseline import baseline_logs
+
+        baseline = baseline_logs(run_dir)
     clocks = run_dir / CLOCKS
     return present_files(
         exported(trace, output, nsys=nsys, quiet=quiet),
         logs,
         output,
         clocks=clocks if clocks.is_file() else None,
+        baseline=baseline,
         quiet=quiet,
         json_out=json_out,
     )
@@ -154,6 +178,7 @@ def present_files(
     output: Path,
     *,
     clocks: Path | None = None,
+    baseline: Sequence[Path] = (),
     quiet: bool,
     json_out: str | Path | None,
 ) -> Analysis:
@@ -166,7 +191,9 @@ def present_files(
     from nsysalign.report import confirmations
 
     with ProgressLine(quiet) as tell:
-        analysis = pipeline_analyze(trace, events=list(logs), clocks=clocks, progress=tell)
+        analysis = pipeline_analyze(
+            trace, events=list(logs), clocks=clocks, baseline=list(baseline), progress=tell
+        )
         analysis = attach(analysis, confirmations.read(trace.parent / confirmations.FILE))
         analysis = replace(analysis, notes=tuple(dict.fromkeys([*conditions(trace.parent), *analysis.notes])))
         tell("writing the report", 97)

@@ -62,11 +62,12 @@ def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple
         return loaded, ""
     trace = path / "trace.sqlite"
     if path.is_dir() and trace.is_file():
+        from nsysalign.collect.baseline import baseline_logs
         from nsysalign.pipeline import analyze
 
         clocks = path / "clocks.jsonl"
         logs = sorted(path.glob("events-*.jsonl"))
-        again = analyze(trace, logs, clocks=clocks if clocks.is_file() else None, draw=[name])
+        again = analyze(trace, logs, clocks=clocks if clocks.is_file() else None, baseline=baseline_logs(path), draw=[name])
         if (again.timeline["interval"] == number).any() and again.intervals[
             "name"
         ].tolist() == loaded.intervals["name"].tolist():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ from nsysalign.commands.gate import closed, fail_on_option
 
 if TYPE_CHECKING:
     from nsysalign.model import Analysis
+if TYPE_CHECKING:
+    from nsysalign.collect.session import CollectOptions, CollectResult
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -66,6 +69,11 @@ if TYPE_CHECKING:
     help="Then run it again with one change per label whose warning that can settle (nsysalign confirm).",
 )
 @click.option(
+    "--baseline",
+    is_flag=True,
+    help="Run the command once more without nsys and put both numbers side by side.",
+)
+@click.option(
     "--json",
     "json_out",
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
@@ -91,6 +99,7 @@ def run(
     timeout: float | None,
     lock_clocks: int | None,
     confirm: bool,
+    baseline: bool,
     json_out: Path | None,
     fail_on: tuple[str, ...],
     quiet: bool,
@@ -137,6 +146,8 @@ def run(
             click.echo(
                 f"the script ended with status {result.exit_status}; what was collected is analysed", err=True
             )
+    if baseline:
+        without_nsys(command, result, options, quiet=quiet)
     analysis = finish(result.run_dir, exit_status=result.exit_status, quiet=quiet, json_out=json_out)
     if confirm and analysis is not None and result.exit_status == 0:
         from nsysalign.commands.confirm import after_run
@@ -145,6 +156,34 @@ def run(
             after_run(result.run_dir, analysis, command, options, quiet=quiet)
     gate = analysis is not None and closed(analysis, fail_on, quiet=quiet)
     ctx.exit(result.exit_status or int(gate))
+
+
+def without_nsys(
+    command: Sequence[str], result: CollectResult, options: CollectOptions, *, quiet: bool
+) -> None:
+    """The command once more, without nsys.  Whatever happens to it, the profiled run keeps its analysis and its status."""
+    from nsysalign.collect.baseline import collect_baseline
+    from nsysalign.errors import NsysAlignError
+
+    if result.stopped:
+        click.echo("note: the profiled run was stopped: it is not run again without nsys", err=True)
+        return
+    if not quiet:
+        click.echo("running once more without nsys", err=True)
+    try:
+        baseline = collect_baseline(
+            command,
+            result.run_dir,
+            profiled_status=result.exit_status,
+            calibrate=options.calibrate,
+            timeout_s=options.timeout_s,
+        )
+    except NsysAlignError as error:
+        click.echo(f"note: no run without nsys: {error}", err=True)
+        return
+    if not quiet:
+        for note in baseline.notes:
+            click.echo(f"note: {note}", err=True)
 
 
 def finish(run_dir: Path, *, exit_status: int, quiet: bool, json_out: Path | None) -> Analysis | None:

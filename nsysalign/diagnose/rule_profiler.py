@@ -39,12 +39,24 @@ def find(facts: Facts) -> Iterator[Finding]:
                 median_of_the_others_ns=usual or None,
                 profiler_in_the_interval_ns=int(own[at]) or None,
             ),
-            "Compare with a run without nsys, which prints the program's own numbers:   python SCRIPT.py",
+            _advice(facts, case.label),
             case.site,
             case.positions,
             float(own[at]),
             about_row=bool(warn),
         )
+
+
+def _advice(facts: Facts, label: str) -> str:
+    """Measure without nsys; where that was done, what it says."""
+    table = facts.analysis.baseline
+    row = table[(table["label"] == label) & table["inflation"].notna()]
+    if row.empty:
+        return (
+            "Measure it once more without nsys, both numbers side by side:   nsysalign run --baseline SCRIPT"
+        )
+    without, times = (float(row[c].iloc[0]) for c in ("baseline_ns", "inflation"))
+    return f"Quote the number without nsys: {words.span(without)} (under nsys {times:.2f} times as much)."
 
 
 RULE = Rule(NAME, find)

@@ -31,6 +31,7 @@ from nsysalign.diagnose import (
     rule_graph_opaque,
     rule_host_gap,
     rule_host_timer,
+    rule_inflation,
     rule_launch_blocking,
     rule_launch_latency,
     rule_many_kernels,
@@ -86,6 +87,7 @@ REGISTRY: tuple[Rule, ...] = tuple(
         # host timers, the floor, the profiler
         rule_host_timer,
         rule_event_floor,
+        rule_inflation,
         rule_profiler,
         rule_unknown,
         # the repetitions as a set

@@ -32,11 +32,22 @@ _KEYS = {
     "parts": ("interval", "cause"),
     "other_streams": ("interval", "stream"),
     "labels": "label",
+    "baseline": "label",
+    "unprofiled": "interval",
+    "unprofiled_parts": ("interval", "cause"),
 }
 #: Tables that version 1 did not have from the beginning: a file without them is older, not broken.
-_LATER = (frames.GPU_CLOCKS, frames.CONFIRMATIONS)
+_LATER = (frames.GPU_CLOCKS, frames.CONFIRMATIONS, *frames.BASELINE_SPECS)
 #: Tables whose `interval` is a row of `intervals`: Datasette makes links of them.
-_OF_INTERVALS = ("parts", "segments", "details", "other_streams", "timeline")
+_OF_INTERVALS = (
+    "parts",
+    "segments",
+    "details",
+    "other_streams",
+    "timeline",
+    "unprofiled",
+    "unprofiled_parts",
+)
 _SQL_TYPES = {
     "int8": int,
     "int64": int,

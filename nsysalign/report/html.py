@@ -18,6 +18,7 @@ from importlib import resources
 from typing import Any
 
 from nsysalign.model import Analysis
+from nsysalign.report import beside_html
 from nsysalign.report.files import replacing
 from nsysalign.report.format import fixed, percent, safe_text
 from nsysalign.report.json import plain
@@ -52,12 +53,19 @@ def page(analysis: Analysis, focus: int | None = None) -> str:
     """The whole page as text: style, data, script and plotly.js inside, no network."""
     from plotly.offline import get_plotlyjs
 
-    return assemble("page.html", SCRIPTS, payload(analysis, focus), plotly=get_plotlyjs())
+    markup = {"baseline": beside_html.section(analysis)}
+    return assemble("page.html", SCRIPTS, payload(analysis, focus), markup, plotly=get_plotlyjs())
 
 
-def assemble(template: str, scripts: Sequence[str], data: Mapping[str, Any], **more: str) -> str:
-    """A page from its template: `data` (with its "title") and the scripts are embedded, `more` are further
-    scripts."""
+def assemble(
+    template: str,
+    scripts: Sequence[str],
+    data: Mapping[str, Any],
+    markup: Mapping[str, str] = {},
+    **more: str,
+) -> str:
+    """A page from its template: `data` (with its "title") and the scripts are embedded, `markup` is finished HTML for
+    its places, `more` are further scripts."""
     script = "\n".join(_template(name) for name in scripts)
     fields = {
         "title": html.escape(data["title"]),
@@ -65,6 +73,7 @@ def assemble(template: str, scripts: Sequence[str], data: Mapping[str, Any], **m
         "style": _template("report.css"),
         "data": embed(data),
         "script": script,
+        **markup,
         **more,
     }
     # One pass over the template: a value that looks like a placeholder is never replaced.

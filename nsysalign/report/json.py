@@ -52,6 +52,7 @@ def document(analysis: Analysis) -> dict[str, Any]:
         "findings": _findings(analysis),
         "confirmations": records(analysis.confirmations),
         "gpu_clocks": records(analysis.gpu_clocks),
+        "baseline": _baseline(analysis),
     }
 
 
@@ -131,6 +132,17 @@ def _findings(analysis: Analysis) -> list[dict[str, Any]]:
         {**finding, "confirmation": status._asdict()}
         for finding, status in zip(records(analysis.findings), statuses(analysis), strict=True)
     ]
+def _baseline(analysis: Analysis) -> dict[str, Any] | None:
+    """The run without nsys: labels side by side, and the replayed intervals with their budget; null where there was none."""
+    if analysis.baseline.empty and analysis.unprofiled.empty:
+        return None
+    intervals = records(analysis.unprofiled)
+    by_number = {interval["interval"]: interval for interval in intervals}
+    for interval in intervals:
+        interval["parts_ns"] = {}
+    for part in records(analysis.unprofiled_parts):
+        by_number[part["interval"]]["parts_ns"][part["cause"]] = part["ns"]
+    return {"labels": records(analysis.baseline), "intervals": intervals}
 
 
 def _factorize(values, order: list[str]) -> tuple[np.ndarray, Any]:
@@ -193,6 +205,12 @@ def _analysis(document: dict[str, Any]) -> Analysis:
         for stream, ns in i["other_streams_ns"].items()
     ]
     labels = [{**label, **label["elapsed"]} for label in document["labels"]]
+    baseline = document.get("baseline") or {"labels": [], "intervals": []}
+    scaled = [
+        {"interval": i["interval"], "cause": cause, "ns": ns}
+        for i in baseline["intervals"]
+        for cause, ns in i["parts_ns"].items()
+    ]
     return Analysis(
         trace=TraceInfo(**{name: info[name] for name in TraceInfo.__dataclass_fields__ if name in info}),
         intervals=frame(intervals, frames.INTERVALS),
@@ -210,6 +228,9 @@ def _analysis(document: dict[str, Any]) -> Analysis:
         notes=tuple(document.get("notes", ())),
         calibration=document.get("calibration", {}),
         gpu_clocks=frame(document.get("gpu_clocks", []), frames.GPU_CLOCKS),
+        baseline=frame(baseline["labels"], frames.BASELINE),
+        unprofiled=frame(baseline["intervals"], frames.UNPROFILED),
+        unprofiled_parts=frame(scaled, frames.UNPROFILED_PARTS),
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nsysalign.model import Analysis
-from nsysalign.report import table
+from nsysalign.report import beside_terminal, table
 from nsysalign.report.confirmations import NOT_CONFIRMED, statuses
 from nsysalign.report.format import duration, middle, plural, safe_text
 from nsysalign.report.rows import label_rows, placed_within_ns, unaligned_reasons
@@ -43,6 +43,7 @@ def render(
             console.print(_text(f"  … {plural(left_out, 'more label')} in the report", "dim"))
     else:
         console.print(_text("  no interval was placed", "yellow"))
+    beside_terminal.render(analysis, console, max_labels=max_labels)
     _findings(analysis, console)
     _unaligned(analysis, console)
     _notes(analysis, console)

@@ -1,0 +1,98 @@
+"""What nsys added to each CUDA call and to the code after it: an estimate from the profiled trace alone.
+
+CUPTI stops at the entry and the exit of every call that it records, and keeps a record of every operation.  Most of that
+lies inside the call as the trace shows it; the rest is that code which runs after a call finds the caches used.
+The trace cannot show what was added, only how long things took with it.  So it is a share of the call's own length (a call
+is slow on a slow or cold machine, and so are the callbacks in it) and a share of the time outside CUDA after it, up to a
+limit: after that long the caches are the program's again.
+
+The shares were fitted to pairs of runs, with and without nsys, of the same program on an H200 (torch 2.11, nsys 2024.2.3);
+README, "with and without nsys", has what they give on runs they were not fitted to.  They are uncertain, and
+`SPREAD` says by how much.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsysalign.model import CALL, KIND, Trace
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Shares and limits (ns).  All were fitted; none is a property of CUDA."""
+
+    issue_share: float = 0.41  # of a call that launches, copies or sets
+    other_share: float = 0.60  # of every other call that does not wait
+    inside_most_ns: int = 12_000  # a call in which libraries load is long for other reasons
+    wait_ns: int = 700  # of a call that waits for the GPU: its return
+    after_share: float = 0.30  # of the time outside CUDA after a call ...
+    after_from_ns: int = 2_500  # ... beyond this: tight loops stay in their caches ...
+    after_most_ns: int = 6_000  # ... up to this
+    call_after_ns: int = 100  # after any call, at least
+    device_ns: int = 280  # on the GPU before a kernel that was waiting for its predecessor ...
+    device_gap_ns: int = 900  # ... whose gap without nsys is at least this
+    graph_ns: int = 1_200  # on the GPU around a graph that is traced as a whole
+
+
+FITTED = Costs()
+
+#: What is taken away is uncertain by these factors ...
+SPREAD = (0.6, 1.4)
+#: ... and two runs without nsys differ as well: by this share of the time that the host decides, and of the rest.
+HOST_SPREAD, REST_SPREAD = 0.06, 0.02
+
+_ISSUE = ("launch", "graph_launch", "memcpy", "memset")
+_SYNCS = ("sync_device", "sync_stream", "sync_event")
+PAGEABLE = 0  # CUDA_MEMOPR_MEMORY_KIND_PAGEABLE
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """Per row of Trace.calls, ns: `inside` the call, `after` it; `waits` says that it waited for the GPU."""
+
+    inside: np.ndarray
+    after: np.ndarray
+    waits: np.ndarray
+
+
+def overhead(trace: Trace, costs: Costs) -> Overhead:
+    """Estimate for every outermost call; the calls inside it are part of it."""
+    calls = trace.calls
+    start, end, kind, thread = (calls[c].to_numpy() for c in ("start_ns", "end_ns", "kind", "thread"))
+    length, waits = end - start, waiting(trace)
+    share = np.where(np.isin(kind, [CALL[k] for k in _ISSUE]), costs.issue_share, costs.other_share)
+    inside = np.minimum(share * length, costs.inside_most_ns)
+    inside = np.where(waits, np.minimum(costs.wait_ns, 0.5 * length), inside)
+    outer = np.flatnonzero(calls["outer"].to_numpy() == np.arange(len(calls)))
+    order = outer[np.lexsort((start[outer], thread[outer]))]
+    gap = np.zeros(len(calls))
+    same = thread[order][1:] == thread[order][:-1]
+    gap[order[:-1]] = np.where(same, np.maximum(start[order][1:] - end[order][:-1], 0), 0)
+    after = costs.call_after_ns + costs.after_share * np.maximum(gap - costs.after_from_ns, 0)
+    after = np.minimum(np.minimum(after, costs.after_most_ns), gap)
+    return Overhead(_whole(inside), _whole(after), waits)
+
+
+def scaled(cost: Overhead, trace: Trace, factor: float) -> Overhead:
+    """The same, `factor` times as much, but never more than a call's own length."""
+    length = trace.calls["end_ns"].to_numpy() - trace.calls["start_ns"].to_numpy()
+    return Overhead(np.minimum(_whole(cost.inside * factor), length), _whole(cost.after * factor), cost.waits)
+
+
+def waiting(trace: Trace) -> np.ndarray:
+    """Which calls are long because they wait for the GPU, or copy pageable memory themselves."""
+    calls, operations = trace.calls, trace.operations
+    out = np.isin(calls["kind"].to_numpy(), [CALL[k] for k in _SYNCS])
+    call, end, source, target = (operations[c].to_numpy() for c in ("call", "end_ns", "src_kind", "dst_kind"))
+    copies = np.flatnonzero((operations["kind"].to_numpy() == KIND["memcpy"]) & (call >= 0))
+    done = end[copies] <= calls["end_ns"].to_numpy()[call[copies]]
+    pageable = (source[copies] == PAGEABLE) | (target[copies] == PAGEABLE)
+    out[call[copies[done | pageable]]] = True
+    return out
+
+
+def _whole(ns: np.ndarray) -> np.ndarray:
+    return np.rint(np.maximum(ns, 0)).astype(np.int64)

@@ -1,0 +1,191 @@
+"""What an interval would have measured without nsys, predicted from the profiled trace alone, and its budget then.
+
+The interval is replayed (`replay`) without what the profiler costs (`overhead`): as estimated, and with less and more of
+it.  The budget is the profiled one with what was taken away removed from the causes that hold it; it adds up exactly to the
+prediction.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.attribute.overhead import (
+    FITTED,
+    HOST_SPREAD,
+    REST_SPREAD,
+    SPREAD,
+    Costs,
+    overhead,
+    scaled,
+    waiting,
+)
+from nsysalign.attribute.replay import Call, replay
+from nsysalign.attribute.scene import Scene, Scenes
+from nsysalign.model import CAUSES, Alignment, Trace
+
+#: Replayed per label at most, evenly spread: more would not say more.  Fewer where they are long.
+MOST_PER_LABEL, LEAST_PER_LABEL, CALLS_PER_LABEL = 32, 3, 60_000
+#: Parts that end sooner when the host is faster; the profiler's own work goes first.
+_HOST_SIDE = ("host", "api_launch", "api", "event", "sync", "launch_latency")
+_AT_WORK = ("kernel", "graph", "memcpy", "memset")
+_TICK_NS = 64  # the event clock's, at both ends
+#: With more of it unknown than this there is nothing to replay.
+_UNKNOWN_SHARE = 0.05
+
+
+class Prediction(NamedTuple):
+    """Of one interval, ns; -1 where `reason` says why there is none."""
+
+    predicted_ns: int
+    lower_ns: int
+    upper_ns: int
+    reason: str
+
+
+class Predictor:
+    """`costs`: what the profiler adds; its defaults are what was fitted."""
+
+    def __init__(self, trace: Trace, alignment: Alignment, costs: Costs = FITTED) -> None:
+        base = overhead(trace, costs)
+        self.costs = [(1.0, base), *((f, scaled(base, trace, f)) for f in SPREAD)]
+        self.scenes = Scenes(trace, alignment, waiting(trace), costs)
+
+    def predict(self, window, working_ns: int = 0) -> Prediction:
+        """One row of alignment.windows (a named tuple).  `working_ns`: how long the GPU works in it."""
+        scene = self.scenes.of(window)
+        if scene.reason:
+            return Prediction(-1, -1, -1, scene.reason)
+        found = [self._replayed(window, scene, *cost) for cost in self.costs]
+        middle = found[0]
+        rest = min(working_ns, middle)
+        spread = round(HOST_SPREAD * (middle - rest) + REST_SPREAD * rest) + _TICK_NS
+        return Prediction(middle, max(min(found) - spread, 0), max(found) + spread, "")
+
+    def _replayed(self, window, scene: Scene, factor: float, cost) -> int:
+        start, end = self.scenes.start, self.scenes.end
+        calls = [
+            Call(
+                int(start[c]),
+                int(end[c]),
+                int(cost.inside[c]),
+                int(cost.after[c]),
+                bool(cost.waits[c]),
+                self.scenes.back,
+            )
+            for c in scene.calls
+        ]
+        items = [
+            i._replace(
+                gap=i.gap - min(round(factor * device), max(i.gap, 0)),
+                trim=min(round(factor * trim), (i.end - i.start) // 2),
+            )
+            for i, device, trim in zip(scene.items, scene.device, scene.trim, strict=True)
+        ]
+        played = replay(calls, items)
+        if scene.start < 0:
+            return max(int(window.elapsed_ns) - played.host, 0)
+        return max(int(window.elapsed_ns) - played.items[scene.end] + played.items[scene.start], 0)
+
+
+def predict(
+    trace: Trace, alignment: Alignment, intervals: pd.DataFrame, parts: pd.DataFrame, labels: pd.DataFrame
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Tables UNPROFILED and UNPROFILED_PARTS of up to MOST_PER_LABEL intervals per label, its row among them.
+
+    `intervals` has one row per row of alignment.windows, in the same order.  What the profiler costs was measured with
+    `nsys profile -t cuda,nvtx`: where more was traced there is a reason instead of a prediction.
+    """
+    predictor = Predictor(trace, alignment)
+    osrt = len(trace.os_calls) > 0
+    matrix = _matrix(intervals, parts)
+    working = matrix[:, [CAUSES.index(c) for c in _AT_WORK]].sum(axis=1)
+    unknown = matrix[:, CAUSES.index("unknown")]
+    chosen = chosen_intervals(intervals, labels, alignment.windows, trace)
+    rows, budgets = [], []
+    for number, window in zip(chosen, alignment.windows.iloc[chosen].itertuples(index=False), strict=True):
+        if window.method == "event-trace" or osrt:
+            what = "operating system calls were" if osrt else "event timestamps were"
+            found = Prediction(-1, -1, -1, f"{what} traced too, and what that costs was not measured")
+        elif unknown[number] > _UNKNOWN_SHARE * window.elapsed_ns:
+            found = Prediction(-1, -1, -1, "the trace cannot say what much of it was")
+        else:
+            found = predictor.predict(window, int(working[number]))
+        none = bool(found.reason)
+        rows.append((number, *(pd.NA if none else ns for ns in found[:3]), found.reason))
+        if not none:
+            budget = scale_budget(matrix[number], found.predicted_ns)
+            budgets += [(number, CAUSES[c], int(ns)) for c, ns in enumerate(budget) if ns]
+    return _frame(rows, frames.UNPROFILED), _frame(budgets, frames.UNPROFILED_PARTS)
+
+
+def chosen_intervals(
+    intervals: pd.DataFrame, labels: pd.DataFrame, windows: pd.DataFrame, trace: Trace
+) -> list[int]:
+    """Which intervals are replayed: all of a label with few, else its row and others evenly spread."""
+    at = trace.calls["start_ns"].to_numpy()
+    groups = intervals.groupby("label", sort=False).indices
+    out: list[int] = []
+    for label, row in labels[["label", "row_interval"]].itertuples(index=False):
+        mine = groups[label]
+        open_ns, close_ns = (windows[c].to_numpy()[row] for c in ("open_ns", "close_ns"))
+        calls = max(int(np.searchsorted(at, close_ns) - np.searchsorted(at, open_ns)), 1)
+        count = int(np.clip(CALLS_PER_LABEL // calls, LEAST_PER_LABEL, MOST_PER_LABEL))
+        if len(mine) > count:
+            mine = np.unique(np.append(mine[np.linspace(0, len(mine) - 1, count - 1).astype(int)], row))
+        out += [int(i) for i in mine]
+    return sorted(out)
+
+
+def scale_budget(parts: np.ndarray, predicted_ns: int) -> np.ndarray:
+    """The parts (ns, in the order of CAUSES) of an interval that takes `predicted_ns` instead: int64, >= 0, exact sum.
+
+    What is too much goes from the profiler's own work, then from what the host decides, in proportion, then from
+    everything.  What is missing was waited for: it is `queued`.
+    """
+    out = parts.astype(np.int64).copy()
+    tiers = [("profiler",), _HOST_SIDE, CAUSES]
+    for tier in tiers:
+        excess = int(out.sum()) - predicted_ns
+        if excess <= 0:
+            break
+        which = np.array([CAUSES.index(c) for c in tier])
+        have = out[which]
+        out[which] = have - apportion(min(excess, int(have.sum())), have)
+    out[CAUSES.index("queued")] += predicted_ns - int(out.sum())
+    return out
+
+
+def apportion(total: int, weights: np.ndarray) -> np.ndarray:
+    """`total` split in proportion to whole weights, exactly (largest remainders); never more than a weight if
+    total <= sum(weights)."""
+    whole = int(weights.sum())
+    if not whole:
+        return np.zeros_like(weights)
+    products = [int(w) * total for w in weights]  # Python integers: no overflow
+    out = np.array([p // whole for p in products], dtype=np.int64)
+    remainder = np.array([p % whole for p in products], dtype=np.float64)
+    out[np.argsort(-remainder, kind="stable")[: total - int(out.sum())]] += 1
+    return out
+
+
+def _matrix(intervals: pd.DataFrame, parts: pd.DataFrame) -> np.ndarray:
+    out = np.zeros((len(intervals), len(CAUSES)), dtype=np.int64)
+    cause = pd.Index(CAUSES).get_indexer(pd.Index(parts["cause"].to_numpy(dtype=object)))
+    np.add.at(out, (parts["interval"].to_numpy(), cause), parts["ns"].to_numpy())
+    return out
+
+
+def _frame(rows: list[tuple], spec: frames.Spec) -> pd.DataFrame:
+    if not rows:
+        return frames.empty(spec)
+    columns = zip(*rows, strict=True)
+    return frames.check(
+        pd.DataFrame(
+            {c.name: pd.Series(list(v), dtype=c.dtype) for c, v in zip(spec.columns, columns, strict=True)}
+        ),
+        spec,
+    )

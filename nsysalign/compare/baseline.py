@@ -1,0 +1,204 @@
+"""The profiled run and the same program without nsys, label by label, with the prediction beside both.
+
+The run without nsys has an event log and no trace: its intervals are measured, not placed.  An interval is matched to a
+label by what names labels (region, else call sites and callers), never by its place in a list; what is in one run only is
+said.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.compare.bootstrap import change, midmean
+from nsysalign.compare.diff import FEWEST_RUNS
+from nsysalign.model import EventLog
+
+_REPETITION = re.compile(r"#\d+$")
+CONFIDENCE = 0.95
+
+
+def side_by_side(
+    intervals: pd.DataFrame,
+    windows: pd.DataFrame,
+    profiled: EventLog | None,
+    baseline: EventLog,
+    unprofiled: pd.DataFrame,
+) -> tuple[pd.DataFrame, list[str]]:
+    """(table BASELINE, notes).  `intervals` has one row per row of `windows`, in the same order."""
+    label_of = dict(zip(map(_key, windows.itertuples(index=False)), intervals["label"].tolist(), strict=True))
+    measured_without = _labelled(measured(baseline), label_of)
+    known = (
+        {_key(row) for row in measured(profiled).itertuples(index=False)} if profiled is not None else set()
+    )
+    with_nsys = pd.DataFrame(
+        {
+            "label": intervals["label"].to_numpy(dtype=object),
+            "kind": intervals["kind"].to_numpy(dtype=object),
+            "site": intervals["site"].to_numpy(dtype=object),
+            "process": windows["log_process"].to_numpy(),
+            "order": windows["open_ns"].to_numpy(),
+            "elapsed_ns": intervals["elapsed_ns"].to_numpy(),
+            "interval": intervals["interval"].to_numpy(),
+        }
+    )
+    removed = unprofiled.dropna(subset=["predicted_ns"]).set_index("interval")
+    why = unprofiled.set_index("interval")["reason"]
+    sides = [dict(iter(f.groupby("label", sort=False))) for f in (with_nsys, measured_without)]
+    labels = [*dict.fromkeys(intervals["label"].tolist()), *dict.fromkeys(measured_without["label"].tolist())]
+    rows = [
+        _row(label, sides[0].get(label), sides[1].get(label), removed, why, known)
+        for label in dict.fromkeys(labels)
+    ]
+    table = pd.DataFrame(rows, columns=frames.BASELINE.names) if rows else frames.empty(frames.BASELINE)
+    return frames.check(table, frames.BASELINE), _notes(profiled, baseline)
+
+
+def measured(log: EventLog) -> pd.DataFrame:
+    """Every interval that a log measured: event pairs that the program compared, and host timers."""
+    columns = ["process", "seq", "region", "site", "callers", "t0_ns"]
+    records = {(r.process, r.seq): r for r in log.records[columns].itertuples(index=False)}
+    pairs = log.elapsed[(log.elapsed["error"] == "") & ~log.elapsed["calibration"]]
+    rows = []
+    for pair in pairs.itertuples(index=False):
+        start, end = records.get((pair.process, pair.start)), records.get((pair.process, pair.end))
+        if start is None or end is None:
+            continue
+        region = start.region or pair.region
+        elapsed = round(pair.ms * 1e6)
+        rows.append(
+            ("event", region, start.site, end.site, start.callers, pair.process, start.t0_ns, elapsed)
+        )
+    for host in log.hosts[log.hosts["t1_ns"] >= log.hosts["t0_ns"]].itertuples(index=False):
+        rows.append(
+            ("host", host.region, host.site, host.site, (), host.process, host.t0_ns, host.t1_ns - host.t0_ns)
+        )
+    names = ["kind", "region", "site", "end_site", "callers", "process", "order", "elapsed_ns"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def _key(row) -> tuple:
+    """What makes two intervals the same measurement, whatever run they are of."""
+    if row.region:
+        return row.kind, _REPETITION.sub("", row.region)
+    return row.kind, row.site, row.end_site, tuple(row.callers)
+
+
+def _labelled(found: pd.DataFrame, label_of: dict[tuple, str]) -> pd.DataFrame:
+    keys = [_key(row) for row in found.itertuples(index=False)]
+    labels = [label_of.get(key) or _place(key) for key in keys]
+    return found.assign(label=pd.Series(labels, dtype=object), key=pd.Series(keys, dtype=object))
+
+
+def _place(key: tuple) -> str:
+    """The name of what the profiled run never timed: its region or its call sites, as a label would have."""
+    if len(key) == 2:
+        return key[1]
+    _, start, end, _ = key
+    return start if end in ("", start) else f"{start}-{end.rpartition(':')[2]}"
+
+
+def _row(label, profiled, baseline, removed, why, known) -> tuple:
+    first = profiled if profiled is not None else baseline
+    counts = [0 if side is None else len(side) for side in (profiled, baseline)]
+    nan = float("nan")
+    profiled_ns, baseline_ns = (nan if s is None else _midmean(s["elapsed_ns"]) for s in (profiled, baseline))
+    low = high = paired = nan
+    remarks = []
+    if profiled is None:
+        placed = known and baseline["key"].iloc[0] in known
+        remarks.append("not placed in the profiled run" if placed else "measured without nsys only")
+    elif baseline is None:
+        remarks.append("measured under nsys only")
+    else:
+        if min(counts) >= FEWEST_RUNS:
+            seed = zlib.crc32(str(label).encode("utf-8", "replace"))
+            columns = [s["elapsed_ns"].to_numpy(np.float64)[:, None] for s in (baseline, profiled)]
+            low, high = change(*columns, CONFIDENCE, seed)[0, 3:5]
+        else:
+            remarks.append(f"fewer than {FEWEST_RUNS} intervals: no confidence")
+        paired, why_not = _paired(profiled, baseline)
+        if why_not:
+            remarks.append(why_not)
+    predicted, lower, upper, used = (nan, nan, nan, 0)
+    if profiled is not None:
+        predicted, lower, upper, used = _predicted(profiled, removed, profiled_ns)
+        if not used:
+            reasons = why.reindex(profiled["interval"]).dropna()
+            remarks.append(f"no prediction: {reasons.iloc[0] if len(reasons) else 'not replayed'}")
+    both = counts[0] and counts[1] and baseline_ns > 0
+    return (
+        label, str(first["kind"].iloc[0]), str(first["site"].iloc[0]), *counts, profiled_ns, baseline_ns, low, high,
+        profiled_ns / baseline_ns if both else nan, paired, predicted, lower, upper, used,
+        predicted / baseline_ns - 1 if both else nan, "; ".join(remarks),
+    )  # fmt: skip
+
+
+def _midmean(values) -> float:
+    return float(midmean(np.asarray(values, dtype=np.float64)[:, None])[0])
+
+
+def _predicted(
+    profiled: pd.DataFrame, removed: pd.DataFrame, profiled_ns: float
+) -> tuple[float, float, float, int]:
+    """The label's prediction: what the replayed intervals lose, taken from what all of them measured."""
+    mine = removed.reindex(profiled["interval"]).reset_index()
+    have = mine["predicted_ns"].notna().to_numpy()
+    if not have.any():
+        return float("nan"), float("nan"), float("nan"), 0
+    elapsed = profiled["elapsed_ns"].to_numpy(np.float64)[have]
+    columns = [mine[c][have].to_numpy(np.float64) for c in ("predicted_ns", "lower_ns", "upper_ns")]
+    values = [_midmean(c) for c in columns]
+    shift = profiled_ns - _midmean(elapsed)  # 0 where all were replayed
+    return *(max(v + shift, 0.0) for v in values), int(have.sum())
+
+
+def _paired(profiled: pd.DataFrame, baseline: pd.DataFrame) -> tuple[float, str]:
+    """(median difference of the k-th interval of each process with and without nsys, why not)."""
+    groups = [
+        [g.sort_values("order", kind="stable") for _, g in s.groupby("process")] for s in (profiled, baseline)
+    ]
+    counts = [[len(g) for g in side] for side in groups]
+    if counts[0] != counts[1]:
+        text = ["+".join(map(str, c)) for c in counts]
+        return float(
+            "nan"
+        ), f"{text[0]} intervals under nsys, {text[1]} without: not the same work, or not all placed"
+    differences = [
+        a["elapsed_ns"].to_numpy() - b["elapsed_ns"].to_numpy() for a, b in zip(*groups, strict=True)
+    ]
+    return float(np.median(np.concatenate(differences))), ""
+
+
+def _notes(profiled: EventLog | None, baseline: EventLog) -> list[str]:
+    """What differs between the two runs as a whole."""
+    notes = []
+    ends = [(h.get("exit_status"), h.get("profiled_exit_status")) for h in baseline.headers]
+    for without, under in dict.fromkeys(ends):
+        if without is not None and under is not None and without != under:
+            notes.append(
+                f"without nsys the script ended with status {without}, under nsys with {under}: "
+                "the two runs may not have done the same"
+            )
+    if any(h.get("stopped") for h in baseline.headers):
+        notes.append("the run without nsys was stopped: it measured only a part")
+    if profiled is None:
+        return notes
+    for what, key in (("GPU", "device_name"), ("torch", "torch"), ("Python", "python")):
+        sides: list[str] = [
+            ", ".join(sorted({str(h.get(key)) for h in log.headers if h.get(key)}))
+            for log in (profiled, baseline)
+        ]
+        if all(sides) and sides[0] != sides[1]:
+            notes.append(
+                f"{what} differs between the run under nsys ({sides[0]}) and the one without ({sides[1]})"
+            )
+    if len(profiled.headers) != len(baseline.headers):
+        notes.append(
+            f"{len(profiled.headers)} processes timed something under nsys, {len(baseline.headers)} without it"
+        )
+    return notes

@@ -1,0 +1,94 @@
+"""The profiled run and the run without nsys as plain rows: what terminal and page show, before either of them draws."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from nsysalign.model import CAUSES, Analysis
+from nsysalign.report.format import fixed
+from nsysalign.report.palette import LOOKS
+
+#: From this inflation on a label's budget without nsys is shown.
+INFLATED = 1.10
+HEADS = ("label", "runs", "under nsys", "without", "inflation", "predicted", "error")
+MEANING = (
+    "Means of the middle half of the intervals; both runs have the probe. Predicted: what the run without nsys should "
+    "measure, from the profiled trace alone, with its error bar; error: of the prediction against the measured one."
+)
+
+
+@dataclass(frozen=True)
+class BesideRow:
+    label: str
+    site: str
+    counts: str  # "20" or "20/18": under nsys, without
+    profiled_ns: float
+    baseline_ns: float
+    inflation: float
+    predicted_ns: float
+    lower_ns: float
+    upper_ns: float
+    error: float
+    remark: str
+    budget: tuple[
+        tuple[str, int], ...
+    ]  # (cause, ns) of its row without nsys, largest first; () for few changes
+    budget_ns: int  # their exact sum: the prediction for that one interval
+
+    @property
+    def outside(self) -> bool:
+        """The measured number lies outside the prediction's error bar."""
+        return self.baseline_ns < self.lower_ns or self.baseline_ns > self.upper_ns
+
+
+def beside_rows(analysis: Analysis) -> list[BesideRow]:
+    """One per label of either run, in the analysis' order."""
+    shown = dict(analysis.labels[["label", "row_interval"]].itertuples(index=False))
+    parts = analysis.unprofiled_parts
+    rows = []
+    for row in analysis.baseline.itertuples(index=False):
+        own = parts[parts["interval"] == shown.get(row.label, -1)]
+        budget = sorted(zip(own["cause"].tolist(), own["ns"].tolist(), strict=True), key=lambda p: -p[1])
+        rows.append(
+            BesideRow(
+                label=str(row.label),
+                site=str(row.site),
+                counts=str(row.profiled_count)
+                if row.profiled_count == row.baseline_count
+                else f"{row.profiled_count}/{row.baseline_count}",
+                profiled_ns=row.profiled_ns,
+                baseline_ns=row.baseline_ns,
+                inflation=row.inflation,
+                predicted_ns=row.predicted_ns,
+                lower_ns=row.predicted_lower_ns,
+                upper_ns=row.predicted_upper_ns,
+                error=row.error,
+                remark=str(row.remark),
+                budget=tuple(budget) if row.inflation >= INFLATED else (),
+                budget_ns=int(own["ns"].sum()),
+            )
+        )
+    return rows
+
+
+def cells(row: BesideRow, unit_ns: int = 1_000, decimals: int = 2) -> tuple[str, ...]:
+    """The numbers of HEADS from `runs` on, as text."""
+    predicted = fixed(row.predicted_ns, unit_ns=unit_ns, decimals=decimals)
+    if not math.isnan(row.predicted_ns):
+        reach = max(row.upper_ns - row.predicted_ns, row.predicted_ns - row.lower_ns)
+        predicted += f" ± {fixed(reach, unit_ns=unit_ns, decimals=decimals)}"
+    return (
+        row.counts,
+        fixed(row.profiled_ns, unit_ns=unit_ns, decimals=decimals),
+        fixed(row.baseline_ns, unit_ns=unit_ns, decimals=decimals),
+        "?" if math.isnan(row.inflation) else f"{row.inflation:.2f}",
+        predicted,
+        "?" if math.isnan(row.error) else f"{round(100 * row.error):+d} %" + (" !" if row.outside else ""),
+    )
+
+
+def budget_text(row: BesideRow) -> str:
+    """The budget scaled back, largest part first: "255 us: launch 104, host 61.2, kernel 45.0"."""
+    parts = ", ".join(f"{LOOKS[cause].short} {fixed(ns)}" for cause, ns in row.budget if cause in CAUSES)
+    return f"{fixed(row.budget_ns)} us: {parts}"

@@ -1,0 +1,196 @@
+"""`nsysalign run --baseline`: the same command once more without nsys, in its own folder, never in the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+
+from nsysalign.collect.baseline import baseline_logs, collect_baseline
+from nsysalign.errors import NsysError
+from nsysalign.trace.eventlog import read_event_logs
+
+from .conftest import FAKE_TORCH, ROOT, read_log
+
+SCRIPT = """
+import os, sys, torch
+profiled = "NSYS_PROFILING_SESSION_ID" in os.environ
+print("under nsys" if profiled else "alone", *sys.argv[1:], os.environ.get("MINE"), flush=True)
+for _ in range(3):
+    a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    a.record()
+    b.record()
+    a.elapsed_time(b)
+"""
+
+
+@pytest.fixture
+def environment(tmp_path, monkeypatch):
+    for name in [n for n in os.environ if n.startswith(("NSYSALIGN", "NSYS_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FAKE_TORCH), str(ROOT)]))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("MINE", "kept")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def command_line(folder, text: str, *options: str) -> subprocess.Popen:
+    """`nsysalign run --baseline`, as a user would type it; not waited for."""
+    (folder / "script.py").write_text(SCRIPT + text)
+    arguments = [
+        sys.executable,
+        "-m",
+        "nsysalign",
+        "run",
+        "--baseline",
+        "-o",
+        "run",
+        *options,
+        "script.py",
+        "x",
+    ]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
+    return subprocess.Popen(arguments, cwd=folder, text=True, start_new_session=True, **pipes)
+
+
+def alone(folder, text: str, *, status: int = 0, **options):
+    """Only the run without nsys, in this process."""
+    (folder / "script.py").write_text(SCRIPT + text)
+    (folder / "run").mkdir()
+    return collect_baseline(["script.py", "x"], folder / "run", profiled_status=status, **options)
+
+
+@pytest.mark.nsys
+def test_both_runs_one_after_the_other(environment, nsys):
+    process = command_line(environment, "sys.exit(0 if profiled else 5)", "--nsys", nsys.path)
+    out, err = process.communicate(timeout=120)
+    assert out.splitlines()[:2] == ["under nsys x kept", "alone x kept"]
+    assert err.index("running once more without nsys") < err.index("no CUDA activity")
+    (log,) = (environment / "run" / "baseline").glob("events-*.jsonl")
+    header = read_log(log)[0]
+    assert header["baseline"] is True and header["nvtx"] == "none"
+    assert (header["exit_status"], header["profiled_exit_status"]) == (5, 0)
+    assert process.returncode == 3  # of the analysis: the fake torch leaves no CUDA rows
+    mine = [x for x in read_log(log) if x["type"] == "elapsed"]
+    (profiled,) = (environment / "run").glob("events-*.jsonl")
+    assert len(mine) == len([x for x in read_log(profiled) if x["type"] == "elapsed"]) == 3
+    assert "baseline" not in read_log(profiled)[0]
+
+
+@pytest.mark.nsys
+def test_a_stopped_run_is_not_run_again(environment, nsys):
+    process = command_line(
+        environment, "import time; time.sleep(60 if profiled else 0)", "--nsys", nsys.path, "--timeout", "1"
+    )
+    out, err = process.communicate(timeout=120)
+    assert "alone" not in out and "not run again without nsys" in err
+    assert not (environment / "run" / "baseline").exists()
+
+
+def test_the_folder_is_private_and_the_run_is_described(environment):
+    result = alone(environment, "")
+    assert stat.S_IMODE(result.folder.stat().st_mode) == 0o700
+    assert sorted(p.name for p in result.folder.iterdir()) == [result.event_logs[0].name, "run.json"]
+    manifest = json.loads((result.folder / "run.json").read_text())
+    assert manifest["exit_status"] == 0 and manifest["event_logs"] == [result.event_logs[0].name]
+    assert "kept" not in (result.folder / "run.json").read_text()
+    assert baseline_logs(environment / "run") == list(result.event_logs)
+
+
+def test_calibration_is_as_in_the_profiled_run(environment):
+    calibrated = alone(environment, "")
+    assert any(x["type"] == "calibration" for x in read_log(calibrated.event_logs[0]))
+    (environment / "second").mkdir()
+    plain = collect_baseline(["script.py"], environment / "second", profiled_status=0, calibrate=False)
+    assert not any(x["type"] == "calibration" for x in read_log(plain.event_logs[0]))
+
+
+def test_what_a_failing_script_measured_is_kept(environment):
+    result = alone(environment, "os._exit(7)", status=7)
+    assert result.exit_status == 7 and len(read_event_logs(result.event_logs).elapsed) >= 3
+    assert result.notes == ()
+
+
+def test_several_processes_leave_several_logs(environment):
+    result = alone(
+        environment,
+        """
+import subprocess
+if "child" not in sys.argv:
+    for _ in range(2):
+        subprocess.run([sys.executable, __file__, "child"], check=True)
+""",
+    )
+    assert len(result.event_logs) == 3
+    assert len(read_event_logs(result.event_logs).headers) == 3
+
+
+def test_nothing_timed_is_said(environment):
+    (environment / "empty.py").write_text("print('hello')")
+    (environment / "run").mkdir()
+    result = collect_baseline(["empty.py"], environment / "run", profiled_status=0)
+    assert result.event_logs == () and "nothing was timed" in result.notes[0]
+
+
+def test_a_script_that_does_not_end_is_stopped_with_its_children(environment):
+    result = alone(
+        environment,
+        """
+import subprocess, time
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+time.sleep(60)
+""",
+        timeout_s=1.5,
+    )
+    assert result.exit_status == 130 and "stopped after 1.5 s" in result.notes[0]
+    assert read_event_logs(result.event_logs).headers[0]["stopped"] is True
+    assert len(read_event_logs(result.event_logs).elapsed) >= 3
+
+
+def test_ctrl_c_reaches_the_script_and_keeps_what_it_measured(environment):
+    (environment / "script.py").write_text(SCRIPT + "import time; open('ready', 'w').close(); time.sleep(60)")
+    (environment / "run").mkdir()
+    text = (
+        "from pathlib import Path; from nsysalign.collect.baseline import collect_baseline as c; import sys;"
+        "r = c(['script.py'], Path('run'), profiled_status=0); print(len(r.event_logs), r.exit_status)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", text], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    end = time.monotonic() + 30
+    while not (environment / "ready").exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert out.splitlines()[-1].split() == ["1", "130"]
+
+
+def test_raw_files_of_a_killed_run_become_logs_later(environment):
+    result = alone(environment, "")
+    (environment / "killed" / "baseline" / "raw").mkdir(parents=True)
+    (environment / "again").mkdir()
+    assert baseline_logs(environment / "again") == []  # no run without nsys there
+    # a probe that was at work when we were killed: its raw files, nothing else
+    raw = environment / "killed" / "baseline" / "raw"
+    env = {**os.environ, "NSYSALIGN_DIR": str(raw.parent)}
+    env["PYTHONPATH"] = os.pathsep.join(
+        [str(ROOT / "nsysalign/collect/probe_path"), os.environ["PYTHONPATH"]]
+    )
+    subprocess.run([sys.executable, "script.py"], env=env, check=True, stdout=subprocess.DEVNULL)
+    (log,) = baseline_logs(environment / "killed")
+    header = read_log(log)[0]
+    assert header["baseline"] is True and header["stopped"] is True
+    assert result.event_logs[0].name != log.name
+
+
+def test_a_second_baseline_never_overwrites_the_first(environment):
+    alone(environment, "")
+    with pytest.raises(NsysError, match="cannot make"):
+        collect_baseline(["script.py"], environment / "run", profiled_status=0)

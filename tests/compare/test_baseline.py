@@ -1,0 +1,163 @@
+"""Matching a profiled run with a run without nsys: by what names labels, never in silence."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from nsysalign import frames
+from nsysalign.compare.baseline import measured, side_by_side
+from nsysalign.trace.eventlog import read_event_logs
+
+
+def log(folder: Path, name: str, *processes: list[tuple], **header) -> Path:
+    """An event log.  Each process is a list of (region or site, us) pairs; a site has a colon."""
+    lines = []
+    for pid, pairs in enumerate(processes, 100):
+        lines.append(
+            {"type": "header", "format": "nsysalign-events", "version": 1, "pid": pid, "torch": "2", **header}
+        )
+        for k, (place, us) in enumerate(pairs):
+            at = {"site": place} if ":" in place else {"site": "bench.py:3", "region": place}
+            for seq in (2 * k, 2 * k + 1):
+                t = 1_000_000 * (k + 1) + seq
+                lines.append({"type": "record", "seq": seq, "tid": 1, "t0_ns": t, "t1_ns": t + 5, **at})
+            lines.append(
+                {"type": "elapsed", "start": 2 * k, "end": 2 * k + 1, "ms": us / 1e3, "t0_ns": 1, "t1_ns": 2}
+            )
+    path = folder / f"{name}.jsonl"
+    path.write_text("".join(json.dumps(x) + "\n" for x in lines))
+    return path
+
+
+def beside(profiled, baseline, predicted: dict[int, int] | None = None):
+    """The table and the notes of two logs, as if every interval of the first one had been placed."""
+    one, two = read_event_logs([profiled]), read_event_logs([baseline])
+    found = measured(one)
+    windows = found.rename(columns={"process": "log_process", "order": "open_ns"})
+    labels = [(r.region.rpartition("#")[0] or r.site) for r in found.itertuples()]
+    intervals = pd.DataFrame(
+        {
+            "interval": range(len(found)),
+            "label": labels,
+            "kind": found["kind"],
+            "site": found["site"],
+            "elapsed_ns": found["elapsed_ns"],
+        }
+    )
+    rows = [(i, ns, ns - 1_000, ns + 1_000, "") for i, ns in (predicted or {}).items()]
+    rows += [
+        (i, pd.NA, pd.NA, pd.NA, "too long") for i in intervals["interval"] if i not in (predicted or {})
+    ]
+    unprofiled = frames.check(
+        pd.DataFrame(rows, columns=frames.UNPROFILED.names),
+        frames.UNPROFILED,
+    )
+    table, notes = side_by_side(intervals, windows, one, two, unprofiled)
+    return table.set_index("label"), notes
+
+
+def runs(name: str, *times: float) -> list[tuple]:
+    return [(f"{name}#{k}", us) for k, us in enumerate(times)]
+
+
+def test_two_runs_of_the_same_work(tmp_path):
+    table, notes = beside(
+        log(tmp_path, "a", runs("x", 30, 31, 32, 30, 31)),
+        log(tmp_path, "b", runs("x", 20, 21, 22, 20, 21)),
+        {i: 22_000 for i in range(5)},
+    )
+    row = table.loc["x"]
+    assert not notes and row["remark"] == ""
+    assert (row["profiled_ns"], row["baseline_ns"], row["paired_ns"]) == (31_000, 21_000, 10_000)
+    assert row["low_ns"] < 10_000 < row["high_ns"] and row["low_ns"] > 0
+    assert row["inflation"] == pytest.approx(31 / 21) and row["error"] == pytest.approx(22 / 21 - 1)
+    assert (row["predicted_ns"], row["predicted_lower_ns"], row["predicted_upper_ns"]) == (
+        22_000,
+        21_000,
+        23_000,
+    )
+
+
+def test_a_label_in_one_run_only_is_said(tmp_path):
+    table, _ = beside(
+        log(tmp_path, "a", runs("x", *[30] * 5) + runs("under", *[9] * 5)),
+        log(tmp_path, "b", runs("x", *[20] * 5) + runs("without", *[7] * 5)),
+    )
+    assert list(table.index) == ["x", "under", "without"]
+    assert table.loc["under", "remark"].startswith("measured under nsys only")
+    assert table.loc["without", "remark"] == "measured without nsys only"
+    assert math.isnan(table.loc["under", "inflation"]) and math.isnan(table.loc["without", "profiled_ns"])
+    assert table.loc["x", "remark"] == "no prediction: too long"
+
+
+def test_call_sites_match_without_a_region(tmp_path):
+    table, _ = beside(
+        log(tmp_path, "a", [("bench.py:7", 30)] * 5),
+        log(tmp_path, "b", [("bench.py:7", 20)] * 5 + [("bench.py:9", 1)]),
+    )
+    assert table.loc["bench.py:7", "baseline_ns"] == 20_000
+    assert table.loc["bench.py:9", "profiled_count"] == 0
+
+
+def test_different_counts_are_never_paired(tmp_path):
+    table, _ = beside(log(tmp_path, "a", runs("x", *[30] * 6)), log(tmp_path, "b", runs("x", *[20] * 5)))
+    row = table.loc["x"]
+    assert math.isnan(row["paired_ns"]) and "6 intervals under nsys, 5 without" in row["remark"]
+    assert row["inflation"] == pytest.approx(1.5)  # the labels as such can still be compared
+
+
+def test_ranks_are_matched_in_order(tmp_path):
+    table, notes = beside(
+        log(tmp_path, "a", runs("x", 30, 40, 50), runs("x", 130, 140, 150)),
+        log(tmp_path, "b", runs("x", 20, 30, 40), runs("x", 120, 130, 140)),
+    )
+    assert table.loc["x", "paired_ns"] == 10_000 and not notes
+    table, notes = beside(
+        log(tmp_path, "c", runs("x", 30, 40, 50), runs("x", 130, 140, 150)),
+        log(tmp_path, "d", runs("x", *[20] * 6)),
+    )
+    assert "3+3 intervals under nsys, 6 without" in table.loc["x", "remark"]
+    assert notes == ["2 processes timed something under nsys, 1 without it"]
+
+
+def test_few_intervals_have_no_confidence(tmp_path):
+    table, _ = beside(log(tmp_path, "a", runs("x", 30, 30)), log(tmp_path, "b", runs("x", 20, 20)))
+    assert math.isnan(table.loc["x", "low_ns"]) and "fewer than 5" in table.loc["x", "remark"]
+
+
+def test_what_differs_between_the_runs_is_noted(tmp_path):
+    _, notes = beside(
+        log(tmp_path, "a", runs("x", 30), device_name="H200"),
+        log(
+            tmp_path,
+            "b",
+            runs("x", 20),
+            device_name="H100",
+            exit_status=3,
+            profiled_exit_status=0,
+            stopped=True,
+        ),
+    )
+    assert [n.split(":")[0] for n in notes] == [
+        "without nsys the script ended with status 3, under nsys with 0",
+        "the run without nsys was stopped",
+        "GPU differs between the run under nsys (H200) and the one without (H100)",
+    ]
+
+
+def test_calibration_and_failed_pairs_are_no_measurements(tmp_path):
+    path = log(tmp_path, "a", runs("x", 30, 31))
+    lines = path.read_text().splitlines()
+    last = json.loads(lines[-1])
+    extra = [
+        {**last, "type": "calibration"},
+        {**last, "ms": None, "error": "not ready"},
+        {**last, "start": 77},
+    ]
+    path.write_text("\n".join([*lines, *map(json.dumps, extra)]) + "\n")
+    assert measured(read_event_logs([path]))["elapsed_ns"].tolist() == [30_000, 31_000]

@@ -1,0 +1,104 @@
+"""The run without nsys in the terminal, on the page, in JSON and in the database."""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from nsysalign import frames, pipeline
+from nsysalign.report import beside_html, database, html, terminal
+from nsysalign.report import json as document
+
+
+@pytest.fixture
+def beside(analysis):
+    """The fixture's analysis with a run without nsys: its first label 1.5 times shorter, another one there only."""
+    label = analysis.labels.iloc[0]
+    parts = analysis.parts[(analysis.parts["interval"] == label["row_interval"]) & (analysis.parts["ns"] > 0)]
+    empty = dict.fromkeys(frames.BASELINE.names, float("nan"))
+    row = empty | {
+        "label": label["label"], "kind": "event", "site": "bench.py:7", "profiled_count": 5, "baseline_count": 4,
+        "profiled_ns": 300_000.0, "baseline_ns": 200_000.0, "inflation": 1.5, "predicted_ns": 190_000.0,
+        "predicted_lower_ns": 180_000.0, "predicted_upper_ns": 199_000.0, "predicted_from": 5, "error": -0.05,
+        "remark": "5 intervals under nsys, 4 without",
+    }  # fmt: skip
+    only = empty | {
+        "label": "<script>alert(1)</script>\x1b[31m", "kind": "event", "site": "", "profiled_count": 0,
+        "baseline_count": 3, "baseline_ns": 7_000.0, "predicted_from": 0, "remark": "measured without nsys only",
+    }  # fmt: skip
+    unprofiled = pd.DataFrame(
+        [(label["row_interval"], int(parts["ns"].sum()), 1, 2**40, ""), (1, pd.NA, pd.NA, pd.NA, "too long")],
+        columns=frames.UNPROFILED.names,
+    )
+    return replace(
+        analysis,
+        baseline=frames.check(pd.DataFrame([row, only]), frames.BASELINE),
+        unprofiled=frames.check(unprofiled, frames.UNPROFILED),
+        unprofiled_parts=frames.check(parts, frames.UNPROFILED_PARTS).reset_index(drop=True),
+    )
+
+
+def printed(analysis, width=100) -> str:
+    out = io.StringIO()
+    terminal.render(analysis, Console(file=out, width=width, highlight=False))
+    return out.getvalue()
+
+
+def test_terminal_has_both_numbers_the_prediction_and_its_error(beside):
+    text = printed(beside)
+    line = next(x for x in text.splitlines() if " 300.00 " in x)
+    for cell in ("5/4", "300.00", "200.00", "1.50", "190.00 ± 10.00", "-5 % !"):
+        assert cell in line
+    assert "5 intervals under nsys, 4 without" in text and "measured without nsys only" in text
+    assert "Budgets scaled back" in text and "\x1b[31m" not in text
+    assert max(map(len, printed(beside, 80).splitlines())) <= 80
+
+
+def test_without_a_second_run_nothing_is_said(analysis):
+    assert "Profiled and unprofiled" not in printed(analysis)
+    assert beside_html.section(analysis) == ""
+    assert 'id="baseline"' not in html.page(analysis)
+    assert document.document(analysis)["baseline"] is None
+
+
+def test_the_page_has_a_table_that_needs_no_script(beside):
+    section = beside_html.section(beside)
+    assert section in html.page(beside)
+    for cell in (">300.00<", ">200.00<", ">1.50<", "190.00 ± 10.00", "-5 % !"):
+        assert cell in section
+    assert "<script>alert" not in section and "&lt;script&gt;alert(1)&lt;/script&gt;" in section
+
+
+@pytest.mark.parametrize("name", ["analysis.db", "analysis.json"])
+def test_round_trip(beside, tmp_path, name):
+    (database if name.endswith("db") else document).write(beside, tmp_path / name)
+    loaded = pipeline.load(tmp_path / name)
+    for table in ("baseline", "unprofiled", "unprofiled_parts"):
+        pd.testing.assert_frame_equal(getattr(loaded, table), getattr(beside, table))
+
+
+def test_json_names_the_parts_of_every_replayed_interval(beside):
+    section = json.loads(document.dumps(beside))["baseline"]
+    first, second = section["intervals"]
+    assert sum(first["parts_ns"].values()) == first["predicted_ns"]
+    assert second == {
+        "interval": 1, "predicted_ns": None, "lower_ns": None, "upper_ns": None, "reason": "too long", "parts_ns": {},
+    }  # fmt: skip
+    assert section["labels"][1]["profiled_ns"] is None
+
+
+def test_an_older_database_has_no_such_tables(beside, tmp_path):
+    path = tmp_path / "analysis.db"
+    database.write(beside, path)
+    with sqlite3.connect(path) as connection:
+        for spec in frames.BASELINE_SPECS:
+            connection.execute(f"drop table {spec.name}")
+    connection.close()
+    loaded = pipeline.load(path)
+    assert loaded.baseline.empty and len(loaded.intervals) == len(beside.intervals)

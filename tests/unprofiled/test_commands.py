@@ -1,0 +1,66 @@
+"""A run directory with a run without nsys in it: analysed, shown again, compared, and never taken for the trace's own."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from nsysalign import pipeline
+from nsysalign.cli import cli
+from nsysalign.errors import EventLogError
+
+from .recordings import unpack
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    files = unpack("unprofiled_linears", folder)
+    files["events.jsonl"].rename(folder / "events-1.jsonl")
+    (folder / "baseline").mkdir()
+    files["baseline.jsonl"].rename(folder / "baseline" / "events-2.jsonl")
+    result = CliRunner().invoke(cli, ["analyze", str(folder)])
+    assert result.exit_code == 0, result.output
+    return folder, result.output
+
+
+def test_analyze_finds_the_second_run_by_itself(run_dir):
+    folder, text = run_dir
+    assert "Profiled and unprofiled" in text
+    section = json.loads((folder / "analysis.json").read_text())["baseline"]
+    assert {x["label"] for x in section["labels"]} == {
+        f"{m}_t{t}" for m in ("h2d", "dev", "flush") for t in (1, 2, 3)
+    }
+    assert 'id="baseline"' in (folder / "report.html").read_text()
+    assert len(pipeline.load(folder).baseline) == 9
+
+
+def test_the_page_again_and_a_comparison(run_dir, tmp_path):
+    folder, _ = run_dir
+    page = tmp_path / "again.html"
+    result = CliRunner().invoke(cli, ["report", str(folder), "-o", str(page), "--interval", "dev_t1#3"])
+    assert result.exit_code == 0 and 'id="baseline"' in page.read_text()
+    result = CliRunner().invoke(cli, ["diff", str(folder), str(folder / "analysis.json")])
+    assert result.exit_code == 0 and "slower" not in result.output.replace("0 slower", "")
+
+
+def test_a_baseline_log_is_no_log_of_the_trace(run_dir, tmp_path):
+    folder, _ = run_dir
+    lines = (folder / "baseline" / "events-2.jsonl").read_text().splitlines()
+    marked = tmp_path / "events.jsonl"
+    marked.write_text("\n".join([json.dumps({**json.loads(lines[0]), "baseline": True}), *lines[1:]]))
+    with pytest.raises(EventLogError, match="run without nsys"):
+        pipeline.analyze(folder / "trace.sqlite", events=[marked])
+
+
+def test_a_broken_baseline_log_is_a_note(run_dir, tmp_path):
+    folder, _ = run_dir
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text("nonsense\n")
+    analysis = pipeline.analyze(
+        folder / "trace.sqlite", events=[folder / "events-1.jsonl"], baseline=[broken]
+    )
+    assert analysis.baseline.empty and len(analysis.intervals) == 180
+    assert any("cannot be put beside" in note for note in analysis.notes)

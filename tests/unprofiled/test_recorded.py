@@ -1,0 +1,92 @@
+"""Predictions from profiled runs of an H200 against what the same programs measured without nsys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from nsysalign import pipeline
+from nsysalign.attribute.unprofiled import predict
+
+from .recordings import unpack
+
+#: Measured without nsys and without the probe, us: the table of the project's first recording (`probe`).
+ALONE_US = {
+    "empty": 7.4, "small50": 300, "graph": 56, "train": 1786, "effnet": 3240, "h2d_t1": 217, "h2d_t2": 51, "h2d_t3": 41,
+    "dev_t1": 30, "dev_t2": 30, "dev_t3": 29, "flush_t1": 34, "flush_t2": 34, "flush_t3": 34,
+    "host_both": 11.9, "host_first": 5.4, "host_second": 11.9, "host_none": 4.9,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["micro", "linears", "models"])
+def pair(request, tmp_path_factory):
+    """A profiled run with the run without nsys beside it."""
+    files = unpack(f"unprofiled_{request.param}", tmp_path_factory.mktemp(request.param))
+    return pipeline.analyze(
+        files["sqlite"], events=[files["events.jsonl"]], baseline=[files["baseline.jsonl"]]
+    )
+
+
+def test_every_label_is_predicted_within_a_tenth(pair):
+    table = pair.baseline.set_index("label")
+    assert (table["profiled_count"] == table["baseline_count"]).all() and not table["remark"].any()
+    assert (table["error"].abs() <= 0.10).all(), table["error"]
+
+
+def test_error_bars_hold_the_measured_number(pair):
+    table = pair.baseline
+    inside = (table["predicted_lower_ns"] <= table["baseline_ns"]) & (
+        table["baseline_ns"] <= table["predicted_upper_ns"]
+    )
+    assert inside.mean() >= 0.9
+    assert (table["predicted_upper_ns"] - table["predicted_lower_ns"] > 100).all()  # never without a bar
+
+
+def test_the_scaled_budget_adds_up_to_the_prediction(pair):
+    sums = pair.unprofiled_parts.groupby("interval")["ns"].sum()
+    predicted = pair.unprofiled.set_index("interval")["predicted_ns"].astype("int64")
+    pd.testing.assert_series_equal(sums, predicted, check_names=False)
+    assert (pair.unprofiled_parts["ns"] > 0).all()
+
+
+def test_what_the_gpu_decides_is_not_scaled(pair):
+    rows = pair.baseline.set_index("label")
+    for label in ("dev_t1", "flush_t3", "ahead_empty"):
+        if label in rows.index:
+            assert rows.loc[label, "predicted_ns"] == pytest.approx(rows.loc[label, "profiled_ns"], rel=0.03)
+
+
+def test_the_first_recording_against_the_numbers_measured_alone(tmp_path):
+    files = unpack("probe", tmp_path)
+    trace, log = pipeline.read_trace(files["sqlite"]), pipeline.read_event_logs([files["events.jsonl"]])
+    alignment = pipeline.align(trace, log)
+    budgets = pipeline.attribute(trace, alignment)
+    intervals = pipeline._intervals(alignment, budgets)
+    table, _ = predict(trace, alignment, intervals, budgets.parts, pipeline.label_table(intervals))
+    table["label"] = intervals["label"].to_numpy()[table["interval"]]
+    predicted = table.dropna().groupby("label")["predicted_ns"].median() / 1e3
+    error = pd.Series({k: predicted[k] / us - 1 for k, us in ALONE_US.items()})
+    profiled = intervals.groupby("label")["elapsed_ns"].median() / 1e3
+    before = pd.Series({k: profiled[k] / us - 1 for k, us in ALONE_US.items()})
+    assert (error.abs() <= 0.10).mean() >= 0.75 and error.abs().max() <= 0.15, error
+    assert np.abs(error).mean() < 0.4 * np.abs(before).mean()
+    # threads that issue at once are not predicted, and it is said why
+    assert table.loc[table["predicted_ns"].isna(), "reason"].ne("").all()
+
+
+@pytest.mark.parametrize("more", ["event timestamps", "operating system calls"])
+def test_where_more_was_traced_there_is_a_reason_instead(tmp_path, more):
+    files = unpack("unprofiled_linears", tmp_path)
+    trace, log = pipeline.read_trace(files["sqlite"]), pipeline.read_event_logs([files["events.jsonl"]])
+    alignment = pipeline.align(trace, log)
+    if more == "event timestamps":
+        alignment = replace(alignment, windows=alignment.windows.assign(method="event-trace"))
+    else:
+        trace = replace(trace, os_calls=pd.DataFrame([(0, 1, 2, 3)], columns=trace.os_calls.columns))
+    budgets = pipeline.attribute(trace, alignment)
+    intervals = pipeline._intervals(alignment, budgets)
+    table, parts = predict(trace, alignment, intervals, budgets.parts, pipeline.label_table(intervals))
+    assert table["predicted_ns"].isna().all() and table["reason"].str.contains(more).all() and parts.empty

@@ -1,0 +1,150 @@
+"""The replay by hand: times in nanoseconds, small enough to check."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsysalign.attribute.replay import HIDDEN, Call, Item, replay
+from nsysalign.attribute.unprofiled import apportion, scale_budget
+from nsysalign.model import CAUSES
+
+
+def test_without_cost_nothing_moves():
+    calls = [Call(0, 10, 0, 0, False), Call(20, 30, 0, 0, False), Call(40, 100, 0, 0, True)]
+    items = [Item(0, 15, 35, 0, 15, 0), Item(0, 36, 95, 1, 12, 1)]
+    assert replay(calls, items) == ([0, 0], 0)
+
+
+def test_a_host_bound_operation_comes_earlier_by_all_that_was_removed_before_it():
+    """
+    host    [call 10, 4 of them the profiler's] 3 more [call 10, 4]
+    stream                                             #### 2 after its end
+    """
+    calls = [Call(0, 10, 4, 3, False), Call(20, 30, 4, 0, False)]
+    items = [Item(0, 32, 40, 1, 12, 0)]
+    # 4 inside the first call and 3 after it, 4 inside its own before the operation is issued
+    assert replay(calls, items).items == [11]
+
+
+def test_a_gpu_bound_operation_stays_where_it_is():
+    """
+    host    [c][c]
+    stream    ################ #####       the second one waits for the first, however early it was issued
+    """
+    calls = [Call(0, 10, 0, 5, False), Call(20, 30, 6, 0, False)]
+    items = [Item(0, 12, 500, 0, 12, 0), Item(0, 501, 600, 1, 12, 1)]
+    assert replay(calls, items).items == [0, 0]
+
+
+def test_a_stream_that_becomes_busy_limits_the_gain():
+    """Idle for 5 before the second operation; the host would come 30 earlier, the predecessor allows 4 (gap 1)."""
+    calls = [Call(0, 10, 0, 30, False), Call(50, 60, 0, 0, False)]
+    items = [Item(0, 12, 60, 0, 12, 0), Item(0, 65, 70, 1, 15, 1)]
+    assert replay(calls, items).items == [0, 4]
+
+
+def test_a_wait_gives_back_what_the_host_was_early():
+    """
+    host    [c]---20 less---[sync          ] [c]
+    stream    ############################       the wait only begins earlier
+    """
+    calls = [Call(0, 10, 0, 20, False), Call(40, 110, 2, 0, True), Call(120, 130, 0, 0, False)]
+    items = [Item(0, 12, 100, 0, 12, 0), Item(0, 132, 140, 2, 12, 0)]
+    played = replay(calls, items)
+    assert played.items == [0, 2]  # only the return from the wait is shorter
+    assert played.host == 2
+
+
+def test_a_wait_that_waited_for_nothing_costs_what_it_costs():
+    calls = [Call(0, 10, 0, 20, False), Call(40, 45, 2, 0, True)]
+    assert replay(calls, [Item(0, 12, 20, 0, 12, 0)]).host == 22
+
+
+def test_queued_behind_another_stream_moves_with_it():
+    calls = [Call(0, 10, 5, 0, False), Call(20, 30, 5, 0, False)]
+    other, waiting = Item(1, 12, 200, 0, 12, 0), Item(0, 202, 210, 1, 12, 0, behind=0)
+    assert replay(calls, [other, waiting]).items == [5, 5]
+    assert replay(calls, [other, waiting._replace(behind=HIDDEN)]).items == [5, 0]
+
+
+def test_a_graph_is_shorter_by_what_the_profiler_does_around_it():
+    calls = [Call(0, 10, 0, 0, False)]
+    assert replay(calls, [Item(0, 12, 100, 0, 12, 0, trim=7), Item(0, 101, 110, 0, 12, 1)]).items == [7, 7]
+
+
+@st.composite
+def scenes(draw):
+    """Calls one after the other, operations on two streams, waits; every operation starts when something allows it."""
+    calls, items, at, free = [], [], 0, {0: 0, 1: 0}
+    for number in range(draw(st.integers(1, 12))):
+        length = draw(st.integers(1, 40))
+        waits = draw(st.integers(0, 4)) == 0
+        end = at + length
+        if waits:
+            end = max(end, max(free.values()) + draw(st.integers(0, 20)))
+        inside = draw(st.integers(0, length if not waits else 1))
+        gap = draw(st.integers(0, 60))
+        calls.append(Call(at, end, inside, draw(st.integers(0, gap)), waits))
+        if not waits:
+            lane, latency, tight = (
+                draw(st.integers(0, 1)),
+                length + draw(st.integers(0, 10)),
+                draw(st.integers(0, 3)),
+            )
+            start = max(at + latency, free[lane] + tight)
+            free[lane] = start + draw(st.integers(1, 100))
+            items.append(Item(lane, start, free[lane], number, latency, tight))
+        at = end + gap
+    return calls, items
+
+
+@given(scenes())
+def test_nothing_comes_later_and_streams_keep_their_order(scene):
+    calls, items = scene
+    played = replay(calls, items)
+    total = sum(c.inside + c.after for c in calls)
+    assert all(0 <= shift <= total for shift in [*played.items, played.host])
+    for lane in (0, 1):
+        ends = [i.end - s for i, s in zip(items, played.items, strict=True) if i.lane == lane]
+        assert ends == sorted(ends)
+    free = replay([c._replace(inside=0, after=0) for c in calls], items)
+    assert not any(free.items) and free.host == 0
+
+
+@given(scenes(), st.integers(0, 11))
+def test_more_cost_never_makes_a_run_longer(scene, which):
+    calls, items = scene
+    less = [c._replace(after=0) if n == which else c for n, c in enumerate(calls)]
+    more, fewer = replay(calls, items), replay(less, items)
+    assert all(a >= b for a, b in zip([*more.items, more.host], [*fewer.items, fewer.host], strict=True))
+
+
+parts = st.lists(st.integers(0, 10**9), min_size=len(CAUSES), max_size=len(CAUSES)).map(np.array)
+
+
+@given(parts, st.floats(0, 1.3))
+def test_a_scaled_budget_adds_up_and_has_no_negative_part(before, factor):
+    predicted = round(int(before.sum()) * factor)
+    after = scale_budget(before, predicted)
+    assert after.sum() == predicted and (after >= 0).all()
+    assert np.array_equal(scale_budget(before, int(before.sum())), before)
+
+
+def test_the_profilers_own_work_goes_first_then_what_the_host_decides():
+    before = np.zeros(len(CAUSES), np.int64)
+    for cause, ns in (("kernel", 100), ("host", 60), ("api_launch", 30), ("profiler", 20), ("queued", 40)):
+        before[CAUSES.index(cause)] = ns
+    kept = dict(zip(CAUSES, scale_budget(before, 200).tolist(), strict=True))
+    assert kept == dict.fromkeys(CAUSES, 0) | {"kernel": 100, "host": 40, "api_launch": 20, "queued": 40}
+    waited = dict(zip(CAUSES, scale_budget(before, 260).tolist(), strict=True))
+    assert waited["queued"] == 50 and waited["host"] == 60  # longer than profiled: it waited for something
+
+
+@pytest.mark.parametrize("total", [0, 1, 7, 100, 2**60])
+def test_apportion_is_exact(total):
+    weights = np.array([1, 0, 2**50, 3, 5], dtype=np.int64)
+    shares = apportion(total, weights)
+    assert shares.sum() == total and shares[1] == 0
