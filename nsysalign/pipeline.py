@@ -64,9 +64,7 @@ def analyze(
             "name the profiled run's log with --events, and this one with --baseline",
         )
     without, notes = read_baseline(baseline)
-    analysis = analyze_trace(
-        read, log, clocks=clocks, baseline=without, draw=draw, progress=progress
-    )
+    analysis = analyze_trace(read, log, clocks=clocks, baseline=without, draw=draw, progress=progress)
     return replace(analysis, notes=(*analysis.notes, *notes)) if notes else analysis
 
 
@@ -185,6 +183,8 @@ def _gpu_clocks(
     samples, notes = read_clock_samples(Path(clocks))
     placed, more = place_samples(samples, alignment.clock_maps, trace.info.session_start_utc_ns)
     return placed, notes + more
+
+
 def _beside(
     analysis: Analysis, trace: Trace, log: EventLog | None, alignment: Alignment, baseline: EventLog
 ) -> Analysis:

@@ -84,9 +84,7 @@ def analyze(
         output = output or trace.with_name(trace.stem + ".nsysalign")
         output.mkdir(parents=True, exist_ok=True)
         export = exported(trace, output, nsys=nsys, quiet=quiet)
-        analysis = present_files(
-            export, events, output, baseline=baseline, quiet=quiet, json_out=json_out
-        )
+        analysis = present_files(export, events, output, baseline=baseline, quiet=quiet, json_out=json_out)
     ctx.exit(1 if closed(analysis, fail_on, quiet=quiet) else 0)
 
 

@@ -67,7 +67,13 @@ def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple
 
         clocks = path / "clocks.jsonl"
         logs = sorted(path.glob("events-*.jsonl"))
-        again = analyze(trace, logs, clocks=clocks if clocks.is_file() else None, baseline=baseline_logs(path), draw=[name])
+        again = analyze(
+            trace,
+            logs,
+            clocks=clocks if clocks.is_file() else None,
+            baseline=baseline_logs(path),
+            draw=[name],
+        )
         if (again.timeline["interval"] == number).any() and again.intervals[
             "name"
         ].tolist() == loaded.intervals["name"].tolist():

@@ -132,6 +132,8 @@ def _findings(analysis: Analysis) -> list[dict[str, Any]]:
         {**finding, "confirmation": status._asdict()}
         for finding, status in zip(records(analysis.findings), statuses(analysis), strict=True)
     ]
+
+
 def _baseline(analysis: Analysis) -> dict[str, Any] | None:
     """The run without nsys: labels side by side, and the replayed intervals with their budget; null where there was none."""
     if analysis.baseline.empty and analysis.unprofiled.empty:
