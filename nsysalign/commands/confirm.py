@@ -205,9 +205,11 @@ def put_to_the_test(
     )
     table = None
     for plan in plans:
-        table = _test(run_dir, plan, command, options, quiet)
+        table, ended_well = _test(run_dir, plan, command, options, quiet)
         before = attach(before, table)
         store(before, run_dir, json_out=None)
+        if not ended_well:  # it will not end well the next time either, or somebody pressed Ctrl-C
+            break
     return Said(table, refusals)
 
 
@@ -236,8 +238,8 @@ def _plans(
 
 def _test(
     run_dir: Path, plan: Plan, command: Sequence[str], options: CollectOptions, quiet: bool
-) -> pd.DataFrame:
-    """One re-run and its verdict: the table of all verdicts so far."""
+) -> tuple[pd.DataFrame, bool]:
+    """One re-run and its verdict: the table of all verdicts so far, and whether the script ended well."""
     import pandas as pd
 
     from nsysalign.collect.session import collect
@@ -275,7 +277,7 @@ def _test(
         from nsysalign.report import terminal
 
         terminal.confirmations(new, Console(highlight=False))
-    return everything
+    return everything, result.exit_status == 0
 
 
 def _folder(run_dir: Path, plan: Plan) -> Path:

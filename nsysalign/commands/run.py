@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -115,6 +116,8 @@ def run(
 
         with locked(lock_clocks):
             after_run(result.run_dir, analysis, command, options, quiet=quiet)
+        if json_out:  # it was written before the re-runs
+            shutil.copyfile(result.run_dir / "analysis.json", json_out)
     ctx.exit(result.exit_status)
 
 

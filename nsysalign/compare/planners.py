@@ -66,7 +66,7 @@ def delay(
         len(rows),
         int(i["operations"].median()),
         wanted,
-        *where(analysis, label),
+        **where(analysis, label),
     )
 
 
@@ -132,7 +132,7 @@ def synchronize(
         len(rows),
         int(i["operations"].median()),
         0,
-        *where(analysis, label),
+        **where(analysis, label),
     )
 
 
@@ -174,7 +174,7 @@ def flush(
         len(mine),
         int(i["operations"].iloc[mine].median()),
         0,
-        *where(analysis, target),
+        **where(analysis, target),
     )
 
 
@@ -220,7 +220,7 @@ def warm(
         len(rows),
         int(analysis.intervals["operations"].iloc[rows].median()),
         0,
-        *where(analysis, label),
+        **where(analysis, label),
     )
 
 

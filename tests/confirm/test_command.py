@@ -23,7 +23,7 @@ from . import runs
 def machine(monkeypatch, tmp_path):
     """`collect` replaced by a simulated machine; `machine.calls` are the commands and variables it was given."""
     state = types.SimpleNamespace(
-        body=runs.host_gap, after=None, calls=[], status=[0, 0, 0], folder=tmp_path / "R"
+        body=runs.host_gap, after=None, pairs=(), calls=[], status=[0, 0, 0], folder=tmp_path / "R"
     )
     monkeypatch.chdir(tmp_path)
 
@@ -34,7 +34,7 @@ def machine(monkeypatch, tmp_path):
         folder = options.output or state.folder
         assert not folder.exists()
         body = (state.after or state.body) if told else state.body
-        runs.run(folder, body, told.get("intervention", ""))
+        runs.run(folder, body, told.get("intervention", ""), pairs=state.pairs)
         return session.CollectResult(
             folder, state.status[len(state.calls) - 1], folder / "r", folder / "trace.sqlite", (), ()
         )
@@ -163,6 +163,26 @@ def test_run_confirm_takes_the_warnings_and_keeps_the_scripts_status(machine):
     machine.calls, machine.folder, machine.status = [], machine.folder.with_name("R3"), [5]
     machine.body = runs.host_gap
     assert invoke(run, "--confirm", "s.py").exit_code == 5 and len(machine.calls) == 1
+
+
+def test_a_second_label_is_not_tried_after_a_failure(machine):
+    machine.body, machine.pairs = runs.two_gaps, (("a", "b", "t1"), ("c", "d", "t2"))
+    assert invoke(confirm, "s.py").exit_code == 0 and len(machine.calls) == 3
+    machine.calls, machine.folder, machine.status = [], machine.folder.with_name("R2"), [0, 130, 0]
+    assert invoke(confirm, "s.py").exit_code == 0 and len(machine.calls) == 2
+
+
+def test_the_copy_of_the_document_has_the_verdicts_too(machine):
+    assert invoke(run, "--confirm", "--json", "copy.json", "s.py").exit_code == 0
+    assert json.loads(Path("copy.json").read_text())["confirmations"][0]["verdict"] == "confirmed"
+
+
+def test_what_was_set_up_around_the_run_is_in_the_report(machine):
+    runs.run(machine.folder, runs.host_gap)
+    (machine.folder / "run.json").write_text('{"conditions": ["SM clocks were locked at 1500 MHz"]}')
+    from nsysalign.commands.analyze import present
+
+    assert present(machine.folder, quiet=True).notes[0] == "SM clocks were locked at 1500 MHz"
 
 
 def test_nothing_is_confirmed_that_was_not_tested(machine):

@@ -81,6 +81,14 @@ def test_a_delay_that_does_not_outlast_the_host_says_nothing(tmp_path):
     assert said.verdict == "not conclusive" and "did not outlast the host" in said.reason, said
 
 
+def test_a_rerun_on_another_machine_says_nothing(tmp_path):
+    made = planned(tmp_path / "before", runs.host_gap)
+    after, _ = runs.analysed(runs.run(tmp_path / "after", runs.host_gap, "delay"))
+    other = replace(after, trace=replace(after.trace, devices=("NVIDIA A100",)))
+    assert judge(made, after).verdict == "confirmed"
+    assert judge(made, other).reason == "the re-run was made otherwise: NVIDIA A100 instead of Simulated H200"
+
+
 def test_a_synchronisation_that_was_not_seen_before_is_named(tmp_path):
     said = retried(
         tmp_path, runs.host_gap, after=lambda k: [runs.Record("a"), runs.Sync(), *runs.host_gap(k)[1:]]
