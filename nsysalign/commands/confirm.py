@@ -160,6 +160,8 @@ def confirm(
         )
     for refusal in said.refusals:
         click.echo(f"nsysalign: {refused(refusal)}", err=True)
+    if said.left:
+        click.echo(f"note: {_more(said.left)}", err=True)
     if said.table is None:
         raise UsageError(
             "nothing was put to the test",
@@ -177,6 +179,7 @@ class Said:
 
     table: pd.DataFrame | None
     refusals: list[Refusal]
+    left: list[str]  # labels that could have been put to the test as well
 
 
 def put_to_the_test(
@@ -200,7 +203,7 @@ def put_to_the_test(
 
     if unknown := [label for label in labels if label not in set(before.labels["label"])]:
         raise _unknown(before, unknown[0])
-    plans, refusals = _plans(
+    plans, refusals, left = _plans(
         run_dir, before, labels or confirmable(before), intervention, most=len(labels) or MOST_LABELS
     )
     table = None
@@ -210,12 +213,13 @@ def put_to_the_test(
         store(before, run_dir, json_out=None)
         if not ended_well:  # it will not end well the next time either, or somebody pressed Ctrl-C
             break
-    return Said(table, refusals)
+    return Said(table, refusals, left)
 
 
 def _plans(
     run_dir: Path, before: Analysis, labels: Sequence[str], intervention: str | None, *, most: int
-) -> tuple[list[Plan], list[Refusal]]:
+) -> tuple[list[Plan], list[Refusal], list[str]]:
+    """(what to do, what was refused, what else could be done)."""
     from nsysalign.compare.experiment import Plan, choose
     from nsysalign.compare.plan import plan
     from nsysalign.compare.spans import spans
@@ -224,16 +228,20 @@ def _plans(
     logs = sorted(run_dir.glob("events-*.jsonl"))
     issued = spans(before, read_event_logs(logs) if logs else None)
     decorated = decorated_regions(logs)
-    plans, refusals = [], []
+    plans, refusals, left = [], [], []
     for label in labels:
         made = plan(
             before, label, intervention or choose(before, label, decorated), issued, decorated=decorated
         )
         if not isinstance(made, Plan):
             refusals.append(made)
+        elif (made.label, made.intervention) in {(p.label, p.intervention) for p in plans}:
+            continue  # a flush asked for from both of its sides
         elif len(plans) < most:
             plans.append(made)
-    return plans, refusals
+        else:
+            left.append(label)
+    return plans, refusals, left
 
 
 def _test(
@@ -311,6 +319,10 @@ def spec(plan: Plan) -> str:
     )
 
 
+def _more(left: Sequence[str]) -> str:
+    return f"not put to the test, for each takes a re-run of its own: {', '.join(left)} (--from RUN_DIR --label L)"
+
+
 def refused(refusal: Refusal) -> str:
     return f"{refusal.label}: {refusal.intervention} refused: {refusal.reason}"
 
@@ -329,6 +341,8 @@ def after_run(
         return
     for refusal in said.refusals:
         click.echo(f"note: not put to the test: {refused(refusal)}", err=True)
+    if said.left:
+        click.echo(f"note: {_more(said.left)}", err=True)
     if said.table is None and not said.refusals:
         click.echo("note: no warning that a re-run could settle (--confirm)", err=True)
 

@@ -123,6 +123,8 @@ def judge(plan: Plan, after: Analysis, *, run: str = "", seed: int = 0) -> Confi
     verdict = "not conclusive"
     if not reason:
         verdict, reason = decide(plan, measured, bounds)
+        if len(rows) < done:
+            reason += f"; {done - len(rows)} of {done} left out, for the delay did not outlast the host there"
     return Confirmation(plan, verdict, reason, measured, bounds, len(values), _changed(plan, done), run)
 
 

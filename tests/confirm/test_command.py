@@ -165,6 +165,16 @@ def test_run_confirm_takes_the_warnings_and_keeps_the_scripts_status(machine):
     assert invoke(run, "--confirm", "s.py").exit_code == 5 and len(machine.calls) == 1
 
 
+def test_more_labels_than_are_worth_a_run_each_are_said(machine, monkeypatch):
+    from nsysalign.commands import confirm as module
+
+    monkeypatch.setattr(module, "MOST_LABELS", 1)
+    machine.body, machine.pairs = runs.two_gaps, (("a", "b", "t1"), ("c", "d", "t2"))
+    result = invoke(confirm, "s.py")
+    tested = machine.calls[1][1]["label"]
+    assert len(machine.calls) == 2 and f"own: {({'t1', 't2'} - {tested}).pop()} (" in result.output
+
+
 def test_a_second_label_is_not_tried_after_a_failure(machine):
     machine.body, machine.pairs = runs.two_gaps, (("a", "b", "t1"), ("c", "d", "t2"))
     assert invoke(confirm, "s.py").exit_code == 0 and len(machine.calls) == 3

@@ -76,6 +76,22 @@ def test_waiting_for_ones_own_work_is_refuted(tmp_path):
     assert (said.plan.intervention, said.verdict) == ("synchronize", "refuted"), said
 
 
+def test_the_few_that_the_delay_did_not_hold_are_left_out_and_counted(tmp_path):
+    """The first run loads code for 3 ms, the delay takes 1 ms."""
+
+    def first(k):
+        return [
+            runs.Record("a"),
+            runs.Sleep(3_000_000 if k == 0 else 150_000),
+            runs.Launch(25_000),
+            runs.Record("b"),
+        ]
+
+    said = retried(tmp_path, first)
+    assert (said.verdict, said.after_count) == ("confirmed", runs.COUNT - 1)
+    assert said.reason.endswith("; 1 of 8 left out, for the delay did not outlast the host there")
+
+
 def test_a_delay_that_does_not_outlast_the_host_says_nothing(tmp_path):
     said = retried(tmp_path, runs.host_gap, before=[runs.Launch(60_000)])
     assert said.verdict == "not conclusive" and "did not outlast the host" in said.reason, said
