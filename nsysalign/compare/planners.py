@@ -62,7 +62,7 @@ def delay(
         measured[0, 0],
         (measured[0, 1], measured[0, 2]),
         predicted[0],
-        (predicted[1] - error, predicted[2] + error + queued),
+        (max(predicted[1] - error, 0.0), predicted[2] + error + queued),
         len(rows),
         int(i["operations"].median()),
         wanted,

@@ -16,7 +16,6 @@ from nsysalign.compare.spans import spans
 
 from . import runs
 
-
 PLAIN: dict = {}  # what a plain run of a program is, it stays
 
 
