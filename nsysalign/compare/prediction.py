@@ -26,6 +26,8 @@ SPACING_NS, SPACING_ERROR_NS = 1_600.0, 1_300.0
 GAP_NS, GAP_ERROR_NS = 950.0, 350.0
 #: Gaps of pure launch latency below this are operations that waited in the queue: on an idle stream it takes 2 us.
 QUEUED_GAP_NS, ENOUGH_GAPS = 1_600, 20
+#: Kernels that follow within this were launched as a pair (split-K and its reduction: 1 ns): no measure for others.
+PAIRED_NS = 300
 #: Kernel times repeat so well from run to run (clock boost, addresses).
 WORK_ERROR_SHARE = 0.03
 #: The event clock ticks every 32 ns and a pair has two ends.
@@ -75,7 +77,7 @@ def latencies(analysis: Analysis) -> Latencies:
 def _gap(analysis: Analysis) -> tuple[float, float]:
     """The usual gap between queued operations, and its spread."""
     _, ns = _queued(analysis)
-    found = ns[ns > 0]
+    found = ns[ns > PAIRED_NS]
     if len(found) < ENOUGH_GAPS:
         return GAP_NS, GAP_ERROR_NS
     low, middle, high = np.percentile(found, [25, 50, 75])
