@@ -125,6 +125,7 @@ def confirm(
     from nsysalign.collect.session import CollectOptions, collect
     from nsysalign.commands.analyze import present
     from nsysalign.commands.progress import ProgressLine
+    from nsysalign.commands.run import finish
     from nsysalign.pipeline import load
 
     if source is not None and output is not None:
@@ -142,12 +143,13 @@ def confirm(
         with ProgressLine(silent) as progress, locked(lock_clocks) as conditions:
             result = collect(command, replace(options, conditions=conditions), progress)
         source = result.run_dir
-        before = present(source, quiet=silent, nsys=nsys)
-        if result.exit_status:
-            raise AnalysisError(
-                f"the script ended with status {result.exit_status}: what it would do again is not known; its analysis is in {source}",
-                "make the script end well, then: nsysalign confirm",
+        before = finish(source, exit_status=result.exit_status, quiet=silent, json_out=None)
+        if result.exit_status or before is None:
+            click.echo(
+                f"nsysalign: the script ended with status {result.exit_status}, so it is not run again; its analysis is in {source}",
+                err=True,
             )
+            ctx.exit(result.exit_status)
     else:
         try:
             before = load(source)
