@@ -152,7 +152,11 @@ def test_a_label_that_is_not_there(machine):
 def test_a_script_that_fails(machine):
     machine.status = [3, 0]
     result = invoke(confirm, "--label", "t1", "s.py")
-    assert result.exit_code == 3 and len(machine.calls) == 1 and "status 3, so it is not run again" in result.output
+    assert (
+        result.exit_code == 3
+        and len(machine.calls) == 1
+        and "status 3, so it is not run again" in result.output
+    )
     machine.calls, machine.folder = [], machine.folder.with_name("R2")
     machine.status = [0, 3]
     assert invoke(confirm, "--label", "t1", "s.py").exit_code == 0
