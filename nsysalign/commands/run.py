@@ -114,9 +114,11 @@ def run(
     if confirm and analysis is not None and result.exit_status == 0:
         from nsysalign.commands.confirm import after_run
 
-        with locked(lock_clocks):
-            after_run(result.run_dir, analysis, command, options, quiet=quiet)
-        if json_out:  # it was written before the re-runs
+        with locked(lock_clocks) as conditions:
+            after_run(
+                result.run_dir, analysis, command, replace(options, conditions=conditions), quiet=quiet
+            )
+        if json_out and str(json_out) != "-":  # it was written before the re-runs
             shutil.copyfile(result.run_dir / "analysis.json", json_out)
     ctx.exit(result.exit_status)
 
