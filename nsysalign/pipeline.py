@@ -105,12 +105,17 @@ def load(path: str | PathLike[str]) -> Analysis:
     """A stored analysis: a run directory, analysis.db or analysis.json.  AnalysisError where it does not add up."""
     path = Path(path)
     if path.is_dir():
+        from nsysalign.compare.confirm import attach
+        from nsysalign.report import confirmations
+
         found = [path / n for n in ("analysis.db", "analysis.json") if (path / n).is_file()]
         if not found:
             raise AnalysisError(
                 f"{path}: no analysis.db or analysis.json in this directory", f"nsysalign analyze {path}"
             )
-        path = found[0]
+        verdicts = confirmations.read(path / confirmations.FILE)
+        loaded = load(found[0])
+        return attach(loaded, verdicts) if len(verdicts) else loaded
     if path.suffix == ".json":
         from nsysalign.report import json as store
     else:

@@ -125,6 +125,7 @@ def confirm(
     from nsysalign.collect.session import CollectOptions, collect
     from nsysalign.commands.analyze import present
     from nsysalign.commands.progress import ProgressLine
+    from nsysalign.commands.run import finish
     from nsysalign.pipeline import load
 
     if source is not None and output is not None:
@@ -142,12 +143,13 @@ def confirm(
         with ProgressLine(silent) as progress, locked(lock_clocks) as conditions:
             result = collect(command, replace(options, conditions=conditions), progress)
         source = result.run_dir
-        before = present(source, quiet=silent, nsys=nsys)
-        if result.exit_status:
-            raise AnalysisError(
-                f"the script ended with status {result.exit_status}: what it would do again is not known; its analysis is in {source}",
-                "make the script end well, then: nsysalign confirm",
+        before = finish(source, exit_status=result.exit_status, quiet=silent, json_out=None)
+        if result.exit_status or before is None:
+            click.echo(
+                f"nsysalign: the script ended with status {result.exit_status}, so it is not run again; its analysis is in {source}",
+                err=True,
             )
+            ctx.exit(result.exit_status)
     else:
         try:
             before = load(source)
@@ -160,6 +162,8 @@ def confirm(
         )
     for refusal in said.refusals:
         click.echo(f"nsysalign: {refused(refusal)}", err=True)
+    if said.left:
+        click.echo(f"note: {_more(said.left)}", err=True)
     if said.table is None:
         raise UsageError(
             "nothing was put to the test",
@@ -177,6 +181,7 @@ class Said:
 
     table: pd.DataFrame | None
     refusals: list[Refusal]
+    left: list[str]  # labels that could have been put to the test as well
 
 
 def put_to_the_test(
@@ -200,20 +205,23 @@ def put_to_the_test(
 
     if unknown := [label for label in labels if label not in set(before.labels["label"])]:
         raise _unknown(before, unknown[0])
-    plans, refusals = _plans(
+    plans, refusals, left = _plans(
         run_dir, before, labels or confirmable(before), intervention, most=len(labels) or MOST_LABELS
     )
     table = None
     for plan in plans:
-        table = _test(run_dir, plan, command, options, quiet)
+        table, ended_well = _test(run_dir, plan, command, options, quiet)
         before = attach(before, table)
         store(before, run_dir, json_out=None)
-    return Said(table, refusals)
+        if not ended_well:  # it will not end well the next time either, or somebody pressed Ctrl-C
+            break
+    return Said(table, refusals, left)
 
 
 def _plans(
     run_dir: Path, before: Analysis, labels: Sequence[str], intervention: str | None, *, most: int
-) -> tuple[list[Plan], list[Refusal]]:
+) -> tuple[list[Plan], list[Refusal], list[str]]:
+    """(what to do, what was refused, what else could be done)."""
     from nsysalign.compare.experiment import Plan, choose
     from nsysalign.compare.plan import plan
     from nsysalign.compare.spans import spans
@@ -222,22 +230,26 @@ def _plans(
     logs = sorted(run_dir.glob("events-*.jsonl"))
     issued = spans(before, read_event_logs(logs) if logs else None)
     decorated = decorated_regions(logs)
-    plans, refusals = [], []
+    plans, refusals, left = [], [], []
     for label in labels:
         made = plan(
             before, label, intervention or choose(before, label, decorated), issued, decorated=decorated
         )
         if not isinstance(made, Plan):
             refusals.append(made)
+        elif (made.label, made.intervention) in {(p.label, p.intervention) for p in plans}:
+            continue  # a flush asked for from both of its sides
         elif len(plans) < most:
             plans.append(made)
-    return plans, refusals
+        else:
+            left.append(label)
+    return plans, refusals, left
 
 
 def _test(
     run_dir: Path, plan: Plan, command: Sequence[str], options: CollectOptions, quiet: bool
-) -> pd.DataFrame:
-    """One re-run and its verdict: the table of all verdicts so far."""
+) -> tuple[pd.DataFrame, bool]:
+    """One re-run and its verdict: the table of all verdicts so far, and whether the script ended well."""
     import pandas as pd
 
     from nsysalign.collect.session import collect
@@ -275,7 +287,7 @@ def _test(
         from nsysalign.report import terminal
 
         terminal.confirmations(new, Console(highlight=False))
-    return everything
+    return everything, result.exit_status == 0
 
 
 def _folder(run_dir: Path, plan: Plan) -> Path:
@@ -309,6 +321,10 @@ def spec(plan: Plan) -> str:
     )
 
 
+def _more(left: Sequence[str]) -> str:
+    return f"not put to the test, for each takes a re-run of its own: {', '.join(left)} (--from RUN_DIR --label L)"
+
+
 def refused(refusal: Refusal) -> str:
     return f"{refusal.label}: {refusal.intervention} refused: {refusal.reason}"
 
@@ -327,6 +343,8 @@ def after_run(
         return
     for refusal in said.refusals:
         click.echo(f"note: not put to the test: {refused(refusal)}", err=True)
+    if said.left:
+        click.echo(f"note: {_more(said.left)}", err=True)
     if said.table is None and not said.refusals:
         click.echo("note: no warning that a re-run could settle (--confirm)", err=True)
 

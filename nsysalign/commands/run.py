@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -148,12 +149,24 @@ def run(
             )
     if baseline:
         without_nsys(command, result, options, quiet=quiet)
-    analysis = finish(result.run_dir, exit_status=result.exit_status, quiet=quiet, json_out=json_out)
-    if confirm and analysis is not None and result.exit_status == 0:
-        from nsysalign.commands.confirm import after_run
+    on_stdout = str(json_out) == "-"
+    analysis = finish(
+        result.run_dir,
+        exit_status=result.exit_status,
+        quiet=quiet or (confirm and on_stdout),
+        json_out=None if confirm else json_out,  # its verdicts belong into it
+    )
+    if confirm and analysis is not None:
+        if result.exit_status == 0:
+            from nsysalign.commands.confirm import after_run
 
-        with locked(lock_clocks):
-            after_run(result.run_dir, analysis, command, options, quiet=quiet)
+            with locked(lock_clocks) as conditions:
+                again = replace(options, conditions=conditions)
+                after_run(result.run_dir, analysis, command, again, quiet=quiet or on_stdout)
+        if on_stdout:
+            click.echo((result.run_dir / "analysis.json").read_text("utf-8"))
+        elif json_out:
+            shutil.copyfile(result.run_dir / "analysis.json", json_out)
     gate = analysis is not None and closed(analysis, fail_on, quiet=quiet)
     ctx.exit(result.exit_status or int(gate))
 

@@ -16,7 +16,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.compare.bootstrap import level
-from nsysalign.compare.experiment import CONFIDENCE, FEWEST, Plan, first_runs, rows_of
+from nsysalign.compare.experiment import CONFIDENCE, FEWEST, Plan, first_runs, machine, rows_of
 from nsysalign.compare.prediction import parts_of
 from nsysalign.model import Analysis
 
@@ -123,6 +123,8 @@ def judge(plan: Plan, after: Analysis, *, run: str = "", seed: int = 0) -> Confi
     verdict = "not conclusive"
     if not reason:
         verdict, reason = decide(plan, measured, bounds)
+        if len(rows) < done:
+            reason += f"; {done - len(rows)} of {done} left out, for the delay did not outlast the host there"
     return Confirmation(plan, verdict, reason, measured, bounds, len(values), _changed(plan, done), run)
 
 
@@ -169,6 +171,10 @@ def _values(plan: Plan, after: Analysis, rows: np.ndarray) -> np.ndarray:
 
 
 def _other_work(plan: Plan, after: Analysis, rows: np.ndarray) -> str:
+    if plan.machine and machine(after) != plan.machine:
+        return (
+            f"the re-run was made otherwise: {', '.join(machine(after))} instead of {', '.join(plan.machine)}"
+        )
     now = float(after.intervals["operations"].iloc[rows].median())
     if max(now, plan.operations) + 1 > SAME_WORK * (min(now, plan.operations) + 1) + 1:
         return f"the re-run did other work: {now:.0f} operations instead of {plan.operations}"

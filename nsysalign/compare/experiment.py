@@ -60,6 +60,7 @@ class Plan:
     count: int  # intervals before
     operations: int  # of the typical interval
     delay_ns: int = 0
+    machine: tuple[str, ...] = ()  # what the re-run must share: the GPUs, and whether events were traced
     region: str = ""  # the target's label if a region named it
     starts: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (site, callers) of its start records
 
@@ -103,13 +104,19 @@ def first_runs(intervals: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     return elapsed[first], elapsed[~first]
 
 
+def machine(analysis: Analysis) -> tuple[str, ...]:
+    """What makes numbers of two runs incomparable: another GPU, or event tracing in one of them."""
+    traced = (analysis.intervals["method"] == "event-trace").any()
+    return (*dict.fromkeys(analysis.trace.devices), *(["event tracing"] if traced else []))
+
+
 def settled(analysis: Analysis, label: str, intervention: str) -> tuple[str, ...]:
     rules = [f.rule for f in findings_of(analysis, label) if f.rule in SETTLES[intervention]]
     return tuple(dict.fromkeys(rules))
 
 
-def where(analysis: Analysis, label: str) -> tuple[str, tuple[tuple[str, tuple[str, ...]], ...]]:
-    """(region, start sites with their callers) of a label.  A label made from call sites holds the start's file and
+def where(analysis: Analysis, label: str) -> dict[str, Any]:
+    """`region` and `starts` (start sites with their callers) of a label.  A label made from call sites holds the start's file and
     line; any other name is a region's.  Callers count where another label has the same site (a Timer class)."""
     i = analysis.intervals
     mine = i[i["label"] == label]
@@ -120,4 +127,4 @@ def where(analysis: Analysis, label: str) -> tuple[str, tuple[tuple[str, tuple[s
         if site
     }
     by_site = any(site.rpartition("/")[2] in label for site, _ in starts)
-    return "" if by_site else label, tuple(sorted(starts))
+    return {"region": "" if by_site else label, "starts": tuple(sorted(starts))}

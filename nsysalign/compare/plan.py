@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from nsysalign.compare.experiment import FEWEST, Plan, Refusal, rows_of
+from nsysalign.compare.experiment import FEWEST, Plan, Refusal, machine, rows_of
 from nsysalign.compare.planners import PLANNERS
 from nsysalign.compare.spans import Spans
 from nsysalign.model import Analysis
@@ -27,7 +29,7 @@ def plan(
         if isinstance(made, Plan):
             reason = _cannot_tell(made) or _cannot_place(analysis, made)
             if not reason:
-                return made
+                return replace(made, machine=machine(analysis))
         else:
             reason = made
     return Refusal(label, intervention, reason)

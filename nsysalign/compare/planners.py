@@ -62,11 +62,11 @@ def delay(
         measured[0, 0],
         (measured[0, 1], measured[0, 2]),
         predicted[0],
-        (predicted[1] - error, predicted[2] + error + queued),
+        (max(predicted[1] - error, 0.0), predicted[2] + error + queued),
         len(rows),
         int(i["operations"].median()),
         wanted,
-        *where(analysis, label),
+        **where(analysis, label),
     )
 
 
@@ -132,7 +132,7 @@ def synchronize(
         len(rows),
         int(i["operations"].median()),
         0,
-        *where(analysis, label),
+        **where(analysis, label),
     )
 
 
@@ -174,7 +174,7 @@ def flush(
         len(mine),
         int(i["operations"].iloc[mine].median()),
         0,
-        *where(analysis, target),
+        **where(analysis, target),
     )
 
 
@@ -220,7 +220,7 @@ def warm(
         len(rows),
         int(analysis.intervals["operations"].iloc[rows].median()),
         0,
-        *where(analysis, label),
+        **where(analysis, label),
     )
 
 

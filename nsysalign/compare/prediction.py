@@ -26,6 +26,8 @@ SPACING_NS, SPACING_ERROR_NS = 1_600.0, 1_300.0
 GAP_NS, GAP_ERROR_NS = 950.0, 350.0
 #: Gaps of pure launch latency below this are operations that waited in the queue: on an idle stream it takes 2 us.
 QUEUED_GAP_NS, ENOUGH_GAPS = 1_600, 20
+#: Kernels that follow within this were launched as a pair (split-K and its reduction: 1 ns): no measure for others.
+PAIRED_NS = 300
 #: Kernel times repeat so well from run to run (clock boost, addresses).
 WORK_ERROR_SHARE = 0.03
 #: The event clock ticks every 32 ns and a pair has two ends.
@@ -73,43 +75,51 @@ def latencies(analysis: Analysis) -> Latencies:
 
 
 def _gap(analysis: Analysis) -> tuple[float, float]:
-    """Idle stretches between two operations that are launch latency and nothing else, and short."""
-    s = analysis.segments
-    if len(s) < 3:
-        return GAP_NS, GAP_ERROR_NS
-    code = pd.Index(CAUSES).get_indexer(s["cause"])
-    working = np.isin(code, [CAUSES.index(c) for c in WORK])
-    number = s["interval"].to_numpy()
-    ns = (s["end_ns"] - s["start_ns"]).to_numpy()
-    between = working[:-2] & working[2:] & (code[1:-1] == CAUSES.index("launch_latency"))
-    between &= (number[:-2] == number[1:-1]) & (number[1:-1] == number[2:]) & (ns[1:-1] < QUEUED_GAP_NS)
-    found = ns[1:-1][between]
+    """The usual gap between queued operations, and its spread."""
+    _, ns = _queued(analysis)
+    found = ns[ns > PAIRED_NS]
     if len(found) < ENOUGH_GAPS:
         return GAP_NS, GAP_ERROR_NS
     low, middle, high = np.percentile(found, [25, 50, 75])
     return float(middle), float(max(high - low, GAP_ERROR_NS))
 
 
+def _queued(analysis: Analysis) -> tuple[np.ndarray, np.ndarray]:
+    """Operations that had been queued behind the one before: (interval, length of the gap).
+
+    kernel | launch latency, short | kernel        the gap is launch latency and nothing else
+    kernel | kernel                                there is none
+    """
+    s = analysis.segments
+    code = pd.Index(CAUSES).get_indexer(s["cause"])
+    working = np.isin(code, [CAUSES.index(c) for c in WORK])
+    number, ref = s["interval"].to_numpy(), s["ref_id"].to_numpy()
+    ns = (s["end_ns"] - s["start_ns"]).to_numpy()
+    touching = np.flatnonzero(
+        working[:-1] & working[1:] & (number[:-1] == number[1:]) & (ref[:-1] != ref[1:])
+    )
+    short = (code[1:-1] == CAUSES.index("launch_latency")) & (ns[1:-1] < QUEUED_GAP_NS)
+    short &= working[:-2] & working[2:] & (number[:-2] == number[1:-1]) & (number[1:-1] == number[2:])
+    gaps = np.flatnonzero(short) + 1
+    at = np.concatenate([touching + 1, gaps])
+    return number[at], np.concatenate([np.zeros(len(touching), dtype=np.int64), ns[gaps]])
+
+
 def gpu_time(analysis: Analysis, positions: np.ndarray) -> GpuTime:
-    """GPU-only time of some intervals (rows of `analysis.intervals`), with the error of the prediction."""
+    """GPU-only time of some intervals (rows of `analysis.intervals`), with the error of the prediction.
+
+    A gap that was a queued one already stays what it was; the others become the usual one.
+    """
     lat = latencies(analysis)
     work = parts_of(analysis, positions, *WORK)
     count = analysis.intervals["operations"].to_numpy()[positions]
-    gaps = np.maximum(count - 1 - _touching(analysis, positions), 0)
-    some = count > 0
-    middle = np.where(some, work + lat.fixed[0] + gaps * lat.gap[0], lat.spacing[0])
-    error = np.where(some, WORK_ERROR_SHARE * work + lat.fixed[1] + gaps * lat.gap[1], lat.spacing[1])
-    return GpuTime(middle, error + RESOLUTION_NS)
-
-
-def _touching(analysis: Analysis, positions: np.ndarray) -> np.ndarray:
-    """Operations that followed the previous one without any idle time: they will again."""
-    s = analysis.segments
     numbers = analysis.intervals["interval"].to_numpy()[positions]
-    if len(s) < 2:
-        return np.zeros(len(numbers), dtype=np.int64)
-    working = s["cause"].isin(WORK).to_numpy()
-    number, ref = s["interval"].to_numpy(), s["ref_id"].to_numpy()
-    both = working[:-1] & working[1:] & (number[:-1] == number[1:]) & (ref[:-1] != ref[1:])
-    counts = pd.Series(number[1:][both]).value_counts()
-    return counts.reindex(numbers, fill_value=0).to_numpy(dtype=np.int64)
+    number, ns = _queued(analysis)
+    known = pd.DataFrame({"interval": number, "ns": ns}).groupby("interval")["ns"].agg(["size", "sum"])
+    known = known.reindex(numbers, fill_value=0)
+    gaps = np.maximum(count - 1 - known["size"].to_numpy(), 0)
+    kept = work + known["sum"].to_numpy()
+    some = count > 0
+    middle = np.where(some, kept + lat.fixed[0] + gaps * lat.gap[0], lat.spacing[0])
+    error = np.where(some, WORK_ERROR_SHARE * kept + lat.fixed[1] + gaps * lat.gap[1], lat.spacing[1])
+    return GpuTime(middle, error + RESOLUTION_NS)

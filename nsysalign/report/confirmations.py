@@ -73,8 +73,11 @@ def statuses(analysis: Analysis) -> list[Status]:
         for rule in c.rules
     }
     to_settle = {rule for rules in SETTLES.values() for rule in rules}
+    labels = analysis.labels  # only event pairs of the user's own code have a start record to intervene at
+    own = set(labels.loc[(labels["kind"] == "event") & ~labels["library"], "label"])
     return [
-        known.get((label, rule)) or Status(NOT_CONFIRMED, command(label) if rule in to_settle else "")
+        known.get((label, rule))
+        or Status(NOT_CONFIRMED, command(label) if rule in to_settle and label in own else "")
         for label, rule in zip(analysis.findings["label"], analysis.findings["rule"], strict=True)
     ]
 

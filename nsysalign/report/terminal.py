@@ -97,6 +97,9 @@ def _findings(analysis: Analysis, console: Console) -> None:
         if status.text:
             head = "Confirm:" if status.verdict == NOT_CONFIRMED else f"{status.verdict.capitalize()}:"
             _hanging(console, f"  {head:<9}", safe_text(status.text), "dim")
+    if any(status.verdict == NOT_CONFIRMED for _, status in known[: len(shown)]):
+        console.print()
+        console.print(_text("Advice is not confirmed by a re-run unless it says so.", "dim"))
     left = findings[len(shown) :]
     if left:
         serious = sum(f.severity != "info" for f in left)

@@ -6,6 +6,7 @@ What to see: the clock rises from idle in the first runs (label `linear`), and u
 it down (label `loaded`), if this GPU has one that bites.
 """
 
+# expects: clock-changed
 import time
 
 import torch

@@ -2,6 +2,7 @@
 difference is the kernel's own.
 """
 
+# expects: cold-l2
 import statistics
 
 import torch

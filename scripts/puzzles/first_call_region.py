@@ -1,5 +1,6 @@
 """A function whose first call loads and tunes; marked with a region, it may be repeated warm."""
 
+# expects: module-load
 import statistics
 
 import torch

@@ -2,6 +2,7 @@
 launched after it.  A synchronisation in front helps the first and cannot help the second.
 """
 
+# expects: queued-dependency
 import statistics
 
 import torch

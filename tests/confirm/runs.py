@@ -7,6 +7,7 @@ from pathlib import Path
 
 from simulator import export, machine
 from simulator.program import Api, Copy, Elapsed, Launch, Program, Record, Sleep, Sync, Timing, Wait
+from simulator.style import Style
 from simulator.world import LEGACY, NON_BLOCKING
 
 import nsysalign
@@ -19,6 +20,11 @@ COUNT = 8
 def host_gap(k: int) -> list:
     """The host does something else for 150 us between the start record and its launch."""
     return [Record("a"), Sleep(150_000 + 900 * (k * 7 % 5)), Launch(25_000), Record("b")]
+
+
+def two_gaps(k: int) -> list:
+    """Two pairs, c-d behind a-b, both launch-bound."""
+    return [*host_gap(k), Record("c"), *host_gap(k + 2)[1:3], Record("d")]
 
 
 def many_launches(k: int) -> list:
@@ -91,7 +97,7 @@ def run(
     warm = [Launch(40_000), Record("x"), Launch(2_000), Record("y"), Record("z"), Sync()]
     world = machine.run(Program({500: warm * 6 + steps}, streams=STREAMS, timing=Timing()))
     folder.mkdir(parents=True, exist_ok=True)
-    _, (log,) = export.write(world, folder)
+    _, (log,) = export.write(world, folder, Style(event_rows="none"))
     first = pairs[0][2] if pairs else label
     starts = {pair.start.seq for pair in world.pairs if pair.name.startswith(first + "#")}
     lines = [json.loads(line) for line in log.read_text().splitlines()]

@@ -15,6 +15,7 @@ from nsysalign.collect import session
 from nsysalign.commands.confirm import confirm
 from nsysalign.commands.run import run
 from nsysalign.errors import AnalysisError, NsysAlignError, UsageError
+from nsysalign.report import html
 
 from . import runs
 
@@ -23,7 +24,13 @@ from . import runs
 def machine(monkeypatch, tmp_path):
     """`collect` replaced by a simulated machine; `machine.calls` are the commands and variables it was given."""
     state = types.SimpleNamespace(
-        body=runs.host_gap, after=None, calls=[], status=[0, 0, 0], folder=tmp_path / "R"
+        body=runs.host_gap,
+        after=None,
+        page=False,
+        pairs=(),
+        calls=[],
+        status=[0, 0, 0],
+        folder=tmp_path / "R",
     )
     monkeypatch.chdir(tmp_path)
 
@@ -34,11 +41,16 @@ def machine(monkeypatch, tmp_path):
         folder = options.output or state.folder
         assert not folder.exists()
         body = (state.after or state.body) if told else state.body
-        runs.run(folder, body, told.get("intervention", ""))
+        runs.run(folder, body, told.get("intervention", ""), pairs=state.pairs)
         return session.CollectResult(
             folder, state.status[len(state.calls) - 1], folder / "r", folder / "trace.sqlite", (), ()
         )
 
+    def page(analysis, path, focus=None):  # 5 MB each: only where a test looks at it
+        return whole_page(analysis, path, focus) if state.page else path.write_text("a page")
+
+    whole_page = html.write
+    monkeypatch.setattr(html, "write", page)
     monkeypatch.setattr(session, "collect", collect)
     return state
 
@@ -59,22 +71,22 @@ SYNTAX = [
 
 
 @pytest.mark.parametrize(("args", "command"), SYNTAX)
-def test_options_before_the_script_or_from_label_on_behind_it(machine, args, command):
-    result = invoke(confirm, *args)
-    assert result.exit_code == 0, (result.output, result.exception)
-    assert [c for c, _ in machine.calls] == [command, command]
-    assert [told.get("label") for _, told in machine.calls] == [None, "t1"]
+def test_options_before_the_script_or_from_label_on_behind_it(args, command):
+    given = confirm.make_context("confirm", list(args)).params
+    assert (list(given["command"]), given["labels"]) == (command, ("t1",))
 
 
 def test_behind_two_dashes_everything_is_the_scripts(machine):
     result = invoke(confirm, "--", "s.py", "--label", "nothing")
     assert result.exit_code == 0 and machine.calls[0][0] == ["s.py", "--label", "nothing"]
+    assert machine.calls[1][0] == machine.calls[0][0]
     assert machine.calls[1][1]["label"] == "t1"  # the label with a warning that a delay settles
     assert invoke(confirm, "--label", "t1").exit_code == 2
 
 
 def test_a_run_then_one_with_the_change_and_the_verdict_everywhere(machine):
     Path("bench.py").write_text("")
+    machine.page = True
     result = invoke(confirm, "s.py", "--label", "t1")
     told = machine.calls[1][1]
     assert told == {
@@ -140,7 +152,11 @@ def test_a_label_that_is_not_there(machine):
 def test_a_script_that_fails(machine):
     machine.status = [3, 0]
     result = invoke(confirm, "--label", "t1", "s.py")
-    assert isinstance(result.exception, AnalysisError) and len(machine.calls) == 1
+    assert (
+        result.exit_code == 3
+        and len(machine.calls) == 1
+        and "status 3, so it is not run again" in result.output
+    )
     machine.calls, machine.folder = [], machine.folder.with_name("R2")
     machine.status = [0, 3]
     assert invoke(confirm, "--label", "t1", "s.py").exit_code == 0
@@ -165,7 +181,38 @@ def test_run_confirm_takes_the_warnings_and_keeps_the_scripts_status(machine):
     assert invoke(run, "--confirm", "s.py").exit_code == 5 and len(machine.calls) == 1
 
 
+def test_more_labels_than_are_worth_a_run_each_are_said(machine, monkeypatch):
+    from nsysalign.commands import confirm as module
+
+    monkeypatch.setattr(module, "MOST_LABELS", 1)
+    machine.body, machine.pairs = runs.two_gaps, (("a", "b", "t1"), ("c", "d", "t2"))
+    result = invoke(confirm, "s.py")
+    tested = machine.calls[1][1]["label"]
+    assert len(machine.calls) == 2 and f"own: {({'t1', 't2'} - {tested}).pop()} (" in result.output
+
+
+def test_a_second_label_is_not_tried_after_a_failure(machine):
+    machine.body, machine.pairs = runs.two_gaps, (("a", "b", "t1"), ("c", "d", "t2"))
+    assert invoke(confirm, "s.py").exit_code == 0 and len(machine.calls) == 3
+    machine.calls, machine.folder, machine.status = [], machine.folder.with_name("R2"), [0, 130, 0]
+    assert invoke(confirm, "s.py").exit_code == 0 and len(machine.calls) == 2
+
+
+def test_the_copy_of_the_document_has_the_verdicts_too(machine):
+    assert invoke(run, "--confirm", "--json", "copy.json", "s.py").exit_code == 0
+    assert json.loads(Path("copy.json").read_text())["confirmations"][0]["verdict"] == "confirmed"
+
+
+def test_what_was_set_up_around_the_run_is_in_the_report(machine):
+    runs.run(machine.folder, runs.host_gap)
+    (machine.folder / "run.json").write_text('{"conditions": ["SM clocks were locked at 1500 MHz"]}')
+    from nsysalign.commands.analyze import present
+
+    assert present(machine.folder, quiet=True).notes[0] == "SM clocks were locked at 1500 MHz"
+
+
 def test_nothing_is_confirmed_that_was_not_tested(machine):
+    machine.page = True
     runs.run(machine.folder, runs.host_gap)
     from nsysalign.commands.analyze import present
 
