@@ -3,12 +3,18 @@
 const MOST_BARS = 150, FEWEST_FOR_DISTRIBUTION = 10, MOST_POINTS = 2000, PAGE = 50;
 const paging = { at: 0 };
 
+// A list, or {from, step} of evenly spaced numbers.
+function nth(column, i) {
+  return Array.isArray(column) ? column[i] : column.from + i * column.step;
+}
+
 function numberOf(runs, i) {
-  return Array.isArray(runs.interval) ? runs.interval[i] : runs.interval.from + i * runs.interval.step;
+  return nth(runs.interval, i);
 }
 
 function nameOf(label, runs, i) {
-  return typeof runs.names[i] === "number" ? `${label.label}#${runs.names[i]}` : runs.names[i];
+  const name = nth(runs.names, i);
+  return typeof name === "number" ? `${label.label}#${name}` : name;
 }
 
 function errorOf(runs, i) {
