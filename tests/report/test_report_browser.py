@@ -114,6 +114,22 @@ def test_the_runs_are_drawn_and_tabulated(driver, analysis, tmp_path):
     quiet(driver)
 
 
+def test_plots_keep_their_height_when_the_window_changes(driver, analysis, tmp_path):
+    open_page(driver, analysis, tmp_path)
+    size = driver.get_window_size()
+    heights = "return ['lanes', 'iterations'].map(i => Math.round(document.querySelector('#' + i + ' .main-svg').getBoundingClientRect().height))"
+    widths = heights.replace("height)", "width)")
+    before, wide = driver.execute_script(heights), driver.execute_script(widths)
+    try:
+        driver.set_window_size(1000, 800)
+        until(driver, f"({widths.removeprefix('return ')})[0] < {wide[0] - 200}", "the narrower plot")
+        after = driver.execute_script(heights)
+        assert all(abs(a - b) <= 3 for a, b in zip(after, before, strict=True)) and min(after) > 300
+        quiet(driver)
+    finally:
+        driver.set_window_size(size["width"], size["height"])
+
+
 def test_dark_is_dark(driver, analysis, tmp_path):
     dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)

@@ -51,7 +51,7 @@ function drawAgainst() {
   if (shown < total) said.push(`Drawn are ${shown.toLocaleString("en")} of ${plural(total, "run")}, evenly in time, the slowest of each label among them.`);
   $("scatter-note").textContent = said.join(" ");
   plot.setAttribute("aria-label", said.join(" ") + " A table of the labels follows.");
-  Plotly.react(plot, [...others.map((g) => trace(g, false)), diagonal, ...chosen.map((g) => trace(g, true))], layout, { ...CONFIG, doubleClick: "reset+autosize" }).then(() => {
+  drawPlot(plot, [...others.map((g) => trace(g, false)), diagonal, ...chosen.map((g) => trace(g, true))], layout, { ...CONFIG, doubleClick: "reset+autosize" }).then(() => {
     plot.removeAllListeners?.("plotly_click");
     plot.on("plotly_click", (event) => {
       const [l, i] = event.points[0].customdata || [];

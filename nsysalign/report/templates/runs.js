@@ -101,7 +101,7 @@ function plotRuns(label, runs, size, limit) {
   });
   const plot = $("iterations");
   plot.setAttribute("aria-label", $("runs-reading").textContent + " The table of the runs follows.");
-  Plotly.react(plot, traces, layout, { ...CONFIG, doubleClick: "reset+autosize" }).then(() => {
+  drawPlot(plot, traces, layout, { ...CONFIG, doubleClick: "reset+autosize" }).then(() => {
     plot.removeAllListeners?.("plotly_click");
     plot.on("plotly_click", (event) => {
       const point = event.points.find((item) => !["x2", "x3"].includes(item.data.xaxis));
