@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nsysalign.commands.complete import INTERVALS
+
 if TYPE_CHECKING:
     from nsysalign.model import Analysis
 
@@ -21,7 +23,10 @@ if TYPE_CHECKING:
     help="The page (default: report.html beside the analysis).",
 )
 @click.option(
-    "--interval", metavar="NAME", help="Open with this interval, and hold its timeline whichever it is."
+    "--interval",
+    metavar="NAME",
+    shell_complete=INTERVALS,
+    help="Open with this interval, and hold its timeline whichever it is.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def report(analysis: Path, output: Path | None, interval: str | None, quiet: bool) -> None:
