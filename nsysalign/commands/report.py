@@ -81,7 +81,12 @@ def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple
     drawn = from_segments(loaded, number)
     if drawn.empty:
         return loaded, f"no pieces of {name} are stored here: the page has its numbers and no timeline"
-    timeline = pd.concat([loaded.timeline, drawn], ignore_index=True)
+    from nsysalign.attribute.clock_lane import clock_rows
+
+    row = loaded.intervals[loaded.intervals["interval"] == number]
+    columns = (row[c].to_numpy() for c in ("interval", "device", "start_ns", "end_ns"))
+    tables = [loaded.timeline, drawn, clock_rows(loaded.gpu_clocks, *columns)]
+    timeline = pd.concat([table for table in tables if len(table)], ignore_index=True)
     return replace(
         loaded, timeline=timeline
     ), f"no trace beside the analysis: {name} is drawn from its own pieces, without other threads and streams"
