@@ -186,7 +186,11 @@ def _gpu_clocks(
     if clocks is None:
         return frames.empty(frames.GPU_CLOCKS), []
     samples, notes = read_clock_samples(Path(clocks))
-    placed, more = place_samples(samples, alignment.clock_maps, trace.info.session_start_utc_ns)
+    used = trace.operations[["process", "device"]].drop_duplicates()
+    shared = bool(used["device"].duplicated().any())  # or each process saw one GPU of its own, as device 0
+    placed, more = place_samples(
+        samples, alignment.clock_maps, trace.info.session_start_utc_ns, shared=shared
+    )
     return placed, notes + more
 
 

@@ -26,7 +26,7 @@ def calls() -> None:
     handles, order = clocks.visible(pynvml, {})
     print(f"{len(handles)} GPU(s), order {order}; {SECONDS:g} s each, microseconds")
     print(f"{'':16}{'p50':>9}{'p99':>9}{'max':>10}{'renewed every ms':>19}  answers")
-    for name, read in clocks._readers(pynvml).items():
+    for name, read in clocks._readers(pynvml, handles[0]).items():
         took, seen, changed = [], [], []
         until = time.monotonic() + SECONDS
         while time.monotonic() < until:

@@ -21,7 +21,11 @@ _GAP_NS, _LONGEST_NS = 200_000_000, 1_000_000_000
 
 
 def place_samples(
-    samples: pd.DataFrame, maps: Mapping[int, ClockMap], session_start_utc_ns: int | None
+    samples: pd.DataFrame,
+    maps: Mapping[int, ClockMap],
+    session_start_utc_ns: int | None,
+    *,
+    shared: bool = False,
 ) -> tuple[pd.DataFrame, list[str]]:
     """Rows of frames.GPU_CLOCKS, and notes.
 

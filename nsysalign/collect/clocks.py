@@ -102,7 +102,7 @@ def _sample(nvml: Any, path: Path, stop: threading.Event, notes: list[str]) -> N
     if not handles:
         notes.append(_LOST.format("NVML sees no GPU"))
         return
-    readers = _readers(nvml)
+    readers = _readers(nvml, handles[0])
     header = {
         "type": "header",
         "format": FORMAT,
@@ -135,11 +135,14 @@ def _sample(nvml: Any, path: Path, stop: threading.Event, notes: list[str]) -> N
             stop.wait(max(PERIOD_S - (now - began), IDLE_FACTOR * (now - began)))
 
 
-def _readers(nvml: Any) -> Mapping[str, Callable[[Any], int]]:
-    """One function per column.  The reasons' call has a new name since driver 535's binding."""
-    reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None) or (
-        nvml.nvmlDeviceGetCurrentClocksThrottleReasons
-    )
+#: The same question under its new name and its old one: a new binding can stand on an old driver, and the other way round.
+_REASONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+
+
+def _readers(nvml: Any, handle: Any) -> Mapping[str, Callable[[Any], int]]:
+    """One function per column."""
+    known = [getattr(nvml, name) for name in _REASONS if hasattr(nvml, name)]
+    reasons = next((ask for ask in known if _ask(ask, handle) is not None), known[-1])
     return {
         "sm_mhz": lambda handle: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
         "mem_mhz": lambda handle: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nsysalign.commands.complete import LABELS
 from nsysalign.commands.show import find
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ FORMATS = ("perfetto", "chrome", "csv", "parquet")
     metavar="PATH",
     help="File (perfetto, chrome; .gz compresses) or folder (default: in the run directory).",
 )
-@click.option("-l", "--label", metavar="LABEL", help="Only this label.")
+@click.option("-l", "--label", metavar="LABEL", shell_complete=LABELS, help="Only this label.")
 @click.option(
     "--intervals-only",
     is_flag=True,

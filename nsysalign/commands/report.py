@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nsysalign.commands.complete import INTERVALS
+
 if TYPE_CHECKING:
     from nsysalign.model import Analysis
 
@@ -21,7 +23,10 @@ if TYPE_CHECKING:
     help="The page (default: report.html beside the analysis).",
 )
 @click.option(
-    "--interval", metavar="NAME", help="Open with this interval, and hold its timeline whichever it is."
+    "--interval",
+    metavar="NAME",
+    shell_complete=INTERVALS,
+    help="Open with this interval, and hold its timeline whichever it is.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def report(analysis: Path, output: Path | None, interval: str | None, quiet: bool) -> None:
@@ -83,7 +88,12 @@ def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple
     drawn = from_segments(loaded, number)
     if drawn.empty:
         return loaded, f"no pieces of {name} are stored here: the page has its numbers and no timeline"
-    timeline = pd.concat([loaded.timeline, drawn], ignore_index=True)
+    from nsysalign.attribute.clock_lane import clock_rows
+
+    row = loaded.intervals[loaded.intervals["interval"] == number]
+    columns = (row[c].to_numpy() for c in ("interval", "device", "start_ns", "end_ns"))
+    tables = [loaded.timeline, drawn, clock_rows(loaded.gpu_clocks, *columns)]
+    timeline = pd.concat([table for table in tables if len(table)], ignore_index=True)
     return replace(
         loaded, timeline=timeline
     ), f"no trace beside the analysis: {name} is drawn from its own pieces, without other threads and streams"

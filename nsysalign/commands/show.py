@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from nsysalign.commands.complete import INTERVALS, LABELS
 from nsysalign.errors import UsageError
 from nsysalign.report.format import safe_text
 
@@ -15,7 +16,11 @@ from nsysalign.report.format import safe_text
 @click.command()
 @click.argument("analysis", metavar="RUN", type=click.Path(path_type=Path, exists=True))
 @click.option(
-    "-l", "--label", metavar="LABEL", help="Whose interval (default: the label whose stream waits longest)."
+    "-l",
+    "--label",
+    metavar="LABEL",
+    shell_complete=LABELS,
+    help="Whose interval (default: the label whose stream waits longest).",
 )
 @click.option(
     "-k",
@@ -24,7 +29,7 @@ from nsysalign.report.format import safe_text
     metavar="K",
     help="The K-th run of the label in order of time, from 0; negative counts from the end (default: the median).",
 )
-@click.option("--interval", metavar="NAME", help="The interval itself, by name.")
+@click.option("--interval", metavar="NAME", shell_complete=INTERVALS, help="The interval itself, by name.")
 @click.option("--all", "everything", is_flag=True, help="Every piece on its own line.")
 @click.option("--json", "json_out", metavar="OUT", help="Write the pieces as JSON to this file; - is stdout.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")

@@ -64,6 +64,10 @@ class Comparison:
         return sum(label.verdict == verdict for label in self.labels)
 
 
+#: Clocks that differ by more than this are not the same conditions.
+CLOCK_SHARE = 0.03
+
+
 def compare(
     before: Analysis,
     after: Analysis,
@@ -168,6 +172,18 @@ def judge(total: Change, before_count: int, after_count: int, threshold: float) 
     return "cannot say", "the runs scatter too much: more runs would tell"
 
 
+def _clock_mhz(analysis: Analysis) -> float | None:
+    """The median SM clock of the samples between the first interval and the last, None without any."""
+    clocks, intervals = analysis.gpu_clocks, analysis.intervals
+    if clocks.empty or intervals.empty:
+        return None
+    near = clocks[
+        (clocks["end_ns"] >= intervals["start_ns"].min()) & (clocks["start_ns"] <= intervals["end_ns"].max())
+    ]
+    values = np.repeat(near["sm_max_mhz"].to_numpy(), near["samples"].to_numpy())
+    return float(np.median(values)) if len(values) else None
+
+
 def _remarks(before: Analysis, after: Analysis, names: tuple[str, str]) -> list[str]:
     """What else differs: then a change of time may not be the program's."""
     sides = (before, after)
@@ -180,6 +196,9 @@ def _remarks(before: Analysis, after: Analysis, names: tuple[str, str]) -> list[
             "on" if (side.intervals["method"] == "event-trace").any() else "off" for side in sides
         ],
     }
+    clocks = [_clock_mhz(side) for side in sides]
+    if all(clocks) and min(clocks) < (1 - CLOCK_SHARE) * max(clocks):
+        traits["SM clock"] = [f"{mhz:.0f} MHz" for mhz in clocks]
     found = [f"{what} differs: {names[0]} {x}, {names[1]} {y}" for what, (x, y) in traits.items() if x != y]
     for side, name in zip(sides, names, strict=True):
         disturbed = sum("profiler-disturbed" in flags for flags in side.intervals["flags"])

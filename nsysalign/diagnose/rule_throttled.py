@@ -36,7 +36,10 @@ def find(facts: Facts) -> Iterator[Finding]:
         power, heat = int(clocks.power_mw[hit].max()), int(clocks.temperature[hit].max())
         yield Finding(
             NAME,
-            "warning" if share >= thresholds.TYPICAL_SHARE or bits & HARDWARE else "info",
+            "warning"
+            if bits & HARDWARE
+            or (share >= thresholds.TYPICAL_SHARE and _matters(facts, hit, others, clock / max(highest, 1)))
+            else "info",
             case.label,
             f"{words.subject(case.label)}: the GPU was slowed down in {len(hit)} of {len(hit) + len(others)} runs "
             f"({', '.join(text for _, text in named)}), to {clock:.0f} MHz; the highest SM clock of the whole run is "
@@ -59,6 +62,21 @@ def find(facts: Facts) -> Iterator[Finding]:
             0.0,
             about_row=False,
         )
+
+
+def _matters(facts: Facts, hit: np.ndarray, others: np.ndarray, clock_share: float) -> bool:
+    """Whether the lower clock can have cost the label much: it is lower, kernels are a good part of the interval, and
+    where runs at the full clock exist they are quicker."""
+    kernel = facts.kernel_upper
+    if clock_share > 1 - thresholds.CLOCK_SHARE:
+        return False
+    if float(np.median(facts.share(kernel)[hit])) < thresholds.WARN_SHARE:
+        return False
+    if len(others) < 2:
+        return True
+    return float(np.median(kernel[hit])) >= (1 + thresholds.CLOCK_SAY_SHARE) * float(
+        np.median(kernel[others])
+    )
 
 
 _ADVICE = (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nsysalign.model import CLOCK_REASONS, SLOWED_BITS, Analysis
+from nsysalign.report.pack import packed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,10 +49,10 @@ def page_clocks(analysis: Analysis) -> dict[str, Any] | None:
     return {"origin": origin, "devices": devices, "why": _why(table)}
 
 
-def run_starts(analysis: Analysis, positions: np.ndarray, origin: int) -> list[int]:
+def run_starts(analysis: Analysis, positions: np.ndarray, origin: int) -> str | list[int]:
     """Starts of some intervals, in microseconds since the first sample."""
     starts = analysis.intervals["start_ns"].to_numpy()[positions]
-    return ((starts - origin) // 1_000).tolist()
+    return packed((starts - origin) // 1_000)
 
 
 def _columns(device: int, rows: pd.DataFrame, origin: int, size: int) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from nsysalign.report.json import plain
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.payload import payload
 from nsysalign.report.rows import LabelRow, causes_present, label_rows
+from nsysalign.report.verdict import verdicts
 
 #: The page's own script, in this order.
 SCRIPTS = (
@@ -115,28 +116,37 @@ def _template(name: str) -> str:
     return resources.files("nsysalign.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
+#: Verdicts that a notebook shows above the table.
+MOST_VERDICTS = 3
+
+
 def fragment(analysis: Analysis) -> str:
-    """The label table as a small HTML table for notebooks: every value escaped, no script, readable without
-    its style."""
+    """The first verdicts and the label table as HTML for notebooks: every value escaped, no script, its style inline."""
     rows = label_rows(analysis)
     causes = causes_present(rows)
-    heads = ["label", "site", "budget", "n", "time us", *(f"{LOOKS[c].short} us" for c in causes)]
-    lines = [
-        "<table>",
-        "<thead><tr>",
-        *(f"<th>{html.escape(head)}</th>" for head in heads),
-        "</tr></thead>",
-        "<tbody>",
-    ]
+    text = lambda value: html.escape(safe_text(value))  # noqa: E731
+    cell = '<td style="text-align:{}">{}</td>'.format
+    sites = any(row.site for row in rows)
+    heads = ["label", *(["site"] if sites else []), "budget", "n", "time us"]
+    heads += [f"{_swatch(cause)}{LOOKS[cause].short} us" for cause in causes]
+    lines = [f"<p><b>{text(v.label)}</b>: {text(v.title)}</p>" for v in verdicts(analysis)[:MOST_VERDICTS]]
+    lines += ["<table>", "<thead><tr>", *(f"<th>{head}</th>" for head in heads), "</tr></thead>", "<tbody>"]
     for row in rows:
-        texts = [html.escape(safe_text(row.label)), html.escape(safe_text(row.site))]
+        left = [text(row.label), *([text(row.site)] if sites else []), _bar(row)]
         numbers = [str(row.count), fixed(row.elapsed_ns), *(fixed(row.parts_ns[c]) for c in causes)]
-        lines.append("<tr>" + "".join(f'<td style="text-align:left">{t}</td>' for t in [*texts, _bar(row)]))
-        lines.append("".join(f"<td>{n}</td>" for n in numbers) + "</tr>")
+        cells = [*(cell("left", t) for t in left), *(cell("right", n) for n in numbers)]
+        lines.append("<tr>" + "".join(cells) + "</tr>")
     lines.append("</tbody></table>")
-    info = [safe_text(d) for d in dict.fromkeys(analysis.trace.devices)]
-    lines.append(f"<p>{html.escape(', '.join(info))} each row is the median run of its label</p>")
+    info = ", ".join(text(device) for device in dict.fromkeys(analysis.trace.devices))
+    lines.append(f"<p>{info}{', ' if info else ''}each row is the median run of its label</p>")
     return "\n".join(lines)
+
+
+def _swatch(cause: str) -> str:
+    return (
+        f'<span style="display:inline-block;width:9px;height:9px;margin-right:4px;background:{LOOKS[cause].colour}">'
+        "</span>"
+    )
 
 
 def _bar(row: LabelRow) -> str:

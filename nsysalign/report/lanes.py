@@ -22,8 +22,6 @@ from nsysalign.report.palette import CALL_LOOK
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Timelines may take this much of the page: it has to open on a login node.
-MAX_BYTES = 2_000_000
 #: Longest name kept: C++ templates reach kilobytes, their beginning and end tell them apart.
 MAX_NAME = 400
 
@@ -62,7 +60,7 @@ class Timelines:
     left_out: int  # intervals whose picture was there but did not fit
 
 
-def timelines(analysis: Analysis, priority: list[int], max_bytes: int = MAX_BYTES) -> Timelines:
+def timelines(analysis: Analysis, priority: list[int], max_bytes: int = 2_000_000) -> Timelines:
     """Pictures of the intervals in `analysis.timeline`, by `priority`, while they fit in `max_bytes`."""
     strings = Strings()
     items = dict(iter(analysis.timeline.groupby("interval", sort=False)))

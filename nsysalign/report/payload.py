@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from typing import Any
 
@@ -11,11 +12,17 @@ from nsysalign import examples
 from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
 from nsysalign.report.clocks import page_clocks, run_starts, summary
 from nsysalign.report.format import duration, plural, safe_text
+from nsysalign.report.json import plain
 from nsysalign.report.lanes import Timelines, timelines
+from nsysalign.report.pack import packed
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, label_rows, parts_matrix, placed_within_ns, unaligned_reasons
 from nsysalign.report.verdict import verdicts
 
+#: The page may hold this much of runs, clocks and timelines, beside plotly's 4.8 MB and its own words: below 8 MB in all.
+MAX_BYTES = 2_800_000
+#: Timelines get what the runs leave, within these limits.
+LEAST_TIMELINES, MOST_TIMELINES = 400_000, 2_000_000
 _CUPTI = "CUPTI_ACTIVITY_KIND_"
 #: Above this many intervals the page keeps elapsed and kernel time of each, but not the other parts.
 MAX_FULL_INTERVALS = 40_000
@@ -32,9 +39,11 @@ def payload(analysis: Analysis, focus: int | None = None) -> dict[str, Any]:
     # Most wanted first: what was asked for, what a verdict points at, the medians, the slowest, the first.
     wanted = [focus, *(v.interval for v in said)] if focus is not None else [v.interval for v in said]
     wanted += [roles[row.label][role] for role in range(3) for row in rows]
-    held = timelines(analysis, wanted)
     clocks = page_clocks(analysis)
     present = [c for c in CAUSES if np.any(parts_matrix(analysis)[:, CAUSES.index(c)])] or ["kernel"]
+    runs = _runs(analysis, rows, present, clocks)
+    rest = MAX_BYTES - len(json.dumps(plain([runs, clocks]), separators=(",", ":")))
+    held = timelines(analysis, wanted, max(LEAST_TIMELINES, min(MOST_TIMELINES, rest)))
     return {
         "title": _title(analysis),
         "environment": _environment(analysis, rows),
@@ -57,7 +66,7 @@ def payload(analysis: Analysis, focus: int | None = None) -> dict[str, Any]:
         ],
         "focus": focus,
         "labels": [_label(row, roles[row.label]._asdict()) for row in rows],
-        "runs": _runs(analysis, rows, present, clocks),
+        "runs": runs,
         "unaligned": [
             {"reason": safe_text(reason), "count": count, "names": [safe_text(n) for n in names]}
             for reason, count, names in unaligned_reasons(analysis)
@@ -167,13 +176,13 @@ def _runs(
         for cause in present if full else ():
             values = matrix[at, CAUSES.index(cause)]
             if values.any():
-                parts[cause] = values.tolist()
+                parts[cause] = packed(values)
         runs.append(
             {
-                "names": [_repetition(str(n), row.label) for n in names[at]],
-                "elapsed": elapsed[at].tolist(),
-                "kernel": None if "kernel" in parts else kernel[at].tolist(),
-                "error": _constant(errors[at].tolist()),
+                "names": _constant_step([_repetition(str(n), row.label) for n in names[at]]),
+                "elapsed": packed(elapsed[at]),
+                "kernel": None if "kernel" in parts else packed(kernel[at]),
+                "error": _constant(errors[at]),
                 "interval": _constant_step(numbers[at].tolist()),
                 "parts": parts,
             }
@@ -194,13 +203,13 @@ def _repetition(name: str, label: str) -> int | str:
     )
 
 
-def _constant(values: list[int]) -> list[int] | int:
-    return values[0] if values and min(values) == max(values) else values
+def _constant(values: np.ndarray) -> str | list[int] | int:
+    return int(values[0]) if len(values) and values.min() == values.max() else packed(values)
 
 
-def _constant_step(values: list[int]) -> list[int] | dict[str, int]:
-    """1000, 1010, 1020 as {from, step}: interleaved labels number their intervals evenly."""
-    if len(values) < 3:
+def _constant_step(values: list[Any]) -> list[Any] | dict[str, int]:
+    """1000, 1010, 1020 as {from, step}: repetitions are counted, and interleaved labels number their intervals evenly."""
+    if len(values) < 3 or not all(isinstance(value, int) for value in values):
         return values
     steps = set(np.diff(values).tolist())
     return {"from": values[0], "step": steps.pop(), "count": len(values)} if len(steps) == 1 else values

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from nsysalign.model import Analysis
 from nsysalign.report import beside_terminal, table
+from nsysalign.report.clocks import summary
 from nsysalign.report.confirmations import NOT_CONFIRMED, statuses
 from nsysalign.report.format import duration, middle, plural, safe_text
 from nsysalign.report.rows import label_rows, placed_within_ns, unaligned_reasons
@@ -66,6 +67,8 @@ def _header(analysis: Analysis, console: Console, labels: int, report_path: str 
     within = placed_within_ns(analysis)
     if within is not None:
         words.append(f"events placed within {duration(within)}")
+    if len(analysis.gpu_clocks):
+        words.append(f"SM clock {summary(analysis)}")
     left = ", ".join(words)
     if report_path is None:
         console.print(_text(left, "bold"))

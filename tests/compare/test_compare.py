@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from handmade import build
 
+from nsysalign import frames
 from nsysalign.compare.diff import Change, compare, judge
 
 
@@ -72,6 +74,22 @@ def test_what_else_differs_is_said():
     a = build(cases(forward=100))
     other = replace(a, trace=replace(a.trace, driver_version="590.1"))
     assert "driver differs: A 580.1, B 590.1" in compare(a, other).remarks
+
+
+def test_two_runs_at_different_clocks_are_not_the_same_conditions():
+    a = build(cases(forward=100))
+    start, end = int(a.intervals["start_ns"].min()), int(a.intervals["end_ns"].max())
+
+    def at(mhz, idle=345):  # idle for long before the first interval and after the last
+        rows = [(0, *span, n, clock, clock, 2619, 0, -1, -1) for *span, n, clock in (
+            (start - 9_000, start - 5_000, 900, idle), (start - 10, end + 10, 40, mhz), (end + 5_000, end + 9_000, 900, idle),
+        )]  # fmt: skip
+        table = pd.DataFrame(rows, columns=frames.GPU_CLOCKS.names)
+        return replace(a, gpu_clocks=frames.check(table, frames.GPU_CLOCKS))
+
+    assert "SM clock differs: A 1980 MHz, B 1755 MHz" in compare(at(1980), at(1755)).remarks
+    for same in (compare(at(1980), at(1965)), compare(at(1980), a), compare(at(1980), at(1980, idle=600))):
+        assert not any("SM clock" in remark for remark in same.remarks)
 
 
 def test_nothing_in_common():

@@ -84,6 +84,18 @@ def test_idle_and_settings_are_no_throttling_and_heat_is():
     assert rules(hot)["throttled"].severity == "warning" and "cooling" in rules(hot)["throttled"].advice
 
 
+def test_a_slowdown_that_cost_nothing_is_a_remark():
+    capped = ((-25, 300, 1500, 4), (400, 500, 1980))
+    assert rules(sampled(runs(*[90] * 20), *capped))["throttled"].severity == "warning"
+    assert rules(sampled(runs(*[0.5] * 20), *capped))["throttled"].severity == "info"  # hardly a kernel in it
+    assert (
+        rules(sampled(runs(*[90] * 20), (-25, 300, 1950, 4), (400, 500, 1980)))["throttled"].severity
+        == "info"
+    )
+    both = sampled(runs(*[90] * 20), (-25, 155, 1500, 4), (158, 500, 1980))
+    assert rules(both)["throttled"].severity == "info"  # as quick as the runs at the full clock
+
+
 def test_between_two_samples_only_what_both_say_is_believed():
     drawn = sampled(runs(90, 90, 90), (-25, -10, 1980, 4), (5, 15, 1980, 0), (25, 40, 1000, 4))
     clocks = interval_clocks(Facts(drawn))

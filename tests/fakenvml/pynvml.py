@@ -60,6 +60,10 @@ def nvmlDeviceGetClockInfo(handle, kind):
     return 1755 if _capped() else 1980
 
 
+def nvmlDeviceGetCurrentClocksEventReasons(handle):
+    raise NVMLError("Function Not Found")  # an older driver under a newer binding
+
+
 def nvmlDeviceGetCurrentClocksThrottleReasons(handle):
     return 1 if _since() < 0.05 else 4 if _capped() else 0
 

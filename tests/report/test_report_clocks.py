@@ -14,6 +14,7 @@ from browsing import quiet, until
 from nsysalign import frames
 from nsysalign.attribute.clock_lane import clock_rows
 from nsysalign.commands.analyze import present
+from nsysalign.commands.report import with_timeline
 from nsysalign.diagnose.clocks import interval_clocks
 from nsysalign.diagnose.facts import Facts
 from nsysalign.pipeline import load
@@ -158,3 +159,27 @@ def test_samples_of_a_real_run_meet_its_intervals(tmp_path):
     assert (clocks.sm_mhz[sure] == expected[sure]).all()
     assert (analysis.timeline["lane_kind"] == "clock").any()
     assert "1500 to 1980 MHz" in (tmp_path / "report.html").read_text()
+
+
+def test_an_interval_without_its_trace_has_its_clock_all_the_same(sampled, tmp_path):
+    database.write(replace(sampled, timeline=frames.empty(frames.TIMELINE)), tmp_path / "analysis.db")
+    loaded, said = with_timeline(load(tmp_path), 3, "t2#0", tmp_path)
+    assert "no trace beside" in said
+    clock = loaded.timeline[loaded.timeline["lane_kind"] == "clock"]
+    assert clock["interval"].tolist() == [3] * len(clock) and [d["mhz"] for d in clock["detail"]][-1] == 1740
+
+
+@pytest.mark.browser
+def test_hostile_names_beside_the_clock_are_only_text(driver, hostile_analysis, tmp_path):
+    html.write(replace(hostile_analysis, gpu_clocks=clocks((0, 40, 1980, 4))), tmp_path / "report.html")
+    driver.get((tmp_path / "report.html").as_uri())
+    until(driver, "document.querySelector('#lanes').dataset.drawn", "the first drawing")
+    driver.execute_script("document.querySelector('#clocks').scrollIntoView()")
+    until(driver, "document.querySelector('#clock-plot').data?.length", "the chart")
+    driver.execute_script(
+        "Plotly.Fx.hover(document.querySelector('#clock-plot'), [{curveNumber: 1, pointNumber: 0}], ['xy3'])"
+    )
+    text = "[...document.querySelectorAll('#clock-plot .hovertext')].map(t => t.textContent).join()"
+    assert "onerror=alert(1)" in until(driver, text, "the hover text")
+    assert driver.execute_script("return document.querySelectorAll('img, iframe').length") == 0
+    quiet(driver)

@@ -3,13 +3,19 @@
 import itertools
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
+from plotly.offline import get_plotlyjs
 
+from nsysalign import frames
 from nsysalign.model import CAUSES
 from nsysalign.report import html
+from nsysalign.report import payload as payload_module
 from nsysalign.report.lanes import timelines
+from nsysalign.report.pack import packed
 from nsysalign.report.palette import CALL_LOOK, LOOKS
 from nsysalign.report.payload import payload
 from nsysalign.report.verdict import verdicts
@@ -31,7 +37,7 @@ def test_the_page_asks_for_nothing(analysis):
 
 def test_a_notebook_fragment_is_escaped(hostile_analysis, analysis):
     assert "<img" not in html.fragment(hostile_analysis)
-    assert "<td>234.72</td>" in html.fragment(analysis)
+    assert ">234.72</td>" in html.fragment(analysis)
     assert analysis._repr_html_() == html.fragment(analysis)
 
 
@@ -123,3 +129,43 @@ def test_text_on_a_piece_is_readable():
             (float(linear(c) @ [0.2126, 0.7152, 0.0722]) for c in (look.colour, look.ink)), reverse=True
         )
         assert (light + 0.05) / (dark + 0.05) >= 4.5, cause
+
+
+def test_columns_of_numbers_are_packed_where_that_is_shorter():
+    assert packed([0, 63, 64, *[0] * 20]).startswith("2AAA/BA")
+    assert packed([0] * 25) == "1" + "A" * 25
+    assert packed(range(5)) == [0, 1, 2, 3, 4]  # short ones can be read
+    assert packed([-1] * 25) == [-1] * 25 and packed([1 << 50] * 25) == [1 << 50] * 25
+    assert packed([(1 << 48) - 1] * 25) == "8" + "/" * 200
+
+
+def test_25_000_intervals_with_everything_in_them_stay_below_8_megabytes(builder, monkeypatch):
+    """Every cause in every run, times of seven digits: the runs take so much each, the timelines what is left."""
+    runs = [
+        [(cause, 1_000_003 * (k + r + 1) % 9_999_991, "x") for k, cause in enumerate(CAUSES)]
+        for r in range(125)
+    ]
+    analysis = builder([(f"block_{k}.py:{k}", "event", "", False, runs) for k in range(8)], timeline=False)
+    each = len(json.dumps(payload(analysis)["runs"], separators=(",", ":"))) / len(analysis.intervals)
+    words = 300_000  # style, script, verdicts and labels
+    assert len(get_plotlyjs()) + words + max(payload_module.MAX_BYTES, 25_000 * each + 400_000) < 8e6
+
+    item = {
+        "lane_kind": "host",
+        "lane": "thread 1",
+        "kind": "launch",
+        "name": "cudaLaunchKernel",
+        "start_ns": 0,
+    }
+    item |= {"end_ns": 5, "ref_kind": "api", "ref_id": 1, "link": -1}
+    first = analysis.intervals["interval"].to_numpy()[::125]
+    timeline = pd.DataFrame([{"interval": number, **item} for number in first for _ in range(600)])
+    timeline["detail"] = pd.Series([{}] * len(timeline), dtype=object)
+    large = replace(analysis, timeline=frames.check(timeline, frames.TIMELINE))
+    assert len(payload(large)["timelines"]) == 8
+    monkeypatch.setattr(payload_module, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(payload_module, "LEAST_TIMELINES", 25_000)
+    data = payload(large)
+    assert 1 <= len(data["timelines"]) < 8 and "more timelines would have made it too large" in " ".join(
+        data["holds"]
+    )

@@ -26,7 +26,7 @@ function drawAgainst() {
   against.groups ||= againstPoints();
   const all = against.groups.flatMap((g) => g.points), kernels = all.filter((p) => p.x > 0), none = all.length - kernels.length;
   const most = Math.max(1, ...all.map((p) => p.y)), least = Math.min(most, ...kernels.map((p) => p.x));
-  const low = least / 1e3 / 1.6, high = (most / 1e3) * 1.6, gutter = low / 1.7;
+  const low = least / 1e3 / 1.6, high = (most / 1e3) * 1.6, gutter = low / 3;
   const bottom = Math.max(1, all.reduce((least, p) => Math.min(least, p.y), most)) / 1e3 / 1.8;
   const place = (p) => (p.x > 0 ? p.x / 1e3 : gutter);
   const trace = (g, front) => ({
@@ -51,7 +51,7 @@ function drawAgainst() {
   if (shown < total) said.push(`Drawn are ${shown.toLocaleString("en")} of ${plural(total, "run")}, evenly in time, the slowest of each label among them.`);
   $("scatter-note").textContent = said.join(" ");
   plot.setAttribute("aria-label", said.join(" ") + " A table of the labels follows.");
-  Plotly.react(plot, [...others.map((g) => trace(g, false)), diagonal, ...chosen.map((g) => trace(g, true))], layout, { ...CONFIG, doubleClick: "reset+autosize" }).then(() => {
+  drawPlot(plot, [...others.map((g) => trace(g, false)), diagonal, ...chosen.map((g) => trace(g, true))], layout, { ...CONFIG, doubleClick: "reset+autosize" }).then(() => {
     plot.removeAllListeners?.("plotly_click");
     plot.on("plotly_click", (event) => {
       const [l, i] = event.points[0].customdata || [];

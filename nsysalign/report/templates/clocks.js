@@ -94,7 +94,7 @@ function plotClocks(label, runs, gpu, chosen, rows, limit) {
   });
   const plot = $("clock-plot");
   plot.setAttribute("aria-label", $("clocks-reading").textContent + " The table of the samples follows.");
-  Plotly.react(plot, traces, layout, { ...CONFIG, doubleClick: "reset+autosize" }).then(() => {
+  drawPlot(plot, traces, layout, { ...CONFIG, doubleClick: "reset+autosize" }).then(() => {
     plot.removeAllListeners?.("plotly_click");
     plot.on("plotly_click", (event) => {
       const i = event.points[0].customdata;

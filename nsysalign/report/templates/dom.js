@@ -1,8 +1,25 @@
 // The page's data and the one way elements are made: text enters as text nodes, never as markup.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
+for (const runs of DATA.runs || []) {
+  for (const key of ["elapsed", "kernel", "error", "start"]) runs[key] = unpack(runs[key]);
+  for (const cause of Object.keys(runs.parts)) runs.parts[cause] = unpack(runs.parts[cause]);
+}
 const CAUSE = Object.fromEntries(DATA.causes.map((cause) => [cause.name, cause]));
 const PRESENT = DATA.causes.filter((cause) => cause.present);
+
+// "2AAA/BA" -> [0, 63, 64]: a width, then numbers of so many base-64 digits (report/pack.py); lists stay lists.
+function unpack(column) {
+  if (typeof column !== "string") return column;
+  const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", width = Number(column[0]), value = new Map([...digits].map((digit, i) => [digit, i]));
+  const out = new Array((column.length - 1) / width);
+  for (let i = 0; i < out.length; i += 1) {
+    let number = 0;
+    for (let k = 1 + i * width; k < 1 + (i + 1) * width; k += 1) number = number * 64 + value.get(column[k]);
+    out[i] = number;
+  }
+  return out;
+}
 
 function $(id) {
   return document.getElementById(id);

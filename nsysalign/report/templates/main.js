@@ -116,6 +116,9 @@ document.addEventListener("DOMContentLoaded", () => {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   // plotly draws for the screen's width: on paper everything is as wide as an A4 page lying on its side.
   const fitPlots = (width) => document.querySelectorAll(".plot:not([hidden])").forEach((plot) => plot.data && Plotly.relayout(plot, width ? { autosize: false, width: plot.classList.contains("square") ? 860 : width } : { autosize: true, width: null }));
+  // What is drawn as one block and which names fit depends on the width.
+  let resized = 0;
+  addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(drawTimeline, 150); });
   addEventListener("beforeprint", () => fitPlots(1380));
   addEventListener("afterprint", () => { fitPlots(null); redraw(); });
   document.body.dataset.ready = "true";

@@ -17,3 +17,9 @@ function baseLayout(extra) {
 function pattern(cause) {
   return { shape: cause.pattern, fgcolor: cause.ink, fgopacity: 0.45, size: 6, solidity: 0.25, fillmode: "overlay" };
 }
+
+// plotly forgets the layout's height when the window changes its size and asks the element instead.
+function drawPlot(plot, traces, layout, config) {
+  plot.style.height = `${layout.height}px`;
+  return Plotly.react(plot, traces, layout, config);
+}

@@ -3,12 +3,18 @@
 const MOST_BARS = 150, FEWEST_FOR_DISTRIBUTION = 10, MOST_POINTS = 2000, PAGE = 50;
 const paging = { at: 0 };
 
+// A list, or {from, step} of evenly spaced numbers.
+function nth(column, i) {
+  return Array.isArray(column) ? column[i] : column.from + i * column.step;
+}
+
 function numberOf(runs, i) {
-  return Array.isArray(runs.interval) ? runs.interval[i] : runs.interval.from + i * runs.interval.step;
+  return nth(runs.interval, i);
 }
 
 function nameOf(label, runs, i) {
-  return typeof runs.names[i] === "number" ? `${label.label}#${runs.names[i]}` : runs.names[i];
+  const name = nth(runs.names, i);
+  return typeof name === "number" ? `${label.label}#${name}` : name;
 }
 
 function errorOf(runs, i) {
@@ -95,7 +101,7 @@ function plotRuns(label, runs, size, limit) {
   });
   const plot = $("iterations");
   plot.setAttribute("aria-label", $("runs-reading").textContent + " The table of the runs follows.");
-  Plotly.react(plot, traces, layout, { ...CONFIG, doubleClick: "reset+autosize" }).then(() => {
+  drawPlot(plot, traces, layout, { ...CONFIG, doubleClick: "reset+autosize" }).then(() => {
     plot.removeAllListeners?.("plotly_click");
     plot.on("plotly_click", (event) => {
       const point = event.points.find((item) => !["x2", "x3"].includes(item.data.xaxis));

@@ -59,7 +59,7 @@ function drawTimeline() {
     shapes: eventShapes(picture, bottom), uirevision: "timeline",
   });
   const marks = drawn.map((d) => d.marks).filter(Boolean);
-  Plotly.react(plot, [...drawn.map((d) => d.trace), ...links.traces, ...marks, ...clock, eventTrace(picture)], layout, CONFIG);
+  drawPlot(plot, [...drawn.map((d) => d.trace), ...links.traces, ...marks, ...clock, eventTrace(picture)], layout, CONFIG);
   const merged = drawn.reduce((sum, d) => sum + d.merged, 0), said = [...picture.omitted];
   if (merged) said.push(`At this zoom ${plural(merged, "item")} narrower than a pixel are drawn together with their neighbours.`);
   if (links.count > MOST_ARROWS) said.push(`The arrows of ${links.count} operations are drawn when fewer than ${MOST_ARROWS} are in view.`);

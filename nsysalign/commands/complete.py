@@ -1,0 +1,41 @@
+"""What a shell proposes for the names in a run: labels and intervals, straight from its analysis.db.
+
+eval "$(_NSYSALIGN_COMPLETE=bash_source nsysalign)"
+nsysalign show nsysalign-runs/train-001 --label <TAB>
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+#: A shell that asks before it lists more is no help.
+MOST = 200
+
+
+def names(table: str, column: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """A completer for an option whose value is in this column of the run that the command line names."""
+
+    def propose(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+        # click has not come to the argument when the option before it still lacks its value
+        given = [Path(run) for run in (ctx.params.get("analysis"), *ctx.args) if run]
+        path = next((p / "analysis.db" if p.is_dir() else p for p in given if p.exists()), None)
+        if path is None or not path.is_file():
+            return []
+        sql = f'SELECT DISTINCT "{column}" FROM "{table}" WHERE substr("{column}", 1, ?) = ? LIMIT ?'
+        try:
+            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+                found = [str(v) for (v,) in connection.execute(sql, (len(incomplete), incomplete, MOST))]
+        except sqlite3.Error:  # not an analysis: nothing to propose, and no place to say so
+            return []
+        # one proposal is one line, and a control character would reach the terminal
+        return [text for text in found if text.isprintable()]
+
+    return propose
+
+
+LABELS, INTERVALS = names("labels", "label"), names("intervals", "name")
