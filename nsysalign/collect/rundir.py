@@ -52,6 +52,7 @@ def make_run_dir(stem: str, output: Path | None = None, *, base: Path | None = N
 def write_whole(path: Path, lines: Iterable[str]) -> int:
     """Write lines under another name and rename: what has its final name is complete.  Returns how many."""
     partial = path.with_name(path.name + ".partial")
+    partial.unlink(missing_ok=True)  # in a folder that somebody sent it may be a link
     count = 0
     try:
         # half a character (a file name that is no UTF-8) is written as JSON spells it: \udcff
