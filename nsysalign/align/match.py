@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from nsysalign.align.belongs import other_runs
 from nsysalign.align.clock import TOLERANCE_NS, ClockMap, clock_map, refine
 from nsysalign.model import CALL, EventLog, Trace
 from nsysalign.sweep.tiles import group
@@ -19,7 +20,10 @@ _SHARP_NS = 2_000
 
 
 def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[str]]:
-    """log process -> globalPid, by pid, else by the thread ids that made record calls."""
+    """log process -> globalPid, by pid, else by the thread ids that made record calls.
+
+    EventLogError where the log is of another run.
+    """
     kind = trace.calls["kind"].to_numpy()
     threads = np.unique(trace.calls["thread"].to_numpy()[kind == CALL["record"]])
     processes = np.unique(
@@ -29,7 +33,11 @@ def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[s
     found, notes = {}, []
     tids = {int(p): set(g.tolist()) for p, g in log.records.groupby("process")["tid"].unique().items()}
     host_tids = {int(p): set(g.tolist()) for p, g in log.hosts.groupby("process")["tid"].unique().items()}
+    others = other_runs(trace, log)
     for number, header in enumerate(log.headers):
+        if number in others:
+            notes.append(others[number])
+            continue
         pid = header.get("pid")
         if isinstance(pid, int) and (pid & _PID) in by_pid:
             found[number] = by_pid[pid & _PID]

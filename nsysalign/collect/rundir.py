@@ -68,6 +68,7 @@ def last_duration_s(stem: str, base: Path | None = None) -> float | None:
 def write_whole(path: Path, lines: Iterable[str]) -> int:
     """Write lines under another name and rename: what has its final name is complete.  Returns how many."""
     partial = path.with_name(path.name + ".partial")
+    partial.unlink(missing_ok=True)  # in a folder that somebody sent it may be a link
     count = 0
     try:
         # half a character (a file name that is no UTF-8) is written as JSON spells it: \udcff

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nsysalign.model import Analysis
 
 REPORT, DATABASE, DOCUMENT, CLOCKS = "report.html", "analysis.db", "analysis.json", "clocks.jsonl"
+REPORT_SUFFIXES = (".nsys-rep", ".qdrep")  # the latter until 2021.3
 
 
 @click.command()
@@ -142,7 +143,7 @@ def trace_of(run_dir: Path) -> Path:
 def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True) -> Path:
     """The SQLite export of a trace.  One beside a report is used unless the report is newer; a new export goes to the
     output directory and never over a file that somebody else made."""
-    if trace.suffix != ".nsys-rep":
+    if trace.suffix not in REPORT_SUFFIXES:
         return trace
     beside = trace.with_suffix(".sqlite")
     if beside.exists() and beside.stat().st_mtime_ns >= trace.stat().st_mtime_ns:

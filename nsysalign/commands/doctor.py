@@ -7,27 +7,15 @@ import os
 import platform
 import re
 import shutil
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-OK, MISSING, WARNING = "ok", "missing", "warning"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One thing that was looked at.  `cost` and `fix` are empty where all is well."""
-
-    what: str
-    state: str  # ok, warning or missing
-    found: str
-    cost: str = ""
-    fix: str = ""
+from nsysalign.commands.doctor_row import MISSING, OK, WARNING, Row
+from nsysalign.commands.doctor_trace import look_at_trace
 
 
 @click.command()
@@ -35,10 +23,11 @@ class Row:
 @click.option("--nsys", metavar="PATH", help="The nsys to look at (default: the one `run` would use).")
 @click.pass_context
 def doctor(ctx: click.Context, trace: Path | None, nsys: str | None) -> None:
-    """Look at this machine, or at a TRACE (.sqlite or run directory), and say what is missing.
+    """Look at this machine, or at a TRACE (.sqlite, .nsys-rep or run directory), and say what is missing.
 
     \b
     Example:  nsysalign doctor
+              nsysalign doctor nsysalign-runs/train-001
     """
     rows = look_at_trace(trace) if trace is not None else look_at_machine(os.environ, nsys)
     for row in rows:
@@ -55,23 +44,53 @@ _SIGNS: Mapping[str, str] = {OK: "+", WARNING: "!", MISSING: "-"}
 
 def look_at_machine(environ: Mapping[str, str], nsys: str | None = None) -> list[Row]:
     """Everything `nsysalign run` needs here."""
-    rows = [_python(), _system()]
+    rows = [_python(), _system(), *_room(environ)]
     tool, row = _nsys(nsys)
     rows += [
         row,
         *([_event_trace(tool)] if tool else []),
-        _gpu(environ),
+        *_gpu(environ),
         _torch(),
         _nvtx(tool),
         _clocks(),
         _nested(environ),
+        *_settings(environ),
     ]
     return rows
 
 
 def _python() -> Row:
     version = ".".join(map(str, sys.version_info[:3]))
+    if sys.flags.ignore_environment or sys.flags.no_site:
+        return Row(
+            "python",
+            MISSING,
+            f"{version}, started with -I, -E or -S",
+            "the probe enters through PYTHONPATH and cannot",
+            "start it without these options; -s and -P are fine",
+        )
     return Row("python", OK, version)
+
+
+def _room(environ: Mapping[str, str]) -> list[Row]:
+    """Where a run writes: the run directory here, nsys's own files in $TMPDIR."""
+    rows = []
+    for what, folder in (("folder", Path.cwd()), ("temporary", Path(environ.get("TMPDIR") or "/tmp"))):
+        try:
+            free = shutil.disk_usage(folder).free / 1e9
+            writable = os.access(folder, os.W_OK | os.X_OK)
+        except OSError as error:
+            free, writable = 0.0, False
+            rows.append(Row(what, MISSING, f"{error.strerror}", "no run can be written", "TMPDIR=/a/folder"))
+            continue
+        option = "nsysalign run -o DIR" if what == "folder" else "TMPDIR=/another/folder nsysalign run ..."
+        if not writable:
+            rows.append(Row(what, MISSING, "it cannot be written", "no run can be kept there", option))
+        elif free < 1:
+            rows.append(Row(what, WARNING, f"{free:.1f} GB free", "traces of long runs are lost", option))
+        else:
+            rows.append(Row(what, OK, f"{free:.0f} GB free"))
+    return rows
 
 
 def _system() -> Row:
@@ -116,29 +135,72 @@ def _event_trace(tool: object) -> Row:
     )
 
 
-def _gpu(environ: Mapping[str, str]) -> Row:
+def _gpu(environ: Mapping[str, str]) -> list[Row]:
+    """GPUs, their driver, persistence mode and clocks, as nvidia-smi (NVML) has them."""
     smi = shutil.which("nvidia-smi", path=environ.get("PATH"))
     if smi:
-        query = [smi, "--query-gpu=name,driver_version", "--format=csv,noheader"]
+        fields = "name,driver_version,persistence_mode,clocks.sm,clocks.max.sm,utilization.gpu"
+        query = [smi, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
         try:
             done = subprocess.run(query, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
             if done.returncode == 0 and done.stdout.strip():
-                lines = [line.strip() for line in done.stdout.strip().splitlines()]
-                return Row("gpu", OK, f"{len(lines)} x {lines[0].replace(', ', ', driver ')}")
+                gpus = [[f.strip() for f in line.split(",")] for line in done.stdout.strip().splitlines()]
+                name, driver = gpus[0][0], gpus[0][1] if len(gpus[0]) > 1 else "unknown"
+                found = Row("gpu", OK, f"{len(gpus)} x {name}, driver {driver}")
+                return [found, *(row for row in (_persistence(gpus), _clocks(gpus)) if row)]
         except (OSError, subprocess.TimeoutExpired):
             pass
     cards = glob.glob("/proc/driver/nvidia/gpus/*")
     version = Path("/proc/driver/nvidia/version")
     if cards and version.exists():
         match = re.search(r"\b(\d+\.\d+(?:\.\d+)?)\b", version.read_text(errors="replace"))
-        return Row("gpu", OK, f"{len(cards)} NVIDIA GPUs, driver {match[1] if match else 'unknown'}")
-    return Row(
-        "gpu",
-        MISSING,
-        "no NVIDIA GPU is visible",
-        "nothing to measure here; analyze, report and demo work",
-        "run where nvidia-smi lists a GPU (in a container: --gpus all)",
-    )
+        return [Row("gpu", OK, f"{len(cards)} NVIDIA GPUs, driver {match[1] if match else 'unknown'}")]
+    return [
+        Row(
+            "gpu",
+            MISSING,
+            "no NVIDIA GPU is visible",
+            "nothing to measure here; analyze, report and demo work",
+            "run where nvidia-smi lists a GPU (in a container: --gpus all)",
+        )
+    ]
+
+
+def _persistence(gpus: list[list[str]]) -> Row | None:
+    modes = [gpu[2] for gpu in gpus if len(gpu) == 6]
+    if "Disabled" in modes:
+        return Row(
+            "persistence",
+            WARNING,
+            "off",
+            "the driver is unloaded between runs: the first CUDA call of each can take seconds",
+            "sudo nvidia-smi -pm 1",
+        )
+    return Row("persistence", OK, "on") if "Enabled" in modes else None
+
+
+def _clocks(gpus: list[list[str]]) -> Row | None:
+    """Whether the SM clock stays where it is.  No driver says so; but a clock that is locked does not fall when idle."""
+    known = [
+        (float(g[3]), float(g[4]), g[5]) for g in gpus if len(g) == 6 and _number(g[3]) and _number(g[4])
+    ]
+    if not known:
+        return None
+    now, most, busy = min(known)
+    found = f"SM clock {now:.0f} of {most:.0f} MHz"
+    if now < 0.9 * most and busy == "0":
+        return Row(
+            "clocks",
+            WARNING,
+            f"{found} while idle: free to change",
+            "the same kernel can differ by tens of percent from run to run, and after a pause",
+            f"sudo nvidia-smi -lgc {most * 0.8:.0f} (undo: -rgc)",
+        )
+    return Row("clocks", OK, found)
+
+
+def _number(text: str) -> bool:
+    return re.fullmatch(r"\d+(\.\d+)?", text) is not None
 
 
 def _torch() -> Row:
@@ -202,73 +264,28 @@ def _nested(environ: Mapping[str, str]) -> Row:
             "`nsysalign run` refuses: sessions do not nest",
             "start it from another shell",
         )
+    if tool := environ.get("CUDA_INJECTION64_PATH"):
+        return Row(
+            "session",
+            WARNING,
+            f"another tool enters CUDA programs here (CUDA_INJECTION64_PATH: {Path(tool).name})",
+            "CUPTI serves one tool at a time: the trace may stay empty",
+            "unset CUDA_INJECTION64_PATH",
+        )
     return Row("session", OK, "no other profiler around this shell")
 
 
-#: Tables of an export that an answer needs or profits from: (name, state when absent, cost, fix).
-_TABLES: tuple[tuple[str, str, str, str], ...] = (
-    (
-        "CUPTI_ACTIVITY_KIND_RUNTIME",
-        MISSING,
-        "no host side: no causes can be told",
-        "nsys profile -t cuda,nvtx",
-    ),
-    (
-        "CUPTI_ACTIVITY_KIND_KERNEL",
-        WARNING,
-        "no kernels in this trace",
-        "profile -t cuda, and let the script use the GPU",
-    ),
-    (
-        "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
-        WARNING,
-        "the stream of each record is inferred",
-        "nsys 2023.2 or newer",
-    ),
-    ("NVTX_EVENTS", WARNING, "no ranges: host time has no names", "nsys profile -t cuda,nvtx"),
-)
+def _settings(environ: Mapping[str, str]) -> list[Row]:
+    """Variables that change what is measured."""
+    from nsysalign.collect.command import NOTEWORTHY
 
-
-def look_at_trace(trace: Path) -> list[Row]:
-    """What an export holds and lacks."""
-    path = trace / "trace.sqlite" if trace.is_dir() else trace
-    if path.suffix == ".nsys-rep":
-        return [
-            Row(
-                "trace",
-                WARNING,
-                f"{path.name} is a report, not an export",
-                "",
-                f"nsysalign analyze {path.name}",
-            )
-        ]
-    try:
-        with sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True) as db:
-            tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            db_rows = {
-                name: db.execute(f"SELECT COUNT(*) FROM {name}").fetchone()[0]
-                for name, *_ in _TABLES
-                if name in tables
-            }
-    except sqlite3.Error as error:
-        return [
-            Row("trace", MISSING, f"{path.name}: {error}", "nothing can be read", "export the report again")
-        ]
-    rows = []
-    for name, state, cost, fix in _TABLES:
-        count = db_rows.get(name, 0)
-        short = name.removeprefix("CUPTI_ACTIVITY_KIND_").lower()
-        rows.append(Row(short, OK, f"{count} rows") if count else Row(short, state, "none", cost, fix))
-    logs = sorted(path.parent.glob("events-*.jsonl"))
-    rows.append(
-        Row("event logs", OK, f"{len(logs)} beside the trace")
-        if logs
-        else Row(
-            "event logs",
-            WARNING,
-            "none beside the trace",
-            "no elapsed_time values: only NVTX ranges and inferred pairs",
-            "collect with nsysalign run, or pass --events FILE",
-        )
-    )
+    rows = [
+        Row("settings", WARNING, f"{name}=1", why, f"unset {name}")
+        for name, why in NOTEWORTHY.items()
+        if environ.get(name) == "1"
+    ]
+    if environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles"):
+        rows.append(
+            Row("settings", WARNING, "CUDA_VISIBLE_DEVICES hides every GPU", "the script finds none", "unset CUDA_VISIBLE_DEVICES")
+        )  # fmt: skip
     return rows

@@ -11,6 +11,7 @@ import click
 
 from nsysalign.commands.complete import LABELS
 from nsysalign.commands.show import find
+from nsysalign.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,6 +84,10 @@ def _write(
         loaded = only(loaded, label)
     folder = analysis if analysis.is_dir() else analysis.parent
     target = output or folder / _default_name(form, label)
+    if (
+        form in ("csv", "parquet") and output is None and target.is_symlink()
+    ):  # whoever made the folder would say where we write
+        raise UsageError(f"{target} is a link, and nothing is written through it", "name a folder: -o DIR")
     if form in ("perfetto", "chrome"):
         from nsysalign.report import trace_events
 

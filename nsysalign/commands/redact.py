@@ -59,8 +59,8 @@ def _folder(run_dir: Path, out: Path, rename: object, nsys: str | None, quiet: b
     partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
     try:
         left = _file(trace_of(run_dir), partial / "trace.sqlite", rename, nsys, quiet)
-        for log in sorted(run_dir.glob("events-*.jsonl")):
-            redact_log(log, partial / log.name, rename=rename)
+        for log in sorted(p for end in ("jsonl", "jsonl.gz") for p in run_dir.glob(f"events-*.{end}")):
+            redact_log(log, partial / log.name.removesuffix(".gz"), rename=rename)
         refuse(out)
         os.rename(partial, out)
     except BaseException:

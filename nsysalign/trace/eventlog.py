@@ -89,6 +89,11 @@ class _Reader:
         self.notes: list[str] = []
 
     def read(self, path: Path) -> None:
+        if path.exists() and not path.is_file():  # a pipe would never end
+            raise EventLogError(
+                f"{path.name}: cannot be read (it is no file)",
+                "name the events-PID.jsonl of the run with --events",
+            )
         try:
             with path.open("r", encoding="utf-8-sig", errors="replace", newline="\n") as file:
                 self._lines(path.name, file)

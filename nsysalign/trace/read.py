@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -58,12 +59,27 @@ def read_trace(path: Path) -> Trace:
             names=names,
             info=_info(path, source, [*notes, *_cut(source)]),
         )
+        _refuse_without_calls(path, source, calls, operations)
+    return trace
+
+
+def _refuse_without_calls(path: Path, source: Source, calls: pd.DataFrame, operations: pd.DataFrame) -> None:
+    """TraceError where what every answer needs is not there: the host's calls, and what they are called."""
     if calls.empty and operations.empty:
         raise TraceError(
             f"{path.name} holds no CUDA activity: no API calls, no kernels, no copies",
             "profile with nsys profile -t cuda,nvtx ..., and check that the program reaches the GPU",
         )
-    return trace
+    if schema.RUNTIME.name not in source.tables:
+        raise TraceError(
+            f"{path.name} holds no CUDA API calls ({schema.RUNTIME.name} is absent): nothing says when work was issued",
+            "profile with nsys profile -t cuda,nvtx ... from the program's start",
+        )
+    if not {"id", "value"} <= source.columns("StringIds"):
+        raise TraceError(
+            f"{path.name} holds no names of its API calls (StringIds is absent): launches and copies look alike",
+            "export the report again: nsys export --type sqlite REPORT.nsys-rep",
+        )
 
 
 def _dropped(what: str, count: int) -> list[str]:
@@ -300,14 +316,28 @@ def _diagnostics(source: Source) -> list[str]:
     return sorted({" ".join(text.split())[:200] for text in texts})
 
 
+def _newer(version: object) -> list[str]:
+    """A note where the export's schema came after this was written."""
+    found = tuple(int(n) for n in re.findall(r"\d{1,9}", str(version or ""))[:2])
+    if found <= schema.NEWEST:
+        return []
+    newest = ".".join(map(str, schema.NEWEST))
+    return [
+        f"schema {str(version)[:40]} is newer than {newest}, the newest that this nsysalign knows: what was renamed since is "
+        "not seen"
+    ]
+
+
 def _info(path: Path, source: Source, notes: list[str]) -> TraceInfo:
     meta = next(
-        (dict(source.pairs(t, "name", "value")) for t in schema.META_TABLES if t in source.tables), {}
+        (source.pairs(t, "name", "value") for t in schema.META_TABLES if t in source.tables), []
     )
+    meta = {str(name): str(value) for name, value in meta if value is not None}
     environment = source.pairs("TARGET_INFO_SYSTEM_ENV", "name", "value")
     driver = next((str(v) for k, v in environment if k == "NvDriverVersion"), None)
     epoch = source.pairs("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", "utcEpochNs")
     devices = [str(v) for _, v in source.pairs("TARGET_INFO_GPU", "name", "name")]
+    notes = [*notes, *_newer(meta.get("EXPORT_SCHEMA_VERSION"))]
     return TraceInfo(
         path=path.name,
         nsys_version=meta.get("EXPORT_PRODUCT_VERSION"),

@@ -7,12 +7,14 @@ string that no kept row refers to are never copied.  A new file has no free page
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
 import secrets
 import sqlite3
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -105,12 +107,8 @@ def pseudonyms() -> Rename:
 
 def redact_log(log: Path, out: Path, *, rename: Rename | None = None) -> None:
     """Write the lines of an event log that analysis reads, with the keys that it reads, to `out`, a new file."""
-    with (
-        new_file(out) as partial,
-        partial.open("w", encoding="utf-8") as file,
-        log.open(encoding="utf-8-sig", errors="replace", newline="\n") as lines,
-    ):
-        for line in lines:
+    with new_file(out) as partial, partial.open("w", encoding="utf-8") as file:
+        for line in _log_lines(log):
             try:
                 item = json.loads(line)
                 kept = _line(item, rename) if isinstance(item, dict) else None
@@ -118,6 +116,18 @@ def redact_log(log: Path, out: Path, *, rename: Rename | None = None) -> None:
                 continue  # cut short: analysis cannot use it either
             if kept:
                 file.write(json.dumps(kept, separators=(",", ":")) + "\n")
+
+
+def _log_lines(log: Path) -> Iterator[str]:
+    """Lines of a log, gzipped or not, as far as they can be read."""
+    with log.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    opened = gzip.open if packed else open
+    with opened(log, "rt", encoding="utf-8-sig", errors="replace", newline="\n") as lines:
+        try:
+            yield from lines
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            return  # cut
 
 
 def _line(item: dict[str, Any], rename: Rename | None) -> dict[str, Any] | None:

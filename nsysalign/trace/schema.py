@@ -189,6 +189,9 @@ NAMES = frozenset(
     ]
 )
 
+#: The newest schema whose names are known to be these (nsys 2026.3).  Newer ones are read as far as the names hold.
+NEWEST = (3, 27)
+
 #: What a missing table costs, and the nsys option that brings it.  Tables not named here cost nothing worth a note.
 COST = {
     KERNEL.name: "no kernel rows: add -t cuda to nsys profile",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
 
 from click.testing import CliRunner
 
@@ -32,19 +35,45 @@ def test_nvtx_that_does_not_fit_nsys_is_told(monkeypatch):
     assert doctor._nvtx(old).state == "ok"
 
 
-def test_a_trace_is_looked_at(tmp_path):
-    path = tmp_path / "trace.sqlite"
-    with sqlite3.connect(path) as db:
-        db.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER)")
-        db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (1)")
-    db.close()
-    rows = {r.what: r for r in doctor.look_at_trace(tmp_path)}
-    assert rows["runtime"].state == "ok" and rows["kernel"].state == "warning"
-    assert rows["event logs"].state == "warning"
-    result = CliRunner().invoke(doctor.doctor, [str(path)])
-    assert result.exit_code == 0 and "fix:" in result.output
-    (tmp_path / "not.sqlite").write_text("text")
-    assert CliRunner().invoke(doctor.doctor, [str(tmp_path / "not.sqlite")]).exit_code == 3
+def smi(folder, *gpus: str) -> dict[str, str]:
+    """An environment in which nvidia-smi answers this."""
+    program = folder / "nvidia-smi"
+    program.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join(gpus) + "\nEND\n")
+    program.chmod(0o755)
+    return {"PATH": f"{folder}:/usr/bin:/bin"}
+
+
+def test_persistence_mode_and_clocks(tmp_path):
+    cold = "NVIDIA H200, 580.95, Disabled, 345, 1980, 0"
+    rows = {r.what: r for r in doctor._gpu(smi(tmp_path, cold, cold))}
+    assert rows["gpu"].found == "2 x NVIDIA H200, driver 580.95"
+    assert rows["persistence"].state == "warning" and "nvidia-smi -pm 1" in rows["persistence"].fix
+    assert rows["clocks"].state == "warning" and "345 of 1980" in rows["clocks"].found
+    assert "-lgc 1584" in rows["clocks"].fix
+    rows = {r.what: r for r in doctor._gpu(smi(tmp_path, "NVIDIA H200, 580.95, Enabled, 1980, 1980, 0"))}
+    assert {r.state for r in rows.values()} == {"ok"} and len(rows) == 3
+    rows = doctor._gpu(smi(tmp_path, "Tesla K80, 470.1, [N/A], [N/A], [N/A], [N/A]"))
+    assert [r.what for r in rows] == ["gpu"], "what is not known is not said"
+
+
+def test_other_tools_and_settings(tmp_path):
+    environ = {"PATH": "/nonexistent", "CUDA_INJECTION64_PATH": "/x/libother.so", "CUDA_LAUNCH_BLOCKING": "1"}
+    rows = doctor.look_at_machine({**environ, "CUDA_VISIBLE_DEVICES": ""}, "/nonexistent/nsys")
+    said = {r.found for r in rows}
+    assert "another tool enters CUDA programs here (CUDA_INJECTION64_PATH: libother.so)" in said
+    assert {"CUDA_LAUNCH_BLOCKING=1", "CUDA_VISIBLE_DEVICES hides every GPU"} <= said
+
+
+def test_a_python_without_an_environment_and_a_folder_that_is_full(tmp_path, monkeypatch):
+    done = subprocess.run(
+        [sys.executable, "-E", "-c", "from nsysalign.commands import doctor; print(doctor._python())"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "missing" in done.stdout and "-I, -E or -S" in done.stdout
+    rows = {r.what: r for r in doctor._room({"TMPDIR": str(tmp_path / "absent")})}
+    assert rows["folder"].state == "ok" and rows["temporary"].state == "missing"
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2e8))
+    assert {r.state for r in doctor._room({"TMPDIR": str(tmp_path)})} == {"warning"}
 
 
 def test_the_command_prints_every_row():

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import pytest
+from tiny_export import tiny
 
 import nsysalign
 from nsysalign import frames
@@ -208,3 +209,31 @@ def test_files_that_cannot_be_read(tmp_path):
 def test_a_newer_version_is_a_note(read):
     log = read([{**HEADER, "version": 9}, record(0)])
     assert len(log.records) == 1 and "version 9 is newer" in log.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("shift_s", "said"),
+    [
+        (3_600, r"process 7 is of another run: its records lie 35\d\d s after the trace ends"),
+        (-86_400 * 3, "is of another run: its records lie 2 days before the trace begins"),
+        (5, None),  # the clock was set between the two
+    ],
+)
+def test_a_log_of_another_run_is_refused_although_the_process_id_is_the_same(
+    tmp_path, log, export, shift_s, said
+):
+    trace, other = export(tiny()), tmp_path / "other.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    lines[0]["clock"]["realtime_ns"] += shift_s * 10**9
+    del lines[0]["clock"]["trace_ns"]
+    other.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert len(nsysalign.analyze(trace, [log]).intervals) == 1
+    if said is None:
+        nsysalign.analyze(trace, [other])
+        return
+    with pytest.raises(EventLogError, match=said) as error:
+        nsysalign.analyze(trace, [other])
+    assert "of the run that left this trace" in error.value.next_step
+    both = nsysalign.analyze(trace, [log, other])
+    assert len(both.intervals) == 1 and len(both.unaligned) == 1
+    assert any("is of another run" in note for note in both.notes)

@@ -1,0 +1,62 @@
+"""Whether an event log was written during the trace: process ids repeat (in a container every run is process 7)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nsysalign.errors import EventLogError
+from nsysalign.model import EventLog, Trace
+
+#: By how much the host's clock may have been set between the trace's start and the log's.
+_CLOCK_SET_NS = 10_000_000_000
+
+
+def other_runs(trace: Trace, log: EventLog) -> dict[int, str]:
+    """Processes of the log whose records all lie outside the trace, by the wall clock -> what to say of them.
+
+    {} where either side does not know the wall clock.  EventLogError where the log holds nothing else.
+    """
+    session = trace.info.session_start_utc_ns
+    if session is None or trace.calls.empty:
+        return {}
+    first = session + int(trace.calls["start_ns"].min())
+    last = session + int(trace.calls["end_ns"].max())
+    others, timed = {}, 0
+    for number, header in enumerate(log.headers):
+        span = _span(log, number)
+        if span is None:
+            continue
+        timed += 1
+        away = max(span[0] - last, first - span[1])
+        if away > _CLOCK_SET_NS:
+            when = "after the trace ends" if span[0] > last else "before the trace begins"
+            whose = f" of process {pid}" if isinstance(pid := header.get("pid"), int) else ""
+            others[number] = f"the event log{whose} is of another run: its records lie {_long(away)} {when}"
+    if others and len(others) == timed == len(log.headers):
+        raise EventLogError(
+            next(iter(others.values())), "name the events-PID.jsonl of the run that left this trace"
+        )
+    return others
+
+
+def _span(log: EventLog, number: int) -> tuple[int, int] | None:
+    """Wall-clock times of the first and last thing that a process logged, None where it logged no wall clock."""
+    clocks = log.clocks[(log.clocks["process"] == number) & (log.clocks["realtime_ns"] > 0)]
+    times = np.concatenate(
+        [t.loc[t["process"] == number, "t0_ns"].to_numpy() for t in (log.records, log.hosts)]
+    )
+    if clocks.empty or not len(times):
+        return None
+    offset = int(clocks["realtime_ns"].iloc[0]) - int(clocks["monotonic_ns"].iloc[0])
+    return int(times.min()) + offset, int(times.max()) + offset
+
+
+def _long(ns: int) -> str:
+    seconds = ns // 1_000_000_000
+    return (
+        f"{seconds} s"
+        if seconds < 7_200
+        else f"{seconds // 3600} h"
+        if seconds < 172_800
+        else f"{seconds // 86_400} days"
+    )

@@ -1,0 +1,18 @@
+"""What the doctor says of one thing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+OK, MISSING, WARNING = "ok", "missing", "warning"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing that was looked at.  `cost` and `fix` are empty where all is well."""
+
+    what: str
+    state: str  # ok, warning or missing
+    found: str
+    cost: str = ""
+    fix: str = ""

@@ -1,0 +1,134 @@
+"""Run directories that somebody sent: links in them lead nowhere, pipes never hang, labels are only names."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from nsysalign.cli import cli
+from nsysalign.collect.rundir import write_whole
+from nsysalign.errors import EventLogError, NsysAlignError, UsageError
+from nsysalign.trace.redact import redact_log
+
+from .conftest import export_of
+
+OURS = (
+    "report.html",
+    "analysis.json",
+    "analysis.db",
+    "analysis.metadata.json",
+    "perfetto.json",
+    "chrome.json",
+)
+
+
+@pytest.fixture
+def run(tmp_path, log) -> Path:
+    """A run directory with a trace and its log."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    export_of(folder / "trace.sqlite")
+    shutil.move(log, folder / log.name)
+    return folder
+
+
+def invoke(*arguments: object):
+    return CliRunner().invoke(cli, [str(a) for a in arguments])
+
+
+def test_links_in_a_run_directory_are_replaced_and_never_followed(run, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    for name in OURS:
+        (outside / name).write_text("precious")
+        (run / name).symlink_to(outside / name)
+    (run / "csv").symlink_to(outside, target_is_directory=True)
+    (outside / "intervals.csv").write_text("precious")
+    before = {p.name: p.read_text() for p in outside.iterdir()}
+    for arguments in (
+        ("analyze", run), ("report", run), ("export", run, "-f", "perfetto"), ("export", run, "-f", "chrome"),
+    ):  # fmt: skip
+        assert invoke(*arguments).exit_code == 0
+    refused = invoke("export", run, "-f", "csv")
+    assert isinstance(refused.exception, UsageError) and "is a link" in refused.exception.message
+    assert {p.name: p.read_text() for p in outside.iterdir()} == before
+    assert not any((run / name).is_symlink() for name in OURS)
+    assert json.loads((run / "analysis.json").read_text())["intervals"]
+
+
+def test_a_file_that_is_half_written_is_no_way_out(tmp_path):
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "events-7.jsonl.partial").symlink_to(tmp_path / "precious")
+    write_whole(tmp_path / "events-7.jsonl", ["line"])
+    assert (tmp_path / "precious").read_text() == "precious"
+    assert (tmp_path / "events-7.jsonl").read_text() == "line\n"
+
+
+def test_an_output_folder_that_is_a_link_is_the_users_own(run, tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real", target_is_directory=True)
+    assert invoke("analyze", run, "-o", tmp_path / "link").exit_code == 0
+    assert (tmp_path / "real" / "analysis.json").is_file()
+
+
+@pytest.mark.parametrize("name", ["events-8.jsonl", "trace.sqlite"])
+def test_a_pipe_in_a_run_directory_does_not_hang(run, name):
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name)
+    done = invoke("analyze", run)
+    assert isinstance(done.exception, NsysAlignError) and "no" in done.exception.message
+    assert isinstance(done.exception, EventLogError) == (name == "events-8.jsonl")
+
+
+def test_labels_that_look_like_paths_stay_in_the_folder(run, tmp_path):
+    text = "../../../tmp/evil\x1b[31m/../x"
+    with closing(sqlite3.connect(run / "trace.sqlite")) as db:
+        db.execute("update NVTX_EVENTS set text = ?, textId = null where eventType in (59, 60)", (text,))
+        db.commit()
+    (run / "events-7.jsonl").unlink()
+    before = sorted(p.name for p in tmp_path.iterdir())
+    assert invoke("analyze", run).exit_code == 0
+    names = [i["name"] for i in json.loads((run / "analysis.json").read_text())["intervals"]]
+    assert any(name.startswith(text) for name in names)
+    label = next(n for n in names if n.startswith(text))
+    assert invoke("report", run, "--interval", label).exit_code == 0
+    shown = invoke("export", run, "--label", text, "-f", "csv")
+    assert shown.exit_code == 0 and "\x1b" not in shown.output
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+    made = [p.name for p in run.iterdir()]
+    assert all("/" not in n and "\x1b" not in n and not n.startswith("..") for n in made)
+    assert len([n for n in made if n.startswith("report-")]) == 1
+
+
+def test_a_gzipped_log_is_redacted_as_any_other(run, tmp_path):
+    plain = run / "events-7.jsonl"
+    packed = tmp_path / "events-7.jsonl.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    redact_log(plain, tmp_path / "a")
+    redact_log(packed, tmp_path / "b")
+    assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text() != ""
+    packed.write_bytes(packed.read_bytes()[:-20])
+    redact_log(packed, tmp_path / "c")
+    assert (tmp_path / "a").read_text().startswith((tmp_path / "c").read_text())
+
+
+def test_inputs_are_the_same_afterwards_and_on_a_disk_that_cannot_be_written(run, tmp_path):
+    before = {p.name: p.read_bytes() for p in run.iterdir()}
+    run.chmod(0o555)
+    for path in run.iterdir():
+        path.chmod(0o444)
+    try:
+        assert invoke("analyze", run, "-o", tmp_path / "out").exit_code == 0
+        assert invoke("redact", run, tmp_path / "shared").exit_code == 0
+        assert invoke("doctor", run).exit_code == 0
+    finally:
+        run.chmod(0o755)
+    assert {p.name: p.read_bytes() for p in run.iterdir()} == before

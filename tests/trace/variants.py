@@ -1,0 +1,228 @@
+"""What nsys wrote from 2020 to 2026, made from one recording: each variant is a function on an open export."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+DATA = Path(__file__).parents[1] / "data"
+P = "CUPTI_ACTIVITY_KIND_"
+WORK = tuple(P + name for name in ("KERNEL", "MEMCPY", "MEMSET"))
+OF_PROCESSES = (*WORK, P + "SYNCHRONIZATION", P + "CUDA_EVENT")
+RECORDING = "truth_oracle"  # two devices' worth of streams, graphs, waits, copies; every event's GPU time
+SHARE = 0.5  # of its length: a slice, as `nsys profile --duration` leaves it
+
+Change = Callable[[sqlite3.Connection], None]
+
+
+class Variant(NamedTuple):
+    """`like`: whose numbers it must give ("recorded", "untimed": without GPU timestamps, None: its own, exact)."""
+
+    name: str
+    changes: tuple[Change, ...]
+    like: str | None = None
+    note: str = ""  # a regular expression that a note or an entry of `missing` matches
+    version: str | None = "3.25.0"
+
+
+def write_slice(folder: Path) -> tuple[Path, Path]:
+    """The first part of the recording and of its log."""
+    trace, log = folder / "trace.sqlite", folder / "events.jsonl"
+    trace.write_bytes(lzma.decompress((DATA / f"{RECORDING}.sqlite.xz").read_bytes()))
+    with closing(sqlite3.connect(trace)) as db:
+        first, last = db.execute(f"select min(start), max(end) from {P}RUNTIME").fetchone()
+        end = first + int((last - first) * SHARE)
+        for table in (*WORK, P + "RUNTIME", P + "SYNCHRONIZATION"):
+            db.execute(f"delete from {table} where start > ?", (end,))
+        db.execute(
+            f"delete from {P}CUDA_EVENT where correlationId not in (select correlationId from {P}RUNTIME)"
+        )
+        (epoch,) = db.execute("select utcEpochNs from TARGET_INFO_SESSION_START_TIME").fetchone()
+        db.commit()
+        db.execute("vacuum")
+    lines = [
+        json.loads(x)
+        for x in lzma.decompress((DATA / f"{RECORDING}.events.jsonl.xz").read_bytes()).splitlines()
+    ]
+    clock = lines[0]["clock"]
+    until = end + epoch - clock["realtime_ns"] + clock["monotonic_ns"]
+    kept = {x["seq"] for x in lines if x["type"] == "record" and x["t1_ns"] < until}
+    with log.open("w") as file:
+        for x in lines:
+            if x["type"] in ("record", "host") and x["t1_ns"] >= until:
+                continue
+            if x["type"] in ("elapsed", "calibration") and not {x["start"], x["end"]} <= kept:
+                continue
+            file.write(json.dumps(x) + "\n")
+    return trace, log
+
+
+# --- steps -----------------------------------------------------------------------------------------------------
+
+
+def drop(*tables: str) -> Change:
+    def change(db: sqlite3.Connection) -> None:
+        for table in tables:
+            db.execute(f'drop table "{table}"')
+
+    return change
+
+
+def without(column: str, *tables: str) -> Change:
+    def change(db: sqlite3.Connection) -> None:
+        for table in tables:
+            if column in _columns(db, table):
+                db.execute(f'alter table "{table}" drop column "{column}"')
+
+    return change
+
+
+def set_all(table: str, column: str, value: int | None, where: str = "1") -> Change:
+    return lambda db: db.execute(f'update "{table}" set "{column}" = ? where {where}', (value,))
+
+
+def add(table: str, column: str, value: object = None) -> Change:
+    def change(db: sqlite3.Connection) -> None:
+        db.execute(f'alter table "{table}" add column "{column}"')
+        db.execute(f'update "{table}" set "{column}" = ?', (value,))
+
+    return change
+
+
+def rename_column(table: str, old: str, new: str) -> Change:
+    return lambda db: db.execute(f'alter table "{table}" rename column "{old}" to "{new}"')
+
+
+def reorder(turn: Callable[[list[str]], list[str]], *, rows: str = "rowid") -> Change:
+    """Columns in another order, in every table; rows as `rows` orders them, with numbers of their own."""
+
+    def change(db: sqlite3.Connection) -> None:
+        tables = [n for (n,) in db.execute("select name from sqlite_master where type = 'table'")]
+        for table in tables:
+            listed = ", ".join(f'"{c}"' for c in turn(_columns(db, table)))
+            db.execute(f'create table "new" as select {listed} from "{table}" order by {rows}')
+            db.execute(f'drop table "{table}"')
+            db.execute(f'alter table "new" rename to "{table}"')
+
+    return change
+
+
+def version(schema: str, product: str = "2024.1.1", table: str = "META_DATA_EXPORT") -> Change:
+    def change(db: sqlite3.Connection) -> None:
+        db.execute("drop table META_DATA_EXPORT")
+        db.execute(f"create table {table} (name text, value text)")
+        rows = [("EXPORT_PRODUCT_VERSION", product), ("EXPORT_SCHEMA_VERSION", schema)]
+        db.executemany(f"insert into {table} values (?, ?)", rows)
+
+    return change
+
+
+def green_contexts(db: sqlite3.Connection) -> None:
+    """`greenContextId` between `contextId` and `streamId`, as from 2024 on."""
+
+    def turn(columns: list[str]) -> list[str]:
+        at = (
+            columns.index("contextId") + 1 if "greenContextId" in columns and "contextId" in columns else None
+        )
+        rest = [c for c in columns if c != "greenContextId"]
+        return columns if at is None else [*rest[:at], "greenContextId", *rest[at:]]
+
+    for table in OF_PROCESSES:
+        if table in {n for (n,) in db.execute("select name from sqlite_master")}:
+            add(table, "greenContextId", 4294967295)(db)
+    reorder(turn)(db)
+
+
+def old_sync_types(db: sqlite3.Connection) -> None:
+    """The codes mean other things in other versions, so they must not be read at all."""
+    db.execute(f"update {P}SYNCHRONIZATION set syncType = (syncType + 2) % 5")
+
+
+def texts_inline(db: sqlite3.Connection) -> None:
+    db.execute("update NVTX_EVENTS set text = (select value from StringIds where id = textId)")
+    db.execute("update NVTX_EVENTS set textId = null")
+
+
+def _columns(db: sqlite3.Connection, table: str) -> list[str]:
+    return [row[1] for row in db.execute(f'pragma table_info("{table}")')]
+
+
+def chain(*changes: Change) -> Change:
+    def change(db: sqlite3.Connection) -> None:
+        for one in changes:
+            one(db)
+
+    return change
+
+
+# --- the versions ----------------------------------------------------------------------------------------------
+
+no_timestamps = without("timestamp", P + "CUDA_EVENT")
+no_waits_joined = without("eventSyncId", P + "SYNCHRONIZATION", P + "CUDA_EVENT")
+no_event_rows = drop(P + "CUDA_EVENT")
+before_2023 = chain(no_event_rows, no_waits_joined)
+NO_EVENTS, NO_STREAMS = "CUDA_EVENT: no GPU timestamps", "TARGET_INFO_CUDA_STREAM: no stream table"
+
+VARIANTS = (
+    Variant("as recorded, 2026.2", (), "recorded"),
+    Variant(
+        "2020: no globalPid, no graphNodeId, no version",
+        (before_2023, without("globalPid", *OF_PROCESSES[:-1]), without("graphNodeId", *WORK),
+         drop("META_DATA_EXPORT", "TARGET_INFO_CUDA_STREAM")),
+        note=NO_STREAMS, version=None,
+    ),
+    Variant("2021: no version table", (before_2023, drop("META_DATA_EXPORT")), "no rows", NO_EVENTS, None),
+    Variant("2022.4", (before_2023, version("3.0.0", "2022.4.2", "EXPORT_META_DATA")), "no rows", NO_EVENTS, "3.0.0"),
+    Variant(
+        "2023.2: event rows without a time",
+        (no_timestamps, no_waits_joined, version("3.2.0", "2023.2.1", "EXPORT_META_DATA"), old_sync_types),
+        "untimed", version="3.2.0",
+    ),
+    Variant("2023.3: META_DATA_EXPORT", (no_timestamps, version("3.5.0")), "untimed", version="3.5.0"),
+    Variant("2024.2.3", (no_timestamps, green_contexts, version("3.11.1")), "untimed", version="3.11.1"),
+    Variant("2024.6: times are NULL", (set_all(P + "CUDA_EVENT", "timestamp", None), version("3.16.1")), "untimed", version="3.16.1"),
+    Variant("2025.1: times are 0", (set_all(P + "CUDA_EVENT", "timestamp", 0), green_contexts, version("3.17.0")), "untimed", version="3.17.0"),
+    Variant(
+        "2025.5: deprecatedSyncType, overheadType, copyCount",
+        (rename_column(P + "SYNCHRONIZATION", "syncType", "deprecatedSyncType"),
+         add(P + "SYNCHRONIZATION", "syncType", 99), add(P + "MEMCPY", "copyCount", 1), green_contexts, version("3.24.0")),
+        "recorded", version="3.24.0",
+    ),
+    Variant("2026.3", (green_contexts, version("3.27.0", "2026.3.1")), "recorded", version="3.27.0"),
+    Variant(
+        "a schema of the future",
+        (version("9.99.0", "2031.1.1"), add(P + "KERNEL", "aColumnOf2031", "x"), add(P + "RUNTIME", "other", b"\0"),
+         lambda db: db.execute("create table CUPTI_ACTIVITY_KIND_TELEPORT (start, end)")),
+        "recorded", r"schema 9\.99\.0 is newer than 3\.27, the newest that this nsysalign knows", "9.99.0",
+    ),
+    Variant("a version that is no version", (version("latest"),), "recorded", version="latest"),
+    Variant("columns the other way round", (reorder(lambda columns: columns[::-1]),), "recorded"),
+    Variant("rows the other way round", (reorder(lambda columns: columns, rows="rowid desc"),), "recorded"),
+    Variant("event rows of a part of the program", (lambda db: db.execute(f"delete from {P}CUDA_EVENT where rowid % 3 = 0"),)),
+    Variant("no event rows", (no_event_rows,), "no rows", NO_EVENTS),
+    Variant("no stream table", (drop("TARGET_INFO_CUDA_STREAM"),), None, NO_STREAMS),
+    Variant("no synchronisation rows", (drop(P + "SYNCHRONIZATION"),), None, "SYNCHRONIZATION: no synchronisation rows"),
+    Variant("no kernels", (drop(P + "KERNEL"),), None, "KERNEL: no kernel rows: add -t cuda"),
+    Variant("no copies, no memsets", (drop(P + "MEMCPY", P + "MEMSET"),)),
+    Variant("no device, no session start", (drop("TARGET_INFO_GPU", "TARGET_INFO_SESSION_START_TIME"),), "recorded"),
+    Variant("no context and device ids", (without("contextId", *OF_PROCESSES), without("deviceId", *OF_PROCESSES))),
+    Variant("no return values", (without("returnValue", P + "RUNTIME"),), "recorded"),
+    Variant("only short names", (without("demangledName", P + "KERNEL"),), "recorded"),
+    Variant(
+        "times of zero and backwards",
+        (set_all(P + "KERNEL", "end", 0, "rowid % 7 = 0"), set_all(P + "RUNTIME", "end", 0, "rowid % 11 = 0")),
+        None, "impossible times",
+    ),
+    Variant("correlation ids used twice", (set_all(P + "RUNTIME", "correlationId", 5, "rowid % 5 = 0"),)),
+    Variant("kernels without launch rows", (lambda db: db.execute(f"delete from {P}RUNTIME where correlationId in (select correlationId from {P}KERNEL where rowid % 4 = 0)"),)),
+    Variant(
+        "records dropped by the profiler",
+        (lambda db: db.executescript("create table DIAGNOSTIC_EVENT (timestamp, timestampType, source, severity, text, globalPid); insert into DIAGNOSTIC_EVENT values (1, 1, 1, 2, 'CUPTI: 512 records were dropped.', 1)"),),
+        "recorded", "512 records were dropped",
+    ),
+)  # fmt: skip
