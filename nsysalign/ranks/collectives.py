@@ -35,6 +35,10 @@ CLOCK_SLACK_NS = 10_000
 MOST_CONTRADICTIONS = 0.02
 #: Clocks of one machine agree far better than this: realtime is read once per session, within tens of us.
 SAME_HOST_NS = 1_000_000
+#: So near, on one machine, no other pairing is looked for, and from here on none but the straight one is believed.
+CERTAIN_NS = 100_000
+#: A pairing so many times worse than the best one is not in question.
+MUCH_WORSE = 4
 #: Traces that began at different times differ by at most so many collectives at their heads.
 MOST_LAG = 256
 #: From here on a drift can be told from scatter.
@@ -146,26 +150,31 @@ def group(streams: Sequence[Stream], trust: Callable[[int, int], Trust]) -> tupl
 
 
 def fit(first: Stream, other: Stream, trust: Trust) -> Fit | str:
-    """How `other` fits onto `first`, or in words why it does not."""
+    """How `other` fits onto `first`, or in words why it does not.
+
+    The k-th collective is the k-th of the other where both streams are equally long.  Where one trace began later, the
+    shift is the one with which the ends agree best; the clocks decide between equally good ones.
+    """
+    equal, near = len(first.rows) == len(other.rows), trust in (Trust.SAME_CLOCK, Trust.SAME_HOST)
     fits, reasons = [], []
     for lag in _lags(first.signature, other.signature):
         tried = _at(first, other, lag, trust is Trust.SAME_CLOCK)
         (reasons if isinstance(tried, str) else fits).append(tried)
+        if lag == 0 and equal and fits and (not near or abs(fits[0].offset_ns) < CERTAIN_NS):
+            return fits[0]
     if not fits:
         return reasons[0] if reasons else "their sizes and order differ"
-    fits.sort(key=lambda f: abs(f.offset_ns))
-    if trust in (Trust.SAME_CLOCK, Trust.SAME_HOST):
-        apart = abs(fits[0].offset_ns)
-        if apart > SAME_HOST_NS:
-            return f"they are of one machine and yet end {apart / 1e6:.1f} ms apart: not the same collectives"
-        return fits[0]
-    straight = [f for f in fits if f.lag == 0]
-    if straight and len(first.rows) == len(other.rows):
-        return straight[0]
-    if trust is Trust.NONE:
-        return "one trace began later, and without its session start nothing says how much later"
-    if len(fits) > 1 and abs(fits[1].offset_ns) < 4 * abs(fits[0].offset_ns):
-        return f"one trace began later, and {len(fits)} ways to pair their collectives are equally good"
+    least = min(fitted.scatter_ns for fitted in fits)
+    fits = [fitted for fitted in fits if fitted.scatter_ns <= MUCH_WORSE * least + 1_000]
+    fits.sort(key=lambda fitted: abs(fitted.offset_ns))
+    apart = abs(fits[0].offset_ns)
+    if near and apart > (SAME_HOST_NS if fits[0].lag == 0 else CERTAIN_NS):
+        return f"they are of one machine and yet end {apart / 1e6:.1f} ms apart: not the same collectives"
+    if len(fits) > 1 and not near:
+        if trust is Trust.NONE:
+            return "one trace began later, and without its session start nothing says how much later"
+        if abs(fits[1].offset_ns) < MUCH_WORSE * apart:
+            return f"one trace began later, and {len(fits)} ways to pair their collectives are equally good"
     return fits[0]
 
 

@@ -28,6 +28,8 @@ EVEN_SHARE = 0.02
 RESOLUTION_NS = 500
 #: A rank is named the slowest where it is so in this share of the repetitions.
 CLEAR_SHARE = 0.6
+#: ... of at least so many.
+FEWEST_REPETITIONS = 3
 #: Waiting for others matters from this share of the measured time on.
 WAIT_MATTERS = 0.05
 
@@ -311,7 +313,7 @@ def _verdict(
     medians = [row.times.median_ns for row in rows]
     longest = rows[int(np.argmax(medians))]
     even = spread <= max(EVEN_SHARE * min(medians), RESOLUTION_NS)
-    unclear = not even and longest.slowest < CLEAR_SHARE * repetitions
+    unclear = not even and (repetitions < FEWEST_REPETITIONS or longest.slowest < CLEAR_SHARE * repetitions)
     slowest = None if even or unclear else longest.rank
     waits = max(rows, key=lambda row: row.wait_median_ns)
     if collectives and waits.waits_for and waits.wait_median_ns > WAIT_MATTERS * waits.times.median_ns:

@@ -138,7 +138,7 @@ VERDICTS: Mapping[str, str] = {
     "alone": "one rank measured it",
     "waits": "a rank spends a share of the time that matters waiting in collectives for the last to arrive",
     "even": "the medians do not differ by what matters",
-    "unclear": "they differ, but it is not the same rank that is slowest most of the time",
+    "unclear": "they differ, but no rank is the slowest in most of the repetitions, or there are too few",
     "slowest": "one rank is slower than the others most of the time",
 }
 

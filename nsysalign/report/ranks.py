@@ -113,8 +113,11 @@ def _rank_label(row: RankLabel) -> dict[str, Any]:
 
 
 def ordered(comparison: RankComparison) -> list[LabelComparison]:
-    """What differs first: the time lost per repetition, own labels before those that libraries time."""
-    return sorted(comparison.labels, key=lambda label: (label.library, -lost(label), label.label))
+    """What differs first: the time lost per repetition; what is even, and what libraries time, comes last."""
+    return sorted(
+        comparison.labels,
+        key=lambda label: (label.library, label.verdict in ("even", "alone"), -lost(label), label.label),
+    )
 
 
 def lost(label: LabelComparison) -> float:
@@ -143,19 +146,24 @@ def verdict(label: LabelComparison) -> str:
         mostly = waiting.waits_for[late] / max(sum(waiting.waits_for.values()), 1)
         if mostly < 0.6:
             return f"{said}, for changing ranks"
-        times = next((row.last for row in label.ranks if row.rank == late), 0)
-        return f"{said} for rank {late}, the last to arrive in {times} of {label.collectives}"
+        said = f"{said} for rank {late}"
+        if late not in {row.rank for row in label.ranks}:
+            return said
+        row = row_of(label, late)
+        return f"{said}, the last to arrive in {row.last} of {label.collectives}{_because(row, waiting)}"
     longest = max(label.ranks, key=lambda row: row.times.median_ns)
     often = f"slowest in {longest.slowest} of {label.repetitions}"
+    if label.repetitions < 3:
+        return f"rank {longest.rank} took longest; {plural(label.repetitions, 'repetition')} cannot tell whether it always does"
     if label.verdict == "unclear":
         return f"rank {longest.rank} has the longest median, but is {often} only"
-    return f"rank {longest.rank} is {often}{_because(label, longest)}"
-
-
-def _because(label: LabelComparison, longest: RankLabel) -> str:
-    """The cause that differs most between the slowest rank and the fastest."""
     fastest = min(label.ranks, key=lambda row: row.times.median_ns)
-    a, b = longest.times.parts_mean_ns, fastest.times.parts_mean_ns
+    return f"rank {longest.rank} is {often}{_because(longest, fastest)}"
+
+
+def _because(slow: RankLabel, quick: RankLabel) -> str:
+    """The cause of which a slow rank has most more than a quick one."""
+    a, b = slow.times.parts_mean_ns, quick.times.parts_mean_ns
     more = {cause: a.get(cause, 0) - b.get(cause, 0) for cause in {*a, *b}}
     cause, ns = max(more.items(), key=lambda item: (item[1], item[0]), default=("", 0))
     return f": {LOOKS[cause].short} +{duration(ns)} on average" if ns > 0 else ""

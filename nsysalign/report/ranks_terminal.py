@@ -69,7 +69,7 @@ def _table(comparison: RankComparison, console: Console) -> None:
     for head in ("n", *heads, "spread", "waits"):
         grid.add_column(head, justify="right", no_wrap=True)
     grid.add_row("", "", *(["us"] * len(heads) if wide else ["us", "", "us", ""]), "us", "us", style="dim")
-    room = max(10, console.width - (len(heads) * _RANK_WIDTH if wide else 40) - 36)
+    room = max(10, console.width - (len(heads) * _RANK_WIDTH if wide else 38) - 28)
     for label in shown:
         cells = _ranks(label, numbers) if wide else _ends(label)
         waits = max(row.wait_median_ns for row in label.ranks)

@@ -1,9 +1,9 @@
 // A comparison of ranks: labels by ranks, the chosen label's ranks with their budgets, who waits for whom.
 
 const chosen = { label: null }, sorting = { key: null, down: false };
-const SVG = "http://www.w3.org/2000/svg", WIDTH = 260, HEIGHT = 22;
+const SVG = "http://www.w3.org/2000/svg", WIDTH = 200, HEIGHT = 22;
 const RANK = Object.fromEntries(DATA.ranks.map((rank) => [rank.rank, rank]));
-const MOST_COLUMNS = 8, MOST_MATRIX = 32, MOST_WAITS = 200;
+const MOST_COLUMNS = 4, MOST_MATRIX = 32, MOST_WAITS = 200;
 const LOOK = { waits: "warning", slowest: "warning", unclear: "reading", even: "reading", alone: "reading" };
 
 function svg(tag, attributes, ...children) {
@@ -71,7 +71,7 @@ function bodyRow(label) {
         label.library ? make("span", { class: "site" }, "timed by a library") : null);
     }
     if (column.key === "strip") return make("td", null, strip(label));
-    if (column.key === "said") return make("td", { class: "said " + LOOK[label.verdict] }, label.said);
+    if (column.key === "said") return make("td", { title: label.said }, label.said);
     const text = column.show(label);
     return make("td", { class: "number" + (text === "." ? " zero" : "") }, text);
   });
@@ -111,7 +111,8 @@ function choose(label, show) {
     { text: "slowest in", number: true }, { text: "arrives last in", number: true }, { text: "waits us", number: true }, { text: "for, all intervals" }];
   const rows = label.ranks.map((row) => {
     const parts = Object.fromEntries(DATA.causes.map((cause) => [cause.name, row.parts_mean_ns[cause.name] || 0]));
-    const bar = make("div", { class: "pair" }, budgetBar({ parts, elapsed: row.elapsed.mean_ns || 1 }, scale, 300));
+    const bar = budgetBar({ parts, elapsed: row.elapsed.mean_ns || 1 }, scale, 320);
+    bar.style.width = "320px";
     return [rankLink(row.rank), row.count.toLocaleString("en"), micro(row.elapsed.median_ns), micro(row.elapsed.p05_ns), micro(row.elapsed.p95_ns), bar,
       `${row.slowest_in} of ${label.repetitions}`, row.collectives ? `${row.arrived_last} of ${row.collectives}` : "-", micro(row.wait_median_ns), waitsFor(row)];
   });
