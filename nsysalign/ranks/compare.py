@@ -63,7 +63,6 @@ def compare(results: Sequence[SourceResult]) -> RankComparison:
         f"rank {numbers[a]} and rank {numbers[b]} are copies of one trace: nothing between them means anything"
         for a, b in same_trace(ranks)
     ]
-    notes += _clock_notes(joined.clocks, len(ranks))
     return RankComparison(
         ranks=tuple(_rank(n, rank) for n, rank in numbered),
         clocks=joined.clocks,
@@ -117,13 +116,6 @@ def _rank(number: int, rank: RankSummary) -> Rank:
         collectives=len(rank.collectives),
         warnings=rank.warnings,
     )
-
-
-def _clock_notes(clocks: Sequence[Clock], ranks: int) -> list[str]:
-    if len(clocks) < 2:
-        return []
-    unjoined = [clock for clock in clocks if clock.method in ("session start", "none")]
-    return [f"{clock.source}: clock not checked by collectives ({clock.reason})" for clock in unjoined]
 
 
 # --- collectives ---

@@ -57,25 +57,28 @@ def join(ranks: Sequence[RankSummary]) -> Joined:
         for s, f in g.members
         if s.trace != g.reference.trace
     ]
-    clocks = {root: Clock(names[root], "reference")} if names else {}
-    _spread(clocks, edges, coarse, names)
-    for n, name in enumerate(names):
-        if n not in clocks:
-            method = "none" if trust(root, n) is Trust.NONE else "session start"
-            clocks[n] = Clock(name, method, coarse[n], reason=reasons.get(n, "") or _why(ranks, traces, n))
+    clocks: dict[int, Clock] = {}
+    order = [root, *(n for n in range(len(names)) if n != root)] if names else []
+    for n in order:  # a trace that nothing joins to the reference may still join others to itself
+        if n in clocks:
+            continue
+        method = "none" if trust(root, n) is Trust.NONE else "reference" if n == root else "session start"
+        reason = "" if n == root else reasons.get(n, "") or _why(ranks, traces, n, names[root])
+        clocks[n] = Clock(names[n], method, coarse[n], root=names[n], reason=reason)
+        _spread(clocks, edges, coarse, names)
     return Joined(tuple(clocks[n] for n in range(len(names))), tuple(groups), tuple(refusals))
 
 
-def _why(ranks: Sequence[RankSummary], traces: Sequence[int], trace: int) -> str:
-    """Why nothing was even tried."""
+def _why(ranks: Sequence[RankSummary], traces: Sequence[int], trace: int, root: str) -> str:
+    """Why nothing joins a trace to the reference, where nothing was refused."""
     counts = [len(rank.collectives) for rank, t in zip(ranks, traces, strict=True) if t == trace]
     if not any(counts):
         return "it has no collectives"
-    return f"no other trace has the same collectives, or fewer than {FEWEST}"
+    return f"it shares no collectives with {root}, or fewer than {FEWEST}"
 
 
 def _spread(clocks: dict[int, Clock], edges: list[Edge], coarse: list[int], names: list[str]) -> None:
-    """Fill in, from the reference on, the clocks that collectives reach: the best edge first (Prim)."""
+    """Fill in, from the known clocks on, those that collectives reach: the best edge first (Prim)."""
     while True:
         open_edges = [e for e in edges if (e.a in clocks) != (e.b in clocks)]
         if not open_edges:
@@ -90,6 +93,7 @@ def _spread(clocks: dict[int, Clock], edges: list[Edge], coarse: list[int], name
             names[new],
             "collectives",
             offset_ns=coarse[new] + correction,
+            root=base.root,
             drift=sign * fit.drift + base.drift,
             origin_ns=fit.origin_ns + (fit.offset_ns if new == b else 0) - coarse[new],
             correction_ns=correction,

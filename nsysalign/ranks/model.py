@@ -89,6 +89,7 @@ class Clock:
     source: str
     method: str  # one of CLOCKS
     offset_ns: int = 0
+    root: str = ""  # the trace that collectives join it to: errors are against that one's clock
     drift: float = 0.0
     origin_ns: int = 0
     correction_ns: int = 0  # what the collectives changed, 0 without them

@@ -19,6 +19,8 @@ REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
 SUFFIXES = (*REPORT_SUFFIXES, ".sqlite")
 #: A comparison's own document: a folder that holds one is a result and not looked into.
 DOCUMENT = "ranks.json"
+#: How many folders below a named one are looked into: job/node/rank.
+DEPTH = 2
 
 
 def natural(text: str) -> tuple:
@@ -78,7 +80,7 @@ def find(paths: Sequence[Path], logs: Sequence[Path] = ()) -> tuple[Source, ...]
     )
 
 
-def _of(path: Path) -> Iterable[tuple[str, Path, tuple[Path, ...], bool]]:
+def _of(path: Path, depth: int = DEPTH) -> Iterable[tuple[str, Path, tuple[Path, ...], bool]]:
     """(name, trace, logs, whether the logs are shared) of everything below a path, two folders deep."""
     if path.is_file():
         yield _stem(path), path, _named_logs(path), False
@@ -89,15 +91,15 @@ def _of(path: Path) -> Iterable[tuple[str, Path, tuple[Path, ...], bool]]:
         rest = tuple(sorted(path.glob("events-*.jsonl"))) if not logs else ()
         name = path.resolve().name if len(own) == 1 else _stem(trace)
         yield name, trace, logs or rest, bool(rest) and len(own) > 1
-    if not own:
-        for folder in _folders(path):
-            yield from _of(folder)
+    if not own and depth:
+        for folder in _folders(path, depth):
+            yield from _of(folder, depth - 1)
 
 
-def _folders(path: Path) -> list[Path]:
-    """Folders with traces in them, results of earlier comparisons left out."""
+def _folders(path: Path, depth: int = DEPTH) -> list[Path]:
+    """Folders with traces in them or a little below, results of earlier comparisons left out."""
     inside = [p for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")]
-    kept = [p for p in inside if not (p / DOCUMENT).exists() and (traces_in(p) or _folders(p))]
+    kept = [p for p in inside if not (p / DOCUMENT).exists() and (traces_in(p) or (depth > 1 and _folders(p, depth - 1)))]
     return sorted(kept, key=lambda p: natural(p.name))
 
 

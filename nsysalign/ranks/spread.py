@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 #: What the analysis of one trace holds in memory at its peak: so much, and so many bytes per byte of its export
 #: (scripts/bench_ranks.py measures it).
 BASE_BYTES = 200 << 20
-BYTES_PER_BYTE = 25
+BYTES_PER_BYTE = 30
 
 
 def over(
@@ -63,27 +63,16 @@ def _outcome(future: concurrent.futures.Future) -> Any:
         return error
 
 
-class Here(concurrent.futures.Executor):
-    """An executor that does the work at once, in this process."""
-
-    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future:
-        future: concurrent.futures.Future = concurrent.futures.Future()
-        try:
-            future.set_result(function(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-
 @contextmanager
 def processes(count: int) -> Iterator[concurrent.futures.Executor]:
-    """Worker processes of this machine; one job at a time needs none."""
+    """Worker processes of this machine; one job at a time needs none, only a thread of this one."""
+    pool: concurrent.futures.Executor
     if count <= 1:
-        yield Here()
-        return
-    # spawn: a fork would copy threads' locks (numpy's, a notebook's)
-    context = multiprocessing.get_context("spawn")
-    pool = concurrent.futures.ProcessPoolExecutor(count, mp_context=context)
+        pool = concurrent.futures.ThreadPoolExecutor(1)
+    else:  # spawn: a fork would copy threads' locks (numpy's, a notebook's)
+        pool = concurrent.futures.ProcessPoolExecutor(
+            count, mp_context=multiprocessing.get_context("spawn")
+        )
     try:
         yield pool
     finally:

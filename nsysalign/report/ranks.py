@@ -193,7 +193,7 @@ def clock_words(clock: Clock) -> str:
         drift = f", drifting {clock.drift * 1e6:+.1f} us/s" if clock.drift else ""
         return (
             f"moved by {duration(clock.correction_ns)} on {plural(clock.collectives, 'collective')}{drift}: 95 % of "
-            f"their ends agree within {duration(clock.error_ns)}"
+            f"their ends agree within {duration(clock.error_ns)} with {clock.root}"
         )
     why = f": {clock.reason}" if clock.reason else ""
     if clock.method == "none":

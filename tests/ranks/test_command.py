@@ -13,9 +13,14 @@ from simulator.export import write
 from simulator.ranks import run, write_ranks
 from simulator.style import Style
 
+import nsysalign
 from nsysalign.cli import cli
 from nsysalign.errors import TraceError, UsageError
+from nsysalign.ranks.compare import compare
+from nsysalign.ranks.model import SourceResult
 from nsysalign.ranks.sources import find, is_many
+from nsysalign.ranks.summary import summaries
+from nsysalign.trace.collectives import read_shared
 
 EXPORT = Path("/work/shared/data/exports/nsys-ai_h100_2gpu_1s.sqlite")
 
@@ -174,6 +179,36 @@ def test_what_counts_as_a_source(job, tmp_path):
         find([tmp_path / "absent"])
 
 
+def test_reports_are_exported_into_the_results(job, tmp_path):
+    """A player's nsys whose reports are exports already; the second report is one it cannot read."""
+    nsys = tmp_path / "nsys"
+    nsys.write_text(
+        '#!/bin/sh\ncase "$1" in --version) echo "NVIDIA Nsight Systems version 2024.2.3.38";; '
+        'export) grep -q SQLite "$6" && cp "$6" "$5";; *) echo;; esac\n'
+    )
+    nsys.chmod(0o755)
+    folder = tmp_path / "reports"
+    folder.mkdir()
+    for number, path in enumerate(sorted(job.glob("*.sqlite"))):
+        (folder / f"report_{number}.nsys-rep").write_bytes(path.read_bytes() if number != 1 else b"cut short")
+    before = listing(folder)
+    result = analyze(folder, "-o", tmp_path / "out", "--nsys", nsys, "-q", "--jobs", 1)
+    assert result.exit_code == 0, result.output
+    assert listing(folder) == before
+    document = json.loads((tmp_path / "out/ranks.json").read_text())
+    assert [r["source"] for r in document["ranks"]] == ["report_0", "report_2"]
+    assert [f["source"] for f in document["failures"]] == ["report_1"]
+    assert (tmp_path / "out/report_0/report_0.sqlite").is_file()
+
+
+def test_folders_far_below_are_not_looked_into(tmp_path):
+    for depth in ("a/b", "a/b/c/d"):
+        (tmp_path / depth).mkdir(parents=True)
+        (tmp_path / depth / "report.sqlite").touch()
+    assert [s.trace.parent.name for s in find([tmp_path])] == ["b"]
+    assert is_many(tmp_path)
+
+
 def test_the_launcher_s_rank_and_nothing_else_of_the_environment(job, tmp_path):
     traces = sorted(job.glob("*.sqlite"))[:2]
     for number, path in enumerate(traces):
@@ -197,13 +232,14 @@ def test_the_launcher_s_rank_and_nothing_else_of_the_environment(job, tmp_path):
 
 
 @pytest.mark.skipif(not EXPORT.exists(), reason="no exports from public repositories")
-def test_a_real_export_of_two_processes(tmp_path):
-    """Two GPUs, two processes, FSDP, NVTX ranges of every operator; its slice has no NCCL kernels, and that is said."""
-    result = analyze(EXPORT, "--ranks", "-o", tmp_path / "out", "-q")
-    assert result.exit_code == 0, result.output
-    document = json.loads((tmp_path / "out/ranks.json").read_text())
-    assert [r["device"] for r in document["ranks"]] == [0, 1] and document["waits"] == []
-    both = [label for label in document["labels"] if len(label["ranks"]) == 2]
+def test_a_real_export_of_two_processes():
+    """Two GPUs, two processes, FSDP, NVTX ranges of every operator; its slice has no NCCL kernels, and none are found."""
+    shared = read_shared(EXPORT)
+    assert len(shared.collectives) == 0 and shared.rank is None
+    ranks = summaries(nsysalign.analyze(EXPORT), shared, "h100")
+    comparison = compare([SourceResult("h100", "h100.sqlite", ranks=ranks)])
+    assert [rank.device for rank in comparison.ranks] == [0, 1] and comparison.waits == ()
+    both = [label for label in comparison.labels if len(label.ranks) == 2]
     assert len(both) > 20
-    layer = next(label for label in both if label["label"].startswith("FSDP"))
-    assert all(r["elapsed"]["median_ns"] > 0 for r in layer["ranks"])
+    layer = next(label for label in both if label.label.startswith("FSDP"))
+    assert layer.verdict == "even" and all(row.times.median_ns > 0 for row in layer.ranks)

@@ -22,7 +22,8 @@ def job(tmp_path_factory):
     folder = tmp_path_factory.mktemp("job")
     write_ranks(run(3, 6, think=lambda r, s: 60_000 * (1 + (r + s) % 3)), folder)
     sources, out = find([folder]), tmp_path_factory.mktemp("serial")
-    return sources, dumps(compare(analyse(sources, out, spread.Here()))), out
+    with spread.processes(1) as here:
+        return sources, dumps(compare(analyse(sources, out, here))), out
 
 
 def same_as_serial(job, results, out: Path) -> None:
