@@ -99,7 +99,11 @@ def _of(path: Path, depth: int = DEPTH) -> Iterable[tuple[str, Path, tuple[Path,
 def _folders(path: Path, depth: int = DEPTH) -> list[Path]:
     """Folders with traces in them or a little below, results of earlier comparisons left out."""
     inside = [p for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")]
-    kept = [p for p in inside if not (p / DOCUMENT).exists() and (traces_in(p) or (depth > 1 and _folders(p, depth - 1)))]
+    kept = [
+        p
+        for p in inside
+        if not (p / DOCUMENT).exists() and (traces_in(p) or (depth > 1 and _folders(p, depth - 1)))
+    ]
     return sorted(kept, key=lambda p: natural(p.name))
 
 

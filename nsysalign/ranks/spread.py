@@ -70,9 +70,7 @@ def processes(count: int) -> Iterator[concurrent.futures.Executor]:
     if count <= 1:
         pool = concurrent.futures.ThreadPoolExecutor(1)
     else:  # spawn: a fork would copy threads' locks (numpy's, a notebook's)
-        pool = concurrent.futures.ProcessPoolExecutor(
-            count, mp_context=multiprocessing.get_context("spawn")
-        )
+        pool = concurrent.futures.ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
     try:
         yield pool
     finally:
