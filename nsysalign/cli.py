@@ -15,8 +15,8 @@ from nsysalign.errors import NsysAlignError
 #: name -> (module under nsysalign.commands, one line of help): a command's imports wait until it is called.
 COMMANDS = {
     "run": "Profile a script or command, then say where the time of its CUDA events went.",
-    "analyze": "The same from what exists: an export, a report, a run directory.",
     "confirm": "Run a script again with one change, to confirm or refute a cause.",
+    "analyze": "The same from what exists: an export, a report, a run directory; several are compared as ranks.",
     "report": "Write the HTML page of a stored analysis again.",
     "show": "One interval as a waterfall in the terminal.",
     "diff": "Two analyses, label by label: what got slower, and why.",

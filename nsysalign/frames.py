@@ -538,6 +538,28 @@ BASELINE = _spec(
     ("remark", "str", "what to know about this row: different counts, why there is no prediction"),
 )
 
+# --- ranks -----------------------------------------------------------------------------------------------------
+
+COLLECTIVES = _spec(
+    "collectives", "NCCL's kernels, sorted by start_ns: where the ranks of one job meet",
+    ("start_ns", "int64", "start of execution on the GPU: this rank has arrived"),
+    ("end_ns", "int64", "end of execution on the GPU"),
+    ("process", "int64", "nsys globalPid"),
+    ("device", "int64", "CUDA device id"),
+    ("stream", "int64", "CUPTI stream id"),
+    ("name", "str", "kernel name without its arguments"),
+    ("operation", "str", "AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, SendRecv, ... or '' where the name "
+     "does not say"),
+    ("signature", "int64", "channels * 65536 + threads: grows with the message, the same on all ranks of a communicator"),
+)
+
+RANK_WINDOWS = _spec(
+    "rank_windows", "the placed intervals of one rank, as far as other ranks are compared with them",
+    ("label", "int64", "position in the rank's labels"),
+    ("start_ns", "int64", "window start on the trace's clock"),
+    ("end_ns", "int64", "window end"),
+)
+
 TRACE_SPECS = (OPERATIONS, CALLS, SYNCS, EVENT_ROWS, RANGES, MARKS, STREAMS, OVERHEAD, OS_CALLS)
 LOG_SPECS = (RECORDS, WAITS, ELAPSED, HOSTS, CLOCK_SITES, CLOCK_READINGS, CLOCKS, MARKED)
 ALIGN_SPECS = (PLACED_RECORDS, LANES, WINDOWS)
@@ -547,3 +569,4 @@ ANALYSIS_SPECS = (
     INTERVALS, PARTS, SEGMENTS, DETAILS, OTHER_STREAMS, LABELS, UNALIGNED, FINDINGS, CONFIRMATIONS, TIMELINE,
     GPU_CLOCKS, *BASELINE_SPECS,
 )
+RANK_SPECS = (COLLECTIVES, RANK_WINDOWS)

@@ -29,16 +29,20 @@ def make_run_dir(stem: str, output: Path | None = None, *, base: Path | None = N
         if taken:
             raise NsysError(f"{output} is not empty, and a run never overwrites", "choose another -o DIR")
         return output.resolve()
-    runs = (base or Path.cwd()) / RUNS
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.") or "run"
+    return numbered((base or Path.cwd()) / RUNS, stem)
+
+
+def numbered(parent: Path, stem: str) -> Path:
+    """Create and return `parent/<stem>-NNN` with the next free number, mode 0700."""
     try:
-        runs.mkdir(exist_ok=True)
+        parent.mkdir(exist_ok=True)
         taken_numbers = [
-            int(m[1]) for p in runs.iterdir() if (m := re.fullmatch(re.escape(stem) + r"-(\d+)", p.name))
+            int(m[1]) for p in parent.iterdir() if (m := re.fullmatch(re.escape(stem) + r"-(\d+)", p.name))
         ]
         number = max(taken_numbers, default=0) + 1
         while True:
-            path = runs / f"{stem}-{number:03d}"
+            path = parent / f"{stem}-{number:03d}"
             try:
                 path.mkdir(mode=0o700)
                 return path.resolve()
@@ -46,7 +50,7 @@ def make_run_dir(stem: str, output: Path | None = None, *, base: Path | None = N
                 number += 1
     except OSError as error:
         raise NsysError(
-            f"cannot make a run directory in {runs}: {error.strerror}", "choose one with -o DIR"
+            f"cannot make a run directory in {parent}: {error.strerror}", "choose one with -o DIR"
         ) from error
 
 

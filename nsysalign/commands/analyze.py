@@ -22,7 +22,7 @@ REPORT_SUFFIXES = (".nsys-rep", ".qdrep")  # the latter until 2021.3
 
 
 @click.command()
-@click.argument("trace", type=click.Path(path_type=Path))
+@click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="TRACE...")
 @click.option(
     "--events",
     multiple=True,
@@ -35,7 +35,8 @@ REPORT_SUFFIXES = (".nsys-rep", ".qdrep")  # the latter until 2021.3
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Where report.html, analysis.json and analysis.db go (default: the run directory, or TRACE.nsysalign).",
+    help="Where report.html, analysis.json and analysis.db go (default: the run directory, or TRACE.nsysalign; "
+    "several traces: a new or empty folder, nsysalign-ranks-NNN).",
 )
 @click.option(
     "--baseline",
@@ -48,25 +49,72 @@ REPORT_SUFFIXES = (".nsys-rep", ".qdrep")  # the latter until 2021.3
     "--json", "json_out", metavar="OUT", help="Write the analysis as JSON to this file as well; - is stdout."
 )
 @click.option("--nsys", metavar="PATH", help="The nsys that exports a .nsys-rep.")
+@click.option(
+    "--ranks", is_flag=True, help="Compare the processes of one trace (a torchrun in one run) as well."
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Several traces: so many at once (default: what cores and memory allow).",
+)
+@click.option(
+    "--dask", metavar="ADDRESS|local", help="Several traces: on the workers of a Dask scheduler instead."
+)
 @fail_on_option
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.pass_context
 def analyze(
     ctx: click.Context,
-    trace: Path,
+    traces: tuple[Path, ...],
     events: tuple[Path, ...],
     output: Path | None,
     baseline: tuple[Path, ...],
     json_out: str | None,
     nsys: str | None,
+    ranks: bool,
+    jobs: int | None,
+    dask: str | None,
     fail_on: tuple[str, ...],
     quiet: bool,
 ) -> None:
     """Place, split and explain the intervals of TRACE: a .sqlite, a .nsys-rep or a run directory.
 
+    Several of them, or a folder of them, are the ranks of one job: each is analysed, and then label by label they are
+    compared: who is slowest, who waits for whom.
+
     \b
     Example:  nsysalign analyze trace.sqlite --events events-484.jsonl
+              nsysalign analyze report_rank0.nsys-rep report_rank1.nsys-rep
     """
+    from nsysalign.ranks.sources import is_many
+
+    trace = traces[0]
+    if ranks or len(traces) > 1 or is_many(trace):
+        from nsysalign.commands.ranks import present_many
+
+        if fail_on or baseline:
+            option = "--fail-on" if fail_on else "--baseline"
+            raise UsageError(
+                f"{option} is for one trace, several are given", "nsysalign analyze RUN, once for each of them"
+            )
+        present_many(
+            traces,
+            events=events,
+            output=output,
+            quiet=quiet,
+            json_out=json_out,
+            nsys=nsys,
+            jobs=jobs,
+            dask=dask,
+            debug=bool((ctx.obj or {}).get("debug")),
+        )
+        return
+    if jobs or dask:
+        raise UsageError(
+            f"--jobs and --dask are for several traces; {trace} is one",
+            "nsysalign analyze RUN1 RUN2 ... | FOLDER",
+        )
     if trace.is_dir():
         analysis = present(
             trace,

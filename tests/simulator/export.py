@@ -133,7 +133,7 @@ class _Sqlite:
                     "demangledName": text,
                     "shortName": text,
                     "mangledName": text,
-                    "gridX": 1,
+                    "gridX": o.grid,
                     "gridY": 1,
                     "gridZ": 1,
                     "blockX": 32,

@@ -61,6 +61,7 @@ class Op:
     src_kind: int = -1
     dst_kind: int = -1
     graph_node: int = 0
+    grid: int = 1
 
     @property
     def pageable(self) -> bool:

@@ -1,0 +1,214 @@
+"""Many traces at once, for `nsysalign analyze`: every trace in a process of its own, then one comparison."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nsysalign.commands.progress import ProgressLine
+from nsysalign.errors import NsysAlignError, TraceError
+from nsysalign.ranks import spread
+from nsysalign.ranks.model import Source, SourceResult
+from nsysalign.ranks.sources import DOCUMENT, find
+
+if TYPE_CHECKING:
+    from nsysalign.ranks.model import RankComparison
+
+FOLDER, PAGE = "nsysalign-ranks", "ranks.html"
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a worker needs, wherever it runs: paths and words."""
+
+    source: Source
+    output: Path  # the comparison's folder
+    folder: str  # the trace's own folder in it
+    nsys: str | None
+    debug: bool = False
+
+
+def present_many(
+    paths: Sequence[Path],
+    *,
+    events: Sequence[Path] = (),
+    output: Path | None = None,
+    quiet: bool = False,
+    json_out: str | None = None,
+    nsys: str | None = None,
+    jobs: int | None = None,
+    dask: str | None = None,
+    debug: bool = False,
+) -> RankComparison:
+    """Analyse every trace of `paths`, compare the ranks, store and print.
+
+    A trace that cannot be analysed is named and left out; TraceError only where none can be.
+    """
+    from nsysalign.collect.rundir import make_run_dir, numbered
+
+    sources = find(paths, events)
+    for source in sources:
+        _recover(source.trace.parent)
+    sources = find(paths, events)  # with the logs that were found in a run that was itself cut short
+    count = spread.workers([source.trace for source in sources], jobs)
+    here = spread.processes(count) if dask is None else spread.dask(dask, count)
+    with here as executor:
+        target = make_run_dir("", output) if output else numbered(Path.cwd(), FOLDER)
+        results = analyse(sources, target, executor, nsys=nsys, quiet=quiet, debug=debug)
+    if not any(result.ranks for result in results):
+        _remove_if_empty(target)
+        raise TraceError(
+            "none of the traces can be analysed: " + "; ".join(f"{r.source}: {r.failure}" for r in results),
+            results[0].next_step or "nsysalign analyze TRACE, for one of them",
+        )
+    from nsysalign.ranks.compare import compare
+    from nsysalign.report import ranks as document
+    from nsysalign.report import ranks_html
+
+    comparison = compare(results)
+    document.write(comparison, target / DOCUMENT)
+    ranks_html.write(comparison, target / PAGE)
+    if json_out and json_out != "-":
+        document.write(comparison, json_out)
+    if quiet or json_out == "-":
+        for failure in comparison.failures:
+            click.echo(f"left out: {failure.source}: {failure.failure}", err=True)
+    if json_out == "-":
+        click.echo(document.dumps(comparison), nl=False)
+    elif not quiet:
+        from rich.console import Console
+
+        from nsysalign.report import ranks_terminal
+
+        shown = os.path.relpath(target / PAGE) if output is None else str(target / PAGE)
+        ranks_terminal.render(comparison, Console(highlight=False), shown)
+    return comparison
+
+
+def analyse(
+    sources: Sequence[Source],
+    output: Path,
+    executor: Executor,
+    *,
+    nsys: str | None = None,
+    quiet: bool = True,
+    debug: bool = False,
+) -> list[SourceResult]:
+    """Every source through the executor, in the order of the sources."""
+    jobs = [Job(s, output, folder, nsys, debug) for s, folder in zip(sources, _folders(sources), strict=True)]
+    results: dict[str, SourceResult] = {}
+    with ProgressLine(quiet) as tell:
+        tell(f"analysing {len(jobs)} traces", 0)
+        for job, outcome in spread.over(one, jobs, executor, again=spread.alone):
+            if debug and isinstance(outcome, BaseException):
+                raise outcome
+            results[job.source.name] = _checked(job, outcome)
+            tell(f"analysing {len(jobs)} traces", 100 * len(results) // len(jobs))
+    return [results[source.name] for source in sources]
+
+
+def _checked(job: Job, outcome: SourceResult | BaseException) -> SourceResult:
+    """A worker that died, or wrote where nobody here can read, is a failure of its trace."""
+    if isinstance(outcome, BaseException):
+        return SourceResult(
+            job.source.name,
+            str(job.source.trace),
+            failure=f"its worker died ({type(outcome).__name__}: {str(outcome)[:200] or 'no reason given'})",
+            next_step=f"more memory, fewer at once (--jobs 1), or alone: nsysalign analyze {job.source.trace}",
+        )
+    if outcome.report and not (job.output / outcome.report).exists():
+        return replace(
+            outcome,
+            ranks=(),
+            report="",
+            failure="its worker wrote to a disk that this machine does not see",
+            next_step="give -o a folder on a file system that all workers share",
+        )
+    return outcome
+
+
+def one(job: Job) -> SourceResult:
+    """Analyse one trace into its folder: what a worker does.  Never raises for a trace that cannot be analysed."""
+    from nsysalign.commands.analyze import REPORT, exported, store
+    from nsysalign.pipeline import analyze
+    from nsysalign.ranks.summary import summaries
+    from nsysalign.trace.collectives import read_shared
+
+    source, folder = job.source, job.output / job.folder
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        trace = exported(source.trace, folder, nsys=job.nsys)
+        shared = read_shared(trace)
+        logs, notes = own_logs(source.logs, shared.processes) if source.pooled else (source.logs, ())
+        analysis = analyze(trace, events=list(logs))
+        store(analysis, folder, json_out=None)
+        ranks = summaries(analysis, shared, source.name)
+    except NsysAlignError as error:
+        _remove_if_empty(folder)
+        return SourceResult(
+            source.name, str(source.trace), failure=error.message, next_step=error.next_step or ""
+        )
+    except Exception as error:  # a bug that one trace meets must not cost the others their answer
+        if job.debug:
+            raise
+        _remove_if_empty(folder)
+        return SourceResult(
+            source.name,
+            str(source.trace),
+            failure=f"internal error: {type(error).__name__}: {error}",
+            next_step=f"nsysalign --debug analyze {source.trace}",
+        )
+    return SourceResult(
+        source.name, str(source.trace), ranks=ranks, notes=notes, report=f"{job.folder}/{REPORT}"
+    )
+
+
+def own_logs(logs: Sequence[Path], processes: Sequence[int]) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """Of logs that several traces share, those of this trace's processes, and what there is to say about it."""
+    mine = [log for log in logs if {*_pids(log)} & {*processes}]
+    if mine:
+        return tuple(mine), ()
+    return (), ("none of the event logs beside it is of its processes",)
+
+
+def _pids(log: Path) -> set[int]:
+    """Process ids that a log's headers name.  Only header lines are parsed; a damaged one names nobody here, and says
+    so where the log is read."""
+    pids = set()
+    with contextlib.suppress(OSError), open(log, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if '"header"' in line[:200]:
+                with contextlib.suppress(ValueError, AttributeError, TypeError):
+                    pids.add(int(json.loads(line).get("pid")))
+    return pids
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def _recover(folder: Path) -> None:
+    from nsysalign.collect.session import recover
+
+    recover(folder)
+
+
+def _folders(sources: Sequence[Source]) -> list[str]:
+    """One folder name per source; names of sources differ, and so do these."""
+    from nsysalign.report.files import file_name
+
+    names = [file_name(source.name) for source in sources]
+    if len({name.lower() for name in names}) != len(
+        names
+    ):  # a file system that does not tell Rank0 from rank0
+        names = [f"{n:03d}-{name}" for n, name in enumerate(names)]
+    return names

@@ -1,0 +1,7 @@
+"""Many traces of one job: summaries of ranks -> clocks on one line -> collectives that belong together -> labels side
+by side.
+
+sources.find --(one job per trace, in parallel: commands/ranks.py)--> summary.summaries --> join.join --> compare.compare
+
+Everything from the summaries on is pure: the same summaries give the same comparison, wherever they were made.
+"""

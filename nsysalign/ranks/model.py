@@ -1,0 +1,195 @@
+"""The records between the steps of a comparison of ranks.  All times are int64 nanoseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from nsysalign.model import TraceInfo
+
+#: How a trace's clock was put on the common one, best first.
+CLOCKS: Mapping[str, str] = {
+    "reference": "the common clock is that of this trace",
+    "collectives": "session start, corrected by where the collectives end",
+    "session start": "as the machine's clock says; nothing checks it",
+    "none": "the trace has no session start and shares no collectives: its times cannot be compared",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One trace to analyse: a .nsys-rep or .sqlite, with the event logs that may belong to it."""
+
+    name: str  # unique among the sources; also its folder's name in the output
+    trace: Path
+    logs: tuple[Path, ...] = ()
+    pooled: bool = False  # the logs belong to several traces: each takes those of its own processes
+
+
+@dataclass(frozen=True)
+class LabelTimes:
+    """What one rank measured under one label."""
+
+    label: str
+    kind: str
+    site: str
+    library: bool
+    count: int
+    median_ns: float
+    mean_ns: float
+    min_ns: int
+    max_ns: int
+    p05_ns: float
+    p95_ns: float
+    parts_mean_ns: Mapping[str, float]  # causes that are not always zero
+
+
+@dataclass(frozen=True)
+class RankSummary:
+    """One process of one trace, small enough to travel between machines.
+
+    Its times are on the trace's own clock.
+    """
+
+    source: str
+    pid: int
+    device: int  # the lowest CUDA device of its intervals and collectives, -1 unknown
+    info: TraceInfo
+    host: str | None  # digest: equal on one machine
+    launcher_rank: int | None  # what torchrun, mpirun or srun called the profiled command
+    labels: tuple[LabelTimes, ...]
+    windows: pd.DataFrame  # frames.RANK_WINDOWS, sorted by label and start
+    collectives: pd.DataFrame  # frames.COLLECTIVES of this process
+    unplaced: int  # intervals that could not be placed
+    warnings: tuple[str, ...]  # findings of severity warning and error: "rule: label"
+
+
+@dataclass(frozen=True)
+class SourceResult:
+    """What came of one trace: its ranks, or the reason why there are none."""
+
+    source: str
+    trace: str  # as the user named it
+    ranks: tuple[RankSummary, ...] = ()
+    failure: str = ""
+    next_step: str = ""
+    notes: tuple[str, ...] = ()
+    report: str = ""  # path of the page, relative to the output directory
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How one trace's times become common ones: t + offset_ns + drift * (t - origin_ns), see `join.common`."""
+
+    source: str
+    method: str  # one of CLOCKS
+    offset_ns: int = 0
+    root: str = ""  # the trace that collectives join it to: errors are against that one's clock
+    drift: float = 0.0
+    origin_ns: int = 0
+    correction_ns: int = 0  # what the collectives changed, 0 without them
+    error_ns: int | None = None  # 95 % of the collectives' ends agree this well; None: unchecked
+    bound_ns: int | None = None  # farthest from the truth that no collective contradicts; None: unbounded
+    collectives: int = 0
+    reason: str = ""  # why the collectives were not used, '' where they were
+
+
+@dataclass(frozen=True)
+class Member:
+    """One rank's stream in a communicator; its k-th collective is the reference's (k - lag)-th."""
+
+    rank: int  # position among the summaries
+    stream: int
+    rows: object  # int64 array: positions in the summary's collectives
+    lag: int
+
+
+@dataclass(frozen=True)
+class Communicator:
+    """Streams of several ranks whose collectives are the same ones."""
+
+    name: str  # kernel name
+    operation: str
+    members: tuple[Member, ...]
+    count: int  # collectives in which all members take part
+    scatter_ns: int  # 95 % of the ends agree this well after the clocks were joined pair by pair
+
+
+@dataclass(frozen=True)
+class RankLabel:
+    """One label on one rank, with what its collectives waited for."""
+
+    rank: int
+    times: LabelTimes
+    collectives: int  # matched collectives that began inside its intervals
+    wait_ns: int  # time spent in them before the last rank arrived, all intervals together
+    wait_median_ns: int  # median over the intervals
+    waits_for: Mapping[int, int]  # rank -> nanoseconds waited for it
+    last: int  # collectives in which this rank clearly arrived last
+    slowest: int  # repetitions in which this rank measured the longest time
+
+
+#: What can be said of a label over all ranks, the first that applies.
+VERDICTS: Mapping[str, str] = {
+    "alone": "one rank measured it",
+    "waits": "a rank spends a share of the time that matters waiting in collectives for the last to arrive",
+    "even": "the medians do not differ by what matters",
+    "unclear": "they differ, but no rank is the slowest in most of the repetitions, or there are too few",
+    "slowest": "one rank is slower than the others most of the time",
+}
+
+
+@dataclass(frozen=True)
+class LabelComparison:
+    label: str
+    kind: str
+    site: str
+    library: bool
+    ranks: tuple[RankLabel, ...]  # in the order of the ranks; ranks without the label are absent
+    verdict: str  # one of VERDICTS
+    slowest: int | None  # rank with the largest median, None where they do not differ clearly
+    waiting: int | None  # rank that waits most, where that matters
+    spread_ns: float  # largest minus smallest median
+    repetitions: int  # that every rank has
+    collectives: int  # matched collectives inside
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Over all collectives, inside intervals or not: `rank` waited for `waits_for`, the last to arrive."""
+
+    rank: int
+    waits_for: int
+    collectives: int
+    wait_ns: int
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A rank as tables name it."""
+
+    number: int
+    source: str
+    pid: int
+    device: int
+    intervals: int
+    unplaced: int
+    collectives: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RankComparison:
+    ranks: tuple[Rank, ...]
+    clocks: tuple[Clock, ...]  # one per trace
+    communicators: tuple[Communicator, ...]
+    labels: tuple[LabelComparison, ...]
+    waits: tuple[Wait, ...]
+    failures: tuple[SourceResult, ...]
+    reports: Mapping[str, str]  # source -> page, relative to the output directory
+    notes: tuple[str, ...]

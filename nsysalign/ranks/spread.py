@@ -1,0 +1,155 @@
+"""One function over many jobs: here, in processes of this machine, or on a Dask cluster.
+
+All three are executors of the standard library's interface; what differs is how one is made.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from nsysalign.errors import UsageError
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+#: What the analysis of one trace holds in memory at its peak: so much, and so many bytes per byte of its export
+#: (scripts/bench_ranks.py measures it).
+BASE_BYTES = 200 << 20
+BYTES_PER_BYTE = 30
+
+
+def over(
+    function: Callable[[Job], Result],
+    jobs: Sequence[Job],
+    executor: concurrent.futures.Executor,
+    again: Callable[[], contextlib.AbstractContextManager[concurrent.futures.Executor]] | None = None,
+) -> Iterator[tuple[Job, Result | BaseException]]:
+    """(job, result or what was raised), in the order in which they end.
+
+    A worker process that dies takes its whole pool with it, and nobody can say whose job did it.  With `again` the
+    jobs that were lost run once more, one at a time and each in an executor of its own: only the guilty one is lost.
+    """
+    futures = {executor.submit(function, job): job for job in jobs}
+    lost = []
+    try:
+        for future in concurrent.futures.as_completed(futures):
+            outcome = _outcome(future)
+            if isinstance(outcome, concurrent.futures.BrokenExecutor) and again:
+                lost.append(futures[future])
+            else:
+                yield futures[future], outcome
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
+    for job in lost:
+        with again() as alone:
+            future = alone.submit(function, job)
+            concurrent.futures.wait([future])
+            yield job, _outcome(future)
+
+
+def _outcome(future: concurrent.futures.Future) -> Any:
+    try:
+        return future.result()
+    except (Exception, concurrent.futures.CancelledError) as error:
+        return error
+
+
+@contextmanager
+def processes(count: int) -> Iterator[concurrent.futures.Executor]:
+    """Worker processes of this machine; one job at a time needs none, only a thread of this one."""
+    pool: concurrent.futures.Executor
+    if count <= 1:
+        pool = concurrent.futures.ThreadPoolExecutor(1)
+    else:  # spawn: a fork would copy threads' locks (numpy's, a notebook's)
+        pool = concurrent.futures.ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def alone() -> Iterator[concurrent.futures.Executor]:
+    """One fresh worker process."""
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield pool
+
+
+@contextmanager
+def dask(address: str, count: int) -> Iterator[concurrent.futures.Executor]:
+    """A Dask cluster's executor: that of the scheduler at `address`, or `local`, a cluster of `count` processes here.
+
+    Dask itself gives the job of a lost worker to another one.  Jobs and results name files: all workers need the file
+    system that the paths are on.
+    """
+    try:
+        import distributed
+    except ImportError as error:
+        raise UsageError(
+            "--dask needs Dask, which is not installed", "pip install 'nsysalign[dask]'"
+        ) from error
+    with contextlib.ExitStack() as stack:
+        target: Any = address
+        if address == "local":
+            target = stack.enter_context(
+                distributed.LocalCluster(
+                    n_workers=count, threads_per_worker=1, processes=True, dashboard_address=None
+                )
+            )
+        try:
+            client = stack.enter_context(distributed.Client(target, timeout=20))
+        except (OSError, ValueError, TimeoutError) as error:
+            raise UsageError(
+                f"--dask {address}: no scheduler answers there ({error})",
+                "give local, or the address that dask scheduler printed: tcp://HOST:8786",
+            ) from error
+        # pure: the same trace twice would be computed once, and a repeated analysis not at all
+        yield client.get_executor(pure=False)
+
+
+def workers(traces: Sequence[Path], wanted: int | None = None) -> int:
+    """How many analyses at once: as many as there are traces, cores, and pieces of memory for the largest ones.
+
+    `wanted` overrules cores and memory.
+    """
+    if wanted:
+        return max(1, min(wanted, len(traces)))
+    needs = sorted((BASE_BYTES + BYTES_PER_BYTE * _size(path) for path in traces), reverse=True)
+    free, fits = _free_memory(), 0
+    for need in needs:
+        free -= need
+        if free < 0:
+            break
+        fits += 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(len(traces), cores, fits))
+
+
+def _size(trace: Path) -> int:
+    """Bytes of the export; a report's export is about seven times as large as the report."""
+    beside = trace.with_suffix(".sqlite")
+    try:
+        return beside.stat().st_size if beside.exists() else 7 * trace.stat().st_size
+    except OSError:
+        return 0
+
+
+def _free_memory() -> int:
+    """Bytes that can be had: the machine's and, where this is a container, what its limit leaves."""
+    free = 1 << 40
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = 1024 * int(next(line.split()[1] for line in lines if line.startswith("MemAvailable")))
+    with contextlib.suppress(OSError, ValueError):
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+        free = min(free, limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))
+    return free

@@ -1,0 +1,233 @@
+"""A comparison of ranks as plain data, for its JSON document and its page; and in words, for terminal and page."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from nsysalign.report.files import replacing
+from nsysalign.report.format import duration, percent, plural, safe_text
+from nsysalign.report.json import plain
+from nsysalign.report.palette import LOOKS
+from nsysalign.report.payload import cause_looks
+
+if TYPE_CHECKING:
+    from nsysalign.ranks.model import Clock, LabelComparison, RankComparison, RankLabel
+
+FORMAT, VERSION = "nsysalign-ranks", 1
+
+
+def write(comparison: RankComparison, path: str | os.PathLike[str]) -> None:
+    """Write the document; the file appears whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(dumps(comparison), encoding="utf-8")
+
+
+def dumps(comparison: RankComparison) -> str:
+    """The document as text.  The same ranks give the same bytes, however they were analysed."""
+    return json.dumps(plain(document(comparison)), allow_nan=False, separators=(",", ":")) + "\n"
+
+
+def document(comparison: RankComparison) -> dict[str, Any]:
+    """The document (README: formats): nanoseconds; `rank` is a rank's number, `source` a trace's name."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "ranks": [
+            {
+                "rank": r.number,
+                "source": r.source,
+                "pid": r.pid,
+                "device": r.device,
+                "intervals": r.intervals,
+                "unplaced": r.unplaced,
+                "collectives": r.collectives,
+                "warnings": r.warnings,
+                "report": comparison.reports.get(r.source, ""),
+            }
+            for r in comparison.ranks
+        ],
+        "clocks": [asdict(clock) for clock in comparison.clocks],
+        "communicators": [
+            {
+                "name": c.name,
+                "operation": c.operation,
+                "collectives": c.count,
+                "scatter_ns": c.scatter_ns,
+                "members": [
+                    {"rank": comparison.ranks[m.rank].number, "stream": m.stream, "lag": m.lag}
+                    for m in c.members
+                ],
+            }
+            for c in comparison.communicators
+        ],
+        "labels": [_label(label) for label in comparison.labels],
+        "waits": [asdict(wait) for wait in comparison.waits],
+        "failures": [
+            {"source": f.source, "trace": f.trace, "failure": f.failure, "next": f.next_step}
+            for f in comparison.failures
+        ],
+        "notes": comparison.notes,
+    }
+
+
+def _label(label: LabelComparison) -> dict[str, Any]:
+    return {
+        "label": label.label,
+        "kind": label.kind,
+        "site": label.site,
+        "library": label.library,
+        "verdict": label.verdict,
+        "slowest": label.slowest,
+        "waiting": label.waiting,
+        "spread_ns": label.spread_ns,
+        "repetitions": label.repetitions,
+        "collectives": label.collectives,
+        "ranks": [_rank_label(row) for row in label.ranks],
+    }
+
+
+def _rank_label(row: RankLabel) -> dict[str, Any]:
+    t = row.times
+    return {
+        "rank": row.rank,
+        "count": t.count,
+        "elapsed": {
+            name: getattr(t, name)
+            for name in ("median_ns", "mean_ns", "min_ns", "max_ns", "p05_ns", "p95_ns")
+        },
+        "parts_mean_ns": t.parts_mean_ns,
+        "collectives": row.collectives,
+        "wait_ns": row.wait_ns,
+        "wait_median_ns": row.wait_median_ns,
+        "waits_for_ns": row.waits_for,
+        "arrived_last": row.last,
+        "slowest_in": row.slowest,
+    }
+
+
+# --- words ---
+
+
+def ordered(comparison: RankComparison) -> list[LabelComparison]:
+    """What differs first: the time lost per repetition; what is even, and what libraries time, comes last."""
+    return sorted(
+        comparison.labels,
+        key=lambda label: (label.library, label.verdict in ("even", "alone"), -lost(label), label.label),
+    )
+
+
+def lost(label: LabelComparison) -> float:
+    """What the ranks' difference costs one repetition: the longest wait, or the spread."""
+    return max([label.spread_ns, *(row.wait_median_ns for row in label.ranks)])
+
+
+def row_of(label: LabelComparison, rank: int) -> RankLabel:
+    return next(row for row in label.ranks if row.rank == rank)
+
+
+def verdict(label: LabelComparison) -> str:
+    """One line: what the ranks say about a label."""
+    if label.verdict == "alone":
+        return f"only rank {label.ranks[0].rank} measured it"
+    if label.verdict == "even":
+        return "even"
+    if label.verdict == "waits":
+        waiting = row_of(label, label.waiting)
+        late = next(iter(waiting.waits_for))
+        share = percent(waiting.wait_median_ns / max(waiting.times.median_ns, 1))
+        said = (
+            f"rank {waiting.rank} waits {duration(waiting.wait_median_ns)} of "
+            f"{duration(waiting.times.median_ns)} ({share}) in collectives"
+        )
+        mostly = waiting.waits_for[late] / max(sum(waiting.waits_for.values()), 1)
+        if mostly < 0.6:
+            return f"{said}, for changing ranks"
+        said = f"{said} for rank {late}"
+        if late not in {row.rank for row in label.ranks}:
+            return said
+        row = row_of(label, late)
+        return f"{said}, the last to arrive in {row.last} of {label.collectives}{_because(row, waiting)}"
+    longest = max(label.ranks, key=lambda row: row.times.median_ns)
+    often = f"slowest in {longest.slowest} of {label.repetitions}"
+    if label.repetitions < 3:
+        return f"rank {longest.rank} took longest; {plural(label.repetitions, 'repetition')} cannot tell whether it always does"
+    if label.verdict == "unclear":
+        return f"rank {longest.rank} has the longest median, but is {often} only"
+    fastest = min(label.ranks, key=lambda row: row.times.median_ns)
+    return f"rank {longest.rank} is {often}{_because(longest, fastest)}"
+
+
+def _because(slow: RankLabel, quick: RankLabel) -> str:
+    """The cause of which a slow rank has most more than a quick one."""
+    a, b = slow.times.parts_mean_ns, quick.times.parts_mean_ns
+    more = {cause: a.get(cause, 0) - b.get(cause, 0) for cause in {*a, *b}}
+    cause, ns = max(more.items(), key=lambda item: (item[1], item[0]), default=("", 0))
+    return f": {LOOKS[cause].short} +{duration(ns)} on average" if ns > 0 else ""
+
+
+def headline(comparison: RankComparison) -> str:
+    """ "4 ranks of 4 traces, 12 labels, clocks joined on 96 collectives within 1.8 us"."""
+    pieces = [
+        f"{plural(len(comparison.ranks), 'rank')} of {plural(len(comparison.reports), 'trace')}",
+        plural(len(comparison.labels), "label"),
+    ]
+    joined = [clock for clock in comparison.clocks if clock.method == "collectives"]
+    if joined:
+        worst = max(clock.error_ns or 0 for clock in joined)
+        fewest = min(clock.collectives for clock in joined)
+        pieces.append(f"clocks joined on {plural(fewest, 'collective')}, within {duration(worst)}")
+    elif len(comparison.clocks) > 1:
+        pieces.append("clocks not checked")
+    return ", ".join(pieces)
+
+
+def clock_words(clock: Clock) -> str:
+    """How far one trace's clock can be believed."""
+    if clock.method == "reference":
+        return "the others are measured against this clock"
+    if clock.method == "collectives":
+        drift = f", drifting {clock.drift * 1e6:+.1f} us/s" if clock.drift else ""
+        return (
+            f"moved by {duration(clock.correction_ns)} on {plural(clock.collectives, 'collective')}{drift}: 95 % of "
+            f"their ends agree within {duration(clock.error_ns)} with {clock.root}"
+        )
+    why = f": {clock.reason}" if clock.reason else ""
+    if clock.method == "none":
+        return f"no session start: times cannot be compared with other traces{why}"
+    return f"as its session start says, unchecked{why}"
+
+
+def page_data(comparison: RankComparison) -> dict[str, Any]:
+    """The page's data: the document with foreign text made plain, sentences, links, and the looks of the causes."""
+    data = document(comparison)
+    causes = {
+        cause for label in comparison.labels for row in label.ranks for cause in row.times.parts_mean_ns
+    }
+    for rank in data["ranks"]:
+        rank["href"] = quote(rank.pop("report"))
+        rank["source"] = safe_text(rank["source"])
+        rank["warnings"] = [safe_text(w) for w in rank["warnings"]]
+    labels = []
+    for label in ordered(comparison):
+        texts = {key: safe_text(getattr(label, key)) for key in ("label", "site")}
+        labels.append(_label(label) | texts | {"said": safe_text(verdict(label))})
+    return {
+        "title": headline(comparison),
+        "ranks": data["ranks"],
+        "clocks": [
+            {"source": safe_text(c.source), "method": c.method, "said": safe_text(clock_words(c))}
+            for c in comparison.clocks
+        ],
+        "communicators": data["communicators"],
+        "labels": labels,
+        "waits": data["waits"],
+        "failures": [
+            {key: safe_text(value) for key, value in failure.items()} for failure in data["failures"]
+        ],
+        "notes": [safe_text(note) for note in comparison.notes],
+        "causes": cause_looks(causes or {"kernel"}),
+    }

@@ -1,0 +1,112 @@
+"""Summaries of ranks straight from a simulated job: no files, no analysis, the truth at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+from simulator.ranks import Job
+
+from nsysalign import frames
+from nsysalign.model import TraceInfo
+from nsysalign.ranks.model import LabelTimes, RankSummary, SourceResult
+from nsysalign.trace.collectives import operation_of
+
+EPOCH = 1_795_229_128_000_000_000
+
+
+def summary(
+    job: Job,
+    rank: int,
+    *,
+    clock: Callable[[np.ndarray], np.ndarray] = lambda t: t,
+    session: int = 0,
+    wrong: int = 0,
+    known: bool = True,
+    host: str | None = None,
+    skip: int = 0,
+    source: str = "",
+    label: str = "step",
+) -> RankSummary:
+    """`clock` distorts the true times; the session began at `session` on it, and says a start that is `wrong` by so
+    much.  The first `skip` collectives are missing."""
+    world = job.worlds[rank]
+
+    def seen(times: Sequence[int]) -> np.ndarray:
+        return clock(np.array(times, dtype=np.int64)) - session
+
+    nccl = [o for o in world.ops if o.name.startswith("nccl")][skip:]
+    name = [o.name.partition("(")[0] for o in nccl]
+    collectives = pd.DataFrame(
+        {
+            "start_ns": seen([o.start for o in nccl]),
+            "end_ns": seen([o.end for o in nccl]),
+            "process": np.int64(world.pid << 24),
+            "device": np.int64(world.device),
+            "stream": np.array([o.stream for o in nccl], dtype=np.int64),
+            "name": pd.Series(name, dtype="str"),
+            "operation": pd.Series([operation_of(n) for n in name], dtype="str"),
+            "signature": np.array([o.grid << 16 for o in nccl], dtype=np.int64),
+        }
+    )
+    starts, ends = seen([p.start.t for p in world.pairs]), seen([p.end.t for p in world.pairs])
+    windows = pd.DataFrame({"label": np.int64(0), "start_ns": starts, "end_ns": ends})
+    info = TraceInfo("trace.sqlite", None, None, (), None, EPOCH + session + wrong if known else None)
+    return RankSummary(
+        source=source or f"rank{rank}",
+        pid=world.pid,
+        device=world.device,
+        info=info,
+        host=host,
+        launcher_rank=None,
+        labels=(times(label, ends - starts),) if len(starts) else (),
+        windows=frames.check(windows, frames.RANK_WINDOWS),
+        collectives=frames.check(collectives, frames.COLLECTIVES),
+        unplaced=0,
+        warnings=(),
+    )
+
+
+def times(label: str, elapsed: np.ndarray) -> LabelTimes:
+    return LabelTimes(
+        label=label,
+        kind="event",
+        site="bench.py:10",
+        library=False,
+        count=len(elapsed),
+        median_ns=float(np.median(elapsed)),
+        mean_ns=float(elapsed.mean()),
+        min_ns=int(elapsed.min()),
+        max_ns=int(elapsed.max()),
+        p05_ns=float(np.percentile(elapsed, 5)),
+        p95_ns=float(np.percentile(elapsed, 95)),
+        parts_mean_ns={"kernel": float(elapsed.mean())},
+    )
+
+
+def measured(rank: int, elapsed: Sequence[int], label: str = "step") -> RankSummary:
+    """A rank without collectives: these times, one after the other."""
+    durations = np.array(elapsed, dtype=np.int64)
+    starts = np.concatenate([[0], np.cumsum(durations + 1000)[:-1]]).astype(np.int64)
+    windows = pd.DataFrame({"label": np.int64(0), "start_ns": starts, "end_ns": starts + durations})
+    return RankSummary(
+        source=f"rank{rank}",
+        pid=100 + rank,
+        device=0,
+        info=TraceInfo("trace.sqlite", None, None, (), None, EPOCH),
+        host=None,
+        launcher_rank=None,
+        labels=(times(label, durations),),
+        windows=frames.check(windows, frames.RANK_WINDOWS),
+        collectives=frames.empty(frames.COLLECTIVES),
+        unplaced=0,
+        warnings=(),
+    )
+
+
+def results(*ranks: RankSummary) -> list[SourceResult]:
+    by_source: dict[str, list[RankSummary]] = {}
+    for rank in ranks:
+        by_source.setdefault(rank.source, []).append(rank)
+    return [SourceResult(name, name, ranks=tuple(found)) for name, found in by_source.items()]

@@ -1,0 +1,217 @@
+"""Clocks of ranks joined on their collectives, against jobs whose true times are known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made import results, summary
+from simulator.ranks import ALL_GATHER, ALL_REDUCE, run
+
+from nsysalign.ranks.compare import compare
+from nsysalign.ranks.join import common, join
+
+
+def uneven(rank: int, step: int) -> int:
+    """Ranks think differently long from step to step: which one is last changes."""
+    return 50_000 + (7_919 * (rank + 1) * (step + 3)) % 300_000
+
+
+def test_three_milliseconds_between_two_hosts_are_found():
+    """rank 1's machine is 3 ms fast: its session start says so, its collectives do not."""
+    job = run(3, 30, think=uneven)
+    ranks = [summary(job, r, session=10_000_000 * r, wrong=3_000_000 if r == 1 else 0) for r in range(3)]
+    joined = join(ranks)
+    assert [c.method for c in joined.clocks] == ["reference", "collectives", "collectives"]
+    assert abs(joined.clocks[1].correction_ns + 3_000_000) < 1_000
+    assert abs(joined.clocks[2].correction_ns) < 1_000
+    for rank, clock in enumerate(joined.clocks):
+        found = common(clock, ranks[rank].collectives["start_ns"].to_numpy())
+        true = np.array([step[rank] for step in job.arrivals])
+        assert np.abs(found - true).max() < 1_000
+        assert clock.method == "reference" or (clock.collectives == 30 and 500 < clock.error_ns < 2_100)
+
+
+def test_waits_are_the_true_ones():
+    job = run(3, 25, think=uneven)
+    ranks = [summary(job, r, wrong=-2_000_000 * r) for r in range(3)]
+    comparison = compare(results(*ranks))
+    (label,) = comparison.labels
+    for row in label.ranks:
+        truth = job.waits(row.rank)
+        assert row.collectives == 25
+        # each true wait, less those that could be the clocks' error, each to a microsecond
+        assert abs(row.wait_ns - sum(truth)) < 25 * 1_500 + sum(w for w in truth if w < 3_000)
+        assert sum(row.waits_for.values()) == row.wait_ns
+        assert row.rank not in row.waits_for
+    true_last = [max(range(3), key=step.__getitem__) for step in job.arrivals]
+    found_last = [row.last for row in label.ranks]
+    for rank in range(3):
+        assert found_last[rank] <= true_last.count(rank)
+    assert sum(found_last) >= 23
+
+
+def test_who_waits_for_whom():
+    job = run(3, 20, think=lambda rank, step: 4_000_000 if rank == 2 else 50_000)
+    comparison = compare(results(*(summary(job, r) for r in range(3))))
+    (label,) = comparison.labels
+    assert label.verdict == "waits"
+    assert {(w.rank, w.waits_for): w.collectives for w in comparison.waits} == {(0, 2): 20, (1, 2): 20}
+    assert [row.last for row in label.ranks] == [0, 0, 20]
+    assert label.ranks[0].wait_median_ns == pytest.approx(3_950_000, abs=2_000)
+
+
+def test_a_drifting_clock_is_followed():
+    """20 us per second over 8 s are 160 us: constant would be wrong by 80."""
+    job = run(2, 80, think=lambda rank, step: 100_000_000 + uneven(rank, step))
+
+    def fast(t):
+        return t + np.rint(t * 20e-6).astype(np.int64)
+
+    ranks = [summary(job, 0), summary(job, 1, clock=fast, wrong=-5_000_000)]
+    clock = join(ranks).clocks[1]
+    assert clock.drift == pytest.approx(-20e-6, abs=0.5e-6)
+    found = common(clock, ranks[1].collectives["start_ns"].to_numpy())
+    assert np.abs(found - [step[1] for step in job.arrivals]).max() < 3_000
+    assert clock.error_ns < 4_000
+
+
+def test_a_chain_of_communicators_joins_all():
+    """0 and 1 share all-reduces, 1 and 2 all-gathers: rank 2 reaches rank 0 through rank 1, errors add up."""
+    first = run(2, 20, think=uneven)
+    second = run(2, 20, think=uneven, names=(ALL_GATHER,), seed=2, begin=1_030_000_000)
+    a, b = summary(first, 0), summary(first, 1, wrong=1_000_000)
+    middle, c = summary(second, 0, wrong=1_000_000), summary(second, 1, wrong=-4_000_000, source="rank2")
+    both = pd.concat([b.collectives, middle.collectives], ignore_index=True)
+    joined = join([a, replace(b, collectives=both), c])
+    assert [c.method for c in joined.clocks] == ["reference", "collectives", "collectives"]
+    assert joined.clocks[2].correction_ns == pytest.approx(4_000_000, abs=2_500)
+    assert joined.clocks[2].error_ns > joined.clocks[1].error_ns
+
+
+def test_other_jobs_are_refused():
+    """Same names, same sizes, but not the same collectives: nothing is corrected, and no wait is invented."""
+    one, other = run(2, 30, think=uneven), run(2, 30, think=lambda r, s: uneven(r + 5, 2 * s), seed=3)
+    comparison = compare(results(summary(one, 0), summary(other, 1)))
+    assert comparison.clocks[1].method == "session start"
+    assert comparison.clocks[1].correction_ns == 0 and comparison.clocks[1].error_ns is None
+    assert "not the same collectives" in comparison.clocks[1].reason
+    assert comparison.waits == () and comparison.labels[0].collectives == 0
+
+
+def test_sizes_that_differ_by_rank_do_not_hide_what_meets():
+    job = run(2, 30, think=uneven)
+    other = summary(job, 1, wrong=2_000_000)
+    sizes = other.collectives.assign(signature=other.collectives["signature"] + 1)
+    clock = join([summary(job, 0), replace(other, collectives=sizes)]).clocks[1]
+    assert clock.correction_ns == pytest.approx(-2_000_000, abs=1_500)
+
+
+def test_two_collectives_prove_nothing():
+    job = run(2, 2)
+    assert [c.method for c in join([summary(job, 0), summary(job, 1)]).clocks] == [
+        "reference",
+        "session start",
+    ]
+
+
+def test_a_trace_that_began_later_is_shifted():
+    job = run(2, 40, think=uneven, grid=lambda step: 1)
+    ranks = [summary(job, 0), summary(job, 1, skip=7, wrong=200_000)]
+    joined = join(ranks)
+    assert joined.groups[0].members[0][1].lag == -7
+    assert joined.clocks[1].correction_ns == pytest.approx(-200_000, abs=1_500)
+    assert joined.clocks[1].collectives == 33
+
+
+def test_it_is_said_when_nothing_tells_which_is_which():
+    """Every step like every other, one trace shorter, the clocks half a step apart: two answers are as good."""
+    job = run(2, 40, grid=lambda step: 1)
+    step = job.arrivals[1][0] - job.arrivals[0][0]
+    joined = join([summary(job, 0), summary(job, 1, skip=1, wrong=step // 2)])
+    assert joined.clocks[1].method == "session start"
+    assert "equally good" in joined.clocks[1].reason
+
+
+@pytest.mark.parametrize(("skip", "method"), [(0, "collectives"), (3, "none")])
+def test_without_a_session_start_only_the_order_can_tell(skip, method):
+    job = run(2, 40, grid=lambda step: 1)
+    ranks = [summary(job, 0), summary(job, 1, session=77_000_000, known=False, skip=skip)]
+    joined = join(ranks)
+    assert joined.clocks[1].method == method
+    if method == "collectives":
+        found = common(joined.clocks[1], ranks[1].collectives["start_ns"].to_numpy())
+        assert np.abs(found - [s[1] for s in job.arrivals]).max() < 1_500
+
+
+def test_one_machine_has_one_clock():
+    """Traces of one machine whose ends are 3 ms apart did not meet in those collectives."""
+    job = run(2, 20, think=uneven)
+    ranks = [summary(job, r, wrong=3_000_000 * r, host="same") for r in range(2)]
+    assert "one machine" in join(ranks).clocks[1].reason
+    near = [summary(job, r, wrong=15_000 * r, host="same") for r in range(2)]
+    assert join(near).clocks[1].correction_ns == pytest.approx(-15_000, abs=1_500)
+
+
+def test_two_pairs_of_ranks_with_equal_collectives_are_two_communicators():
+    """Tensor-parallel pairs run the same kernels at other times: rank 2 and 3 do not wait for 0 and 1."""
+    left, right = run(2, 30, think=uneven), run(2, 30, think=lambda r, s: uneven(r + 3, s * s), seed=9)
+    ranks = [
+        summary(left, 0),
+        summary(left, 1),
+        summary(right, 0, source="rank2"),
+        summary(right, 1, source="rank3"),
+    ]
+    comparison = compare(results(*ranks))
+    assert [tuple(m.rank for m in c.members) for c in comparison.communicators] == [(0, 1), (2, 3)]
+    assert {frozenset((w.rank, w.waits_for)) for w in comparison.waits} == {
+        frozenset((0, 1)),
+        frozenset((2, 3)),
+    }
+
+
+def test_what_nothing_joins_to_the_reference_is_joined_to_each_other():
+    """Ranks 2 and 3 share collectives with each other only; rank 3's machine is 4 ms fast."""
+    left, right = run(2, 30, think=uneven), run(2, 30, think=lambda r, s: uneven(r + 3, s * s), seed=9)
+    pair = [summary(right, 0, source="rank2"), summary(right, 1, source="rank3", wrong=4_000_000)]
+    comparison = compare(results(summary(left, 0), summary(left, 1), *pair))
+    clocks = {c.source: c for c in comparison.clocks}
+    assert clocks["rank2"].method == "session start" and clocks["rank2"].reason
+    assert (clocks["rank3"].method, clocks["rank3"].root) == ("collectives", "rank2")
+    waited = sum(w.wait_ns for w in comparison.waits if w.rank in (2, 3))
+    assert waited == pytest.approx(sum(right.waits(0)) + sum(right.waits(1)), abs=30 * 2_000 + 30 * 3_000)
+
+
+def test_a_broadcast_binds_nobody():
+    job = run(2, 20, names=(ALL_REDUCE.replace("AllReduce", "Broadcast"),))
+    assert join([summary(job, 0), summary(job, 1)]).groups == ()
+
+
+def test_processes_of_one_trace_share_its_clock():
+    job = run(2, 20, think=uneven)
+    comparison = compare(results(summary(job, 0, source="run"), summary(job, 1, source="run")))
+    assert [c.method for c in comparison.clocks] == ["reference"]
+    for row in comparison.labels[0].ranks:
+        assert row.wait_ns == sum(w for w in job.waits(row.rank) if w > 1_000)  # one clock: to the nanosecond
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    offsets=st.lists(st.integers(-10_000_000, 10_000_000), min_size=3, max_size=3),
+    seed=st.integers(0, 1000),
+    order=st.permutations(range(3)),
+)
+def test_whatever_the_clocks_say(offsets, seed, order):
+    """Errors of the clocks and the order of the traces change no finding."""
+    job = run(3, 15, think=lambda r, s: uneven(r + seed, s), seed=seed)
+    ranks = [summary(job, r, wrong=offsets[r], session=1_000 * r) for r in range(3)]
+    comparison = compare(results(*(ranks[r] for r in order)))
+    assert all(c.method in ("reference", "collectives") for c in comparison.clocks)
+    for row in comparison.labels[0].ranks:
+        truth = job.waits(row.rank)
+        assert 0 <= row.wait_ns <= sum(truth) + 15 * 2_000
+        assert row.wait_ns >= sum(w for w in truth if w > 5_000) - 15 * 2_000
