@@ -75,7 +75,10 @@ def pair(
         found += [
             (mine[i], mine[j], True) for i, j in _guessed(places, sites) if holds_launch(mine[i], mine[j])
         ]
-    found.sort()
+    best: dict[tuple[int, int], bool] = {}  # a reading that two variables hold is still one start
+    for i, j, guess in found:
+        best[i, j] = best.get((i, j), True) and guess
+    found = [(i, j, guess) for (i, j), guess in sorted(best.items())]
     start, end, guessed = (
         (np.array(c) for c in zip(*found, strict=True)) if found else (np.empty(0, np.int64),) * 3
     )

@@ -145,9 +145,13 @@ def told(probed, text: str, tmp_path) -> list[tuple[int, int, bool]]:
     read = read_event_logs([log])
     readings = read.clock_readings
     sites, place = clock_sites(read.clock_sites, readings)
-    pairs = pair(readings["tid"].to_numpy(), pd.factorize(readings["clock"])[0], place, sites, lambda i, j: True)
+    pairs = pair(
+        readings["tid"].to_numpy(), pd.factorize(readings["clock"])[0], place, sites, lambda i, j: True
+    )
     lines = np.array([int(s.site.rpartition(":")[2] or 0) for s in sites])[place]
-    return list(zip(lines[pairs.start].tolist(), lines[pairs.end].tolist(), pairs.guessed.tolist(), strict=True))
+    return list(
+        zip(lines[pairs.start].tolist(), lines[pairs.end].tolist(), pairs.guessed.tolist(), strict=True)
+    )
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="collecting needs Linux")
@@ -161,7 +165,9 @@ def test_every_way_of_writing_it(probed, tmp_path):
     pairs = told(probed, text, tmp_path)
     got = [(mark.get(a, a), mark.get(b, b)) for a, b, _ in pairs]
     assert set(got) == expected
-    assert {mark[b] for _, b, guessed in pairs if guessed} == {"kept:A"}, "only a list of readings has to be guessed"
+    assert {mark[b] for _, b, guessed in pairs if guessed} == {"kept:A"}, (
+        "only a list of readings has to be guessed"
+    )
     count = {pair: got.count(pair) for pair in expected}
     assert count["class:A", "class:B"] == 3 and count["rolling:B", "rolling:B"] == 2
     assert count["meter:D", "meter:C"] == 1 and count["direct:A", "direct:B"] == 2
@@ -201,7 +207,9 @@ def uses(text: str, line: int):
 def test_what_else_becomes_of_a_reading(text, line, word):
     use = uses(text, line)
     assert not use.minus
-    assert {w for w in ("compared", "kept", "returned") if getattr(use, w)} == ({word} if word else {"compared"})
+    assert {w for w in ("compared", "kept", "returned") if getattr(use, w)} == (
+        {word} if word else {"compared"}
+    )
 
 
 def test_names_belong_to_their_function():

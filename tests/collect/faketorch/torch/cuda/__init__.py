@@ -3,7 +3,15 @@
 from . import graphs  # noqa: F401
 from .streams import Event, Stream
 
-__all__ = ["Event", "Stream", "current_device", "current_stream", "get_device_properties", "init", "synchronize"]
+__all__ = [
+    "Event",
+    "Stream",
+    "current_device",
+    "current_stream",
+    "get_device_properties",
+    "init",
+    "synchronize",
+]
 
 _current = Stream(0)
 _initialized = False
