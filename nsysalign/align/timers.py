@@ -79,9 +79,33 @@ def timer_windows(
     )
     windows, lost = _windows(readings, pairs, sites, place, clocks, t, process, thread, inside)
     regions, lost_regions = _regions(trace, log, processes, clocks, inside, set(windows["region"]))
-    every = [w for w in (windows, regions) if len(w)]
     notes = _notes(windows, pairs, readings, sites, place, thread, t, inside)
-    return (pd.concat(every, ignore_index=True) if every else windows), lost + lost_regions, notes
+    every = [w for w in (windows, regions) if len(w)]
+    whole, disturbed = _undisturbed(pd.concat(every, ignore_index=True) if every else windows, log, clocks)
+    return whole, lost + lost_regions + disturbed, notes
+
+
+def _undisturbed(
+    windows: pd.DataFrame, log: EventLog, clocks: Mapping[int, ClockMap]
+) -> tuple[pd.DataFrame, list[dict[str, str]]]:
+    """Windows without the harness's own calibration work, which runs before the first event: and those with it."""
+    ours = log.records[log.records["calibration"].to_numpy(dtype=bool)]
+    hit = np.zeros(len(windows), dtype=bool)
+    for number, rows in ours.groupby("process"):
+        if number not in clocks:
+            continue
+        at = np.sort(clocks[int(number)].to_trace(rows["t0_ns"].to_numpy()))
+        first, last = (np.searchsorted(at, windows[c].to_numpy()) for c in ("start_ns", "end_ns"))
+        hit |= (windows["log_process"].to_numpy() == number) & (last > first)
+    lost = [
+        {
+            "name": region or site or "host timer",
+            "reason": "the harness's own calibration work ran inside, before the first event (--no-calibrate leaves it out)",
+            "site": site,
+        }
+        for region, site in windows.loc[hit, ["region", "site"]].itertuples(index=False)
+    ]
+    return windows[~hit].reset_index(drop=True), lost
 
 
 def clock_sites(table: pd.DataFrame, readings: pd.DataFrame) -> tuple[list[Site], np.ndarray]:

@@ -175,6 +175,16 @@ def test_the_events_are_not_disturbed(tmp_path):
     assert hosts["name"].tolist() == [f"step (host)#{n}" for n in range(6)]
 
 
+def test_calibration_inside_is_not_the_users_time(tmp_path):
+    steps = [*timed(Record("c"), KERNEL, Sync()), *timed(KERNEL, Sync())]
+    world = machine.run(Program({MAIN: steps}, clock_sites=SITES))
+    trace, (log,) = export.write(world, tmp_path)
+    log.write_text(log.read_text().replace('"type": "record",', '"type": "record", "calibration": true,'))
+    analysis = check.analyze(trace, [log])
+    assert len(analysis.intervals) == 1 and len(analysis.unaligned) == 1
+    assert "calibration work ran inside" in analysis.unaligned["reason"].iloc[0]
+
+
 def region(name: str, start: int, end: int, **more) -> dict:
     shift = export.Style().monotonic
     return {

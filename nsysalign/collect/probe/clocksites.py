@@ -53,6 +53,10 @@ class ClockSites(Sites):
             step = step and step.f_back
         return node
 
+    def is_first(self, frame: FrameType) -> bool:
+        """Whether this was the first place in its function that read a clock: it begins something, as a rule."""
+        return self._codes.get(id(frame.f_code)) == frame.f_lasti
+
     def learn(self, frame: FrameType) -> int:
         """The node for a reading in this frame, kept for the next time."""
         if len(self._alive) > _MAX_ALIVE:
