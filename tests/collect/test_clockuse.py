@@ -128,11 +128,16 @@ def kept():
     ts = []
     for _ in range(3):
         ts.append(perf_counter())    # kept:A A
+def table():
+    t = {}
+    t["secret"] = perf_counter()        # table:A
+    t["other"] = perf_counter()
+    use(perf_counter() - t["secret"])   # table:B A
 def ms():
     start = int(round(time.time() * 1000))      # ms:A
     use(int(round(time.time() * 1000)) - start)   # ms:B A
 
-for f in (two, direct, chain, nested, apart, rolling, polling, meter, helper, objects, generators, argument, matlab, kept, ms):
+for f in (two, direct, chain, nested, apart, rolling, polling, meter, helper, objects, generators, argument, matlab, kept, table, ms):
     f()
 """
 
@@ -163,6 +168,8 @@ def test_every_way_of_writing_it(probed, tmp_path):
             mark[number] = f"{found[1]}:{found[2]}"
             expected |= {(f"{found[1]}:{start}", mark[number]) for start in found[3].split()}
     pairs = told(probed, text, tmp_path)
+    (log,) = tmp_path.glob("run*/events-*.jsonl")
+    assert "secret" not in log.read_text()
     got = [(mark.get(a, a), mark.get(b, b)) for a, b, _ in pairs]
     assert set(got) == expected
     assert {mark[b] for _, b, guessed in pairs if guessed} == {"kept:A"}, (
