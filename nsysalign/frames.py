@@ -254,6 +254,7 @@ CLOCK_SITES = _spec(
         "tuple of the variables that hold the reading; an attribute's text begins with a dot",
     ),
     ("subtracts", "object", "tuple of the variables that are subtracted from it"),
+    ("interleaved", "bool", "in a coroutine: several of its activations take turns on one thread"),
 )
 
 CLOCK_READINGS = _spec(

@@ -110,7 +110,7 @@ def _undisturbed(
 
 def clock_sites(table: pd.DataFrame, readings: pd.DataFrame) -> tuple[list[Site], np.ndarray]:
     """Sites, and the position of each reading's among them; one that the log does not describe knows nothing."""
-    columns = ("site", "callers", "function", "position", "use", "stores", "subtracts")
+    columns = ("site", "callers", "function", "position", "use", "stores", "subtracts", "interleaved")
     sites = [Site(*row) for row in table[list(columns)].itertuples(index=False)]
     index = {key: n for n, key in enumerate(table[["process", "number"]].itertuples(index=False, name=None))}
     keys = readings[["process", "site"]].itertuples(index=False, name=None)
@@ -217,6 +217,11 @@ def _notes(
         f"host timers, {site}: {count} more differences from a start that was already subtracted there are no intervals"
         for site, count in sorted(pairs.again.items())
     ]
+    notes += [
+        f"host timers, {site}: {count} differences in a coroutine belong to no interval: several of its activations took "
+        "turns, and the log does not say which of them read the clock"
+        for site, count in sorted(pairs.unclear.items())
+    ]
     paired = np.zeros(len(readings), dtype=bool)
     paired[pairs.start], paired[pairs.end] = True, True
     alone: dict[str, int] = {}
@@ -226,7 +231,8 @@ def _notes(
         key = (int(thread[i]), clock[i])
         before = previous.get(key)
         previous[key] = i
-        unclear = not paired[i] and sites[n].use in ("", "kept", "difference") and before is not None
+        said = sites[n].site in pairs.again or sites[n].site in pairs.unclear
+        unclear = not (paired[i] or said) and sites[n].use in ("", "kept", "difference") and before is not None
         if unclear and inside.launch(int(thread[i]), int(t[before]), int(t[i])):
             alone[sites[n].site] = alone.get(sites[n].site, 0) + 1
     notes += [

@@ -112,8 +112,10 @@ def _sites(contexts: Mapping[int, Mapping[str, Any]], shorten: Any) -> Iterator[
         if shown[1:]:
             line["callers"] = shown[1:]
         if frames:
-            file, _, _, function, first, at = frames[place.depth]
+            file, _, _, function, first, at, *coroutine = frames[place.depth]
             line |= {"function": f"{shorten(file)}:{first}:{function}", "position": at}
+            if any(coroutine):
+                line["interleaved"] = True
         if "loop" in context:
             line |= {"use": "loop", "position": context["loop"]}
         elif place.use is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,6 +71,14 @@ def test_an_abandoned_start_is_not_dug_up():
     """reset() three times, then two laps: the second lap has no start of its own."""
     sites = {"A": site(3, "start", ".t"), "B": site(5, "difference", "", ".t")}
     assert pairs("A A A B B", sites) == ["A2-B3"]
+
+
+def test_coroutines_that_take_turns_are_not_mixed_up():
+    sites = {k: replace(s, interleaved=True) for k, s in PLAIN.items()}
+    assert pairs("A B A B", sites) == ["A0-B1", "A2-B3"]
+    assert pairs("A A B B A B", sites) == ["A4-B5"], "who ended first?"
+    found = pair(np.zeros(4), np.zeros(4), np.array([0, 0, 1, 1]), list(sites.values()), lambda i, j: True)
+    assert found.unclear == {"f.py:5": 2}
 
 
 def test_deadlines_and_what_is_thrown_away_are_no_intervals():

@@ -230,3 +230,22 @@ def test_a_column_tells_two_readings_in_one_line_apart():
     assert source.use(1, 7).stored == {("name", 0, "a")}
     assert source.use(1, -1) is None, "without columns (Python 3.10) it cannot be told"
     assert Source("a = time.time() - int(b)").use(1, -1).kept
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="collecting needs Linux")
+def test_coroutines_say_so(probed, tmp_path):
+    body = """
+import asyncio
+async def one(n):
+    t0 = now()
+    await asyncio.sleep(n / 100)
+    use(now() - t0)
+async def main():
+    await asyncio.gather(one(2), one(1))
+    await one(0)
+asyncio.run(main())
+"""
+    first = HEAD.count("\n") + 4
+    assert told(probed, HEAD + body, tmp_path) == [(first, first + 2, False)], (
+        "the two that took turns are left out"
+    )

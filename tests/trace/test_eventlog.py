@@ -220,8 +220,8 @@ def test_clock_sites_and_readings(read):
     bad = [{"type": "clock_site"}, {"type": "clock_reading", "site": 3}, {"type": "clock_reading", "site": 3, "t_ns": BIG}]
     log = read([HEADER, site, reading, *bare, *bad])
     assert log.clock_sites.values.tolist() == [
-        [0, 3, "a.py:4", ("b.py:9",), "a.py:1:f", 20, "difference", ("a.py:1:t",), ("a.py:.t0",)],
-        [0, 4, "", (), "", -1, "", (), ()],
+        [0, 3, "a.py:4", ("b.py:9",), "a.py:1:f", 20, "difference", ("a.py:1:t",), ("a.py:.t0",), False],
+        [0, 4, "", (), "", -1, "", (), (), False],
     ]
     assert log.clock_readings.values.tolist() == [
         [0, 3, "time", 70, 1_795_000_000_000_000_070, -1, "", 0], [0, 9, "", 80, 80, 7, "", 5],
