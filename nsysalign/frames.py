@@ -229,6 +229,7 @@ CLOCK_SITES = _spec(
     ("use", "str", "start, difference, compared (a deadline), kept, unused, loop (of timeit), '' where no source tells"),
     ("stores", "object", "tuple of the variables that hold the reading; an attribute's text begins with a dot"),
     ("subtracts", "object", "tuple of the variables that are subtracted from it"),
+    ("interleaved", "bool", "in a coroutine: several of its activations take turns on one thread"),
 )
 
 CLOCK_READINGS = _spec(
@@ -363,7 +364,12 @@ INTERVALS = _spec(
     ("end_site", "str", "call site of the end"),
     ("callers", "object", "tuple of user frames above the site"),
     ("library", "bool", "timed by a library, not by the user's own code"),
-    ("flags", "object", "tuple of remarks, e.g. profiler-disturbed"),
+    (
+        "flags",
+        "object",
+        "tuple of remarks: profiler-disturbed; of host intervals synchronised-before, synchronised-after, idle-before, "
+        "guessed-pair, loop-of-N (timeit)",
+    ),
     ("findings", "object", "tuple of rule names that concern this interval"),
 )
 

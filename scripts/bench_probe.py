@@ -10,6 +10,11 @@ Prints one JSON line.  All times are medians in microseconds:
     empty_pair    start.record(); end.record() on an idle stream, by elapsed_time
     small50       50 tiny launches between two records
     long          a 200 us kernel between two records: must not change at all
+    clock_*       one reading of a host clock by the user's code (in a function, called from one), in nanoseconds:
+                  perf_counter, time, and perf_counter read by a library, which is not logged; clock_pair: what two
+                  readings one after the other differ by, that is, what a host timer holds of the readings themselves
+
+    NSYSALIGN_PROBE=1 python scripts/bench_probe.py --clocks             the clocks alone, on any machine with torch
 """
 
 from __future__ import annotations
@@ -39,10 +44,56 @@ def start_probe() -> None:
     os.execve(sys.executable, [sys.executable, *sys.argv], env)
 
 
+def clock_costs() -> dict[str, float]:
+    """Nanoseconds per reading, loop overhead taken off; the least of many rounds, which noise cannot lower."""
+    raw = getattr(time.perf_counter, "__wrapped__", time.perf_counter)
+    rounds, count = 40, 300
+
+    def one(clock) -> float:
+        full, empty = float("inf"), float("inf")
+        for _ in range(rounds):
+            begin = raw()
+            for _ in range(count):
+                clock()
+            middle = raw()
+            for _ in range(count):
+                pass
+            full, empty = min(full, middle - begin), min(empty, raw() - middle)
+        return (full - empty) / count * 1e9
+
+    def pair() -> float:
+        differences = []
+        for _ in range(2000):
+            begin = time.perf_counter()
+            end = time.perf_counter()
+            differences.append(end - begin)
+        return statistics.median(differences) * 1e9
+
+    library: dict = {}
+    code = compile("def read(clock):\n    return clock()\n", "/site-packages/library.py", "exec")
+    exec(code, library)
+    call = dict(library)
+    exec("def read(clock):\n    return clock\n", call)
+    return {
+        "clock_perf_counter_ns": one(time.perf_counter),
+        "clock_time_ns": one(time.time),
+        "clock_library_ns": one(lambda: library["read"](time.perf_counter))
+        - one(lambda: call["read"](time.perf_counter)),
+        "clock_pair_ns": pair(),
+    }
+
+
 def main() -> None:
     if os.environ.get("NSYSALIGN_PROBE") == "1":
         start_probe()
     import torch
+
+    if "--clocks" in sys.argv:
+        if not torch.cuda.is_available():  # the probe keeps readings once CUDA is in use: pretend
+            torch.cuda._initialized, torch.cuda.current_device = True, lambda: 0
+        result = {"probe": "_nsysalign_probe" in sys.modules, "nsys": "NVTX_INJECTION64_PATH" in os.environ}
+        print(json.dumps(result | {k: round(v, 1) for k, v in clock_costs().items()}), flush=True)
+        return
 
     if not torch.cuda.is_available():
         sys.exit("bench_probe.py needs a CUDA device")
@@ -84,6 +135,7 @@ def main() -> None:
         "empty_pair_us": interval(lambda: None),
         "small50_us": interval(small50),
         "long_us": interval(lambda: torch.cuda._sleep(400_000)),
+        **clock_costs(),
     }
     print(json.dumps({k: round(v, 3) if isinstance(v, float) else v for k, v in result.items()}), flush=True)
 

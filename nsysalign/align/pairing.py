@@ -37,16 +37,20 @@ class Site:
     use: str = ""
     stores: tuple[str, ...] = ()
     subtracts: tuple[str, ...] = ()
+    interleaved: bool = False
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Positions in the readings.  `again`: site -> how often it subtracted a start that it had subtracted before."""
+    """Positions in the readings.  `again`: site -> how often it subtracted a start that it had subtracted before;
+    `unclear`: how often several activations of a coroutine had a start that it could have subtracted.
+    """
 
     start: np.ndarray
     end: np.ndarray
     guessed: np.ndarray
     again: Mapping[str, int] = field(default_factory=dict)
+    unclear: Mapping[str, int] = field(default_factory=dict)
 
 
 def pair(
@@ -63,11 +67,12 @@ def pair(
     """
     found: list[tuple[int, int, bool]] = []
     again: dict[str, int] = {}
+    unclear: dict[str, int] = {}
     groups = pd.Series(np.arange(len(thread))).groupby([thread, clock], sort=True) if len(thread) else ()
     for _, rows in groups:
         mine = rows.tolist()
         places = place[mine].tolist()
-        found += [(mine[i], mine[j], False) for i, j in _told(places, sites, again)]
+        found += [(mine[i], mine[j], False) for i, j in _told(places, sites, again, unclear)]
         loops = _loops(
             places, sites
         )  # torch.utils.benchmark also times an empty loop, that only synchronises
@@ -75,22 +80,36 @@ def pair(
         found += [
             (mine[i], mine[j], True) for i, j in _guessed(places, sites) if holds_launch(mine[i], mine[j])
         ]
-    found.sort()
+    best: dict[tuple[int, int], bool] = {}  # a reading that two variables hold is still one start
+    for i, j, guess in found:
+        best[i, j] = best.get((i, j), True) and guess
+    found = [(i, j, guess) for (i, j), guess in sorted(best.items())]
     start, end, guessed = (
         (np.array(c) for c in zip(*found, strict=True)) if found else (np.empty(0, np.int64),) * 3
     )
-    return Pairs(start.astype(np.int64), end.astype(np.int64), guessed.astype(bool), again)
+    return Pairs(start.astype(np.int64), end.astype(np.int64), guessed.astype(bool), again, unclear)
 
 
-def _told(places: list[int], sites: Sequence[Site], again: dict[str, int]) -> Iterator[tuple[int, int]]:
+def _told(
+    places: list[int], sites: Sequence[Site], again: dict[str, int], unclear: dict[str, int]
+) -> Iterator[tuple[int, int]]:
     """Pairs that the source tells.  A start may serve several differences (a lap and a total), each once."""
     held: dict[str, list[int]] = {}  # variable -> readings it was given, the latest last
     taken: dict[tuple, set[int]] = {}  # (function, position, variable) -> starts that this difference has had
+    mixed: set[int] = set()  # starts of coroutines that were open at the same time
     for i, n in enumerate(places):
         site = sites[n]
         for variable in site.subtracts:
             starts = held.get(variable)
             if not starts:
+                continue
+            if site.interleaved and not _is_attribute(variable):
+                mixed.update(starts if len(starts) > 1 else ())
+                at = starts.pop(0)
+                if at in mixed:
+                    unclear[site.site] = unclear.get(site.site, 0) + 1
+                else:
+                    yield at, i
                 continue
             had = taken.setdefault((site.function, site.position, variable), set())
             at = _latest(starts, had, variable, site, places, sites)
@@ -102,7 +121,7 @@ def _told(places: list[int], sites: Sequence[Site], again: dict[str, int]) -> It
         for variable in site.stores:
             starts = held.setdefault(variable, [])
             starts.append(i)
-            keep = _DEEP if _is_attribute(variable) else 1
+            keep = _DEEP if _is_attribute(variable) or site.interleaved else 1
             del starts[:-keep]
 
 

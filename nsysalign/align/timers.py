@@ -79,14 +79,38 @@ def timer_windows(
     )
     windows, lost = _windows(readings, pairs, sites, place, clocks, t, process, thread, inside)
     regions, lost_regions = _regions(trace, log, processes, clocks, inside, set(windows["region"]))
-    every = [w for w in (windows, regions) if len(w)]
     notes = _notes(windows, pairs, readings, sites, place, thread, t, inside)
-    return (pd.concat(every, ignore_index=True) if every else windows), lost + lost_regions, notes
+    every = [w for w in (windows, regions) if len(w)]
+    whole, disturbed = _undisturbed(pd.concat(every, ignore_index=True) if every else windows, log, clocks)
+    return whole, lost + lost_regions + disturbed, notes
+
+
+def _undisturbed(
+    windows: pd.DataFrame, log: EventLog, clocks: Mapping[int, ClockMap]
+) -> tuple[pd.DataFrame, list[dict[str, str]]]:
+    """Windows without the harness's own calibration work, which runs before the first event: and those with it."""
+    ours = log.records[log.records["calibration"].to_numpy(dtype=bool)]
+    hit = np.zeros(len(windows), dtype=bool)
+    for number, rows in ours.groupby("process"):
+        if number not in clocks:
+            continue
+        at = np.sort(clocks[int(number)].to_trace(rows["t0_ns"].to_numpy()))
+        first, last = (np.searchsorted(at, windows[c].to_numpy()) for c in ("start_ns", "end_ns"))
+        hit |= (windows["log_process"].to_numpy() == number) & (last > first)
+    lost = [
+        {
+            "name": region or site or "host timer",
+            "reason": "the harness's own calibration work ran inside, before the first event (--no-calibrate leaves it out)",
+            "site": site,
+        }
+        for region, site in windows.loc[hit, ["region", "site"]].itertuples(index=False)
+    ]
+    return windows[~hit].reset_index(drop=True), lost
 
 
 def clock_sites(table: pd.DataFrame, readings: pd.DataFrame) -> tuple[list[Site], np.ndarray]:
     """Sites, and the position of each reading's among them; one that the log does not describe knows nothing."""
-    columns = ("site", "callers", "function", "position", "use", "stores", "subtracts")
+    columns = ("site", "callers", "function", "position", "use", "stores", "subtracts", "interleaved")
     sites = [Site(*row) for row in table[list(columns)].itertuples(index=False)]
     index = {key: n for n, key in enumerate(table[["process", "number"]].itertuples(index=False, name=None))}
     keys = readings[["process", "site"]].itertuples(index=False, name=None)
@@ -193,6 +217,11 @@ def _notes(
         f"host timers, {site}: {count} more differences from a start that was already subtracted there are no intervals"
         for site, count in sorted(pairs.again.items())
     ]
+    notes += [
+        f"host timers, {site}: {count} differences in a coroutine belong to no interval: several of its activations took "
+        "turns, and the log does not say which of them read the clock"
+        for site, count in sorted(pairs.unclear.items())
+    ]
     paired = np.zeros(len(readings), dtype=bool)
     paired[pairs.start], paired[pairs.end] = True, True
     alone: dict[str, int] = {}
@@ -202,7 +231,8 @@ def _notes(
         key = (int(thread[i]), clock[i])
         before = previous.get(key)
         previous[key] = i
-        unclear = not paired[i] and sites[n].use in ("", "kept", "difference") and before is not None
+        said = sites[n].site in pairs.again or sites[n].site in pairs.unclear
+        unclear = not (paired[i] or said) and sites[n].use in ("", "kept", "difference") and before is not None
         if unclear and inside.launch(int(thread[i]), int(t[before]), int(t[i])):
             alone[sites[n].site] = alone.get(sites[n].site, 0) + 1
     notes += [

@@ -8,6 +8,7 @@ whether they count.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -111,8 +112,10 @@ def _sites(contexts: Mapping[int, Mapping[str, Any]], shorten: Any) -> Iterator[
         if shown[1:]:
             line["callers"] = shown[1:]
         if frames:
-            file, _, _, function, first, at = frames[place.depth]
+            file, _, _, function, first, at, *coroutine = frames[place.depth]
             line |= {"function": f"{shorten(file)}:{first}:{function}", "position": at}
+            if any(coroutine):
+                line["interleaved"] = True
         if "loop" in context:
             line |= {"use": "loop", "position": context["loop"]}
         elif place.use is not None:
@@ -165,8 +168,13 @@ def _passed(source: Source, use: Use, caller: list[list]) -> dict[Key, Key]:
 
 
 def _text(file: str, key: Key, shorten: Any) -> str:
+    """A variable as text.  Of a subscript only a digest: what stands in the brackets can be anything."""
     kind, scope, text = key
-    return f"{shorten(file)}:.{text}" if kind == "attribute" else f"{shorten(file)}:{scope}:{text}"
+    if kind == "attribute":
+        return f"{shorten(file)}:.{text}"
+    if kind == "subscript":
+        text = f"[{hashlib.blake2s(text.encode(), digest_size=6).hexdigest()}]"
+    return f"{shorten(file)}:{scope}:{text}"
 
 
 @cache

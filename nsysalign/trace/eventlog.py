@@ -235,6 +235,7 @@ class _Reader:
                     _str(item.get("use")),
                     _texts(item.get("stores")),
                     _texts(item.get("subtracts")),
+                    bool(item.get("interleaved")),
                 )
             )
         elif kind == "clock_reading":

@@ -128,11 +128,16 @@ def kept():
     ts = []
     for _ in range(3):
         ts.append(perf_counter())    # kept:A A
+def table():
+    t = {}
+    t["secret"] = perf_counter()        # table:A
+    t["other"] = perf_counter()
+    use(perf_counter() - t["secret"])   # table:B A
 def ms():
     start = int(round(time.time() * 1000))      # ms:A
     use(int(round(time.time() * 1000)) - start)   # ms:B A
 
-for f in (two, direct, chain, nested, apart, rolling, polling, meter, helper, objects, generators, argument, matlab, kept, ms):
+for f in (two, direct, chain, nested, apart, rolling, polling, meter, helper, objects, generators, argument, matlab, kept, table, ms):
     f()
 """
 
@@ -145,9 +150,13 @@ def told(probed, text: str, tmp_path) -> list[tuple[int, int, bool]]:
     read = read_event_logs([log])
     readings = read.clock_readings
     sites, place = clock_sites(read.clock_sites, readings)
-    pairs = pair(readings["tid"].to_numpy(), pd.factorize(readings["clock"])[0], place, sites, lambda i, j: True)
+    pairs = pair(
+        readings["tid"].to_numpy(), pd.factorize(readings["clock"])[0], place, sites, lambda i, j: True
+    )
     lines = np.array([int(s.site.rpartition(":")[2] or 0) for s in sites])[place]
-    return list(zip(lines[pairs.start].tolist(), lines[pairs.end].tolist(), pairs.guessed.tolist(), strict=True))
+    return list(
+        zip(lines[pairs.start].tolist(), lines[pairs.end].tolist(), pairs.guessed.tolist(), strict=True)
+    )
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="collecting needs Linux")
@@ -159,9 +168,13 @@ def test_every_way_of_writing_it(probed, tmp_path):
             mark[number] = f"{found[1]}:{found[2]}"
             expected |= {(f"{found[1]}:{start}", mark[number]) for start in found[3].split()}
     pairs = told(probed, text, tmp_path)
+    (log,) = tmp_path.glob("run*/events-*.jsonl")
+    assert "secret" not in log.read_text()
     got = [(mark.get(a, a), mark.get(b, b)) for a, b, _ in pairs]
     assert set(got) == expected
-    assert {mark[b] for _, b, guessed in pairs if guessed} == {"kept:A"}, "only a list of readings has to be guessed"
+    assert {mark[b] for _, b, guessed in pairs if guessed} == {"kept:A"}, (
+        "only a list of readings has to be guessed"
+    )
     count = {pair: got.count(pair) for pair in expected}
     assert count["class:A", "class:B"] == 3 and count["rolling:B", "rolling:B"] == 2
     assert count["meter:D", "meter:C"] == 1 and count["direct:A", "direct:B"] == 2
@@ -201,7 +214,9 @@ def uses(text: str, line: int):
 def test_what_else_becomes_of_a_reading(text, line, word):
     use = uses(text, line)
     assert not use.minus
-    assert {w for w in ("compared", "kept", "returned") if getattr(use, w)} == ({word} if word else {"compared"})
+    assert {w for w in ("compared", "kept", "returned") if getattr(use, w)} == (
+        {word} if word else {"compared"}
+    )
 
 
 def test_names_belong_to_their_function():
@@ -215,3 +230,22 @@ def test_a_column_tells_two_readings_in_one_line_apart():
     assert source.use(1, 7).stored == {("name", 0, "a")}
     assert source.use(1, -1) is None, "without columns (Python 3.10) it cannot be told"
     assert Source("a = time.time() - int(b)").use(1, -1).kept
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="collecting needs Linux")
+def test_coroutines_say_so(probed, tmp_path):
+    body = """
+import asyncio
+async def one(n):
+    t0 = now()
+    await asyncio.sleep(n / 100)
+    use(now() - t0)
+async def main():
+    await asyncio.gather(one(2), one(1))
+    await one(0)
+asyncio.run(main())
+"""
+    first = HEAD.count("\n") + 4
+    assert told(probed, HEAD + body, tmp_path) == [(first, first + 2, False)], (
+        "the two that took turns are left out"
+    )

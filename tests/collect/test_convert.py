@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 from nsysalign.collect.convert import convert, shorten
-from nsysalign.collect.probe.layout import CHUNK_BYTES, ELAPSED, RECORD, SLOT, SLOT_SIZE
+from nsysalign.collect.probe.layout import (
+    CHUNK_BYTES,
+    ELAPSED,
+    READING_SIZE,
+    READING_STRUCTS,
+    RECORD,
+    REGION_ENTERED,
+    REGION_LEFT,
+    SLOT,
+    SLOT_SIZE,
+)
 
 
 def _slot(
@@ -57,6 +67,52 @@ def test_a_process_without_texts_still_converts(tmp_path):
     (tmp_path / "7-0.rec").write_bytes(_slot(RECORD))
     (path,) = convert(tmp_path, tmp_path, tmp_path)
     assert [json.loads(x)["type"] for x in path.read_text().splitlines()] == ["header", "record"]
+
+
+def _reading(clock: int, context: int, value: float | int, third: int = 0, thread: int = 1) -> bytes:
+    form = READING_STRUCTS[True, isinstance(value, int)]
+    return form.pack(value, (thread << 4 | clock) << 24 | context, third).ljust(READING_SIZE, b"\0")
+
+
+def test_clock_readings_that_were_finished_become_lines(tmp_path):
+    source = tmp_path / "x.py"
+    source.write_text("import time\nt = time.time()\nprint(time.time() - t)\n")
+    (tmp_path / "7-0.rec").write_bytes(_slot(RECORD, region=1))
+    texts = [
+        {"clk": 1, "frames": [[str(source), 2, 4, "<module>", 1, 30]]},
+        {"clk": 2, "frames": [[str(source), 3, 6, "<module>", 1, 50]]},
+        {"clk": 9, "frames": [["/home/someone/never_read.py", 3, 6, "<module>", 1, 50]]},
+        {"thread": 1, "tid": 70}, {"str": 1, "text": "with events"}, {"str": 2, "text": "plain"},
+        {"silenced": 2, "readings": 32_672},
+    ]  # fmt: skip
+    (tmp_path / "7-0.txt").write_text("\n".join(map(json.dumps, texts)) + "\n")
+    readings = [
+        _reading(5, 1, 1795229128.5, 1_000),
+        _reading(5, 2, 1795229129.5, 0),  # killed before the third word was written
+        bytes(READING_SIZE),  # and before the second
+        _reading(REGION_ENTERED, 1, 2_000, 4), _reading(REGION_ENTERED, 2, 2_100, 0),
+        _reading(6, 2, 1_795_229_130_000_000_001, 2_200),
+        _reading(REGION_LEFT, 2, 2_300, 0), _reading(REGION_LEFT, 1, 2_400, 4),
+        _reading(REGION_LEFT, 1, 2_500, 5),  # its begin is not there
+        _reading(2, 1, 3_000, 1_000, thread=8),  # a thread whose line was lost; a loop of timeit
+        _reading(13, 1, 5),  # a clock of a later version
+    ]  # fmt: skip
+    (tmp_path / "7-0.clk").write_bytes(b"".join(readings) + b"torn")
+    (path,) = convert(tmp_path, tmp_path, tmp_path)
+    _, _, *lines = map(json.loads, path.read_text().splitlines())
+    assert lines == [
+        {"type": "clock_site", "number": 1, "site": "x.py:2", "function": "x.py:1:<module>", "position": 30,
+         "stores": ["x.py:0:t"], "use": "start"},
+        {"type": "clock_site", "number": 2, "site": "x.py:3", "function": "x.py:1:<module>", "position": 50,
+         "subtracts": ["x.py:0:t"], "use": "difference"},
+        {"type": "clock_reading", "site": 1, "clock": "time", "t_ns": 1_000, "tid": 70, "value_ns": 1_795_229_128_500_000_000},
+        {"type": "clock_reading", "site": 2, "clock": "time_ns", "t_ns": 2_200, "tid": 70,
+         "value_ns": 1_795_229_130_000_000_001, "region": "plain#0"},
+        {"type": "host", "region": "plain#0", "t0_ns": 2_100, "t1_ns": 2_300, "tid": 70, "implicit": True},
+        {"type": "clock_reading", "site": 1, "clock": "perf_counter_ns", "t_ns": 3_000, "tid": -1, "count": 1_000},
+        {"type": "note", "text": "x.py:3 read the clock more than about 32,672 times: its later readings are not in the log"},
+    ]  # fmt: skip
+    assert "someone" not in path.read_text()
 
 
 @pytest.mark.parametrize(

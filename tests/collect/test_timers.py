@@ -36,7 +36,9 @@ print(t1 - t0, a, b, repr(c), d, repr(e))
 """)
     assert (run.status, run.err, run.errors) == (0, "", "")
     (lines,) = run.logs.values()
-    assert [line["type"] for line in lines[:2]] == ["header", "clock"] and lines[0]["device_name"] == "Fake GPU"
+    assert [line["type"] for line in lines[:2]] == ["header", "clock"] and lines[0][
+        "device_name"
+    ] == "Fake GPU"
     first, second, *rest = run.lines("clock_reading")
     difference, a, b, c, d, e = run.out.split()
     assert second["t_ns"] - first["t_ns"] == round(float(difference) * 1e9)
@@ -45,7 +47,13 @@ print(t1 - t0, a, b, repr(c), d, repr(e))
         "monotonic_ns": int(a), "time_ns": int(b), "time": round(float(c) * 1e9), "perf_counter_ns": int(d),
         "monotonic": round(float(e) * 1e9),
     }  # fmt: skip
-    assert read_at(run) == ["script.py:3", "script.py:5", *["script.py:6"] * 2, *["script.py:7"] * 2, "script.py:8"]
+    assert read_at(run) == [
+        "script.py:3",
+        "script.py:5",
+        *["script.py:6"] * 2,
+        *["script.py:7"] * 2,
+        "script.py:8",
+    ]
     times = [line["t_ns"] for line in run.lines("clock_reading")]
     assert times == sorted(times), "the wall clocks, too, are placed on the monotonic clock"
     assert {line["tid"] for line in run.lines("clock_reading")} == {lines[0]["pid"]}
@@ -90,8 +98,13 @@ def test_everything_that_can_be_asked_answers_as_the_builtin_does(probed):
 
 
 def test_a_class_attribute_is_not_bound(probed):
-    run = probed(USE + "class T:\n    clock = time.perf_counter\n    def go(self):\n        return self.clock()\nT().go()")
-    assert run.status == 0 and read_at(run) == ["script.py:7"], "a reading that is returned belongs to the caller"
+    run = probed(
+        USE
+        + "class T:\n    clock = time.perf_counter\n    def go(self):\n        return self.clock()\nT().go()"
+    )
+    assert run.status == 0 and read_at(run) == ["script.py:7"], (
+        "a reading that is returned belongs to the caller"
+    )
 
 
 def test_libraries_and_the_standard_library_are_not_logged(probed, tmp_path):
@@ -177,7 +190,10 @@ def test_a_child_of_a_process_with_cuda_logs_nothing_and_a_clean_one_its_own(pro
     run = probed(USE + "t = time.time()\n" + child)
     assert len(run.logs) == 1 and len(run.lines("clock_reading")) == 1
     run = probed("import time, torch\nt = time.time()\n" + child + "torch.cuda.init()\nt = time.time()\n")
-    assert sorted(len([x for x in lines if x["type"] == "clock_reading"]) for lines in run.logs.values()) == [1, 2]
+    assert sorted(len([x for x in lines if x["type"] == "clock_reading"]) for lines in run.logs.values()) == [
+        1,
+        2,
+    ]
 
 
 def test_a_loop_that_polls_is_bounded_and_said_and_others_go_on(probed):

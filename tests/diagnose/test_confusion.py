@@ -80,3 +80,21 @@ def test_pageable_names_what_pinned_memory_reached(analysis):
     ].iloc[0]
     assert finding["evidence"]["achieved_GB_per_s"] == pytest.approx(18.3, rel=0.05)
     assert finding["evidence"]["pinned_in_this_trace_GB_per_s"] == pytest.approx(54, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("label", "pattern", "words"),
+    [
+        ("host_both", "before and after", "times launch, kernel and synchronisation together"),
+        (
+            "host_first",
+            "only before",
+            "it synchronises only before the first reading, so it reads the API calls alone",
+        ),
+        ("host_second", "only after", "times earlier work, launch, kernel and synchronisation together"),
+        ("host_none", "never", "it never synchronises, and earlier work was still running"),
+    ],
+)
+def test_the_four_patterns_of_host_timers_are_told_apart(analysis, label, pattern, words):
+    finding = analysis.findings[analysis.findings["label"] == label].iloc[0]
+    assert finding["evidence"]["synchronises"] == pattern and words in finding["title"]

@@ -97,6 +97,29 @@ def test_host_timer_patterns():
     assert ("never", "host-timer") not in rules and ("both", "enqueue-only") not in rules
 
 
+def test_host_timers_say_where_they_synchronise():
+    before, after, idle = "synchronised-before", "synchronised-after", "idle-before"
+    enqueue = (("host", 4), ("api_launch", 4))
+    whole = (("host", 8), ("api_launch", 4), ("kernel", 2), ("sync", 3))
+    rules = found(
+        repeat(3, "never", *enqueue, kind="host", issued=2, outside=2),
+        repeat(3, "calm", *enqueue, kind="host", issued=2, outside=2, flags=(idle,)),
+        repeat(3, "first", *enqueue, kind="host", issued=2, outside=2, flags=(before, idle)),
+        repeat(3, "second", *whole, kind="host", flags=(after,)),
+        repeat(3, "calm second", *whole, kind="host", flags=(after, idle)),
+        # a loop's first repetition begins with nothing behind it
+        [interval("both", *whole, kind="host", flags=(after,)), *repeat(2, "both", *whole, kind="host", flags=(before, after))],
+    )  # fmt: skip
+    assert "never synchronises, and earlier work" in rules["never", "enqueue-only"].title
+    assert "nothing waits for the work" in rules["calm", "enqueue-only"].title
+    assert "reads the API calls alone; all 2 us" in rules["first", "enqueue-only"].title
+    assert "before the second reading as well" in rules["first", "enqueue-only"].advice
+    assert "a wait for earlier work, which was still running" in rules["second", "host-timer"].title
+    assert "here it had ended" in rules["calm second", "host-timer"].title
+    assert "before the first reading, too" in rules["second", "host-timer"].advice
+    assert rules["both", "host-timer"].evidence["synchronises"] == "before and after"
+
+
 def test_full_queue():
     blocked = repeat(10, "x", ("api_launch", 400), piece("queued", 600, "full-queue", stream=7), kind="host")
     assert severities(blocked) == {"full-queue": "warning"}

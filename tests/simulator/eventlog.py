@@ -88,7 +88,13 @@ def log_lines(w: World, style: Style) -> list[dict]:
                 },
             )
         )
-    return [head] + [line for _, line in sorted(lines, key=lambda x: x[0])]
+    numbers = {name: number for number, name in enumerate(w.clock_sites, 1)}
+    sites = [{"type": "clock_site", "number": numbers[name], **site} for name, site in w.clock_sites.items()]
+    for r in w.readings:
+        line = {"type": "clock_reading", "site": numbers[r.site], "clock": "perf_counter", "t_ns": mono(r.t)}
+        line |= {"tid": r.thread, **({"region": style.rename + r.region} if r.region else {})}
+        lines.append((r.t, line))
+    return [head, *sites] + [line for _, line in sorted(lines, key=lambda x: x[0])]
 
 
 def _seq(record) -> int | None:

@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field
 
 from . import program as p
-from .world import BLOCKING, LEGACY, HostInterval, Op, Overhead, Pair, Range, World, milliseconds
+from .world import BLOCKING, LEGACY, HostInterval, Op, Overhead, Pair, Range, Reading, World, milliseconds
 from .world import HostFunction as HostFunctionRow
 from .world import Record as RecordRow
 
@@ -42,6 +42,7 @@ class _Machine:
     def __init__(self, program: p.Program):
         self.t = program.timing
         self.world = World(pid=program.pid, device=program.device, streams=dict(program.streams))
+        self.world.clock_sites = dict(program.clock_sites)
         self.world.latency = {
             "kernel": self.t.launch_latency,
             "graph": self.t.launch_latency,
@@ -251,3 +252,6 @@ class _Machine:
     def _hoststop(self, thread: Thread, i: p.HostStop) -> None:
         start, tid = self.host.pop(i.name)
         self.world.host_intervals.append(HostInterval(i.name, start, thread.now, tid))
+
+    def _read(self, thread: Thread, i: p.Read) -> None:
+        self.world.readings.append(Reading(i.site, thread.now, thread.tid, i.region))

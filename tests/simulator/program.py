@@ -128,6 +128,14 @@ class HostStop:
 
 
 @dataclass(frozen=True)
+class Read:
+    """The program reads a host clock at a site of Program.clock_sites."""
+
+    site: str
+    region: str = ""
+
+
+@dataclass(frozen=True)
 class Timing:
     """The simulated machine, by default an H200 as `facts.md` describes it."""
 
@@ -154,5 +162,6 @@ class Program:
     streams: Mapping[int, int] = field(default_factory=lambda: {7: LEGACY})  # id -> flag
     timing: Timing = field(default_factory=Timing)
     begin: int = 1_000_000_000
+    clock_sites: Mapping[str, dict] = field(default_factory=dict)
     pid: int = 500
     device: int = 0

@@ -140,6 +140,14 @@ class HostInterval:
 
 
 @dataclass(eq=False)
+class Reading:
+    site: str  # a key of World.clock_sites
+    t: int
+    thread: int
+    region: str = ""
+
+
+@dataclass(eq=False)
 class World:
     pid: int = 500
     device: int = 0
@@ -157,6 +165,8 @@ class World:
     overheads: list[Overhead] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)
     host_intervals: list[HostInterval] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
+    clock_sites: dict[str, dict] = field(default_factory=dict)  # what their lines in the log say
     end: int = 0  # of the session
     sequence: int = 0
 

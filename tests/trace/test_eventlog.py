@@ -237,3 +237,27 @@ def test_a_log_of_another_run_is_refused_although_the_process_id_is_the_same(
     both = nsysalign.analyze(trace, [log, other])
     assert len(both.intervals) == 1 and len(both.unaligned) == 1
     assert any("is of another run" in note for note in both.notes)
+
+
+def test_clock_sites_and_readings(read):
+    site = {
+        "type": "clock_site", "number": 3, "site": "a.py:4", "callers": ["b.py:9"], "function": "a.py:1:f", "position": 20,
+        "use": "difference", "stores": ["a.py:1:t"], "subtracts": ["a.py:.t0"],
+    }  # fmt: skip
+    reading = {"type": "clock_reading", "site": 3, "clock": "time", "t_ns": 70, "value_ns": 1_795_000_000_000_000_070}
+    bare = [{"type": "clock_site", "number": 4}, {"type": "clock_reading", "site": 9, "t_ns": 80, "tid": 7, "count": 5}]
+    bad = [{"type": "clock_site"}, {"type": "clock_reading", "site": 3}, {"type": "clock_reading", "site": 3, "t_ns": BIG}]
+    log = read([HEADER, site, reading, *bare, *bad])
+    assert log.clock_sites.values.tolist() == [
+        [0, 3, "a.py:4", ("b.py:9",), "a.py:1:f", 20, "difference", ("a.py:1:t",), ("a.py:.t0",), False],
+        [0, 4, "", (), "", -1, "", (), (), False],
+    ]
+    assert log.clock_readings.values.tolist() == [
+        [0, 3, "time", 70, 1_795_000_000_000_000_070, -1, "", 0], [0, 9, "", 80, 80, 7, "", 5],
+    ]  # fmt: skip
+    assert log.notes == ("events-7.jsonl: 3 lines could not be used (cut or malformed)",)
+
+
+def test_a_host_line_counts_by_itself_unless_it_says_otherwise(read):
+    line = {"type": "host", "t0_ns": 1, "t1_ns": 2}
+    assert read([HEADER, line, {**line, "implicit": True}]).hosts["implicit"].tolist() == [False, True]

@@ -23,6 +23,7 @@ UNIT = 1 if sys.version_info >= (3, 11) else 1 << 47
 _CALLERS = 1
 _LOOP_FILE = "<timeit-src>"
 _LOOP_TIMER = "/torch/utils/benchmark/utils/timer.py"
+_COROUTINE = 0x80 | 0x200  # CO_COROUTINE, CO_ASYNC_GENERATOR
 _KEEP = 4096  # sites a program can have; generated code could go on for ever
 
 
@@ -52,6 +53,10 @@ class ClockSites(Sites):
             node = node.get(_END if step is None else _key(step.f_code, step.f_lasti))
             step = step and step.f_back
         return node
+
+    def is_first(self, frame: FrameType) -> bool:
+        """Whether this was the first place in its function that read a clock: it begins something, as a rule."""
+        return self._codes.get(id(frame.f_code)) == frame.f_lasti
 
     def learn(self, frame: FrameType) -> int:
         """The node for a reading in this frame, kept for the next time."""
@@ -118,14 +123,17 @@ class ClockSites(Sites):
         return number
 
     def _describe(self, frame: FrameType) -> list:
-        """[file, line, column, function, its first line, instruction]; column -1 where Python does not know it."""
+        """[file, line, column, function, its first line, instruction, whether it is a coroutine]; column -1 where Python
+        does not know it.
+        """
         code = frame.f_code
         column = -1
         if hasattr(code, "co_positions"):  # 3.11
             _, _, first, _ = next(islice(code.co_positions(), frame.f_lasti // 2, None))
             column = -1 if first is None else first
         name = self._absolute(code.co_filename)
-        return [name, frame.f_lineno, column, code.co_name, code.co_firstlineno, frame.f_lasti]
+        coroutine = bool(code.co_flags & _COROUTINE)
+        return [name, frame.f_lineno, column, code.co_name, code.co_firstlineno, frame.f_lasti, coroutine]
 
 
 def _key(code: CodeType, instruction: int) -> int:

@@ -108,48 +108,60 @@ class Timers:
         pack = READING_STRUCTS[wall, name.endswith("_ns")].pack_into
 
         def early(self) -> Any:
-            return special(getframe(1), builtin, clock)
+            before = now() if wall else 0
+            return special(getframe(1), builtin, clock, builtin(), before)
 
         def plain(self) -> Any:
             return builtin()
 
         def quick(step: Any, area: Any) -> Any:
+            # The first reading of a function usually begins an interval: all that can be done before it is.  Any other
+            # one may end an interval: it comes first, and the rest follows.
             def read(self) -> Any:
+                value = builtin()
                 at = frame = getframe(1)
+                node = IGNORED
                 try:
                     node = trie[id(at.f_code) + at.f_lasti * unit]
-                    while node.__class__ is dict:
-                        at = at.f_back
-                        node = node[end if at is None else id(at.f_code) + at.f_lasti * unit]
+                    if node.__class__ is dict:
+                        while node.__class__ is dict:
+                            at = at.f_back
+                            node = node[end if at is None else id(at.f_code) + at.f_lasti * unit]
+                        if node > 0:
+                            place, word = step(), tls.word + node
+                            value = builtin()
+                            pack(area, place, value, word)
+                    elif node > 0:
+                        pack(area, step(), value, tls.word + node)
                 except KeyError:
-                    return special(frame, builtin, clock)
-                if node <= 0:
-                    return builtin() if node == IGNORED else special(frame, builtin, clock)
-                value = builtin()
-                try:
-                    pack(area, step(), value, tls.word + node)
+                    return special(frame, builtin, clock, value, 0)
                 except Exception as error:
                     lost(error, clock, node, value, 0)
-                return value
+                return special(frame, builtin, clock, value, 0) if node == LOOP else value
 
             def read_wall(self) -> Any:
-                at = frame = getframe(1)
-                try:
-                    node = trie[id(at.f_code) + at.f_lasti * unit]
-                    while node.__class__ is dict:
-                        at = at.f_back
-                        node = node[end if at is None else id(at.f_code) + at.f_lasti * unit]
-                except KeyError:
-                    return special(frame, builtin, clock)
-                if node <= 0:
-                    return builtin() if node == IGNORED else special(frame, builtin, clock)
                 before = now()
                 value = builtin()
+                at = frame = getframe(1)
+                node = IGNORED
                 try:
-                    pack(area, step(), value, tls.word + node, before)
+                    node = trie[id(at.f_code) + at.f_lasti * unit]
+                    if node.__class__ is dict:
+                        while node.__class__ is dict:
+                            at = at.f_back
+                            node = node[end if at is None else id(at.f_code) + at.f_lasti * unit]
+                        if node > 0:
+                            place, word = step(), tls.word + node
+                            before = now()
+                            value = builtin()
+                            pack(area, place, value, word, before)
+                    elif node > 0:
+                        pack(area, step(), value, tls.word + node, before)
+                except KeyError:
+                    return special(frame, builtin, clock, value, before)
                 except Exception as error:
                     lost(error, clock, node, value, before)
-                return value
+                return special(frame, builtin, clock, value, before) if node == LOOP else value
 
             return read_wall if wall else read
 
@@ -171,40 +183,39 @@ class Timers:
 
     # --- all but the quick way -----------------------------------------------------------------------
 
-    def _special(self, frame: Any, builtin: Any, clock: int) -> Any:
-        """A site not seen before, one of timeit's loops, or a time at which nothing can be written yet."""
+    def _special(self, frame: Any, builtin: Any, clock: int, value: Any, before: int) -> Any:
+        """A site not seen before, one of timeit's loops, or a time at which nothing can be written yet.
+
+        `value` was read on the way in, `before` just before it: good for a reading that ends something.
+        """
         try:
             if self._waiting:
                 if "torch.cuda" not in sys.modules:
-                    return builtin()
+                    return value
                 # an even number of readings so far: this one begins something, our files are to be made before it
                 if len(self._early) % 2 == 0:
                     self._begin()
             node = self.sites.find(frame)
             if node is None:
                 node = self.sites.learn(frame)
-            if node == LOOP:
-                return self._loop(loop_frame(frame), builtin, clock)
+            if node == IGNORED:
+                return value
+            loop = loop_frame(frame) if node == LOOP else None
+            count = 0
+            if loop is not None:
+                begins = getattr(self._tls[0], "loop", 0) != id(loop)
+                self._tls[0].loop = id(loop) if begins else 0
+                node, _ = self.sites.number(loop, loop)
+                count = _repetitions(loop)
+            else:
+                begins = self.sites.is_first(frame)
         except Exception as error:
             self._give_up(error)
-            return builtin()
-        if node == IGNORED:
-            return builtin()
-        before = rawtime.perf_counter_ns()
-        value = builtin()
-        self._late(clock, node, value, before if clock > MONOTONIC_CLOCKS else 0)
-        return value
-
-    def _loop(self, loop: Any, builtin: Any, clock: int) -> Any:
-        """timeit reads its clock: what costs time here happens before its first reading and after its second."""
-        first = getattr(self._tls[0], "loop", 0) != id(loop)
-        self._tls[0].loop = id(loop) if first else 0
-        value = None if first else builtin()
-        node, _ = self.sites.number(loop, loop)
-        count = _repetitions(loop)
-        if first:
+            return value
+        if begins:
+            before = rawtime.perf_counter_ns()
             value = builtin()
-        self._late(clock, node, value, count)
+        self._late(clock, node, value, before if clock > MONOTONIC_CLOCKS else count)
         return value
 
     def _late(self, clock: int, node: int, value: Any, third: int) -> None:

@@ -1,0 +1,142 @@
+"""Readings to pairs: small programs by hand, and what must hold for all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsysalign.align.pairing import Site, pair
+
+
+def site(line: int, use: str = "", stores: str = "", subtracts: str = "", caller: str = "f.py:90") -> Site:
+    def names(text: str) -> tuple[str, ...]:
+        return tuple(f"f.py:{'' if n.startswith('.') else '1:'}{n}" for n in text.split())
+
+    return Site(f"f.py:{line}", (caller,), "f.py:1:f", line, use, names(stores), names(subtracts))
+
+
+def pairs(program: str, sites: dict[str, Site], launches: bool = True) -> list[str]:
+    """`program`: site keys in order; the result as "A0-B1" with positions."""
+    keys = list(sites)
+    order = program.split()
+    found = pair(
+        np.zeros(len(order)), np.zeros(len(order)), np.array([keys.index(k) for k in order], dtype=np.int64),
+        [sites[k] for k in keys], lambda i, j: launches,
+    )  # fmt: skip
+    mark = {True: "?", False: ""}
+    return [
+        f"{order[a]}{a}-{order[b]}{b}{mark[bool(g)]}"
+        for a, b, g in zip(found.start, found.end, found.guessed, strict=True)
+    ]
+
+
+PLAIN = {"A": site(3, "start", "t0"), "B": site(5, "difference", "t1", "t0")}
+
+
+def test_a_loop_of_two_lines():
+    assert pairs("A B A B A B", PLAIN) == ["A0-B1", "A2-B3", "A4-B5"]
+
+
+def test_what_lies_between_end_and_start_is_no_interval():
+    assert "B1-A2" not in pairs("A B A B", PLAIN)
+
+
+def test_the_latest_start_counts_and_each_only_once_per_difference():
+    assert pairs("A A B B", PLAIN) == ["A1-B2"]
+    assert pairs("B A B", PLAIN) == ["A1-B2"]
+
+
+def test_a_lap_and_a_total_share_their_start():
+    sites = PLAIN | {"C": site(7, "difference", "", "t0")}
+    assert pairs("A B C A B C", sites) == ["A0-B1", "A0-C2", "A3-B4", "A3-C5"]
+
+
+def test_rolling():
+    sites = {"A": site(3, "start", "last"), "B": site(5, "difference", "now last", "last")}
+    assert pairs("A B B B", sites) == ["A0-B1", "B1-B2", "B2-B3"]
+
+
+def test_objects_end_inside_out():
+    def timer(caller):
+        return site(3, "start", ".t", caller=caller), site(5, "difference", "", ".t", caller=caller)
+
+    (a, b), (c, d) = timer("f.py:10"), timer("f.py:12")
+    assert pairs("A C D B", {"A": a, "B": b, "C": c, "D": d}) == ["A0-B3", "C1-D2"]
+
+
+def test_an_abandoned_start_is_not_dug_up():
+    """reset() three times, then two laps: the second lap has no start of its own."""
+    sites = {"A": site(3, "start", ".t"), "B": site(5, "difference", "", ".t")}
+    assert pairs("A A A B B", sites) == ["A2-B3"]
+
+
+def test_coroutines_that_take_turns_are_not_mixed_up():
+    sites = {k: replace(s, interleaved=True) for k, s in PLAIN.items()}
+    assert pairs("A B A B", sites) == ["A0-B1", "A2-B3"]
+    assert pairs("A A B B A B", sites) == ["A4-B5"], "who ended first?"
+    found = pair(np.zeros(4), np.zeros(4), np.array([0, 0, 1, 1]), list(sites.values()), lambda i, j: True)
+    assert found.unclear == {"f.py:5": 2}
+
+
+def test_deadlines_and_what_is_thrown_away_are_no_intervals():
+    sites = {"A": site(3, "start", "t0"), "B": site(4, "compared"), "C": site(9, "unused")}
+    assert pairs("A B B B B C", sites) == []
+
+
+def test_timeit_pairs_its_own_two():
+    sites = {"A": Site("f.py:7", position=12, use="loop"), "B": Site("f.py:7", position=50, use="loop")}
+    assert pairs("A B A B", sites) == ["A0-B1", "A2-B3"]
+    assert pairs("A B", sites, launches=False) == [], "its empty loop launches nothing"
+
+
+def test_guesses_go_forward_in_one_function_and_need_a_launch():
+    sites = {"A": site(3), "B": site(5), "C": Site("g.py:9", (), "g.py:1:g", 9, "")}
+    assert pairs("A B A B", sites) == ["A0-B1?", "A2-B3?"]
+    assert pairs("A B A B", sites, launches=False) == []
+    assert pairs("A C B", sites) == [], "another function's reading came between"
+    assert pairs("A A", sites) == [] and pairs("A A", {"A": site(3, "kept")}) == ["A0-A1?"]
+
+
+def test_another_thread_and_another_clock_are_others():
+    both = [PLAIN["A"], PLAIN["B"]]
+    place = np.array([0, 0, 1, 1])
+    for thread, clock in (([1, 2, 1, 2], [0] * 4), ([0] * 4, [1, 2, 1, 2])):
+        found = pair(np.array(thread), np.array(clock), place, both, lambda i, j: True)
+        assert list(zip(found.start, found.end, strict=True)) == [(0, 2), (1, 3)]
+    found = pair(np.array([1, 2]), np.array([0, 0]), np.array([0, 1]), both, lambda i, j: True)
+    assert len(found.start) == 0
+
+
+USES = st.sampled_from(["", "start", "difference", "compared", "kept", "unused", "loop"])
+NAMES = st.sampled_from(["", "a", "b", "a b", ".x", ".x a"])
+SITES = st.lists(st.builds(site, st.integers(1, 9), USES, NAMES, NAMES), min_size=1, max_size=5)
+
+
+@given(SITES, st.data())
+def test_what_holds_for_all_programs(sites, data):
+    n = data.draw(st.integers(0, 40))
+
+    def column(most: int) -> np.ndarray:
+        return np.array(data.draw(st.lists(st.integers(0, most), min_size=n, max_size=n)), dtype=np.int64)
+
+    thread, clock, place = column(2), column(1), column(len(sites) - 1)
+    found = pair(thread, clock, place, sites, lambda i, j: True)
+    a, b, guessed = found.start, found.end, found.guessed
+    assert (a < b).all() and (thread[a] == thread[b]).all() and (clock[a] == clock[b]).all()
+    assert len({(i, j) for i, j in zip(a.tolist(), b.tolist(), strict=True)}) == len(a)
+    assert len(set(a[guessed].tolist())) == guessed.sum() == len(set(b[guessed].tolist()))
+    told = [
+        (int(i), sites[place[j]].position, sites[place[j]].use)
+        for i, j in zip(a[~guessed], b[~guessed], strict=True)
+    ]
+    # a start serves each variable of each difference once
+    assert all(told.count(t) <= max(len(sites[place[t[0]]].stores), 1) for t in told)
+    for i, j, g in zip(a.tolist(), b.tolist(), guessed.tolist(), strict=True):
+        start, end = sites[place[i]], sites[place[j]]
+        if g:
+            assert start.use in ("", "kept") and end.use in ("", "kept") and start.position <= end.position
+        elif not start.use == end.use == "loop":
+            assert set(start.stores) & set(end.subtracts)

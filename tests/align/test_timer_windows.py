@@ -1,0 +1,246 @@
+"""Clock readings on simulated traces: which become intervals, what their budgets and flags are, what is said."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from simulator import check, export, machine, oracle
+from simulator.program import Elapsed, Launch, Program, Push, Read, Record, Sleep, Sync
+from simulator.program import Pop as PopRange
+from simulator.world import LEGACY
+
+SITES = {
+    "start": {"site": "bench.py:10", "callers": ["train.py:5"], "function": "bench.py:8:f", "position": 10, "use": "start",
+              "stores": ["bench.py:8:t0"]},
+    "end": {"site": "bench.py:12", "function": "bench.py:8:f", "position": 20, "use": "difference",
+            "subtracts": ["bench.py:8:t0"]},
+    "poll": {"site": "bench.py:30", "function": "bench.py:8:f", "position": 40, "use": "compared"},
+    "one": {"site": "cell:1", "function": "<cell>:1:<module>", "position": 2, "use": ""},
+    "two": {"site": "cell:2", "function": "<cell>:1:<module>", "position": 9, "use": ""},
+}  # fmt: skip
+MAIN, WORKER = 500, 501
+
+
+def analysed(tmp_path, *steps, other=(), extra=()):
+    """(analysis, world) of a program; `extra` lines go to the end of its log."""
+    threads = {MAIN: list(steps)} | ({WORKER: list(other)} if other else {})
+    program = Program(threads, streams={7: LEGACY}, clock_sites=SITES)
+    world = machine.run(program)
+    trace, logs = export.write(world, tmp_path)
+    if extra:
+        with logs[0].open("a") as log:
+            log.writelines(json.dumps(line) + "\n" for line in extra)
+    analysis = check.analyze(trace, logs)
+    check.invariants(analysis)
+    return analysis, world
+
+
+def timed(*work):
+    return [Read("start"), *work, Read("end")]
+
+
+KERNEL = Launch(50_000)
+PATTERNS = {  # what precedes in each repetition, what is timed -> the flags that it must have and must not have
+    "both": ([Sync()], [Launch(6_000), Sync()], {"synchronised-before", "synchronised-after", "idle-before"}),
+    "before": ([Sync()], [KERNEL], {"synchronised-before", "idle-before"}),
+    "after": ([Launch(90_000)], [KERNEL, Sync()], {"synchronised-after"}),
+    "never": ([], [KERNEL], set()),
+}
+RULES = {"both": "host-timer", "before": "enqueue-only", "after": "earlier-work", "never": "enqueue-only"}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_four_patterns_are_told_apart(pattern, tmp_path):
+    before, work, flags = PATTERNS[pattern]
+    steps = [s for _ in range(6) for s in (*before, *timed(*work), Sleep(2_000))]
+    analysis, world = analysed(tmp_path, KERNEL, *steps)
+    rows = analysis.intervals[analysis.intervals["kind"] == "host"]
+    assert len(rows) == 6 and set(rows["label"]) == {"bench.py:10-12"} and set(rows["method"]) == {"exact"}
+    assert [set(f) for f in rows["flags"]] == [flags] * 6
+    starts = [r for r in world.readings if r.site == "start"]
+    ends = [r for r in world.readings if r.site == "end"]
+    for row, a, b in zip(rows.itertuples(), starts, ends, strict=True):
+        assert (row.start_ns, row.elapsed_ns) == (a.t, b.t - a.t)
+        assert check.parts(analysis, row.interval) == oracle.parts(oracle.host_budget(world, a.t, b.t, MAIN))
+    found = analysis.findings[analysis.findings["severity"] != "info"]
+    assert RULES[pattern] in set(found["rule"]), found
+    words = {"both": "before and after", "before": "only before", "never": "never"}
+    if pattern in words:
+        assert found.iloc[0]["evidence"]["synchronises"] == words[pattern]
+    titles = " ".join(found["title"])
+    assert {
+        "both": "launch, kernel and synchronisation together",
+        "before": "it reads the API calls alone",
+        "after": "waits for earlier work",
+        "never": "it never synchronises, and earlier work was still running",
+    }[pattern] in titles
+
+
+def test_only_after_in_a_loop_is_not_taken_for_both(tmp_path):
+    """The synchronisation before each repetition is that of the one before, inside its interval."""
+    analysis, _ = analysed(tmp_path, KERNEL, *(timed(KERNEL, Sync()) * 4))
+    assert [set(f) for f in analysis.intervals["flags"]] == [
+        {"synchronised-after"}, *[{"synchronised-after", "idle-before"}] * 3
+    ]  # fmt: skip
+
+
+def test_without_cuda_inside_there_is_no_interval_and_no_word_about_it(tmp_path):
+    analysis, _ = analysed(tmp_path, *timed(Sleep(5_000)), KERNEL, Read("start"), Sync(), Read("end"))
+    assert len(analysis.intervals) == 1 and not [n for n in analysis.notes if "host timers" in n]
+
+
+def test_a_polling_loop_makes_no_intervals(tmp_path):
+    steps = [s for _ in range(200) for s in (Read("poll"), Launch(1_000))]
+    analysis, _ = analysed(tmp_path, Read("start"), *steps)
+    assert analysis.intervals.empty and not [n for n in analysis.notes if "host timers" in n]
+
+
+def test_a_workers_launches_count_for_the_thread_that_waits_for_it(tmp_path):
+    """The backward pass: autograd's thread launches."""
+    analysis, _ = analysed(tmp_path, *timed(Sleep(60_000)), other=[Sleep(10_000), KERNEL])
+    (row,) = analysis.intervals.itertuples()
+    assert row.kernel_only_ns == 50_000 and row.tid == MAIN
+
+
+def test_a_guess_is_said_and_flagged(tmp_path):
+    steps = [Read("one"), KERNEL, Sync(), Read("two")] * 3
+    analysis, _ = analysed(tmp_path, *steps)
+    assert len(analysis.intervals) == 3 and all("guessed-pair" in f for f in analysis.intervals["flags"])
+    (note,) = [n for n in analysis.notes if "host timers" in n]
+    assert note.startswith("host timers, cell:1 to cell:2: 3 intervals are guessed from consecutive readings")
+
+
+def test_what_is_missed_is_said(tmp_path):
+    analysis, _ = analysed(
+        tmp_path, Read("one"), KERNEL, Read("one"), KERNEL, Read("one"), KERNEL, Read("end")
+    )
+    assert analysis.intervals.empty
+    notes = [n for n in analysis.notes if "host timers" in n]
+    assert any(
+        n.startswith("host timers, cell:1: 2 readings after CUDA work belong to no interval") for n in notes
+    )
+    assert any(n.startswith("host timers, bench.py:12: 1 readings after CUDA work") for n in notes)
+
+
+def test_one_start_read_against_again_and_again_is_said(tmp_path):
+    analysis, _ = analysed(tmp_path, Read("start"), *[KERNEL, Read("end")] * 4)
+    assert len(analysis.intervals) == 1
+    assert [n for n in analysis.notes if n.startswith("host timers, bench.py:12: 3 more differences")]
+
+
+def events(name: str, *work):
+    return [
+        Record(f"a{name}"),
+        *work,
+        Record(f"b{name}"),
+        Sync(),
+        Elapsed(f"a{name}", f"b{name}", f"step#{name}"),
+    ]
+
+
+def test_the_events_are_not_disturbed(tmp_path):
+    """The same program with and without its clock readings, also where a region names both."""
+    steps = [
+        s
+        for n in range(6)
+        for s in (Read("start", f"step#{n}"), *events(str(n), KERNEL), Read("end", f"step#{n}"))
+    ]
+    with_them, _ = analysed(tmp_path / "with", *steps)
+    for line_type in ("clock_reading", "clock_site"):
+        assert line_type in (tmp_path / "with").glob("*.jsonl").__next__().read_text()
+    (log,) = (tmp_path / "with").glob("*.jsonl")
+    kept = [line for line in log.read_text().splitlines() if '"clock_' not in line]
+    log.write_text("\n".join(kept) + "\n")
+    without = check.analyze(tmp_path / "with" / "trace.sqlite", [log])
+    assert len(without.intervals) == 6 and len(with_them.intervals) == 12
+    mine = with_them.intervals[with_them.intervals["kind"] == "event"]
+    assert mine.to_dict("records") == without.intervals.to_dict("records")
+    for table in ("parts", "segments", "details"):
+        a, b = getattr(with_them, table), getattr(without, table)
+        totals = (
+            t[t["interval"] < 6].loc[lambda t: t["ns"] != 0 if "ns" in t else t["end_ns"] >= 0]
+            for t in (a, b)
+        )
+        first, second = (t.reset_index(drop=True) for t in totals)
+        assert first.equals(second), table
+    labels = with_them.labels.set_index("label")
+    assert labels.loc[["step"]].reset_index().equals(without.labels) and set(labels.index) == {
+        "step",
+        "step (host)",
+    }
+    hers = with_them.findings[with_them.findings["label"] == "step"]
+    assert hers.reset_index(drop=True).equals(without.findings)
+    hosts = with_them.intervals[with_them.intervals["kind"] == "host"]
+    assert hosts["name"].tolist() == [f"step (host)#{n}" for n in range(6)]
+
+
+def test_calibration_inside_is_not_the_users_time(tmp_path):
+    steps = [*timed(Record("c"), KERNEL, Sync()), *timed(KERNEL, Sync())]
+    world = machine.run(Program({MAIN: steps}, clock_sites=SITES))
+    trace, (log,) = export.write(world, tmp_path)
+    log.write_text(log.read_text().replace('"type": "record",', '"type": "record", "calibration": true,'))
+    analysis = check.analyze(trace, [log])
+    assert len(analysis.intervals) == 1 and len(analysis.unaligned) == 1
+    assert "calibration work ran inside" in analysis.unaligned["reason"].iloc[0]
+
+
+def region(name: str, start: int, end: int, **more) -> dict:
+    shift = export.Style().monotonic
+    return {
+        "type": "host", "region": name, "t0_ns": start + shift, "t1_ns": end + shift, "tid": MAIN, "implicit": True, **more
+    }  # fmt: skip
+
+
+def test_regions_count_where_they_hold_cuda_work_and_no_timed_readings(tmp_path):
+    begin = Program({}).begin
+    lines = [
+        region("work#0", begin + 10_500, begin + 40_000), region("idle#0", begin + 100, begin + 9_000),
+        region("timed#0", begin + 200_000, begin + 400_000),
+    ]  # fmt: skip
+    steps = [Sleep(10_000), Push("work#0"), Sleep(1_000), KERNEL, Sleep(50_000), PopRange(), Sleep(150_000)]
+    steps += [Read("start", "timed#0"), KERNEL, Sync(), Read("end", "timed#0")]
+    analysis, _ = analysed(tmp_path, *steps, extra=lines)
+    named = analysis.intervals.set_index("name")
+    assert set(named.index) == {"work#0", "timed#0"}, (
+        "the range of the region is not an interval of its own beside it"
+    )
+    assert named.loc["work#0", "elapsed_ns"] == 29_500 and set(named["kind"]) == {"host"}
+    assert named.loc["timed#0", "site"] == "bench.py:10"
+
+
+def test_timeit_is_an_interval_of_the_whole_loop_labelled_by_its_count(tmp_path):
+    loop = {"site": "x/bench.py:40", "function": "x/bench.py:1:<module>", "use": "loop"}
+    world = machine.run(
+        Program(
+            {MAIN: [Read("a"), KERNEL, KERNEL, Sync(), Read("b"), Read("a"), Sync(), Read("b")]},
+            clock_sites={"a": loop | {"position": 4}, "b": loop | {"position": 30}},
+        )
+    )
+    trace, (log,) = export.write(world, tmp_path)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    counts = iter([2, 2, 0, 0])
+    lines = [line | {"count": next(counts)} if line["type"] == "clock_reading" else line for line in lines]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    analysis = check.analyze(trace, [log])
+    (row,) = analysis.intervals.itertuples()
+    assert (row.label, row.kernel_only_ns, "loop-of-2" in row.flags) == ("bench.py:40 x2", 100_000, True)
+
+
+def test_a_wall_clock_that_was_set_is_said(tmp_path):
+    steps = timed(KERNEL, Sync())
+    world = machine.run(Program({MAIN: steps * 2}, clock_sites=SITES))
+    trace, (log,) = export.write(world, tmp_path)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    epoch, values = 1_795_229_128_000_000_000, []
+    for line in lines:
+        if line["type"] == "clock_reading":
+            values.append(
+                epoch + line["t_ns"] + (3_600_000_000_000 if len(values) == 3 else 40 * (len(values) == 1))
+            )
+            line |= {"clock": "time", "value_ns": values[-1]}
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    analysis = check.analyze(trace, [log])
+    (row,) = analysis.intervals.itertuples()
+    assert row.elapsed_ns == values[1] - values[0] == row.end_ns - row.start_ns
+    assert analysis.unaligned["reason"].tolist() == ["the wall clock was set in between"]
