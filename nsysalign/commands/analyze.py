@@ -16,7 +16,6 @@ from nsysalign.errors import NsysError, TraceError, UsageError
 if TYPE_CHECKING:
     from nsysalign.model import Analysis
 
-REPORT_SUFFIXES = (".nsys-rep", ".qdrep")  # the latter until 2021.3
 REPORT, DATABASE, DOCUMENT = "report.html", "analysis.db", "analysis.json"
 
 
@@ -104,6 +103,9 @@ def trace_of(run_dir: Path) -> Path:
     trace = wanted if wanted in exports else exports[0] if len(exports) == 1 else reports[0]
     twin = trace.with_suffix(".nsys-rep")
     return twin if trace.suffix == ".sqlite" and twin.exists() else trace
+
+
+REPORT_SUFFIXES = (".nsys-rep", ".qdrep")  # the latter until 2021.3
 
 
 def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True) -> Path:
