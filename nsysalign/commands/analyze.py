@@ -13,12 +13,12 @@ import click
 from nsysalign.commands.gate import closed, fail_on_option
 from nsysalign.commands.progress import ProgressLine
 from nsysalign.errors import NsysError, TraceError, UsageError
+from nsysalign.ranks.sources import REPORT_SUFFIXES
 
 if TYPE_CHECKING:
     from nsysalign.model import Analysis
 
 REPORT, DATABASE, DOCUMENT, CLOCKS = "report.html", "analysis.db", "analysis.json", "clocks.jsonl"
-REPORT_SUFFIXES = (".nsys-rep", ".qdrep")  # the latter until 2021.3
 
 
 @click.command()

@@ -15,7 +15,7 @@ from pathlib import Path
 from nsysalign.errors import TraceError, UsageError
 from nsysalign.ranks.model import Source
 
-REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
+REPORT_SUFFIXES = (".nsys-rep", ".qdrep")  # the latter until 2021.3
 SUFFIXES = (*REPORT_SUFFIXES, ".sqlite")
 #: A comparison's own document: a folder that holds one is a result and not looked into.
 DOCUMENT = "ranks.json"

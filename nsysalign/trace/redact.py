@@ -61,19 +61,22 @@ def redact(trace: Path, out: Path, *, rename: Rename | None = None) -> int:
         target.execute("pragma secure_delete = on")
         source = Source(connection)
         strings = source.strings()
-        used, named = set(), set()  # ids of strings: all that are kept, those that `rename` concerns
-        for table in schema.TABLES:
-            if table.name not in source.tables or table is schema.NVTX_MARKS:
-                continue
-            if table is schema.NVTX:
+        used, named, spoken = (
+            set(),
+            set(),
+            set(),
+        )  # ids of strings: all that are kept, what `rename` concerns, nsys's own
+        for table in dict.fromkeys(t.name for t in schema.TABLES if t.name in source.tables):
+            if table == schema.NVTX.name:
                 ids = _ranges(source, target, strings, rename)
-                named |= ids
             else:
                 ids = _copy(source, target, table)
-                named |= ids if table is schema.KERNEL else set()
             used |= ids
-            if table not in (schema.NVTX, schema.KERNEL):
-                named -= ids  # what an API call is called says what it does
+            if table in (schema.NVTX.name, schema.KERNEL.name):
+                named |= ids
+            else:
+                spoken |= ids
+        named -= spoken  # what an API call is called says what it does
         for table, names, keep in _SMALL:
             _small(source, target, table, names, keep)
         if "StringIds" in source.tables:
@@ -183,19 +186,18 @@ def refuse(out: Path) -> None:
         raise UsageError(f"{out} exists, and nothing is overwritten", "name another OUT, or remove it")
 
 
-def _copy(source: Source, target: sqlite3.Connection, table: schema.Table) -> set[int]:
+def _copy(source: Source, target: sqlite3.Connection, table: str) -> set[int]:
     """Copy the columns that are read; returns the ids of the strings they name."""
-    have = source.columns(table.name)
-    chosen = {f.name: next((c for c in f.candidates if c in have), None) for f in table.fields}
+    have = source.columns(table)
+    fields = [f for t in schema.TABLES if t.name == table for f in t.fields]
+    chosen = {f.name: next((c for c in f.candidates if c in have), None) for f in fields}
     columns = list(dict.fromkeys(c for c in chosen.values() if c is not None))
-    _create(target, table.name, columns)
-    _insert(target, table.name, len(columns), _numbers(source, table.name, columns))
+    _create(target, table, columns)
+    _insert(target, table, len(columns), _numbers(source, table, columns))
     name = chosen.get("name_id")
     if name is None:
         return set()
-    return {
-        i for (i,) in target.execute(f'select distinct "{name}" from "{table.name}"') if isinstance(i, int)
-    }
+    return {i for (i,) in target.execute(f'select distinct "{name}" from "{table}"') if isinstance(i, int)}
 
 
 def _ranges(
