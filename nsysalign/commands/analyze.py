@@ -141,9 +141,13 @@ def present(
 
         recover(run_dir)  # a run that was itself killed leaves its logs raw
     logs = list(events) or sorted(run_dir.glob("events-*.jsonl"))
-    return present_files(
+    analysis = present_files(
         exported(trace, output, nsys=nsys, quiet=quiet), logs, output, quiet=quiet, json_out=json_out
     )
+    processes = analysis.intervals["pid"].nunique()
+    if processes > 1 and not quiet and str(json_out) != "-":
+        click.echo(f"{processes} processes measured something: nsysalign analyze --ranks {run_dir} compares them")
+    return analysis
 
 
 def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True) -> Path:

@@ -15,8 +15,7 @@ from pathlib import Path
 from nsysalign.errors import TraceError, UsageError
 from nsysalign.ranks.model import Source
 
-REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
-SUFFIXES = (*REPORT_SUFFIXES, ".sqlite")
+SUFFIXES = (".nsys-rep", ".sqlite")
 #: A comparison's own document: a folder that holds one is a result and not looked into.
 DOCUMENT = "ranks.json"
 #: How many folders below a named one are looked into: job/node/rank.
