@@ -161,7 +161,7 @@ def present(
 
         baseline = baseline_logs(run_dir)
     clocks = run_dir / CLOCKS
-    return present_files(
+    analysis = present_files(
         exported(trace, output, nsys=nsys, quiet=quiet),
         logs,
         output,
@@ -170,6 +170,10 @@ def present(
         quiet=quiet,
         json_out=json_out,
     )
+    processes = analysis.intervals["pid"].nunique()
+    if processes > 1 and not quiet and str(json_out) != "-":
+        click.echo(f"{processes} processes measured something: nsysalign analyze --ranks {run_dir} compares them")
+    return analysis
 
 
 def trace_of(run_dir: Path) -> Path:

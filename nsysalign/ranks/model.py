@@ -65,7 +65,7 @@ class RankSummary:
     labels: tuple[LabelTimes, ...]
     windows: pd.DataFrame  # frames.RANK_WINDOWS, sorted by label and start
     collectives: pd.DataFrame  # frames.COLLECTIVES of this process
-    unplaced: int  # intervals that could not be placed
+    unplaced: int  # intervals of its trace that could not be placed
     warnings: tuple[str, ...]  # findings of severity warning and error: "rule: label"
 
 
@@ -178,7 +178,7 @@ class Rank:
     pid: int
     device: int
     intervals: int
-    unplaced: int
+    unplaced: int  # of its trace: what is not placed belongs to no process
     collectives: int
     warnings: tuple[str, ...]
 

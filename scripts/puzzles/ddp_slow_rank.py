@@ -8,7 +8,7 @@ One trace per rank, then compared:
     nsysalign analyze nsysalign-runs/ddp_slow_rank-*
 One trace of all ranks:
     nsysalign run -- torchrun --nproc-per-node 2 scripts/puzzles/ddp_slow_rank.py
-    nsysalign analyze --ranks nsysalign-runs/torchrun-001
+    nsysalign analyze --ranks nsysalign-runs/ddp_slow_rank-003
 Expected: rank 0 waits about 5 ms of every step for rank 1, the last to arrive in nearly all collectives; rank 1's
 budget has 5 ms of host more.
 """
