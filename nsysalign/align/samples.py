@@ -30,7 +30,7 @@ def place_samples(
     """Rows of frames.GPU_CLOCKS, and notes.
 
     CLOCK_MONOTONIC is the machine's, so the sharpest map of any process of the run serves; without one the session's
-    start time does.
+    start time does.  `shared`: several processes of the trace worked on a device of the same number.
     """
     if samples.empty:
         return frames.empty(frames.GPU_CLOCKS), []
@@ -47,6 +47,11 @@ def place_samples(
         return frames.empty(frames.GPU_CLOCKS), []
     table = _stretches(placed)
     notes = []
+    if shared and len(np.unique(samples["device"].to_numpy())) > 1:
+        notes.append(
+            "several processes used a device of the same number: if each was given a GPU of its own "
+            "(CUDA_VISIBLE_DEVICES per process), the clocks shown with them may be another GPU's"
+        )
     if len(table) > MOST:
         notes.append(
             f"the clocks changed {len(table):,} times: the table gpu_clocks joins neighbouring samples to {MOST:,} rows "

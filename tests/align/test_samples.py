@@ -80,6 +80,14 @@ def test_too_many_changes_are_joined_and_none_is_lost(monkeypatch):
     assert placed["sm_min_mhz"].min() == 345 and placed["sm_max_mhz"].max() == 1980
 
 
+def test_whose_gpu_it_was_is_doubted_where_it_cannot_be_known():
+    both = frames.check(pd.concat([table(1980), table(1980, device=1)]), frames.CLOCK_SAMPLES)
+    notes = place_samples(both, {0: shifted(0)}, None, shared=True)[1]
+    assert len(notes) == 1 and "may be another GPU's" in notes[0]
+    assert place_samples(both, {0: shifted(0)}, None)[1] == []
+    assert place_samples(table(1980), {0: shifted(0)}, None, shared=True)[1] == []
+
+
 def test_unknown_clocks_are_left_out_and_bad_lines_are_said(tmp_path):
     path = tmp_path / "clocks.jsonl"
     header = {
