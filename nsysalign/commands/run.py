@@ -109,7 +109,8 @@ def run(
     """Profile a script or a command, unedited, and say where the time of its CUDA events went.
 
     SCRIPT.py runs under this Python; anything else is a command, such as `torchrun --nproc-per-node 2
-    train.py`. Everything after it is its own, and so is the exit status.
+    train.py`. Everything after it is its own, and so is the exit status.  With --baseline it runs twice, under
+    nsys first; the status is that of the profiled run.
 
     \b
     Example:  nsysalign run train.py --epochs 1

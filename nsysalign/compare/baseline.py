@@ -32,6 +32,7 @@ def side_by_side(
     """(table BASELINE, notes).  `intervals` has one row per row of `windows`, in the same order."""
     label_of = dict(zip(map(_key, windows.itertuples(index=False)), intervals["label"].tolist(), strict=True))
     measured_without = _labelled(measured(baseline), label_of)
+    measured_without["process"] = _ranks(baseline, measured_without["process"].to_numpy())
     known = (
         {_key(row) for row in measured(profiled).itertuples(index=False)} if profiled is not None else set()
     )
@@ -40,7 +41,7 @@ def side_by_side(
             "label": intervals["label"].to_numpy(dtype=object),
             "kind": intervals["kind"].to_numpy(dtype=object),
             "site": intervals["site"].to_numpy(dtype=object),
-            "process": windows["log_process"].to_numpy(),
+            "process": _ranks(profiled, windows["log_process"].to_numpy()),
             "order": windows["open_ns"].to_numpy(),
             "elapsed_ns": intervals["elapsed_ns"].to_numpy(),
             "interval": intervals["interval"].to_numpy(),
@@ -66,7 +67,7 @@ def measured(log: EventLog) -> pd.DataFrame:
     rows = []
     for pair in pairs.itertuples(index=False):
         start, end = records.get((pair.process, pair.start)), records.get((pair.process, pair.end))
-        if start is None or end is None:
+        if start is None or end is None or pair.ms < 0:
             continue
         region = start.region or pair.region
         elapsed = round(pair.ms * 1e6)
@@ -79,6 +80,18 @@ def measured(log: EventLog) -> pd.DataFrame:
         )
     names = ["kind", "region", "site", "end_site", "callers", "process", "order", "elapsed_ns"]
     return pd.DataFrame(rows, columns=names)
+
+
+def _ranks(log: EventLog | None, process: np.ndarray) -> np.ndarray:
+    """Numbers that stand for the same process in both runs: in order of device, then of process id, as ranks start."""
+    if log is None:
+        return process
+    devices = log.records[log.records["device"] >= 0].groupby("process")["device"].min().to_dict()
+    keys = [(devices.get(n, -1), int(h.get("pid", 0)), n) for n, h in enumerate(log.headers)]
+    rank = np.full(len(keys) + 1, -1)  # the last place: of no process
+    for place, (_, _, number) in enumerate(sorted(keys)):
+        rank[number] = place
+    return rank[process]
 
 
 def _key(row) -> tuple:

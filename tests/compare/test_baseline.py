@@ -14,10 +14,11 @@ from nsysalign.compare.baseline import measured, side_by_side
 from nsysalign.trace.eventlog import read_event_logs
 
 
-def log(folder: Path, name: str, *processes: list[tuple], **header) -> Path:
+def log(folder: Path, name: str, *processes: list[tuple], devices=None, **header) -> Path:
     """An event log.  Each process is a list of (region or site, us) pairs; a site has a colon."""
     lines = []
-    for pid, pairs in enumerate(processes, 100):
+    for n, pairs in enumerate(processes):
+        pid, device = 100 + n, (devices or range(len(processes)))[n]
         lines.append(
             {"type": "header", "format": "nsysalign-events", "version": 1, "pid": pid, "torch": "2", **header}
         )
@@ -25,7 +26,17 @@ def log(folder: Path, name: str, *processes: list[tuple], **header) -> Path:
             at = {"site": place} if ":" in place else {"site": "bench.py:3", "region": place}
             for seq in (2 * k, 2 * k + 1):
                 t = 1_000_000 * (k + 1) + seq
-                lines.append({"type": "record", "seq": seq, "tid": 1, "t0_ns": t, "t1_ns": t + 5, **at})
+                lines.append(
+                    {
+                        "type": "record",
+                        "seq": seq,
+                        "tid": 1,
+                        "device": device,
+                        "t0_ns": t,
+                        "t1_ns": t + 5,
+                        **at,
+                    }
+                )
             lines.append(
                 {"type": "elapsed", "start": 2 * k, "end": 2 * k + 1, "ms": us / 1e3, "t0_ns": 1, "t1_ns": 2}
             )
@@ -117,6 +128,12 @@ def test_ranks_are_matched_in_order(tmp_path):
         log(tmp_path, "b", runs("x", 20, 30, 40), runs("x", 120, 130, 140)),
     )
     assert table.loc["x", "paired_ns"] == 10_000 and not notes
+    # the second run started its ranks the other way round: the device says which is which
+    table, _ = beside(
+        log(tmp_path, "e", runs("x", 30, 40, 50), runs("x", 130, 140, 150)),
+        log(tmp_path, "f", runs("x", 120, 130, 140), runs("x", 20, 30, 40), devices=(1, 0)),
+    )
+    assert table.loc["x", "paired_ns"] == 10_000
     table, notes = beside(
         log(tmp_path, "c", runs("x", 30, 40, 50), runs("x", 130, 140, 150)),
         log(tmp_path, "d", runs("x", *[20] * 6)),
