@@ -5,7 +5,7 @@ attribute `clock = time.perf_counter` stays callable without `self` (harness.md,
 that can be asked answers as the builtin does.  Which reading is subtracted from which is found out later, from the
 call sites: nothing here looks at what becomes of a value.
 
-A reading is two stores into mapped memory.  Nothing is kept, and no file made, before CUDA is used: what is read
+A reading is one store into mapped memory.  Nothing is kept, and no file made, before CUDA is used: what is read
 between `import torch` and then waits in a short list.
 """
 
@@ -16,9 +16,11 @@ import itertools
 import os
 import struct
 import sys
-import threading
 import time
 import types
+
+# not from threading: that would cost every Python process of the run a millisecond
+from _thread import RLock, _local, get_native_id
 from typing import Any
 
 from . import failed, rawtime
@@ -70,13 +72,11 @@ class Timers:
 
     def __init__(self, probe: Any, start_cwd: str) -> None:
         self._probe = probe
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._waiting = True  # CUDA is not in use yet
         self._over = False  # no more readings: forked from a process with CUDA, or no room
         self._count = itertools.count(0, READING_SIZE)
-        self._tls = [
-            threading.local() for _ in range(1 << CLOCK_BITS)
-        ]  # one per clock: its word names the clock
+        self._tls = [_local() for _ in range(1 << CLOCK_BITS)]  # one per clock: its word names the clock
         self._threads: dict[int, int] = {}
         self._early: collections.deque = collections.deque(maxlen=_EARLY)
         self._lines: list[dict] = []  # for the text file, from before there is one
@@ -222,7 +222,7 @@ class Timers:
         """Keep a reading, the slow way.  Never raises."""
         try:
             if node > 0:
-                self._keep(threading.get_native_id(), clock, node, value, third)
+                self._keep(get_native_id(), clock, node, value, third)
             if self._waiting:
                 self._begin()
         except Exception as error:
@@ -247,7 +247,7 @@ class Timers:
                 number = self._threads.setdefault(tid, min(len(self._threads) + 1, (1 << THREAD_BITS) - 1))
                 self._line({"thread": number, "tid": tid})
         word = (number << CLOCK_BITS | clock) << CONTEXT_BITS
-        if tid == threading.get_native_id():
+        if tid == get_native_id():
             self._tls[clock].word = word
         return word
 
@@ -328,7 +328,7 @@ class Timers:
     def _after_fork(self) -> None:
         """A forked child has its own files; none where the parent used CUDA, which the child then cannot."""
         try:
-            self._lock = threading.RLock()
+            self._lock = RLock()
             used = not self._waiting or getattr(sys.modules.get("torch.cuda"), "_initialized", False)
             self._over = self._over or bool(used)
             self._waiting = True
