@@ -83,7 +83,9 @@ def find(paths: Sequence[Path], logs: Sequence[Path] = ()) -> tuple[Source, ...]
 def _of(path: Path, depth: int = DEPTH) -> Iterable[tuple[str, Path, tuple[Path, ...], bool]]:
     """(name, trace, logs, whether the logs are shared) of everything below a path, two folders deep."""
     if path.is_file():
-        yield _stem(path), path, _named_logs(path), False
+        logs = _named_logs(path)
+        rest = () if logs else tuple(sorted(path.parent.glob("events-*.jsonl")))
+        yield _stem(path), path, logs or rest, bool(rest)
         return
     own = traces_in(path)
     for trace in own:

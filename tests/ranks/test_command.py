@@ -151,6 +151,8 @@ def test_logs_find_their_trace_by_process(job, tmp_path):
     document = json.loads(result.output)
     assert [(r["intervals"], r["unplaced"]) for r in document["ranks"]] == [(8, 0)] * 3
     assert document["labels"][0]["kind"] == "event"
+    named = find(sorted(tmp_path.glob("*.sqlite")))  # the files themselves: the same logs
+    assert all(len(source.logs) == 4 and source.pooled for source in named)
 
 
 def test_what_counts_as_a_source(job, tmp_path):
