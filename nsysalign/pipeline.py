@@ -21,6 +21,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.align.samples import place_samples
 from nsysalign.align.solve import align
+from nsysalign.align.timers import timed
 from nsysalign.attribute.budget import Budgets, attribute
 from nsysalign.attribute.labels import label_table, name_intervals
 from nsysalign.attribute.timeline import timeline
@@ -199,7 +200,9 @@ def _beside(
 ) -> Analysis:
     """The same with the run without nsys beside it, and what the profiled one says it should have measured."""
     unprofiled, parts = predict(trace, alignment, analysis.intervals, analysis.parts, analysis.labels)
-    table, notes = side_by_side(analysis.intervals, alignment.windows, log, baseline, unprofiled)
+    table, notes = side_by_side(
+        analysis.intervals, alignment.windows, log, baseline, unprofiled, timed(baseline)
+    )
     return replace(
         analysis,
         baseline=table,

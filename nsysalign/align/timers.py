@@ -85,6 +85,49 @@ def timer_windows(
     return whole, lost + lost_regions + disturbed, notes
 
 
+def timed(log: EventLog) -> pd.DataFrame:
+    """What the clock readings of a log measured, where no trace can say whether CUDA work lies inside.
+
+    Columns: those by which `compare.baseline` knows a measurement (region, site, end_site, callers), process, order and
+    elapsed_ns.  A log of a run without nsys has no windows; the profiled run knows which of these count.
+    """
+    readings = log.clock_readings.reset_index(drop=True)
+    sites, place = clock_sites(log.clock_sites, readings)
+    thread = (readings["process"].to_numpy() << 32) | (readings["tid"].to_numpy() & 0xFFFFFFFF)
+    pairs = pair(thread, pd.factorize(readings["clock"])[0], place, sites, lambda _i, _j: True)
+    start, end = pairs.start, pairs.end
+    return pd.DataFrame(
+        {
+            "region": _names(readings, start, end, sites, place),
+            "site": _texts(sites, place[start], "site"),
+            "end_site": _texts(sites, place[end], "site"),
+            "callers": _texts(sites, place[start], "callers"),
+            "process": readings["process"].to_numpy()[start],
+            "order": readings["t_ns"].to_numpy()[start],
+            "elapsed_ns": (readings["value_ns"].to_numpy()[end] - readings["value_ns"].to_numpy()[start]),
+        }
+    )
+
+
+def _texts(sites: list[Site], place: np.ndarray, what: str) -> pd.Series:
+    return pd.Series([getattr(sites[n], what) for n in place.tolist()], dtype=object)
+
+
+def _names(
+    readings: pd.DataFrame, start: np.ndarray, end: np.ndarray, sites: list[Site], place: np.ndarray
+) -> np.ndarray:
+    """The regions that hold both readings.  What timeit measured with another number of repetitions is another
+    quantity: its name says how many."""
+    region = readings["region"].to_numpy(dtype=object)
+    both = np.where(region[start] == region[end], region[start], "")
+    count, site = readings["count"].to_numpy()[start].tolist(), _texts(sites, place[start], "site")
+    named = [
+        r or (f"{s.rpartition('/')[2] or 'timeit'} x{n}" if n else "")
+        for r, s, n in zip(both, site, count, strict=True)
+    ]
+    return np.array(named, dtype=object)
+
+
 def _undisturbed(
     windows: pd.DataFrame, log: EventLog, clocks: Mapping[int, ClockMap]
 ) -> tuple[pd.DataFrame, list[dict[str, str]]]:
@@ -148,13 +191,6 @@ def _windows(
     )
     site = np.array([sites[n].site for n in place[start].tolist()], dtype=object)
     count = readings["count"].to_numpy()[start].tolist()
-    region = readings["region"].to_numpy(dtype=object)
-    region = np.where(region[start] == region[end], region[start], "")
-    # what timeit measured with another number of repetitions is another quantity
-    own_names = [
-        r or (f"{s.rpartition('/')[2] or 'timeit'} x{n}" if n else "")
-        for r, s, n in zip(region, site, count, strict=True)
-    ]
     remarks = [
         (*((GUESSED,) if g else ()), *((f"loop-of-{n}",) if n else ()))
         for g, n in zip(guessed, count, strict=True)
@@ -166,7 +202,7 @@ def _windows(
         start=t[start],
         elapsed=elapsed,
         width=width,
-        region=np.array(own_names, dtype=object),
+        region=_names(readings, start, end, sites, place),
         site=site,
         end_site=np.array([sites[n].site for n in place[end].tolist()], dtype=object),
     )
@@ -232,7 +268,9 @@ def _notes(
         before = previous.get(key)
         previous[key] = i
         said = sites[n].site in pairs.again or sites[n].site in pairs.unclear
-        unclear = not (paired[i] or said) and sites[n].use in ("", "kept", "difference") and before is not None
+        unclear = (
+            not (paired[i] or said) and sites[n].use in ("", "kept", "difference") and before is not None
+        )
         if unclear and inside.launch(int(thread[i]), int(t[before]), int(t[i])):
             alone[sites[n].site] = alone.get(sites[n].site, 0) + 1
     notes += [

@@ -44,6 +44,7 @@ def collect_baseline(
     *,
     profiled_status: int,
     calibrate: bool = True,
+    host_timers: bool = True,
     timeout_s: float | None = None,
 ) -> Baseline:
     """Run `command` in the current directory with the probe and without nsys; its output is passed through.
@@ -60,7 +61,9 @@ def collect_baseline(
         raise NsysError(
             f"cannot make {folder}: {error.strerror}", "the profiled run is kept: nsysalign analyze RUN_DIR"
         ) from error
-    env = commands.probe_environment(os.environ, folder, calibrate=calibrate)
+    env = commands.probe_environment(
+        os.environ, folder, calibrate=calibrate, host_timers=host_timers
+    )
     ended = launch((), argv, env, folder / "run.log", timeout_s=timeout_s)
     notes = [f"without nsys: {note}" for note in ended.notes]
     with hold_signals():

@@ -190,6 +190,7 @@ def without_nsys(
             result.run_dir,
             profiled_status=result.exit_status,
             calibrate=options.calibrate,
+            host_timers=options.host_timers,
             timeout_s=options.timeout_s,
         )
     except NsysAlignError as error:

@@ -28,10 +28,20 @@ def side_by_side(
     profiled: EventLog | None,
     baseline: EventLog,
     unprofiled: pd.DataFrame,
+    timers: pd.DataFrame | None = None,
 ) -> tuple[pd.DataFrame, list[str]]:
-    """(table BASELINE, notes).  `intervals` has one row per row of `windows`, in the same order."""
+    """(table BASELINE, notes).  `intervals` has one row per row of `windows`, in the same order.
+
+    `timers`: what clock readings measured in the run without nsys.  No trace says which of them, and of its regions, hold
+    CUDA work: they count where the profiled run has intervals of the same place.
+    """
     label_of = dict(zip(map(_key, windows.itertuples(index=False)), intervals["label"].tolist(), strict=True))
-    measured_without = _labelled(measured(baseline), label_of)
+    found = measured(baseline)
+    if timers is not None:
+        found = pd.concat([found, timers.assign(kind="host", certain=False)], ignore_index=True)
+    measured_without = _labelled(found, label_of)
+    counts = measured_without["certain"].to_numpy(dtype=bool) | measured_without["key"].isin(list(label_of))
+    measured_without = measured_without[counts].reset_index(drop=True)
     measured_without["process"] = _ranks(baseline, measured_without["process"].to_numpy())
     known = (
         {_key(row) for row in measured(profiled).itertuples(index=False)} if profiled is not None else set()
@@ -72,14 +82,18 @@ def measured(log: EventLog) -> pd.DataFrame:
         region = start.region or pair.region
         elapsed = round(pair.ms * 1e6)
         rows.append(
-            ("event", region, start.site, end.site, start.callers, pair.process, start.t0_ns, elapsed)
+            ("event", region, start.site, end.site, start.callers, pair.process, start.t0_ns, elapsed, True)
         )
     for host in log.hosts[log.hosts["t1_ns"] >= log.hosts["t0_ns"]].itertuples(index=False):
         rows.append(
-            ("host", host.region, host.site, host.site, (), host.process, host.t0_ns, host.t1_ns - host.t0_ns)
+            (
+                *("host", host.region, host.site, host.site, (), host.process, host.t0_ns),
+                *(host.t1_ns - host.t0_ns, not host.implicit),
+            )
         )
-    names = ["kind", "region", "site", "end_site", "callers", "process", "order", "elapsed_ns"]
-    return pd.DataFrame(rows, columns=names)
+    names = ["kind", "region", "site", "end_site", "callers", "process", "order", "elapsed_ns", "certain"]
+    whole = dict.fromkeys(("process", "order", "elapsed_ns"), "int64")
+    return pd.DataFrame(rows, columns=names).astype(whole)
 
 
 def _ranks(log: EventLog | None, process: np.ndarray) -> np.ndarray:

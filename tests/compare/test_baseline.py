@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from nsysalign import frames
+from nsysalign.align.timers import timed
 from nsysalign.compare.baseline import measured, side_by_side
 from nsysalign.trace.eventlog import read_event_logs
 
@@ -178,3 +179,37 @@ def test_calibration_and_failed_pairs_are_no_measurements(tmp_path):
     ]
     path.write_text("\n".join([*lines, *map(json.dumps, extra)]) + "\n")
     assert measured(read_event_logs([path]))["elapsed_ns"].tolist() == [30_000, 31_000]
+
+
+def readings(folder: Path, name: str, lengths: list[int]) -> Path:
+    """The log of `t0 = clock(); work(); d = clock() - t0` at a.py:3-5, and of the same around nothing at b.py."""
+    lines = [{"type": "header", "format": "nsysalign-events", "version": 1, "pid": 7}]
+    for n, file in ((1, "a.py"), (3, "b.py")):
+        start = {"function": f"{file}:1:f", "use": "start", "stores": [f"{file}:1:t0"]}
+        end = {"function": f"{file}:1:f", "use": "difference", "subtracts": [f"{file}:1:t0"]}
+        lines.append({"type": "clock_site", "number": n, "site": f"{file}:3", "position": 3, **start})
+        lines.append({"type": "clock_site", "number": n + 1, "site": f"{file}:5", "position": 5, **end})
+        for k, ns in enumerate(lengths):
+            at = 1_000_000 * (2 * k + n)
+            for site, t in ((n, at), (n + 1, at + ns)):
+                lines.append({"type": "clock_reading", "site": site, "clock": "perf_counter", "t_ns": t, "tid": 9})
+    path = folder / f"{name}.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_clock_readings_are_compared_where_the_trace_saw_cuda_work_inside(tmp_path):
+    one, two = (
+        read_event_logs([readings(tmp_path, name, ns)])
+        for name, ns in (("under", [15_000] * 6), ("without", [10_000] * 6))
+    )
+    found = timed(one)
+    assert len(found) == 12 and set(found["elapsed_ns"]) == {15_000}
+    found = found[found["site"] == "a.py:3"].assign(kind="host")  # b.py held no CUDA work: it has no window
+    windows = found.rename(columns={"process": "log_process", "order": "open_ns"})
+    intervals = found[["kind", "site", "elapsed_ns"]].assign(interval=range(6), label="a.py:3-5")
+    nothing = frames.empty(frames.UNPROFILED)
+    table, _ = side_by_side(intervals, windows, one, two, nothing, timed(two))
+    assert table[["label", "profiled_ns", "baseline_ns", "baseline_count"]].values.tolist() == [
+        ["a.py:3-5", 15_000, 10_000, 6]
+    ]
