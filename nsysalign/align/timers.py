@@ -232,7 +232,9 @@ def _notes(
         before = previous.get(key)
         previous[key] = i
         said = sites[n].site in pairs.again or sites[n].site in pairs.unclear
-        unclear = not (paired[i] or said) and sites[n].use in ("", "kept", "difference") and before is not None
+        unclear = (
+            not (paired[i] or said) and sites[n].use in ("", "kept", "difference") and before is not None
+        )
         if unclear and inside.launch(int(thread[i]), int(t[before]), int(t[i])):
             alone[sites[n].site] = alone.get(sites[n].site, 0) + 1
     notes += [
