@@ -364,12 +364,8 @@ INTERVALS = _spec(
     ("end_site", "str", "call site of the end"),
     ("callers", "object", "tuple of user frames above the site"),
     ("library", "bool", "timed by a library, not by the user's own code"),
-    (
-        "flags",
-        "object",
-        "tuple of remarks: profiler-disturbed; of host intervals synchronised-before, synchronised-after, idle-before, "
-        "guessed-pair, loop-of-N (timeit)",
-    ),
+    ("flags", "object", "tuple of remarks: profiler-disturbed; of host intervals synchronised-before, synchronised-after, idle-before, "
+     "guessed-pair, loop-of-N (timeit)"),
     ("findings", "object", "tuple of rule names that concern this interval"),
 )
 

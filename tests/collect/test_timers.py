@@ -217,12 +217,14 @@ for _ in range(3):
 
 
 def test_no_room_is_said_and_the_clock_still_ticks(probed):
-    lines = "".join(f"    t = time.perf_counter()  # {n}\n" for n in range(12))
-    run = probed(USE + "for _ in range(12_000):\n" + lines + "print(time.perf_counter() > t)")
+    smaller = "import sys, time, torch\nsys.modules['_nsysalign_probe.timers'].READINGS = 5_000\ntorch.cuda.init()\n"
+    run = probed(
+        smaller + "for _ in range(9_000):\n    t = time.perf_counter()\nprint(time.perf_counter() > t)"
+    )
     assert run.out == "True\n" and run.errors == ""
-    assert 130_000 < len(run.lines("clock_reading")) <= 1 << 17
+    assert 4_990 < len(run.lines("clock_reading")) <= 5_000
     assert [n["text"] for n in run.lines("note")] == [
-        "the host's clocks were read more than 131,072 times: later readings are not in the log"
+        "the host's clocks were read more than 5,000 times: later readings are not in the log"
     ]
 
 
