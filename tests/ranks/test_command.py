@@ -22,7 +22,7 @@ from nsysalign.ranks.sources import find, is_many
 from nsysalign.ranks.summary import summaries
 from nsysalign.trace.collectives import read_shared
 
-EXPORT = Path("/work/shared/data/exports/nsys-ai_h100_2gpu_1s.sqlite")
+EXPORT = Path(__file__).resolve().parents[3] / "shared" / "data" / "exports" / "nsys-ai_h100_2gpu_1s.sqlite"
 
 
 def slow_rank_1(rank: int, step: int) -> int:
