@@ -35,12 +35,12 @@ CLOCK_SLACK_NS = 10_000
 MOST_CONTRADICTIONS = 0.02
 #: Clocks of one machine agree far better than this: realtime is read once per session, within tens of us.
 SAME_HOST_NS = 1_000_000
-#: So near, on one machine, no other pairing is looked for, and from here on none but the straight one is believed.
+#: Farther apart than this, on one machine, none but the straight pairing is believed.
 CERTAIN_NS = 100_000
 #: A pairing so many times worse than the best one is not in question.
 MUCH_WORSE = 4
 #: Traces that began at different times differ by at most so many collectives at their heads.
-MOST_LAG = 256
+MOST_LAG = 64
 #: From here on a drift can be told from scatter.
 FEWEST_FOR_DRIFT = 12
 MOST_DRIFT = 1e-3
@@ -155,13 +155,11 @@ def fit(first: Stream, other: Stream, trust: Trust) -> Fit | str:
     The k-th collective is the k-th of the other where both streams are equally long.  Where one trace began later, the
     shift is the one with which the ends agree best; the clocks decide between equally good ones.
     """
-    equal, near = len(first.rows) == len(other.rows), trust in (Trust.SAME_CLOCK, Trust.SAME_HOST)
+    near = trust in (Trust.SAME_CLOCK, Trust.SAME_HOST)
     fits, reasons = [], []
     for lag in _lags(first.signature, other.signature):
         tried = _at(first, other, lag, trust is Trust.SAME_CLOCK)
         (reasons if isinstance(tried, str) else fits).append(tried)
-        if lag == 0 and equal and fits and (not near or abs(fits[0].offset_ns) < CERTAIN_NS):
-            return fits[0]
     if not fits:
         return reasons[0] if reasons else "their sizes and order differ"
     least = min(fitted.scatter_ns for fitted in fits)
@@ -180,20 +178,17 @@ def fit(first: Stream, other: Stream, trust: Trust) -> Fit | str:
 
 def _lags(first: np.ndarray, other: np.ndarray) -> Iterator[int]:
     """Shifts k with other[i + k] of the size of first[i] wherever both exist, over at least half of the shorter
-    one; 0 comes first.
-
-    Equally long streams are tried as they are whatever the sizes say: their times will tell.
-    """
+    one.  Equally long streams are tried as they are, whatever the sizes say: their times will tell."""
     n, m = len(first), len(other)
     least = max(FEWEST, (min(n, m) + 1) // 2)
-    span = range(-min(MOST_LAG, n), min(MOST_LAG, m) + 1)
+    if n == m:
+        if n >= least:
+            yield 0
+        return
     ends = {m - n}  # both end together
-    for lag in sorted({*span, *ends}, key=abs):
+    for lag in sorted({*range(-MOST_LAG, MOST_LAG + 1), *ends}, key=abs):
         begin, end = max(0, -lag), min(n, m - lag)
-        straight = lag == 0 and n == m
-        if end - begin >= least and (
-            straight or np.array_equal(first[begin:end], other[begin + lag : end + lag])
-        ):
+        if end - begin >= least and np.array_equal(first[begin:end], other[begin + lag : end + lag]):
             yield lag
 
 

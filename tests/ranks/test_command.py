@@ -22,7 +22,7 @@ from nsysalign.ranks.sources import find, is_many
 from nsysalign.ranks.summary import summaries
 from nsysalign.trace.collectives import read_shared
 
-EXPORT = Path("/work/shared/data/exports/nsys-ai_h100_2gpu_1s.sqlite")
+EXPORT = Path(__file__).resolve().parents[3] / "shared" / "data" / "exports" / "nsys-ai_h100_2gpu_1s.sqlite"
 
 
 def slow_rank_1(rank: int, step: int) -> int:
@@ -128,7 +128,9 @@ def test_processes_of_one_run(tmp_path):
     for world, log in zip(simulated.worlds, logs, strict=True):
         log.rename(log.with_name(f"events-{world.pid}.jsonl"))
     hint = analyze(trace.parent, "-o", tmp_path / "plain").output
-    assert f"2 processes measured something: nsysalign analyze --ranks {trace.parent}" in " ".join(hint.split())
+    assert f"2 processes measured something: nsysalign analyze --ranks {trace.parent}" in " ".join(
+        hint.split()
+    )
     result = analyze(trace.parent, "--ranks", "-o", tmp_path / "out", "--json", "-")
     document = json.loads(result.output)
     assert [(r["pid"], r["device"]) for r in document["ranks"]] == [(500, 0), (501, 1)]
