@@ -23,6 +23,8 @@ from nsysalign.trace.sqlite import Source, open_readonly
 @pytest.mark.parametrize("name", list(PREPARED))
 def test_a_prepared_export_is_refused_or_read_as_ever(export, log, name):
     change, said = PREPARED[name]
+    if name in ("too long name", "bytes for numbers") and not hasattr(sqlite3.Connection, "setlimit"):
+        pytest.skip("Python 3.10 cannot limit the length of values")
     path = export(tiny())
     plain = nsysalign.analyze(path, [log])
     prepare(path, change)
