@@ -51,16 +51,23 @@ def _file(trace: Path, out: Path, rename: object, nsys: str | None, quiet: bool)
 
 
 def _folder(run_dir: Path, out: Path, rename: object, nsys: str | None, quiet: bool) -> int:
-    """`trace.sqlite` and the event logs; the folder appears whole or not at all."""
-    from nsysalign.commands.analyze import trace_of
-    from nsysalign.trace.redact import redact_log, refuse
+    """`trace.sqlite`, the event logs, those of the run without nsys and the clock samples; the folder appears whole or not
+    at all."""
+    from nsysalign.collect.baseline import FOLDER as BASELINE
+    from nsysalign.commands.analyze import CLOCKS, trace_of
+    from nsysalign.trace.redact import redact_log, redact_samples, refuse
 
     refuse(out)
     partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
     try:
         left = _file(trace_of(run_dir), partial / "trace.sqlite", rename, nsys, quiet)
-        for log in sorted(p for end in ("jsonl", "jsonl.gz") for p in run_dir.glob(f"events-*.{end}")):
-            redact_log(log, partial / log.name.removesuffix(".gz"), rename=rename)
+        if any((run_dir / BASELINE).glob("events-*")):
+            (partial / BASELINE).mkdir()
+        for folder in (".", BASELINE):
+            for log in sorted(p for end in ("jsonl", "jsonl.gz") for p in (run_dir / folder).glob(f"events-*.{end}")):
+                redact_log(log, partial / folder / log.name.removesuffix(".gz"), rename=rename)
+        if (run_dir / CLOCKS).is_file():
+            redact_samples(run_dir / CLOCKS, partial / CLOCKS)
         refuse(out)
         os.rename(partial, out)
     except BaseException:

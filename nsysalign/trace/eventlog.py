@@ -24,7 +24,7 @@ FORMAT = "nsysalign-events"
 VERSION = 1
 #: What analysis reads of each type of line: numbers and flags, and texts.  (`callers` and `clock` are both.)
 PLAIN_KEYS = {
-    "header": {"version", "pid", "calibration_ns"},
+    "header": {"version", "pid", "calibration_ns", "baseline", "exit_status", "profiled_exit_status", "stopped"},
     "record": {
         "seq",
         "tid",
@@ -36,11 +36,14 @@ PLAIN_KEYS = {
         "library",
         "captured",
         "calibration",
+        "intervened",
     },
     "wait": {"seq", "record", "tid", "stream_handle", "stream_id", "t0_ns", "t1_ns"},
     "elapsed": {"start", "end", "ms", "t0_ns", "t1_ns", "calibration"},
     "calibration": {"start", "end", "ms", "t0_ns", "t1_ns", "calibration"},
-    "host": {"t0_ns", "t1_ns", "tid"},
+    "host": {"t0_ns", "t1_ns", "tid", "implicit"},
+    "clock_site": {"number", "position", "interleaved"},
+    "clock_reading": {"site", "t_ns", "value_ns", "tid", "count"},
     "clock": {"monotonic_ns", "realtime_ns", "trace_ns"},
     "sync": {"payload", "before_ns", "after_ns"},
     "note": set(),
@@ -52,6 +55,8 @@ TEXT_KEYS = {
     "elapsed": {"region", "site", "error"},
     "calibration": {"region", "site", "error"},
     "host": {"region", "site"},
+    "clock_site": {"site", "function", "use"},
+    "clock_reading": {"clock", "region"},
     "clock": set(),
     "sync": set(),
     "note": {"text"},

@@ -44,6 +44,8 @@ _SMALL: tuple[tuple[str, tuple[str, ...], Callable[[dict[str, Any]], bool]], ...
 _TEXTS = {"name", "value", "text"}
 
 Rename = Callable[[str], str]
+#: What is kept of the first line of clocks.jsonl.
+_SAMPLES_HEADER = ("type", "format", "version", "columns", "period_ns", "devices", "order")
 
 
 def redact(trace: Path, out: Path, *, rename: Rename | None = None) -> int:
@@ -121,6 +123,22 @@ def redact_log(log: Path, out: Path, *, rename: Rename | None = None) -> None:
                 file.write(json.dumps(kept, separators=(",", ":")) + "\n")
 
 
+def redact_samples(samples: Path, out: Path) -> None:
+    """Write the clock samples that analysis reads to `out`, a new file: numbers, and the header's own words."""
+    lines = samples.read_text(encoding="utf-8", errors="replace").splitlines()
+    with new_file(out) as partial, partial.open("w", encoding="utf-8") as file:
+        for number, line in enumerate(lines):
+            try:
+                item = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if number == 0 and isinstance(item, dict):
+                item = {key: item[key] for key in _SAMPLES_HEADER if key in item}
+            elif not (isinstance(item, list) and all(v is None or isinstance(v, int | float) for v in item)):
+                continue
+            file.write(json.dumps(item, separators=(",", ":")) + "\n")
+
+
 def _log_lines(log: Path) -> Iterator[str]:
     """Lines of a log, gzipped or not, as far as they can be read."""
     with log.open("rb") as file:
@@ -142,7 +160,7 @@ def _line(item: dict[str, Any], rename: Rename | None) -> dict[str, Any] | None:
             kept[key] = value
         elif key in TEXT_KEYS[item["type"]] and isinstance(value, str):
             kept[key] = _text(key, value, rename)
-        elif key == "callers" and isinstance(value, list):
+        elif key in ("callers", "stores", "subtracts") and isinstance(value, list):
             kept[key] = [short_path(str(caller)) for caller in value]
         elif key == "clock" and isinstance(value, dict):
             kept[key] = {k: v for k, v in value.items() if k.endswith("_ns") and isinstance(v, int)}
@@ -150,7 +168,7 @@ def _line(item: dict[str, Any], rename: Rename | None) -> dict[str, Any] | None:
 
 
 def _text(key: str, value: str, rename: Rename | None) -> str:
-    if key == "site":
+    if key in ("site", "function"):
         return short_path(value)
     if key == "region":
         return rename(value) if rename else value

@@ -264,3 +264,44 @@ def test_a_trace_that_cannot_be_read_leaves_nothing(tmp_path):
     with pytest.raises(TraceError, match="number column holds something else"):
         redact(trace, tmp_path / "out.sqlite")
     assert os.listdir(tmp_path) == ["trace.sqlite"]
+
+
+EVERY_LINE = [
+    {"type": "header", "format": "nsysalign-events", "version": 1, "pid": 7, "baseline": True, "exit_status": 0,
+     "profiled_exit_status": 3, "stopped": True},
+    {"type": "record", "seq": 0, "tid": 7, "t0_ns": 10, "t1_ns": 20, "intervened": True, "region": "r#0", "site": "a.py:1"},
+    {"type": "wait", "seq": 1, "record": 0, "tid": 7, "t0_ns": 30, "t1_ns": 40},
+    {"type": "elapsed", "start": 0, "end": 0, "ms": 0.5},
+    {"type": "host", "t0_ns": 1, "t1_ns": 2, "tid": 7, "region": "h#0", "implicit": True},
+    {"type": "clock_site", "number": 4, "site": "a.py:4", "callers": ["b.py:9"], "function": "a.py:1:f", "position": 5,
+     "use": "difference", "stores": ["a.py:1:t"], "subtracts": ["a.py:1:t0"], "interleaved": True},
+    {"type": "clock_reading", "site": 4, "clock": "time", "t_ns": 70, "value_ns": 99, "tid": 7, "region": "h#0", "count": 5},
+    {"type": "clock", "monotonic_ns": 1, "realtime_ns": 2, "trace_ns": 3},
+    {"type": "sync", "payload": 1, "before_ns": 2, "after_ns": 3},
+    {"type": "note", "text": "said"},
+]  # fmt: skip
+
+
+def test_every_line_of_a_log_keeps_what_analysis_reads(tmp_path):
+    log, out = tmp_path / "events-7.jsonl", tmp_path / "out.jsonl"
+    log.write_text("".join(json.dumps({**line, "secret": SECRETS["token"]}) + "\n" for line in EVERY_LINE))
+    redact_log(log, out)
+    same_log(read_event_logs([log]), read_event_logs([out]))
+    before, after = (read_event_logs([path]).headers[0] for path in (log, out))
+    assert {k: v for k, v in before.items() if k != "secret"} == after
+
+
+def test_a_run_directory_keeps_its_clock_samples_and_its_run_without_nsys(tmp_path):
+    run, out = tmp_path / "run", tmp_path / "out"
+    (run / "baseline").mkdir(parents=True)
+    export_of(run / "trace.sqlite")
+    for folder in (run, run / "baseline"):
+        (folder / "events-7.jsonl").write_text(json.dumps(EVERY_LINE[0]) + "\n")
+    header = {"type": "header", "format": "nsysalign-clocks", "version": 1, "columns": ["monotonic_ns", "device"]}
+    lines = [{**header, "host": SECRETS["host"]}, [5, 0], [9, None], [SECRETS["token"], 0], "cut"]
+    (run / "clocks.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert CliRunner().invoke(cli, ["redact", "-q", str(run), str(out)]).exit_code == 0
+    assert sorted(p.relative_to(out).as_posix() for p in out.rglob("*.*")) == [
+        "baseline/events-7.jsonl", "clocks.jsonl", "events-7.jsonl", "trace.sqlite"
+    ]  # fmt: skip
+    assert [json.loads(line) for line in (out / "clocks.jsonl").read_text().splitlines()] == [header, [5, 0], [9, None]]
