@@ -7,7 +7,7 @@ Tables are pandas DataFrames whose columns are declared in `nsysalign.frames`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +104,8 @@ class Trace:
     overhead: pd.DataFrame
     os_calls: pd.DataFrame
     names: Mapping[int, str]
+    #: Grid and block of kernels by rowid, (kernels, 6): read from the file when asked, for those that are drawn.
+    shapes: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True)

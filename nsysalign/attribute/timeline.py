@@ -12,7 +12,7 @@ import pandas as pd
 
 from nsysalign import examples, frames
 from nsysalign.attribute.describe import call_names, operation_names
-from nsysalign.model import CALL_KINDS, OPERATION_KINDS, Alignment, Analysis, Trace
+from nsysalign.model import CALL_KINDS, KIND, OPERATION_KINDS, Alignment, Analysis, Trace
 from nsysalign.sweep.tiles import ragged
 
 #: A page draws about this many intervals, and at most this many rows of each (the rest is counted, not
@@ -162,17 +162,21 @@ def _operations(trace: Trace, _: Alignment | None, views: _Views) -> list[pd.Dat
         row,
         kind,
         link=_call_rows(trace, operations["call"].to_numpy()[row]),
-        detail=_operation_details(operations, row),
+        detail=_operation_details(trace, row),
     )
     return [omitted, rows]
 
 
-def _operation_details(operations: pd.DataFrame, row: np.ndarray) -> list[dict[str, Any]]:
+def _operation_details(trace: Trace, row: np.ndarray) -> list[dict[str, Any]]:
     """Grid and block of kernels, bytes and bandwidth of copies."""
-    columns = ("bytes", "start_ns", "end_ns", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-    values = zip(*(operations[c].to_numpy()[row].tolist() for c in columns), strict=True)
+    operations = trace.operations
+    shapes = np.zeros((len(row), 6), np.int64)
+    kernels = np.flatnonzero(operations["kind"].to_numpy()[row] == KIND["kernel"])
+    if trace.shapes is not None and len(kernels):
+        shapes[kernels] = trace.shapes(operations["row"].to_numpy()[row[kernels]])
+    columns = [operations[c].to_numpy()[row].tolist() for c in ("bytes", "start_ns", "end_ns")]
     details = []
-    for size, start, end, *shape in values:
+    for size, start, end, shape in zip(*columns, shapes.tolist(), strict=True):
         detail: dict[str, Any] = {}
         if shape[0]:
             detail = {"grid": tuple(shape[:3]), "block": tuple(shape[3:])}

@@ -1,19 +1,26 @@
-"""Reading columns out of an nsys export: read-only, by declared names, straight into int64 arrays."""
+"""Reading columns out of an nsys export: read-only, by declared names, straight into integer arrays."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from nsysalign.errors import TraceError
+from nsysalign.trace import fast
+from nsysalign.trace.gathered import Gathered
 from nsysalign.trace.schema import Table
 
-_CHUNK = 200_000
+_CHUNK = 20_000
+#: Tables with fewer rows are read before a second connection is open.
+_WORTH_ROWS = 20_000
+_HOLE_ROWS = 200
 
 
 @contextmanager
@@ -45,7 +52,10 @@ def open_readonly(path: Path) -> Iterator[sqlite3.Connection]:
         connection.execute("pragma trusted_schema = off")
         connection.execute("select count(*) from sqlite_master").fetchone()
         yield connection
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: a damaged name inside a message
+    except (
+        sqlite3.DatabaseError,
+        UnicodeDecodeError,
+    ) as error:  # the latter: a damaged name inside a message
         raise TraceError(
             f"{path.name}: damaged SQLite file ({error})",
             "export the report again: nsys export --type sqlite",
@@ -57,8 +67,9 @@ def open_readonly(path: Path) -> Iterator[sqlite3.Connection]:
 class Source:
     """The tables of one open export."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path | None = None) -> None:
         self.connection = connection
+        self.path = path  # lets big tables be read by a faster reader (fast.py)
         rows = connection.execute("select name from sqlite_master where type = 'table'")
         self.tables = {name for (name,) in rows}
         self._columns: dict[str, set[str]] = {}
@@ -69,13 +80,65 @@ class Source:
             self._columns[table] = {name for (name,) in rows} if table in self.tables else set()
         return self._columns[table]
 
+    def plain_table(self, table: str) -> bool:
+        """Whether a reader that knows only ordinary rowid tables may read it."""
+        sql = self.connection.execute(
+            "select sql from sqlite_master where type = 'table' and name = ?", (table,)
+        ).fetchone()
+        hidden = self.connection.execute(
+            "select count(*) from pragma_table_xinfo(?) where hidden != 0", (table,)
+        ).fetchone()
+        names = {name.lower() for name in self.columns(table)}
+        return (
+            sql is not None
+            and str(sql[0]).upper().startswith("CREATE TABLE")
+            and "WITHOUT ROWID" not in " ".join(str(sql[0]).upper().split()[-4:])
+            and not hidden[0]
+            and not {"rowid", "_rowid_", "oid"} & names
+        )
+
     def read(self, table: Table) -> pd.DataFrame | None:
         """All rows as int64 columns plus `row` (rowid); None where the table is absent.
 
         Columns that this version does not have hold their default; a missing needed column is a TraceError.
         """
-        if table.name not in self.tables:
+        (columns,) = self.columns_of(table)
+        if columns is None:
             return None
+        return pd.DataFrame({name: values.astype(np.int64, copy=False) for name, values in columns.items()})
+
+    def read_rows(self, table: Table, rows: np.ndarray) -> pd.DataFrame:
+        """The rows with these rowids, where they exist, in the order of their rowids."""
+        wanted = np.unique(rows)
+        plan = self._plan(table) if table.name in self.tables else None
+        if plan is None or not len(wanted):
+            return pd.DataFrame(
+                {name: np.empty(0, np.int64) for name in ("row", *(f.name for f in table.fields))}
+            )
+        parts = [
+            self._whole(plan._replace(source=f"{plan.source} where rowid between {low} and {high}"), None)
+            for low, high in _stretches(wanted)
+        ]
+        frame = pd.concat([pd.DataFrame(part) for part in parts], ignore_index=True)
+        return frame[frame["row"].isin(wanted)].reset_index(drop=True)
+
+    def columns_of(self, *tables: Table) -> list[dict[str, np.ndarray] | None]:
+        """The same of several tables as arrays, each as narrow as its values allow (`gathered.Gathered`): for the big
+        ones, which are read side by side."""
+        plans = [self._plan(table) if table.name in self.tables else None for table in tables]
+        with ThreadPoolExecutor(2) as pool:
+            begun = [pool.submit(_fast, p, self.path) if p is not None and p.fast else None for p in plans]
+            return [
+                None if p is None else self._whole(p, ahead.result() if ahead else None)
+                for p, ahead in zip(plans, begun, strict=True)
+            ]
+
+    def _whole(self, plan: _Plan, columns: dict[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+        columns = columns or self._slow(plan)
+        count = len(columns["row"])
+        return columns | {name: np.broadcast_to(np.int64(v), count) for name, v in plan.constants.items()}
+
+    def _plan(self, table: Table) -> _Plan:
         have, expressions, names, constants = self.columns(table.name), [], [], {}
         for field in table.fields:
             column = next((c for c in field.candidates if c in have), None)
@@ -89,12 +152,34 @@ class Source:
                 names.append(field.name)
                 expressions.append(f'coalesce("{column}", {-1 if field.default is None else field.default})')
         where = f" where {table.where}" if table.where else ""
-        cursor = self.connection.execute(f'select rowid, {", ".join(expressions)} from "{table.name}"{where}')
-        data = _to_int64(cursor, len(names) + 1, table.name)
-        frame = pd.DataFrame({"row": data[0]} | dict(zip(names, data[1:], strict=True)))
-        for name, value in constants.items():
-            frame[name] = np.full(len(frame), value, dtype=np.int64)
-        return frame
+        first, last = 0, -1
+        if self.path is not None and not where and self.plain_table(table.name) and fast.readable(self.path):
+            ends = self.connection.execute(f'select min(rowid), max(rowid) from "{table.name}"').fetchone()
+            first, last = ends if ends[0] is not None else (0, -1)
+        return _Plan(
+            table.name,
+            f' from "{table.name}"{where}',
+            names,
+            expressions,
+            constants,
+            first,
+            last,
+            last - first >= _WORTH_ROWS,
+        )
+
+    def _slow(self, plan: _Plan) -> dict[str, np.ndarray]:
+        cursor = self.connection.execute(f"select {', '.join(['rowid', *plan.expressions])}{plan.source}")
+        into = [Gathered() for _ in range(len(plan.names) + 1)]
+        while rows := cursor.fetchmany(_CHUNK):
+            try:
+                batch = np.array(rows, dtype=np.int64)
+            except (ValueError, TypeError, OverflowError) as error:
+                raise TraceError(
+                    f"{plan.table}: a number column holds something else ({error})", "export the report again"
+                ) from error
+            for column, values in zip(into, batch.T, strict=True):
+                column.add(values)
+        return dict(zip(["row", *plan.names], (column.column() for column in into), strict=True))
 
     def texts(self, table: str, column: str, where: str) -> dict[int, str]:
         """rowid -> text of the rows that carry the text inline."""
@@ -120,15 +205,38 @@ class Source:
         return self.connection.execute(f'select "{key}", "{value}" from "{table}"').fetchall()
 
 
-def _to_int64(cursor: sqlite3.Cursor, width: int, table: str) -> list[np.ndarray]:
-    chunks = []
-    while rows := cursor.fetchmany(_CHUNK):
-        try:
-            chunks.append(np.array(rows, dtype=np.int64).T)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise TraceError(
-                f"{table}: a number column holds something else ({error})", "export the report again"
-            ) from error
-    if not chunks:
-        return [np.empty(0, dtype=np.int64)] * width
-    return list(np.concatenate(chunks, axis=1))
+def _stretches(rows: np.ndarray) -> list[tuple[int, int]]:
+    """(first, last) of runs of sorted numbers: reading over a small hole is cheaper than asking again."""
+    first = np.flatnonzero(np.concatenate([[True], np.diff(rows) > _HOLE_ROWS]))
+    last = np.append(first[1:], len(rows)) - 1
+    return list(zip(rows[first].tolist(), rows[last].tolist(), strict=True))
+
+
+class _Plan(NamedTuple):
+    """What is to be read of one table."""
+
+    table: str
+    source: str  # the SELECT's FROM and WHERE
+    names: list[str]  # our columns that the table has
+    expressions: list[str]  # SQL for each
+    constants: dict[str, int]  # the value of each that it has not
+    first: int  # least and greatest rowid, where they were looked at
+    last: int
+    fast: bool  # worth a second connection, and fit for it
+
+
+def _fast(plan: _Plan, path: Path) -> dict[str, np.ndarray] | None:
+    """Through fast.py; None where something in the table is no integer."""
+    into = [Gathered() for _ in plan.names]
+    if not fast.gather(path, f"select {', '.join(plan.expressions)}{plan.source}", into):
+        return None
+    columns = {name: column.column() for name, column in zip(plan.names, into, strict=True)}
+    count = len(columns[plan.names[0]])
+    if plan.last - plan.first + 1 == count:  # no number is missing, and rows come in their order
+        small = plan.first >= 0 and plan.last <= np.iinfo(np.int32).max
+        return {"row": np.arange(plan.first, plan.last + 1, dtype=np.int32 if small else np.int64)} | columns
+    rows = Gathered()
+    if not fast.gather(path, f"select rowid{plan.source}", [rows]):
+        return None
+    columns["row"] = rows.column()
+    return columns if len(columns["row"]) == count else None
