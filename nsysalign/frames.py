@@ -44,7 +44,8 @@ def check(frame: pd.DataFrame, spec: Spec) -> pd.DataFrame:
 
 
 def check_narrow(frame: pd.DataFrame, spec: Spec) -> pd.DataFrame:
-    """The same for tables of millions of rows, whose int64 columns may be held as int32 where that holds every value."""
+    """The same for tables of millions of rows, whose int64 columns may be held as int32 where that holds every value
+    (never times)."""
     out = frame[spec.names]
     wrong = {
         c.name: c.dtype
@@ -64,8 +65,7 @@ def empty(spec: Spec) -> pd.DataFrame:
 # --- trace -----------------------------------------------------------------------------------------------------
 
 OPERATIONS = _spec(
-    "operations",
-    "one row per kernel, copy, memset or whole-graph execution, sorted by start_ns",
+    "operations", "one row per kernel, copy, memset or whole-graph execution, sorted by start_ns",
     ("kind", "int8", "code into model.OPERATION_KINDS"),
     ("start_ns", "int64", "start of execution on the GPU"),
     ("end_ns", "int64", "end of execution on the GPU"),
@@ -81,16 +81,11 @@ OPERATIONS = _spec(
     ("dst_kind", "int64", "memory kind of a copy's (or memset's) destination, -1 for others"),
     ("graph_node", "int64", "graph node id, -1 outside graphs"),
     ("row", "int64", "rowid in the nsys table of its kind"),
-    (
-        "call",
-        "int64",
-        "position in `calls` of the outermost API call that issued it, -1 where the trace has none",
-    ),
+    ("call", "int64", "position in `calls` of the outermost API call that issued it, -1 where the trace has none"),
 )
 
 CALLS = _spec(
-    "calls",
-    "one row per CUDA API call (runtime and driver), sorted by start_ns",
+    "calls", "one row per CUDA API call (runtime and driver), sorted by start_ns",
     ("start_ns", "int64", "start of the call on the host"),
     ("end_ns", "int64", "end of the call on the host"),
     ("thread", "int64", "nsys globalTid"),
@@ -104,8 +99,7 @@ CALLS = _spec(
 )
 
 SYNCS = _spec(
-    "syncs",
-    "one row per synchronisation record, joined to its API call",
+    "syncs", "one row per synchronisation record, joined to its API call",
     ("call", "int64", "position in `calls` of the API call, -1 where absent"),
     ("start_ns", "int64", "start"),
     ("end_ns", "int64", "end"),
@@ -118,8 +112,7 @@ SYNCS = _spec(
 )
 
 EVENT_ROWS = _spec(
-    "event_rows",
-    "one row per CUDA event record that CUPTI reported",
+    "event_rows", "one row per CUDA event record that CUPTI reported",
     ("process", "int64", "nsys globalPid"),
     ("device", "int64", "CUDA device id"),
     ("context", "int64", "CUDA context id"),
@@ -131,8 +124,7 @@ EVENT_ROWS = _spec(
 )
 
 RANGES = _spec(
-    "ranges",
-    "NVTX push/pop and start/end ranges",
+    "ranges", "NVTX push/pop and start/end ranges",
     ("start_ns", "int64", "begin"),
     ("end_ns", "int64", "end; the session's end for ranges never closed"),
     ("thread", "int64", "nsys globalTid that began the range"),
@@ -143,16 +135,14 @@ RANGES = _spec(
 )
 
 MARKS = _spec(
-    "marks",
-    "the probe's clock marks, seen from the trace",
+    "marks", "the probe's clock marks, seen from the trace",
     ("trace_ns", "int64", "when nsys saw the mark"),
     ("payload", "int64", "CLOCK_MONOTONIC that the mark carries"),
     ("process", "int64", "nsys globalPid"),
 )
 
 STREAMS = _spec(
-    "streams",
-    "streams the profiler knows",
+    "streams", "streams the profiler knows",
     ("process", "int64", "nsys globalPid"),
     ("context", "int64", "CUDA context id"),
     ("stream", "int64", "CUPTI stream id"),
@@ -161,8 +151,7 @@ STREAMS = _spec(
 )
 
 OVERHEAD = _spec(
-    "overhead",
-    "the profiler's own work",
+    "overhead", "the profiler's own work",
     ("start_ns", "int64", "start"),
     ("end_ns", "int64", "end"),
     ("thread", "int64", "nsys globalTid"),
@@ -171,8 +160,7 @@ OVERHEAD = _spec(
 )
 
 OS_CALLS = _spec(
-    "os_calls",
-    "OS runtime library calls (only with -t osrt)",
+    "os_calls", "OS runtime library calls (only with -t osrt)",
     ("start_ns", "int64", "start"),
     ("end_ns", "int64", "end"),
     ("thread", "int64", "nsys globalTid"),
@@ -182,8 +170,7 @@ OS_CALLS = _spec(
 # --- event log -------------------------------------------------------------------------------------------------
 
 RECORDS = _spec(
-    "records",
-    "Event.record() calls the probe saw, in file order",
+    "records", "Event.record() calls the probe saw, in file order",
     ("process", "int64", "number of the header it belongs to"),
     ("seq", "int64", "number within the process"),
     ("tid", "int64", "Linux thread id"),
@@ -201,8 +188,7 @@ RECORDS = _spec(
 )
 
 WAITS = _spec(
-    "waits",
-    "Stream waits on an event the probe saw",
+    "waits", "Stream waits on an event the probe saw",
     ("process", "int64", "number of the header it belongs to"),
     ("seq", "int64", "number within the process"),
     ("record", "int64", "seq of the record waited for, -1 unknown"),
@@ -214,8 +200,7 @@ WAITS = _spec(
 )
 
 ELAPSED = _spec(
-    "elapsed",
-    "Event.elapsed_time() calls the probe saw",
+    "elapsed", "Event.elapsed_time() calls the probe saw",
     ("process", "int64", "number of the header it belongs to"),
     ("start", "int64", "seq of the start record, -1 for one the probe did not see"),
     ("end", "int64", "seq of the end record, -1 for one the probe did not see"),
@@ -228,8 +213,7 @@ ELAPSED = _spec(
 )
 
 HOSTS = _spec(
-    "hosts",
-    "pairs of host timestamps around a region",
+    "hosts", "pairs of host timestamps around a region",
     ("process", "int64", "number of the header it belongs to"),
     ("region", "str", "region name with repetition"),
     ("t0_ns", "int64", "CLOCK_MONOTONIC at the start"),
@@ -239,8 +223,7 @@ HOSTS = _spec(
 )
 
 CLOCKS = _spec(
-    "clocks",
-    "clock readings",
+    "clocks", "clock readings",
     ("process", "int64", "number of the header it belongs to"),
     ("monotonic_ns", "int64", "CLOCK_MONOTONIC"),
     ("realtime_ns", "int64", "CLOCK_REALTIME, -1 unknown"),
@@ -248,8 +231,7 @@ CLOCKS = _spec(
 )
 
 MARKED = _spec(
-    "marked",
-    "the probe's clock marks, seen from the process: the mark fell between the two readings",
+    "marked", "the probe's clock marks, seen from the process: the mark fell between the two readings",
     ("process", "int64", "number of the header it belongs to"),
     ("payload", "int64", "what the mark carries"),
     ("before_ns", "int64", "CLOCK_MONOTONIC just before the mark"),
@@ -259,8 +241,7 @@ MARKED = _spec(
 # --- alignment -------------------------------------------------------------------------------------------------
 
 PLACED_RECORDS = _spec(
-    "placed_records",
-    "every record of the log, matched to its API call and stream",
+    "placed_records", "every record of the log, matched to its API call and stream",
     ("log_process", "int64", "number of the header in the event log"),
     ("seq", "int64", "number within the process"),
     ("process", "int64", "nsys globalPid, -1 where the trace does not know the process"),
@@ -279,8 +260,7 @@ PLACED_RECORDS = _spec(
 )
 
 LANES = _spec(
-    "lanes",
-    "streams as the analysis numbers them",
+    "lanes", "streams as the analysis numbers them",
     ("process", "int64", "nsys globalPid"),
     ("device", "int64", "CUDA device"),
     ("context", "int64", "CUDA context id"),
@@ -289,8 +269,7 @@ LANES = _spec(
 )
 
 WINDOWS = _spec(
-    "windows",
-    "one row per interval with a place on the trace's clock",
+    "windows", "one row per interval with a place on the trace's clock",
     ("kind", "str", "event, host or nvtx"),
     ("log_process", "int64", "number of the header in the event log, -1 without a log"),
     ("process", "int64", "nsys globalPid"),
@@ -300,11 +279,7 @@ WINDOWS = _spec(
     ("end", "int64", "position in `records` (event), -1 for other kinds"),
     ("start_lane", "int64", "lane of the start, -1 for host intervals"),
     ("end_lane", "int64", "lane of the end, -1 for host intervals"),
-    (
-        "open_ns",
-        "int64",
-        "host time at which the interval began to be issued: start of the start record's call",
-    ),
+    ("open_ns", "int64", "host time at which the interval began to be issued: start of the start record's call"),
     ("close_ns", "int64", "host time of the end record's call: work issued later is outside"),
     ("close_end_ns", "int64", "end of that call"),
     ("elapsed_ns", "int64", "round(ms * 1e6)"),
@@ -325,8 +300,7 @@ WINDOWS = _spec(
 # --- analysis --------------------------------------------------------------------------------------------------
 
 INTERVALS = _spec(
-    "intervals",
-    "one row per placed interval",
+    "intervals", "one row per placed interval",
     ("interval", "int64", "number of the interval, the key of the other tables"),
     ("name", "str", "unique name: label#repetition"),
     ("label", "str", "what was measured by the same code"),
@@ -345,11 +319,7 @@ INTERVALS = _spec(
     ("start_upper_ns", "int64", "the start cannot be later"),
     ("error_ns", "int64", "half-width that holds the true start in at least 95 of 100 intervals"),
     ("method", "str", "event-trace, bounds, inferred (event); exact (host, nvtx)"),
-    (
-        "clock_residual_ns",
-        "Int64",
-        "distance of the end's own GPU timestamp from end_ns, NA without timestamps",
-    ),
+    ("clock_residual_ns", "Int64", "distance of the end's own GPU timestamp from end_ns, NA without timestamps"),
     ("kernel_only_ns", "int64", "union of kernel execution on the end stream inside the window"),
     ("kernel_only_upper_ns", "int64", "the same plus whole-graph executions"),
     ("kernel_outside_ns", "int64", "host intervals: kernel time issued inside that ran after the end"),
@@ -363,8 +333,7 @@ INTERVALS = _spec(
 )
 
 PARTS = _spec(
-    "parts",
-    "the budget: one row per interval and cause that is not always zero; ns sums to elapsed_ns",
+    "parts", "the budget: one row per interval and cause that is not always zero; ns sums to elapsed_ns",
     ("interval", "int64", "number of the interval"),
     ("cause", "str", "one of model.CAUSES"),
     ("ns", "int64", "nanoseconds of this cause"),
@@ -373,24 +342,18 @@ PARTS = _spec(
 )
 
 SEGMENTS = _spec(
-    "segments",
-    "the window in order: touching pieces with one cause each",
+    "segments", "the window in order: touching pieces with one cause each",
     ("interval", "int64", "number of the interval"),
     ("start_ns", "int64", "begin"),
     ("end_ns", "int64", "end"),
     ("cause", "str", "one of model.CAUSES"),
-    (
-        "ref_kind",
-        "str",
-        "kernel, graph, memcpy, memset (nsys tables), api (RUNTIME), nvtx, overhead, event or ''",
-    ),
+    ("ref_kind", "str", "kernel, graph, memcpy, memset (nsys tables), api (RUNTIME), nvtx, overhead, event or ''"),
     ("ref_id", "int64", "rowid in that nsys table, seq of the record for event, -1 for none"),
     ("detail", "str", "what it was, in words"),
 )
 
 DETAILS = _spec(
-    "details",
-    "parts broken down further",
+    "details", "parts broken down further",
     ("interval", "int64", "number of the interval"),
     ("cause", "str", "one of model.CAUSES"),
     ("detail", "str", "dependency, contention, full-queue, staging, copy, call name, range name..."),
@@ -405,16 +368,14 @@ DETAILS = _spec(
 )
 
 OTHER_STREAMS = _spec(
-    "other_streams",
-    "work launched inside the interval that ran on other streams, beside the budget",
+    "other_streams", "work launched inside the interval that ran on other streams, beside the budget",
     ("interval", "int64", "number of the interval"),
     ("stream", "int64", "CUPTI stream id"),
     ("ns", "int64", "union of its execution"),
 )
 
 LABELS = _spec(
-    "labels",
-    "one row per label; the budget shown is that of one real interval (`row`)",
+    "labels", "one row per label; the budget shown is that of one real interval (`row`)",
     ("label", "str", "what was measured by the same code"),
     ("kind", "str", "event, host or nvtx"),
     ("count", "int64", "intervals placed"),
@@ -432,8 +393,7 @@ LABELS = _spec(
 )
 
 UNALIGNED = _spec(
-    "unaligned",
-    "what was measured but could not be placed",
+    "unaligned", "what was measured but could not be placed",
     ("name", "str", "name of the interval"),
     ("label", "str", "its label"),
     ("reason", "str", "why"),
@@ -441,8 +401,7 @@ UNALIGNED = _spec(
 )
 
 FINDINGS = _spec(
-    "findings",
-    "diagnoses",
+    "findings", "diagnoses",
     ("rule", "str", "name of the rule"),
     ("severity", "str", "error, warning or info"),
     ("label", "str", "the label it concerns"),
@@ -453,15 +412,10 @@ FINDINGS = _spec(
 )
 
 TIMELINE = _spec(
-    "timeline",
-    "what ran around the chosen intervals, for drawing: host calls, ranges, operations",
+    "timeline", "what ran around the chosen intervals, for drawing: host calls, ranges, operations",
     ("interval", "int64", "number of the interval whose picture it belongs to"),
-    (
-        "lane_kind",
-        "str",
-        "host (API calls), nvtx (ranges), stream (operations), event (records and the waits they release, "
-        "on their stream), clock (SM clock samples, where there are), omitted (a count of what did not fit)",
-    ),
+    ("lane_kind", "str", "host (API calls), nvtx (ranges), stream (operations), event (records and the waits they release, "
+     "on their stream), clock (SM clock samples, where there are), omitted (a count of what did not fit)"),
     ("lane", "str", "thread or stream, in words"),
     ("kind", "str", "kind of call or operation"),
     ("name", "str", "name of the call, range or kernel"),
@@ -469,12 +423,8 @@ TIMELINE = _spec(
     ("end_ns", "int64", "end"),
     ("ref_kind", "str", "as in segments"),
     ("ref_id", "int64", "as in segments"),
-    (
-        "link",
-        "int64",
-        "an arrow from: operations and records their API call (rowid), waits the record that released them "
-        "(seq), -1 for none",
-    ),
+    ("link", "int64", "an arrow from: operations and records their API call (rowid), waits the record that released them "
+     "(seq), -1 for none"),
     ("detail", "object", "dict for hovering: bytes, grid, bandwidth..."),
 )
 
@@ -482,13 +432,5 @@ TRACE_SPECS = (OPERATIONS, CALLS, SYNCS, EVENT_ROWS, RANGES, MARKS, STREAMS, OVE
 LOG_SPECS = (RECORDS, WAITS, ELAPSED, HOSTS, CLOCKS, MARKED)
 ALIGN_SPECS = (PLACED_RECORDS, LANES, WINDOWS)
 ANALYSIS_SPECS = (
-    INTERVALS,
-    PARTS,
-    SEGMENTS,
-    DETAILS,
-    OTHER_STREAMS,
-    LABELS,
-    UNALIGNED,
-    FINDINGS,
-    TIMELINE,
+    INTERVALS, PARTS, SEGMENTS, DETAILS, OTHER_STREAMS, LABELS, UNALIGNED, FINDINGS, TIMELINE,
 )

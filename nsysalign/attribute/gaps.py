@@ -70,14 +70,12 @@ class Explainer:
         self.kind = operations["kind"].to_numpy()
         self.op_start, self.op_end = operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy()
         self.copy_kind = operations["copy_kind"].to_numpy()
-        host_side = np.where(
-            self.copy_kind == 1, operations["src_kind"].to_numpy(), operations["dst_kind"].to_numpy()
-        )
-        self.pageable = (
-            (self.kind == KIND["memcpy"])
-            & np.isin(self.copy_kind, _COPY_DEVICE_KINDS)
-            & (host_side == PAGEABLE)
-        )
+        self.pageable = self.kind == KIND["memcpy"]
+        copies = np.flatnonzero(self.pageable)
+        copy_kind = self.copy_kind[copies]
+        source, target = (operations[c].to_numpy()[copies] for c in ("src_kind", "dst_kind"))
+        host_side = np.where(copy_kind == 1, source, target)
+        self.pageable[copies] = np.isin(copy_kind, _COPY_DEVICE_KINDS) & (host_side == PAGEABLE)
         self.call = operations["call"].to_numpy()
         self.call_start, self.call_end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
         self.call_thread = calls["thread"].to_numpy()

@@ -21,8 +21,8 @@ def launch_latency(trace: Trace, per_lane: dict[int, LaneOperations]) -> dict[in
     samples: list[tuple[np.ndarray, np.ndarray]] = []
     for number in np.unique(device):
         here = np.flatnonzero(device == number)  # sorted by start
-        reach = np.maximum.accumulate(end[here])
-        before = np.concatenate([[np.iinfo(np.int64).min], reach[:-1]])
+        before = np.full(len(here), np.iinfo(np.int64).min)
+        before[1:] = np.maximum.accumulate(end[here])[:-1]
         call = operations["call"].to_numpy()[here]
         ok = call >= 0
         issued = (

@@ -8,7 +8,7 @@ import numpy as np
 
 from nsysalign.attribute.pieces import CAUSE, REF
 from nsysalign.model import CALL, Trace
-from nsysalign.sweep.tiles import disjoint, group, tile
+from nsysalign.sweep.tiles import disjoint, group, index_type, tile
 
 PUSH_POP = 59
 
@@ -49,8 +49,11 @@ class Threads:
         for name, cause in _CAUSE_OF_CALL.items():
             code[CALL[name]] = CAUSE[cause]
         self._cause = code[kind] if len(kind) else kind
-        outer = np.flatnonzero(trace.calls["outer"].to_numpy() == np.arange(len(trace.calls)))
-        self._calls = group(trace.calls["thread"].to_numpy()[outer], outer)
+        every = np.arange(len(trace.calls), dtype=index_type(len(trace.calls)))
+        outermost = trace.calls["outer"].to_numpy() == every
+        outer = every if outermost.all() else every[outermost]
+        thread = trace.calls["thread"].to_numpy()
+        self._calls = group(thread if outer is every else thread[outer], outer)
         self._overhead = group(trace.overhead["thread"].to_numpy(), np.arange(len(trace.overhead)))
         push_pop = np.flatnonzero(trace.ranges["kind"].to_numpy() == PUSH_POP)
         self._ranges = group(trace.ranges["thread"].to_numpy()[push_pop], push_pop)
@@ -67,11 +70,13 @@ class Threads:
 
     def _build(self, thread: int) -> Thread:
         calls, trace = self.calls(thread), self.trace
-        which, s, e = disjoint(
-            trace.calls["start_ns"].to_numpy()[calls], trace.calls["end_ns"].to_numpy()[calls]
-        )
-        calls = calls[which]
-        cause, ref_kind, ref = self._cause[calls], np.full(len(calls), REF["api"], np.int8), calls
+        start, end = trace.calls["start_ns"].to_numpy(), trace.calls["end_ns"].to_numpy()
+        if len(calls) < len(start):
+            start, end = start[calls], end[calls]
+        which, s, e = disjoint(start, end)
+        calls = calls if len(which) == len(calls) else calls[which]
+        cause = self._cause if len(calls) == len(self._cause) else self._cause[calls]
+        ref_kind, ref = np.broadcast_to(np.int8(REF["api"]), len(calls)), calls
         over = self._overhead.get(thread, np.empty(0, np.int64))
         if len(over):
             o = over[np.argsort(trace.overhead["start_ns"].to_numpy()[over], kind="stable")]

@@ -89,12 +89,17 @@ def readable(path: Path) -> bool:
     return head[18:20] == _ROLLBACK_JOURNAL and not any(p.exists() for p in beside)
 
 
+def most_rows(path: Path) -> int:
+    """More rows than the file has room for."""
+    return path.stat().st_size // _BYTES_PER_ROW
+
+
 def gather(path: Path, sql: str, into: Sequence[Gathered]) -> bool:
     """Run a SELECT of integer columns, one per `into`.  False, with `into` to be thrown away, where that fails."""
     import adbc_driver_manager
     import adbc_driver_sqlite
 
-    most = path.stat().st_size // _BYTES_PER_ROW
+    most = most_rows(path)
     try:
         with (
             adbc_driver_sqlite.connect(path.resolve().as_uri() + "?mode=ro") as database,

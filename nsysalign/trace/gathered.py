@@ -9,48 +9,54 @@ from __future__ import annotations
 import numpy as np
 
 _INT32 = np.iinfo(np.int32)
+_LEAST_ROWS = 1 << 12
 
 
 class Gathered:
-    """Batches of int64 values; `column()` is the whole: int32 where that holds it, else int64.
+    """Batches of int64 values; `column()` is the whole.
 
-    The batches are let go by it.  A constant column is an int64 view with stride 0: read-only, without memory of its own.
+    One value only: an int64 view with stride 0, read-only, without memory of its own.  Otherwise int32 where that holds
+    every value, and the column is not `wide`, else int64.  `rows` says how many are expected.
     """
 
-    def __init__(self) -> None:
-        self._batches: list[np.ndarray] = []
+    def __init__(self, rows: int = 0, *, wide: bool = False) -> None:
+        self._expected = max(rows, _LEAST_ROWS)
+        self._wide = wide
+        self._length = 0
+        self._only: int | None = None  # the one value so far
+        self._values: np.ndarray | None = None  # from the second value on
 
     def add(self, values: np.ndarray) -> None:
-        """Copies what it keeps: the caller may reuse the memory."""
-        if len(values):
-            self._batches.append(narrowed(values))
+        """Copies the values: the caller may reuse the memory."""
+        if not len(values):
+            return
+        low, high = int(values.min()), int(values.max())
+        if self._values is None and low == high and self._only in (None, low):
+            self._only = low
+            self._length += len(values)
+            return
+        self._make_room(len(values), low, high)
+        self._values[self._length : self._length + len(values)] = values
+        self._length += len(values)
 
     def column(self) -> np.ndarray:
-        batches, self._batches = self._batches, []
-        if not batches:
-            return np.empty(0, np.int64)
-        first = batches[0]
-        if all(b.strides == (0,) and b[0] == first[0] for b in batches):
-            return np.broadcast_to(first[0], sum(len(b) for b in batches))
-        out = np.empty(sum(len(b) for b in batches), _common(batches))
-        at = len(out)
-        while batches:
-            batch = batches.pop()
-            out[at - len(batch) : at] = batch
-            at -= len(batch)
-        return out
+        if self._values is None:
+            return np.broadcast_to(np.int64(self._only or 0), self._length)
+        whole = self._values[: self._length]
+        return whole if len(self._values) <= 2 * self._length else whole.copy()
 
-
-def narrowed(values: np.ndarray) -> np.ndarray:
-    """A copy as int32 if that holds it, else int64; one value only: an int64 view with stride 0."""
-    low, high = int(values.min()), int(values.max())
-    if low == high:
-        return np.broadcast_to(np.int64(low), len(values))
-    return values.astype(np.int32 if _INT32.min <= low and high <= _INT32.max else np.int64)
-
-
-def _common(batches: list[np.ndarray]) -> type:
-    wide = any(
-        b.dtype == np.int64 and not (b.strides == (0,) and _INT32.min <= b[0] <= _INT32.max) for b in batches
-    )
-    return np.int64 if wide else np.int32
+    def _make_room(self, more: int, low: int, high: int) -> None:
+        if self._only is not None:
+            low, high = min(low, self._only), max(high, self._only)
+        narrow = not self._wide and _INT32.min <= low and high <= _INT32.max
+        old, need = self._values, self._length + more
+        if old is not None and need <= len(old) and (narrow or old.dtype == np.int64):
+            return
+        narrow &= old is None or old.dtype == np.int32
+        size = max(self._expected, need) if old is None or need <= len(old) else 2 * need
+        self._values = np.empty(size, np.int32 if narrow else np.int64)
+        if old is not None:
+            self._values[: self._length] = old[: self._length]
+        elif self._only is not None:
+            self._values[: self._length] = self._only
+            self._only = None

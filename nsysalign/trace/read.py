@@ -112,8 +112,12 @@ def _chosen(columns: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, np
     }
 
 
-def _in_order(columns: dict[str, np.ndarray], *keys: np.ndarray) -> dict[str, np.ndarray]:
-    """The table sorted by its start, then by the keys.  nsys writes rows nearly in this order: looking is cheap."""
+def _in_order(
+    columns: dict[str, np.ndarray],
+    then: Callable[[dict[str, np.ndarray], np.ndarray], tuple[np.ndarray, ...]],
+) -> dict[str, np.ndarray]:
+    """The table sorted by its start, then by the keys that `then(columns, rows)` gives.  nsys writes rows nearly in this
+    order: looking is cheap."""
     start = columns["start_ns"]
     if (start[1:] > start[:-1]).all():
         return columns
@@ -124,7 +128,7 @@ def _in_order(columns: dict[str, np.ndarray], *keys: np.ndarray) -> dict[str, np
         tied[1:] |= same
         tied[:-1] |= same
         rows = order[tied]
-        order[tied] = rows[np.lexsort((*(key[rows] for key in reversed(keys)), start[rows]))]
+        order[tied] = rows[np.lexsort((*reversed(then(columns, rows)), start[rows]))]
     return _chosen(columns, order)
 
 
@@ -135,11 +139,11 @@ def _calls(columns: dict[str, np.ndarray] | None, names: dict[int, str]) -> tupl
     bad = int((~ok).sum())
     if bad:
         columns = _chosen(columns, ok)
-    columns = _in_order(columns, -columns["end_ns"], columns["row"])
+    columns = _in_order(columns, lambda of, rows: (-of["end_ns"][rows], of["row"][rows]))
     columns["process"] = _each(columns["thread"], lambda thread: thread & PROCESS_MASK)
-    ids, inverse = np.unique(columns["name_id"], return_inverse=True)
+    ids = np.unique(columns["name_id"])
     kinds = np.array([schema.call_kind(names.get(int(i), "")) for i in ids], dtype=np.int8)
-    columns["kind"] = kinds[inverse] if len(ids) else np.empty(0, np.int8)
+    columns["kind"] = _each(columns["name_id"], lambda name: kinds[np.searchsorted(ids, name)])
     columns["outer"] = outermost(columns["thread"], columns["start_ns"], columns["end_ns"])
     return frames.check_narrow(pd.DataFrame(columns, copy=False), frames.CALLS), bad
 
@@ -201,7 +205,7 @@ def _operations(
         for name in names
     }
     del parts
-    whole = _in_order(whole, whole["end_ns"], whole["kind"], whole["row"])
+    whole = _in_order(whole, lambda of, rows: (of["end_ns"][rows], of["kind"][rows], of["row"][rows]))
     unknown = whole["process"] < 0
     if unknown.any():  # exports before globalPid: one process, or nothing can be joined
         processes = np.unique(calls["process"].to_numpy())

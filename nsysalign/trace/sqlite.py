@@ -154,7 +154,7 @@ class Source:
         where = f" where {table.where}" if table.where else ""
         first, last = 0, -1
         if self.path is not None and not where and self.plain_table(table.name) and fast.readable(self.path):
-            ends = self.connection.execute(f'select min(rowid), max(rowid) from "{table.name}"').fetchone()
+            ends = [self._end(f'select {end}(rowid) from "{table.name}"') for end in ("min", "max")]
             first, last = ends if ends[0] is not None else (0, -1)
         return _Plan(
             table.name,
@@ -164,12 +164,16 @@ class Source:
             constants,
             first,
             last,
-            last - first >= _WORTH_ROWS,
+            _WORTH_ROWS <= last - first < fast.most_rows(self.path) if self.path is not None else False,
         )
+
+    def _end(self, sql: str) -> int | None:
+        """Least or greatest rowid: each by itself is a look at one page, both at once a look at all."""
+        return self.connection.execute(sql).fetchone()[0]
 
     def _slow(self, plan: _Plan) -> dict[str, np.ndarray]:
         cursor = self.connection.execute(f"select {', '.join(['rowid', *plan.expressions])}{plan.source}")
-        into = [Gathered() for _ in range(len(plan.names) + 1)]
+        into = [Gathered(), *_gathered(plan)]
         while rows := cursor.fetchmany(_CHUNK):
             try:
                 batch = np.array(rows, dtype=np.int64)
@@ -225,9 +229,13 @@ class _Plan(NamedTuple):
     fast: bool  # worth a second connection, and fit for it
 
 
+def _gathered(plan: _Plan) -> list[Gathered]:
+    return [Gathered(plan.last - plan.first + 1, wide=name.endswith("_ns")) for name in plan.names]
+
+
 def _fast(plan: _Plan, path: Path) -> dict[str, np.ndarray] | None:
     """Through fast.py; None where something in the table is no integer."""
-    into = [Gathered() for _ in plan.names]
+    into = _gathered(plan)
     if not fast.gather(path, f"select {', '.join(plan.expressions)}{plan.source}", into):
         return None
     columns = {name: column.column() for name, column in zip(plan.names, into, strict=True)}
