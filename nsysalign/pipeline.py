@@ -114,7 +114,7 @@ def _analysis(
         trace=trace.info,
         intervals=intervals,
         parts=budgets.parts,
-        segments=budgets.segments,
+        segments=budgets.segments(np.arange(len(intervals))),
         details=budgets.details,
         other_streams=budgets.other_streams,
         labels=labels,

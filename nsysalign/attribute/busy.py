@@ -95,6 +95,10 @@ class Streams:
             self._blocks[lane] = lane_blocks(self.trace, self.by_lane.get(lane, np.empty(0, np.int64)))
         return self._blocks[lane]
 
+    def others_of(self, lane: int) -> list[int]:
+        """The other lanes of the device that ever execute anything."""
+        return [o for o in self.by_lane if o != lane and self.lane_device[o] == self.lane_device[lane]]
+
     def others(self, lane: int, what: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Disjoint (start, end, operation) of the other lanes of the device: `what` is RIVAL_KERNELS (graphs
         included) or the kind of copies."""

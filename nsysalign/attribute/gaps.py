@@ -298,7 +298,7 @@ class Explainer:
                     detail[at] = np.where(
                         inferred[which][order], DETAIL["dependency-inferred"], DETAIL["dependency"]
                     )
-            for rival in self._default_stream_rivals(int(number)):
+            for rival in self.default_stream_rivals(int(number)):
                 ops = self.per_lane.get(rival)
                 if ops is None:
                     continue
@@ -312,7 +312,7 @@ class Explainer:
                 detail[at] = DETAIL["default-stream-order"]
         return until, lane, ref_kind, ref, detail
 
-    def _default_stream_rivals(self, lane: int) -> list[int]:
+    def default_stream_rivals(self, lane: int) -> list[int]:
         """Lanes that the legacy default stream is implicitly ordered with, in the same context."""
         lanes = self.alignment.lanes
         flag = int(lanes["flag"].iloc[lane])

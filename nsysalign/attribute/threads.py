@@ -40,7 +40,7 @@ class Thread:
 
 
 class Threads:
-    """Lazily built per globalTid."""
+    """Lazily built per globalTid.  `cause_of_calls`: what time in each call is, while nothing is issued."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -48,7 +48,7 @@ class Threads:
         code = np.full(len(CALL), CAUSE["api"], dtype=np.int8)
         for name, cause in _CAUSE_OF_CALL.items():
             code[CALL[name]] = CAUSE[cause]
-        self._cause = code[kind] if len(kind) else kind
+        self.cause_of_calls = code[kind] if len(kind) else kind
         every = np.arange(len(trace.calls), dtype=index_type(len(trace.calls)))
         outermost = trace.calls["outer"].to_numpy() == every
         outer = every if outermost.all() else every[outermost]
@@ -75,7 +75,7 @@ class Threads:
             start, end = start[calls], end[calls]
         which, s, e = disjoint(start, end)
         calls = calls if len(which) == len(calls) else calls[which]
-        cause = self._cause if len(calls) == len(self._cause) else self._cause[calls]
+        cause = self.cause_of_calls if len(calls) == len(self.cause_of_calls) else self.cause_of_calls[calls]
         ref_kind, ref = np.broadcast_to(np.int8(REF["api"]), len(calls)), calls
         over = self._overhead.get(thread, np.empty(0, np.int64))
         if len(over):

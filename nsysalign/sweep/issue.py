@@ -21,7 +21,9 @@ FAR = np.int64(1) << 62  # no such time
 class LaneOperations:
     """The operations of one lane, ordered by issue; what few ask for is made when asked."""
 
-    def __init__(self, position: np.ndarray, issue: np.ndarray, issued: np.ndarray, start: np.ndarray, end: np.ndarray):
+    def __init__(
+        self, position: np.ndarray, issue: np.ndarray, issued: np.ndarray, start: np.ndarray, end: np.ndarray
+    ):
         self.position = position  # in Trace.operations
         self.issue_ns = issue  # start of the issuing call
         self.issued_ns = issued  # its end
