@@ -137,6 +137,17 @@ class Alignment:
 
 
 @dataclass(frozen=True)
+class SegmentArrays:
+    """Segments of some intervals, for rules: arrays of equal length, sorted by interval and time."""
+
+    interval: Any
+    ns: Any
+    cause: Any  # code into CAUSES
+    ref_id: Any
+    words: Callable[[Any], Any]  # what the segments at these places were
+
+
+@dataclass(frozen=True)
 class Analysis:
     """The result (design: section 6).  Columns: `frames.INTERVALS`, `frames.PARTS`, ..."""
 

@@ -22,12 +22,15 @@ from nsysalign import frames
 from nsysalign.align.solve import align
 from nsysalign.attribute.budget import Budgets, attribute
 from nsysalign.attribute.labels import label_table, name_intervals
-from nsysalign.attribute.timeline import timeline
+from nsysalign.attribute.timeline import chosen_intervals, timeline
 from nsysalign.diagnose.rules import diagnose
 from nsysalign.errors import AnalysisError
 from nsysalign.model import Alignment, Analysis, EventLog, Trace
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import pid_of, read_trace, tid_of
+
+#: Segments of all intervals are kept up to about so many; sums, bounds and details are of all intervals always.
+MOST_PIECES = 150_000
 
 #: Told what begins and how much of the whole is done, in percent.
 Progress = Callable[[str, int], None]
@@ -38,12 +41,14 @@ def analyze(
     events: Sequence[str | PathLike[str]] = (),
     *,
     draw: Sequence[str] = (),
+    all_segments: bool = False,
     progress: Progress | None = None,
 ) -> Analysis:
     """Analyse an nsys SQLite export, with the event logs of its processes.
 
     Without a log the NVTX ranges of the trace become intervals of kind `nvtx`.  `draw` names intervals whose timeline
-    is kept whatever their place among the runs; `progress(step, percent)` is told what begins.
+    and segments are kept whatever their place among the runs; `all_segments` keeps those of every interval, where a
+    long trace has more than fit into a table of ordinary size; `progress(step, percent)` is told what begins.
     Raises TraceError or EventLogError with what to do next.
     """
     tell = progress or _silent
@@ -51,11 +56,16 @@ def analyze(
     read = read_trace(Path(trace))
     tell("reading the event logs", 45)
     log = read_event_logs([Path(e) for e in events]) if events else None
-    return analyze_trace(read, log, draw=draw, progress=progress)
+    return analyze_trace(read, log, draw=draw, all_segments=all_segments, progress=progress)
 
 
 def analyze_trace(
-    trace: Trace, log: EventLog | None, *, draw: Sequence[str] = (), progress: Progress | None = None
+    trace: Trace,
+    log: EventLog | None,
+    *,
+    draw: Sequence[str] = (),
+    all_segments: bool = False,
+    progress: Progress | None = None,
 ) -> Analysis:
     """The same from what has been read already."""
     tell = progress or _silent
@@ -64,7 +74,7 @@ def analyze_trace(
     tell("splitting the intervals", 65)
     budgets = attribute(trace, alignment)
     tell("explaining", 90)
-    return _analysis(trace, log, alignment, budgets, draw)
+    return _analysis(trace, log, alignment, budgets, draw, all_segments)
 
 
 def _silent(step: str, percent: int) -> None:
@@ -89,7 +99,12 @@ def load(path: str | PathLike[str]) -> Analysis:
 
 
 def _analysis(
-    trace: Trace, log: EventLog | None, alignment: Alignment, budgets: Budgets, draw: Sequence[str]
+    trace: Trace,
+    log: EventLog | None,
+    alignment: Alignment,
+    budgets: Budgets,
+    draw: Sequence[str],
+    all_segments: bool,
 ) -> Analysis:
     intervals = _intervals(alignment, budgets)
     labels = label_table(intervals)
@@ -110,11 +125,12 @@ def _analysis(
         "launch_latency_ns": budgets.launch_latency_ns,
         "collected_with": _headers(log),
     }
+    whole = all_segments or budgets.size.sum() <= MOST_PIECES
     analysis = Analysis(
         trace=trace.info,
         intervals=intervals,
         parts=budgets.parts,
-        segments=budgets.segments(np.arange(len(intervals))),
+        segments=budgets.segments(np.arange(len(intervals))) if whole else frames.empty(frames.SEGMENTS),
         details=budgets.details,
         other_streams=budgets.other_streams,
         labels=labels,
@@ -124,9 +140,24 @@ def _analysis(
         notes=tuple(dict.fromkeys(notes)),
         calibration=calibration,
     )
-    analysis = diagnose(analysis)
+    analysis = diagnose(analysis, None if whole else budgets.segment_arrays)
     wanted = intervals.loc[intervals["name"].isin(list(draw)), "interval"].tolist()
+    if not whole:
+        analysis = _some_segments(analysis, budgets, wanted)
     return replace(analysis, timeline=timeline(trace, alignment, analysis, wanted))
+
+
+def _some_segments(analysis: Analysis, budgets: Budgets, wanted: Sequence[int]) -> Analysis:
+    """Segments of the wanted intervals and of those that are drawn, as many as fit, and a note that says so."""
+    drawn = np.setdiff1d(chosen_intervals(analysis), wanted)
+    drawn = drawn[np.argsort(budgets.size[drawn], kind="stable")]
+    fit = drawn[np.cumsum(budgets.size[drawn]) <= MOST_PIECES]
+    kept = np.union1d(fit, np.array(wanted, dtype=np.int64)).astype(np.int64)
+    note = (
+        f"segments are kept of {len(kept):,} of {len(analysis.intervals):,} intervals (medians, slowest, first, every "
+        "finding's): of all there are too many for a table of ordinary size; nsysalign analyze --all-segments keeps them"
+    )
+    return replace(analysis, segments=budgets.segments(kept), notes=(*analysis.notes, note))
 
 
 def _headers(log: EventLog | None) -> list[dict[str, Any]]:

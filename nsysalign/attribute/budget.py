@@ -19,12 +19,11 @@ from nsysalign.attribute.pieces import CAUSE, Pieces, join, make, sums
 from nsysalign.attribute.stream import StreamWindows, stream_pieces
 from nsysalign.attribute.sums import executing, stream_sums
 from nsysalign.attribute.threads import Threads
-from nsysalign.model import CAUSES, KIND, Alignment, Trace
+from nsysalign.model import CAUSES, KIND, Alignment, SegmentArrays, Trace
 from nsysalign.sweep.issue import lane_operations
 
-#: Host windows to cut into pieces at once, and pieces of all windows that one table of segments may hold.
+#: Host windows to cut into pieces at once.
 _WINDOWS_AT_ONCE = 1 << 12
-MOST_PIECES = 150_000
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,10 @@ class Budgets:
     launch_latency_ns: dict[str, int]
     #: Segments of the windows with these numbers (ascending).
     segments: Callable[[np.ndarray], pd.DataFrame]
-    pieces: int  # about how many segments all windows have
+    #: The same without words, for rules.
+    segment_arrays: Callable[[np.ndarray], SegmentArrays]
+    #: About how many segments each window has.
+    size: np.ndarray
 
 
 def attribute(trace: Trace, alignment: Alignment) -> Budgets:
@@ -64,11 +66,10 @@ def attribute(trace: Trace, alignment: Alignment) -> Budgets:
         found = host_window_pieces(trace, alignment, streams, threads, explainer, per_lane, w)
         return _renumber(found, which)
 
-    def segments(which: np.ndarray) -> pd.DataFrame:
-        still = np.zeros(len(windows), np.int64)
+    def pieces(which: np.ndarray) -> Pieces:
         on = which[~host[which]]
-        at = stream_pieces(trace, streams, explainer, stream_at(on, still))
-        return describe.segments(trace, alignment, join([_renumber(at, on), host_pieces(which[host[which]])]))
+        at = stream_pieces(trace, streams, explainer, stream_at(on, np.zeros(len(windows), np.int64)))
+        return join([_renumber(at, on), host_pieces(which[host[which]])])
 
     shifts = [np.zeros(len(windows), np.int64), *_shifts(windows)]
     totals = [np.zeros((len(windows), len(CAUSES)), np.int64) for _ in shifts]
@@ -79,13 +80,13 @@ def attribute(trace: Trace, alignment: Alignment) -> Budgets:
     for total, here in zip(totals, found, strict=True):
         total[on_stream] = here
     for first in range(0, len(on_host), _WINDOWS_AT_ONCE):
-        pieces = host_pieces(on_host[first : first + _WINDOWS_AT_ONCE])
-        total = sums(pieces, len(windows))
+        cut = host_pieces(on_host[first : first + _WINDOWS_AT_ONCE])
+        total = sums(cut, len(windows))
         for at_place in totals:  # a host reading has no error bar that is worth another look
             at_place += total
-        operations += executing(pieces, len(windows))
-        size += np.bincount(pieces.window, minlength=len(windows))
-        groups.add(pieces)
+        operations += executing(cut, len(windows))
+        size += np.bincount(cut.window, minlength=len(windows))
+        groups.add(cut)
     total = totals[0]
     elapsed = windows["elapsed_ns"].to_numpy()
     if not np.array_equal(total.sum(axis=1), elapsed):
@@ -111,8 +112,9 @@ def attribute(trace: Trace, alignment: Alignment) -> Budgets:
         other_streams=_other_streams(trace, alignment, streams),
         columns=_columns(trace, alignment, total, operations),
         launch_latency_ns={k: latency[KIND[k]] for k in KIND},
-        segments=segments,
-        pieces=int(size.sum()),
+        segments=lambda which: describe.segments(trace, alignment, pieces(which)),
+        segment_arrays=lambda which: describe.segment_arrays(trace, alignment, pieces(which)),
+        size=size,
     )
 
 

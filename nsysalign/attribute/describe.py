@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
 from nsysalign import frames
 from nsysalign.attribute.pieces import CAUSE, DETAIL, REF, REF_KINDS, Pieces
-from nsysalign.model import CAUSES, KIND, Alignment, Trace
+from nsysalign.model import CAUSES, KIND, Alignment, SegmentArrays, Trace
 
 #: CUDA_MEMCPY_KIND and CUDA_MEMOPR_MEMORY_KIND codes in the field's words.
 DIRECTION = {1: "H2D", 2: "D2H", 8: "D2D", 9: "H2H", 10: "P2P", 11: "UVM H2D", 12: "UVM D2H", 13: "UVM D2D"}
@@ -15,10 +17,8 @@ MEMORY = {0: "pageable", 1: "pinned", 2: "device", 3: "array", 4: "managed", 5: 
 _OPERATION_REFS = tuple(REF[k] for k in ("kernel", "graph", "memcpy", "memset"))
 
 
-def segments(trace: Trace, alignment: Alignment, p: Pieces) -> pd.DataFrame:
-    """Touching pieces with the same cause, reference and detail become one segment."""
-    if not len(p):
-        return frames.empty(frames.SEGMENTS)
+def merged(p: Pieces) -> Pieces:
+    """Touching pieces with the same cause, reference and detail become one: the segments."""
     same = np.zeros(len(p), dtype=bool)
     same[1:] = (
         (p.window[1:] == p.window[:-1])
@@ -30,27 +30,39 @@ def segments(trace: Trace, alignment: Alignment, p: Pieces) -> pd.DataFrame:
     )
     first = np.flatnonzero(~same)
     last = np.append(first[1:], len(p)) - 1
+    return replace(p.take(first), end=p.end[last]) if len(p) else p
+
+
+def segments(trace: Trace, alignment: Alignment, p: Pieces) -> pd.DataFrame:
+    """Pieces as the table that users read."""
+    if not len(p):
+        return frames.empty(frames.SEGMENTS)
+    p = merged(p)
     return frames.check(
         pd.DataFrame(
             {
-                "interval": p.window[first],
-                "start_ns": p.start[first],
-                "end_ns": p.end[last],
-                "cause": np.array(CAUSES, dtype=object)[p.cause[first]],
-                "ref_kind": np.array(REF_KINDS, dtype=object)[p.ref_kind[first]],
-                "ref_id": ref_ids(trace, alignment, p.ref_kind[first], p.ref[first]),
-                "detail": _words(
-                    trace,
-                    alignment,
-                    p.cause[first],
-                    p.ref_kind[first],
-                    p.ref[first],
-                    p.detail[first],
-                    p.lane[first],
-                ),
+                "interval": p.window,
+                "start_ns": p.start,
+                "end_ns": p.end,
+                "cause": np.array(CAUSES, dtype=object)[p.cause],
+                "ref_kind": np.array(REF_KINDS, dtype=object)[p.ref_kind],
+                "ref_id": ref_ids(trace, alignment, p.ref_kind, p.ref),
+                "detail": words(trace, alignment, p),
             }
         ),
         frames.SEGMENTS,
+    )
+
+
+def segment_arrays(trace: Trace, alignment: Alignment, p: Pieces) -> SegmentArrays:
+    """The same without the words, which are made for those that are asked for."""
+    p = merged(p)
+    return SegmentArrays(
+        p.window,
+        p.end - p.start,
+        p.cause,
+        ref_ids(trace, alignment, p.ref_kind, p.ref),
+        lambda index: words(trace, alignment, p.take(index)),
     )
 
 
@@ -141,15 +153,9 @@ _PREFIX = {
 }
 
 
-def _words(
-    trace: Trace,
-    alignment: Alignment,
-    cause: np.ndarray,
-    kind: np.ndarray,
-    ref: np.ndarray,
-    detail: np.ndarray,
-    lane: np.ndarray,
-) -> np.ndarray:
+def words(trace: Trace, alignment: Alignment, p: Pieces) -> np.ndarray:
+    """What each piece was."""
+    cause, kind, ref, detail, lane = p.cause, p.ref_kind, p.ref, p.detail, p.lane
     names = ref_names(trace, kind, ref)
     prefix = np.full(len(names), "", dtype=object)
     for code, text in _PREFIX.items():

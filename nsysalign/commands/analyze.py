@@ -39,6 +39,11 @@ REPORT, DATABASE, DOCUMENT = "report.html", "analysis.db", "analysis.json"
     "--json", "json_out", metavar="OUT", help="Write the analysis as JSON to this file as well; - is stdout."
 )
 @click.option("--nsys", metavar="PATH", help="The nsys that exports a .nsys-rep.")
+@click.option(
+    "--all-segments",
+    is_flag=True,
+    help="Keep the segments of every interval in analysis.db, however many there are.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def analyze(
     trace: Path,
@@ -46,6 +51,7 @@ def analyze(
     output: Path | None,
     json_out: str | None,
     nsys: str | None,
+    all_segments: bool,
     quiet: bool,
 ) -> None:
     """Place, split and explain the intervals of TRACE: a .sqlite, a .nsys-rep or a run directory.
@@ -54,7 +60,15 @@ def analyze(
     Example:  nsysalign analyze trace.sqlite --events events-484.jsonl
     """
     if trace.is_dir():
-        present(trace, events=events, output=output, quiet=quiet, json_out=json_out, nsys=nsys)
+        present(
+            trace,
+            events=events,
+            output=output,
+            quiet=quiet,
+            json_out=json_out,
+            nsys=nsys,
+            all_segments=all_segments,
+        )
         return
     if not trace.exists():
         raise TraceError(
@@ -63,7 +77,7 @@ def analyze(
     output = output or trace.with_name(trace.stem + ".nsysalign")
     output.mkdir(parents=True, exist_ok=True)
     export = exported(trace, output, nsys=nsys, quiet=quiet)
-    present_files(export, events, output, quiet=quiet, json_out=json_out)
+    present_files(export, events, output, quiet=quiet, json_out=json_out, all_segments=all_segments)
 
 
 def present(
@@ -74,6 +88,7 @@ def present(
     quiet: bool = False,
     json_out: str | Path | None = None,
     nsys: str | None = None,
+    all_segments: bool = False,
 ) -> Analysis:
     """Analyse a run directory, write its pages and print its table."""
     reports = sorted(run_dir.glob("*.nsys-rep"))
@@ -96,9 +111,8 @@ def present(
 
         recover(run_dir)  # a run that was itself killed leaves its logs raw
     logs = list(events) or sorted(run_dir.glob("events-*.jsonl"))
-    return present_files(
-        exported(trace, output, nsys=nsys, quiet=quiet), logs, output, quiet=quiet, json_out=json_out
-    )
+    export = exported(trace, output, nsys=nsys, quiet=quiet)
+    return present_files(export, logs, output, quiet=quiet, json_out=json_out, all_segments=all_segments)
 
 
 def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True) -> Path:
@@ -133,13 +147,19 @@ def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True)
 
 
 def present_files(
-    trace: Path, logs: Sequence[Path], output: Path, *, quiet: bool, json_out: str | Path | None
+    trace: Path,
+    logs: Sequence[Path],
+    output: Path,
+    *,
+    quiet: bool,
+    json_out: str | Path | None,
+    all_segments: bool = False,
 ) -> Analysis:
     """Analyse, store, print."""
     from nsysalign.pipeline import analyze as pipeline_analyze
 
     with ProgressLine(quiet) as tell:
-        analysis = pipeline_analyze(trace, events=list(logs), progress=tell)
+        analysis = pipeline_analyze(trace, events=list(logs), all_segments=all_segments, progress=tell)
         tell("writing the report", 97)
         store(analysis, output, json_out=json_out)
     return show(analysis, output, quiet=quiet, json_out=json_out)
