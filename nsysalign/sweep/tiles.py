@@ -38,6 +38,10 @@ def tile(start: np.ndarray, end: np.ndarray, block_start: np.ndarray, block_end:
     first = np.searchsorted(block_end, start, side="right")
     last = np.searchsorted(block_start, end, side="left")
     touched = np.maximum(last - first, 0)
+    # only the blocks around the pieces are looked at: there may be millions of others
+    offset = max(int(first.min()) - 1, 0)
+    block_start, block_end = (b[offset : int(last.max()) + 1] for b in (block_start, block_end))
+    first = first - offset
     # each piece becomes gap, block, gap, block, ..., gap: 2n + 1 tiles
     owner, number = ragged(np.zeros(len(start), np.int64), 2 * touched + 1)
     inside = number % 2 == 1
@@ -52,7 +56,7 @@ def tile(start: np.ndarray, end: np.ndarray, block_start: np.ndarray, block_end:
     hi = np.where(inside, edge_end[np.minimum(block, len(block_start))], following)
     lo, hi = np.maximum(lo, start[owner]), np.minimum(hi, end[owner])
     keep = hi > lo
-    return Tiles(owner[keep], lo[keep], hi[keep], np.where(inside, block, -1)[keep])
+    return Tiles(owner[keep], lo[keep], hi[keep], np.where(inside, block + offset, -1)[keep])
 
 
 def disjoint(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
