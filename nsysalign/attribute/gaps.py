@@ -18,7 +18,7 @@ from nsysalign.attribute.pieces import CAUSE, DETAIL, REF, Pieces, join, make
 from nsysalign.attribute.threads import Threads
 from nsysalign.model import CALL, KIND, Alignment, Trace
 from nsysalign.sweep.issue import FAR, LaneOperations
-from nsysalign.sweep.tiles import pick, ragged, tile
+from nsysalign.sweep.tiles import one_of, pick, ragged, tile
 
 LEGACY_DEFAULT, BLOCKING = 3, 1
 NEVER = -FAR  # a time before all others
@@ -80,6 +80,10 @@ class Explainer:
         self.call_start, self.call_end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
         self.call_thread = calls["thread"].to_numpy()
         self.waits = self._waits_by_lane()
+        #: Calls that put something between a stream's operations that the trace does not show.
+        self.veils = np.flatnonzero(
+            one_of(calls["kind"].to_numpy(), [CALL["host_function"], CALL["stream_memory_op"]])
+        )
 
     def _waits_by_lane(self) -> dict[int, tuple[np.ndarray, ...]]:
         """lane -> (issue of the wait, place of the awaited record, its lane, record, inferred), by issue."""
@@ -254,8 +258,7 @@ class Explainer:
         thread issued its last operation before and its next one after to that stream.
         """
         out = np.zeros(len(g.window), dtype=bool)
-        kind = self.trace.calls["kind"].to_numpy()
-        calls = np.flatnonzero(np.isin(kind, [CALL["host_function"], CALL["stream_memory_op"]]))
+        calls = self.veils
         if not len(calls) or not len(g.window):
             return out
         at, thread = self.call_start[calls], self.call_thread[calls]

@@ -22,7 +22,7 @@ from nsysalign.attribute.busy import Blocks
 from nsysalign.attribute.gaps import NEVER, Explainer, Gaps
 from nsysalign.attribute.groups import Groups, Lot
 from nsysalign.attribute.pieces import CAUSE, REF, Pieces, by_cause, make
-from nsysalign.model import CALL, CAUSES, KIND, OPERATION_KINDS
+from nsysalign.model import CAUSES, KIND, OPERATION_KINDS
 from nsysalign.sweep.issue import FAR
 from nsysalign.sweep.tiles import pick, ragged, tile
 
@@ -47,11 +47,7 @@ class Interior:
 
     def __init__(self, lane: int, blocks: Blocks, explainer: Explainer, groups: Groups) -> None:
         self.lane, self.blocks, self.explainer, self.groups = lane, blocks, explainer, groups
-        calls = explainer.trace.calls
-        held = np.flatnonzero(
-            np.isin(calls["kind"].to_numpy(), [CALL["host_function"], CALL["stream_memory_op"]])
-        )
-        self._veils = np.sort(explainer.call_start[held])
+        self._veils = np.sort(explainer.call_start[explainer.veils])
         self._waits = explainer.waits[lane][0] if lane in explainer.waits else np.empty(0, np.int64)
         self._ordered = bool(explainer.default_stream_rivals(lane))
         self._alone = not len(explainer.streams.others_of(lane))
@@ -161,15 +157,36 @@ class Interior:
             )
             lots.append((pieces.window, self._activity(pieces)))
         if len(t.range_start):
-            free = tile(start, end, t.start, t.end)
-            free = free._replace(**{f: getattr(free, f)[free.block < 0] for f in free._fields})
-            named = tile(free.start, free.end, t.range_start, t.range_end)
-            has = named.block >= 0
-            ref = t.range_ref[named.block[has]]
-            low, ns = named.start[has], (named.end - named.start)[has]
-            where = first + at[free.piece[named.piece[has]]]
-            lots.append((where, _lot(self.groups.range_keys()[ref], low, ns, REF["nvtx"], ref)))
+            lots += self._named(t, first, at, start, end, np.maximum(b - a, 0), low, high)
         return lots
+
+    def _named(self, t, first, at, start, end, count, low, high) -> list[tuple[np.ndarray, Lot]]:
+        """Time outside calls and inside an NVTX range: what stretches leave free of their calls [low, high).
+
+        stretch   [---------------)
+        calls        [--)  [--)         count of them, laid out flat
+        free      [-)   [--)  [---)
+        """
+        opens = np.cumsum(count + 1) - count - 1  # each stretch has one free piece more than calls
+        inner = np.ones(len(low) + len(start), dtype=bool)
+        inner[opens] = False
+        s, e = np.empty(len(inner), np.int64), np.empty(len(inner), np.int64)
+        s[opens], s[inner] = start, high
+        inner[opens] = True
+        inner[opens + count] = False
+        e[opens + count], e[inner] = end, low
+        owner = np.repeat(np.arange(len(start)), count + 1)
+        some = np.flatnonzero(e > s)
+        s, e, owner = s[some], e[some], owner[some]
+        named = tile(s, e, t.range_start, t.range_end)
+        has = named.block >= 0
+        ref = t.range_ref[named.block[has]]
+        low, ns = named.start[has], (named.end - named.start)[has]
+        return [(first + at[owner[named.piece[has]]], _lot(self._range_keys[ref], low, ns, REF["nvtx"], ref))]
+
+    @cached_property
+    def _range_keys(self) -> np.ndarray:
+        return self.groups.range_keys()
 
     def _activity(self, p: Pieces) -> Lot:
         """The lot of a thread's calls (and the profiler's work between them)."""

@@ -7,6 +7,7 @@ import numpy as np
 
 from nsysalign.model import KIND, OPERATION_KINDS, Trace
 from nsysalign.sweep.issue import LaneOperations
+from nsysalign.sweep.tiles import distinct
 
 #: Used where a trace shows no operation of a kind on an idle device (ns).
 _FALLBACK_NS = 5_000
@@ -19,7 +20,7 @@ def launch_latency(trace: Trace, per_lane: dict[int, LaneOperations]) -> dict[in
     start, end, kind = (operations[c].to_numpy() for c in ("start_ns", "end_ns", "kind"))
     device = operations["device"].to_numpy()
     samples: list[tuple[np.ndarray, np.ndarray]] = []
-    for number in np.unique(device):
+    for number in distinct(device):
         here = np.flatnonzero(device == number)  # sorted by start
         before = np.full(len(here), np.iinfo(np.int64).min)
         before[1:] = np.maximum.accumulate(end[here])[:-1]

@@ -13,7 +13,7 @@ import pandas as pd
 from nsysalign import examples, frames
 from nsysalign.attribute.describe import call_names, operation_names
 from nsysalign.model import CALL_KINDS, KIND, OPERATION_KINDS, Alignment, Analysis, Trace
-from nsysalign.sweep.tiles import ragged
+from nsysalign.sweep.tiles import distinct, ragged
 
 #: A page draws about this many intervals, and at most this many rows of each (the rest is counted, not
 #: hidden).
@@ -77,7 +77,9 @@ def timeline(
 
 def everything(trace: Trace, alignment: Alignment | None = None) -> pd.DataFrame:
     """All calls, ranges and operations of a trace as one picture (interval -1), for exports."""
-    processes = np.unique(np.concatenate([t["process"].to_numpy() for t in (trace.calls, trace.operations)]))
+    processes = np.unique(
+        np.concatenate([distinct(t["process"].to_numpy()) for t in (trace.calls, trace.operations)])
+    )
     tables = (trace.calls, trace.operations, trace.ranges)
     end = max((int(table["end_ns"].max()) for table in tables if len(table)), default=0)
     parts = []
@@ -297,7 +299,7 @@ def _call_rows(trace: Trace, call: np.ndarray) -> np.ndarray:
 
 
 def _stream_words(trace: Trace, device: np.ndarray, stream: np.ndarray) -> list[str]:
-    several = len(np.unique(trace.operations["device"].to_numpy())) > 1
+    several = len(distinct(trace.operations["device"].to_numpy())) > 1
     where = zip(device.tolist(), stream.tolist(), strict=True)
     return [f"GPU {d} stream {s}" if several else f"stream {s}" for d, s in where]
 

@@ -9,6 +9,7 @@ No loop over rows: searchsorted finds the blocks a piece touches, repeat lays th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -98,6 +99,22 @@ def pick(values: np.ndarray, index: np.ndarray, default: int) -> np.ndarray:
     if not len(values):
         return np.full(len(index), default, dtype=values.dtype)
     return np.where(index >= 0, values[np.maximum(index, 0)], default)
+
+
+def distinct(values: np.ndarray) -> np.ndarray:
+    """Sorted distinct values; a column of one value (stride 0) is not looked through."""
+    return values[:1].copy() if len(values) and not any(values.strides) else np.unique(values)
+
+
+def one_of(codes: np.ndarray, wanted: Iterable[int]) -> np.ndarray:
+    """Whether each int8 code is among the wanted ones."""
+    table = np.zeros(256, dtype=bool)
+    table[list(wanted)] = True
+    return table[codes.view(np.uint8)] if codes.dtype == np.int8 else np.isin(codes, list(wanted))
+
+
+def rising(values: np.ndarray) -> bool:
+    return bool((values[1:] >= values[:-1]).all())
 
 
 def index_type(count: int) -> type:

@@ -12,6 +12,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.errors import TraceError
 from nsysalign.model import CALL, Trace, TraceInfo
+from nsysalign.sweep.tiles import distinct, one_of
 from nsysalign.trace import schema
 from nsysalign.trace.sqlite import Source, open_readonly
 
@@ -42,9 +43,8 @@ def read_trace(path: Path) -> Trace:
         operations, bad_operations = _operations(work, calls)
         del work
         syncs = _syncs(source, calls)
-        for name_id in np.unique(
-            calls["name_id"].to_numpy()
-        ).tolist():  # as documentation has them: without _v7000
+        ids = distinct(calls["name_id"].to_numpy()).tolist()
+        for name_id in ids:  # as documentation has them: without _v7000
             if name_id in names:
                 names[name_id] = schema.api_name(names[name_id])
         contexts = source.read(schema.CONTEXT)
@@ -141,7 +141,7 @@ def _calls(columns: dict[str, np.ndarray] | None, names: dict[int, str]) -> tupl
         columns = _chosen(columns, ok)
     columns = _in_order(columns, lambda of, rows: (-of["end_ns"][rows], of["row"][rows]))
     columns["process"] = _each(columns["thread"], lambda thread: thread & PROCESS_MASK)
-    ids = np.unique(columns["name_id"])
+    ids = distinct(columns["name_id"])
     kinds = np.array([schema.call_kind(names.get(int(i), "")) for i in ids], dtype=np.int8)
     columns["kind"] = _each(columns["name_id"], lambda name: kinds[np.searchsorted(ids, name)])
     columns["outer"] = outermost(columns["thread"], columns["start_ns"], columns["end_ns"])
@@ -208,7 +208,7 @@ def _operations(
     whole = _in_order(whole, lambda of, rows: (of["end_ns"][rows], of["kind"][rows], of["row"][rows]))
     unknown = whole["process"] < 0
     if unknown.any():  # exports before globalPid: one process, or nothing can be joined
-        processes = np.unique(calls["process"].to_numpy())
+        processes = distinct(calls["process"].to_numpy())
         if len(processes) == 1:
             whole["process"] = np.where(unknown, processes[0], whole["process"])
     whole["call"] = _issuing_call(whole, calls)
@@ -277,7 +277,7 @@ def _first_of(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 def _issuing_call(operations: Mapping[str, np.ndarray], calls: pd.DataFrame) -> np.ndarray:
     process, correlation = operations["process"], operations["correlation"]
     kind = calls["kind"].to_numpy()
-    issuing = np.isin(kind, [CALL[k] for k in ("launch", "graph_launch", "memcpy", "memset")])
+    issuing = one_of(kind, [CALL[k] for k in ("launch", "graph_launch", "memcpy", "memset")])
     call = _join(calls, process, correlation, issuing)
     rest = call < 0  # operations issued by calls of other names (prefetch, library internals)
     if rest.any():
@@ -303,7 +303,7 @@ def _syncs(source: Source, calls: pd.DataFrame) -> pd.DataFrame:
         stream=_no_id(frame["stream"]), event=_no_id(frame["event"]), event_sync=_no_id(frame["event_sync"])
     )
     kind = calls["kind"].to_numpy()
-    waiting = np.isin(
+    waiting = one_of(
         kind,
         [
             CALL[k]
@@ -362,7 +362,7 @@ def _streams(source: Source, operations: pd.DataFrame, contexts: pd.DataFrame | 
     frame = source.read(schema.STREAM)
     if frame is None:
         return frames.empty(frames.STREAMS)
-    processes = np.unique(operations["process"].to_numpy())
+    processes = distinct(operations["process"].to_numpy())
     by_pid = {int(pid_of(p)): int(p) for p in processes}
     frame["process"] = np.array([by_pid.get(p, -1) for p in frame["pid"].tolist()], dtype=np.int64)
     frame["device"] = np.int64(-1)
