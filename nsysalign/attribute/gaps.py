@@ -335,22 +335,20 @@ def host_pieces(
 ) -> Pieces:
     """What a thread did in the given stretches: calls, profiler work, and outside CUDA its innermost NVTX range."""
     t = threads[thread]
-    cut = tile(start, end, t.start, t.end)
-    busy = cut.block >= 0
-    b = np.maximum(cut.block, 0)
-    inside = make(
-        window[cut.piece[busy]],
-        cut.start[busy],
-        cut.end[busy],
-        t.cause[b[busy]],
-        t.ref_kind[b[busy]],
-        t.ref[b[busy]],
-    )
-    s, e, w = cut.start[~busy], cut.end[~busy], window[cut.piece[~busy]]
+    s, e, w = start, end, window
+    parts = []
+    for begin, over, cause, ref_kind, ref in (
+        (t.start, t.end, t.cause, REF["api"], t.ref),
+        (t.over_start, t.over_end, CAUSE["profiler"], REF["overhead"], t.over_ref),
+    ):
+        cut = tile(s, e, begin, over)
+        busy = cut.block >= 0
+        b = cut.block[busy]
+        cause = cause if np.ndim(cause) == 0 else cause[b]
+        parts.append(make(w[cut.piece[busy]], cut.start[busy], cut.end[busy], cause, ref_kind, ref[b]))
+        s, e, w = cut.start[~busy], cut.end[~busy], w[cut.piece[~busy]]
     ranged = tile(s, e, t.range_start, t.range_end)
     named = ranged.block >= 0
     ref = np.where(named, t.range_ref[np.maximum(ranged.block, 0)] if len(t.range_ref) else -1, -1)
-    outside = make(
-        w[ranged.piece], ranged.start, ranged.end, CAUSE["host"], np.where(named, REF["nvtx"], 0), ref
-    )
-    return join([inside, outside])
+    kind = np.where(named, REF["nvtx"], 0)
+    return join([*parts, make(w[ranged.piece], ranged.start, ranged.end, CAUSE["host"], kind, ref)])

@@ -16,14 +16,14 @@ from nsysalign import frames
 from nsysalign.attribute import describe
 from nsysalign.attribute.pieces import CAUSE, DETAIL, DETAILS, REF, REF_KINDS, Pieces
 from nsysalign.model import CAUSES, Alignment, Trace
-from nsysalign.sweep.tiles import ragged
+from nsysalign.sweep.tiles import distinct, ragged
 
 _NAMED = tuple(CAUSE[c] for c in ("api", "sync", "api_launch", "host", "event", "profiler"))
 _SPOKEN = tuple(REF[r] for r in ("api", "nvtx", "overhead"))
 _ON_GPU = tuple(REF[k] for k in ("kernel", "graph", "memcpy", "memset"))
 #: Pieces at once, and slots of a table of windows by keys: they bound the memory.
-_AT_ONCE = 1 << 19
-_SLOTS = 1 << 21
+_AT_ONCE = 1 << 17
+_SLOTS = 1 << 18
 
 
 class Key(NamedTuple):
@@ -69,10 +69,13 @@ class Groups:
     @cached_property
     def _calls_named(self) -> tuple[np.ndarray, list[str]]:
         ids = self.trace.calls["name_id"].to_numpy()
-        unique = np.unique(ids)
+        unique = distinct(ids)
         kind = np.int16 if len(unique) < np.iinfo(np.int16).max else np.int32
         texts = [self.trace.names.get(int(i), "CUDA call") for i in unique]
-        return np.searchsorted(unique, ids).astype(kind), texts
+        numbers = np.empty(len(ids), kind)
+        for first in range(0, len(ids), _AT_ONCE):
+            numbers[first : first + _AT_ONCE] = np.searchsorted(unique, ids[first : first + _AT_ONCE])
+        return numbers, texts
 
     @cached_property
     def range_texts(self) -> np.ndarray:

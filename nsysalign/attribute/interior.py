@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from nsysalign.attribute.busy import Blocks
-from nsysalign.attribute.gaps import NEVER, Explainer, Gaps
+from nsysalign.attribute.gaps import NEVER, Explainer, Gaps, host_pieces
 from nsysalign.attribute.groups import Groups, Lot
 from nsysalign.attribute.pieces import CAUSE, REF, Pieces, by_cause, make
 from nsysalign.model import CAUSES, KIND, OPERATION_KINDS
@@ -132,32 +132,32 @@ class Interior:
     def _host(self, thread, first, at, start, end, sums, with_lots) -> list[tuple[np.ndarray, Lot]]:
         """Rules 10 to 15: what the thread did in sorted disjoint stretches."""
         t = self.explainer.threads[thread]
+        lots = []
+        if len(t.over_start):  # few stretches see the profiler at work
+            seen = np.searchsorted(t.over_end, start, side="right") < np.searchsorted(t.over_start, end)
+            some = np.flatnonzero(seen)
+            pieces = host_pieces(self.explainer.threads, thread, at[some], start[some], end[some])
+            sums += by_cause(pieces.window, pieces.cause, pieces.end - pieces.start, len(sums))
+            if with_lots and len(some):
+                window, lot = self.groups.lot(pieces)
+                lots.append((first + window, lot))
+            at, start, end = at[~seen], start[~seen], end[~seen]
         a, b = np.searchsorted(t.end, start, side="right"), np.searchsorted(t.start, end, side="left")
-        owner, block = ragged(a, np.maximum(b - a, 0))
+        count = np.maximum(b - a, 0)
+        owner, block = ragged(a, count)
         low, high = np.maximum(t.start[block], start[owner]), np.minimum(t.end[block], end[owner])
         ns = high - low
-        cause, ref_kind, ref = t.cause[block], t.ref_kind[block], t.ref[block]
-        size = len(at)
-        busy = by_cause(owner, cause, ns, size)
+        busy = by_cause(owner, t.cause[block], ns, len(at))
         busy[:, CAUSE["host"]] = (end - start) - busy.sum(axis=1)
         sums[at] += busy
         if not with_lots:
             return []
-        lots = []
-        if len(owner):
-            pieces = Pieces(
-                first + at[owner],
-                low,
-                high,
-                cause,
-                ref_kind,
-                ref,
-                np.broadcast_to(np.int8(0), len(ref)),
-                np.broadcast_to(np.int64(-1), len(ref)),
-            )
-            lots.append((pieces.window, self._activity(pieces)))
+        call = t.ref[block]
+        if len(call):
+            key = self._activity_keys[self.groups.call_names[call]]
+            lots.append((first + at[owner], _lot(key, low, ns, REF["api"], call)))
         if len(t.range_start):
-            lots += self._named(t, first, at, start, end, np.maximum(b - a, 0), low, high)
+            lots += self._named(t, first, at, start, end, count, low, high)
         return lots
 
     def _named(self, t, first, at, start, end, count, low, high) -> list[tuple[np.ndarray, Lot]]:
@@ -187,14 +187,6 @@ class Interior:
     @cached_property
     def _range_keys(self) -> np.ndarray:
         return self.groups.range_keys()
-
-    def _activity(self, p: Pieces) -> Lot:
-        """The lot of a thread's calls (and the profiler's work between them)."""
-        calls = p.ref_kind == REF["api"]
-        if not calls.all():
-            return self.groups.lot(p)[1]
-        name = self.groups.call_names[p.ref]
-        return _lot(self._activity_keys[name], p.start, p.end - p.start, REF["api"], p.ref)
 
     @cached_property
     def _activity_keys(self) -> np.ndarray:

@@ -17,11 +17,11 @@ from nsysalign.attribute.interior import Interior
 from nsysalign.attribute.pieces import Pieces, sums
 from nsysalign.attribute.stream import Span, StreamWindows, edge_pieces, span_of, stream_pieces
 from nsysalign.model import CAUSES, KIND, Trace
-from nsysalign.sweep.tiles import pick, ragged
+from nsysalign.sweep.tiles import ragged
 
 #: Blocks at once: their columns stay in the processor's cache.
 _CHUNK = 1 << 15
-_WINDOWS_AT_ONCE = 1 << 14
+_WINDOWS_AT_ONCE = 1 << 12
 
 
 def stream_sums(
@@ -72,9 +72,11 @@ def _cut(trace, streams, explainer, w, lane, plain, span, late):
 def _latest_issue(explainer: Explainer, b: Blocks) -> np.ndarray:
     """Per block: the latest start of a call that issued an operation up to it."""
     call = explainer.call[b.operation]
-    return (
-        np.maximum.accumulate(pick(explainer.call_start, call, NEVER)) if len(call) else np.empty(0, np.int64)
-    )
+    if not len(call) or not len(explainer.call_start):
+        return np.full(len(call), NEVER)
+    issue = explainer.call_start[call]
+    issue[call < 0] = NEVER
+    return np.maximum.accumulate(issue, out=issue)
 
 
 def _issued_late(close: np.ndarray, span: Span, latest: np.ndarray) -> np.ndarray:

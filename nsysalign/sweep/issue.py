@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from nsysalign.model import Trace
-from nsysalign.sweep.tiles import group, index_type
+from nsysalign.sweep.tiles import group, index_type, rising
 
 FAR = np.int64(1) << 62  # no such time
 
@@ -22,23 +22,38 @@ class LaneOperations:
     """The operations of one lane, ordered by issue; what few ask for is made when asked."""
 
     def __init__(
-        self, position: np.ndarray, issue: np.ndarray, issued: np.ndarray, start: np.ndarray, end: np.ndarray
-    ):
+        self,
+        position: np.ndarray,
+        calls: tuple[np.ndarray, np.ndarray, np.ndarray],
+        start: np.ndarray,
+        end: np.ndarray,
+    ) -> None:
         self.position = position  # in Trace.operations
-        self.issue_ns = issue  # start of the issuing call
-        self.issued_ns = issued  # its end
+        self._calls = calls  # the issuing call of every operation; start and end of every call
         self.start_ns = start
         self.end_ns = end
 
     @cached_property
+    def issue_ns(self) -> np.ndarray:
+        """Start of the issuing call."""
+        call, start, _ = self._calls
+        return start[call[self.position]]
+
+    @cached_property
+    def issued_ns(self) -> np.ndarray:
+        """Its end."""
+        call, _, end = self._calls
+        return end[call[self.position]]
+
+    @cached_property
     def reach_ns(self) -> np.ndarray:
         """Prefix maximum of end_ns."""
-        return self.end_ns if _rising(self.end_ns) else np.maximum.accumulate(self.end_ns)
+        return self.end_ns if rising(self.end_ns) else np.maximum.accumulate(self.end_ns)
 
     @cached_property
     def reach_from(self) -> np.ndarray:
         """Which one that was: the first that reached so far."""
-        if _rising(self.end_ns, strictly=True):
+        if bool((self.end_ns[1:] > self.end_ns[:-1]).all()):
             return np.arange(len(self.end_ns), dtype=index_type(len(self.end_ns)))
         reach = self.reach_ns
         new = np.concatenate([[True], reach[1:] > reach[:-1]])
@@ -47,11 +62,11 @@ class LaneOperations:
     @cached_property
     def first_ns(self) -> np.ndarray:
         """Suffix minimum of start_ns."""
-        return self.start_ns if _rising(self.start_ns) else np.minimum.accumulate(self.start_ns[::-1])[::-1]
+        return self.start_ns if rising(self.start_ns) else np.minimum.accumulate(self.start_ns[::-1])[::-1]
 
     @cached_property
     def _by_issued(self) -> tuple[np.ndarray, np.ndarray]:
-        if _rising(self.issued_ns):
+        if rising(self.issued_ns):
             return self.issued_ns, self.reach_ns
         order = np.argsort(self.issued_ns, kind="stable")
         return self.issued_ns[order], np.maximum.accumulate(self.end_ns[order])
@@ -67,10 +82,6 @@ class LaneOperations:
         return self._by_issued[1]
 
 
-def _rising(values: np.ndarray, *, strictly: bool = False) -> bool:
-    return bool((values[1:] > values[:-1]).all() if strictly else (values[1:] >= values[:-1]).all())
-
-
 def lane_operations(trace: Trace, operation_lane: np.ndarray, lane_count: int) -> dict[int, LaneOperations]:
     """Per lane, the operations whose issuing call is known.  Those without a call are on no side of anything."""
     operations, calls = trace.operations, trace.calls
@@ -83,14 +94,13 @@ def lane_operations(trace: Trace, operation_lane: np.ndarray, lane_count: int) -
     out = {}
     for lane, position in group(operation_lane[known], known).items():  # by start, as operations are
         issue = call_start[call[position]]
-        if not _rising(issue):
+        if not rising(issue):
             order = np.argsort(issue, kind="stable")
             position, issue = position[order], issue[order]
-        whole = len(position) == len(start) and _rising(position)
+        whole = len(position) == len(start) and rising(position)
         out[lane] = LaneOperations(
             position,
-            issue,
-            call_end[call[position]],
+            (call, call_start, call_end),
             start if whole else start[position],
             end if whole else end[position],
         )

@@ -17,9 +17,8 @@ from nsysalign.trace import schema
 from nsysalign.trace.sqlite import Source, open_readonly
 
 PROCESS_MASK = ~np.int64(0xFFFFFF)
+_AT_ONCE = 1 << 18
 _MOST_INT32 = np.iinfo(np.int32).max
-#: Correlation ids are looked up in a table of their range, unless that is so much longer than there are ids.
-_SPARSE_IDS = 1_000_000
 
 
 def pid_of(process: np.ndarray | int) -> np.ndarray | int:
@@ -143,9 +142,19 @@ def _calls(columns: dict[str, np.ndarray] | None, names: dict[int, str]) -> tupl
     columns["process"] = _each(columns["thread"], lambda thread: thread & PROCESS_MASK)
     ids = distinct(columns["name_id"])
     kinds = np.array([schema.call_kind(names.get(int(i), "")) for i in ids], dtype=np.int8)
-    columns["kind"] = _each(columns["name_id"], lambda name: kinds[np.searchsorted(ids, name)])
+    columns["kind"] = _each(
+        columns["name_id"], lambda name: _pieced(name, np.int8, lambda n: kinds[np.searchsorted(ids, n)])
+    )
     columns["outer"] = outermost(columns["thread"], columns["start_ns"], columns["end_ns"])
     return frames.check_narrow(pd.DataFrame(columns, copy=False), frames.CALLS), bad
+
+
+def _pieced(values: np.ndarray, dtype: type, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """function(values), some rows at a time: what it makes on the way stays small."""
+    out = np.empty(len(values), dtype)
+    for first in range(0, len(values), _AT_ONCE):
+        out[first : first + _AT_ONCE] = function(values[first : first + _AT_ONCE])
+    return out
 
 
 def _each(values: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
@@ -239,7 +248,7 @@ def _join(
 
     Where several calls carry the id (corrupt or merged exports) the first one is taken.
     """
-    position = np.flatnonzero(candidates)
+    position = np.flatnonzero(candidates).astype(np.int32 if len(calls) < _MOST_INT32 else np.int64)
     out = np.full(len(process), -1, dtype=np.int32 if len(calls) < _MOST_INT32 else np.int64)
     if not len(position) or not len(process):
         return out
@@ -248,30 +257,25 @@ def _join(
     for mine in _by_value(process):
         of_process = theirs == process[mine][0]
         which = position if of_process.all() else position[of_process]
-        out[mine] = _looked_up(ids if of_process.all() else ids[of_process], which, correlation[mine])
+        look_up = _by_id(ids if of_process.all() else ids[of_process], which)
+        out[mine] = _pieced(correlation[mine], out.dtype, look_up)
     return out
 
 
-def _looked_up(ids: np.ndarray, position: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """position[k] of the first ids[k] that equals each wanted id, -1 for none and for ids below 0."""
+def _by_id(ids: np.ndarray, position: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Function of wanted ids: position[k] of the first ids[k] that equals each, -1 for none and for ids below 0."""
     if not len(ids):
-        return np.full(len(wanted), -1)
-    low, high = int(ids.min()), int(ids.max())
-    if high - low > 4 * len(ids) + _SPARSE_IDS:
-        found = pd.Index(ids).get_indexer(wanted) if pd.Index(ids).is_unique else _first_of(ids, wanted)
-        return np.where((found >= 0) & (wanted >= 0), position[np.maximum(found, 0)], -1)
-    table = np.full(high - low + 1, -1, dtype=np.int32 if position[-1] < _MOST_INT32 else np.int64)
-    table[ids[::-1] - low] = position[::-1]  # of several with one id the first is written last
-    inside = (wanted >= max(low, 0)) & (wanted <= high)
-    if inside.all():
-        return table[wanted - low]
-    return np.where(inside, table[np.where(inside, wanted - low, 0)], -1)
+        return lambda wanted: np.full(len(wanted), -1)
+    if not (ids[1:] > ids[:-1]).all():  # the profiler numbers calls as they come, but a thread may be late
+        order = np.argsort(ids, kind="stable")
+        order = order[np.concatenate([[True], ids[order][1:] > ids[order][:-1]])]
+        ids, position = ids[order], position[order]
 
+    def look_up(wanted: np.ndarray) -> np.ndarray:
+        at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
+        return np.where((ids[at] == wanted) & (wanted >= 0), position[at], -1)
 
-def _first_of(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    unique, first = np.unique(ids, return_index=True)
-    at = np.minimum(np.searchsorted(unique, wanted), len(unique) - 1)
-    return np.where(unique[at] == wanted, first[at], -1)
+    return look_up
 
 
 def _issuing_call(operations: Mapping[str, np.ndarray], calls: pd.DataFrame) -> np.ndarray:
@@ -285,9 +289,12 @@ def _issuing_call(operations: Mapping[str, np.ndarray], calls: pd.DataFrame) -> 
     if not len(calls):
         return call
     # a kernel cannot start before the call that issues it: a join that says so is a reused correlation id
-    start = calls["start_ns"].to_numpy()
-    call[(call >= 0) & (operations["start_ns"] < start[np.maximum(call, 0)] - 100_000)] = -1
-    return np.where(call >= 0, calls["outer"].to_numpy()[np.maximum(call, 0)], np.int32(-1))
+    start, outer = calls["start_ns"].to_numpy(), calls["outer"].to_numpy()
+    for first in range(0, len(call), _AT_ONCE):
+        here = call[first : first + _AT_ONCE]
+        here[operations["start_ns"][first : first + _AT_ONCE] < start[here] - 100_000] = -1
+        here[here >= 0] = outer[here[here >= 0]]
+    return call
 
 
 def _no_id(values: pd.Series) -> np.ndarray:
