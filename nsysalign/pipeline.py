@@ -10,6 +10,7 @@ The DataFrames' columns are declared, with dtype and unit, in `nsysalign.frames`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -53,9 +54,13 @@ def analyze(
     """
     tell = progress or _silent
     tell("reading the trace", 0)
-    read = read_trace(Path(trace))
-    tell("reading the event logs", 45)
-    log = read_event_logs([Path(e) for e in events]) if events else None
+    with ThreadPoolExecutor(
+        1
+    ) as pool:  # the trace's big tables are read outside of Python: there is time for the logs
+        logs = pool.submit(read_event_logs, [Path(e) for e in events]) if events else None
+        read = read_trace(Path(trace))
+        tell("reading the event logs", 45)
+        log = logs.result() if logs is not None else None
     return analyze_trace(read, log, draw=draw, all_segments=all_segments, progress=progress)
 
 

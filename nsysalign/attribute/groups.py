@@ -7,6 +7,7 @@ Pieces come in any number of lots; what a lot adds to a window's key becomes one
 from __future__ import annotations
 
 from functools import cached_property
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +51,7 @@ class Groups:
     def __init__(self, trace: Trace, alignment: Alignment) -> None:
         self.trace, self.alignment = trace, alignment
         self._keys: dict[Key, int] = {}
+        self._lock = Lock()
         self._rows: list[tuple[np.ndarray, ...]] = []  # window, key, ns, longest, its start, ref_kind, ref
         self._sized: list[np.ndarray] = []  # (window, key, operation) of copies and memsets, columns
         self._of_call: dict[int, np.ndarray] = {}
@@ -90,7 +92,8 @@ class Groups:
         return keys[self.range_texts] if len(texts) else np.empty(0, np.int64)
 
     def number(self, key: Key) -> int:
-        return self._keys.setdefault(key, len(self._keys))
+        with self._lock:  # chunks are explained ahead by another thread
+            return self._keys.setdefault(key, len(self._keys))
 
     def add(self, pieces: Pieces) -> None:
         """Whole pieces, sorted by window and time."""
@@ -210,7 +213,7 @@ class Groups:
         )
 
     def _note_sizes(self, window: np.ndarray, lot: Lot) -> None:
-        of_size = np.array([k.cause in ("memcpy", "memset") for k in self._keys], dtype=bool)
+        of_size = np.array([k.cause in ("memcpy", "memset") for k in tuple(self._keys)], dtype=bool)
         if not of_size.any():
             return
         sized = np.flatnonzero(of_size[lot.key] & np.isin(lot.ref_kind, _ON_GPU))

@@ -53,6 +53,13 @@ class Interior:
         self._alone = not len(explainer.streams.others_of(lane))
         self._latency = np.array([explainer.launch_latency.get(k, 0) for k in range(4)], dtype=np.int64)
 
+    def prepare(self) -> None:
+        """Make what chunks share, before several threads ask for it."""
+        self._activity_keys  # noqa: B018
+        if len(self.explainer.trace.ranges):
+            self._range_keys  # noqa: B018
+        self.groups.call_keys(CAUSE["api_launch"])
+
     def chunk(self, first: int, last: int, *, with_lots: bool) -> Chunk:
         """Blocks first..last-1 and the gaps before each of them (first > 0)."""
         b = self.blocks

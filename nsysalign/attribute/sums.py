@@ -6,7 +6,9 @@ error bar is asked for come several times, at several places; details are kept f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
@@ -127,14 +129,18 @@ def _add_interiors(
         for which, s in spans
         for keep in [s.last - s.first > 1]
     ]
+    jobs = []
     for begin in range(low, high, _CHUNK):
         stop = min(begin + _CHUNK, high)
         here = [np.flatnonzero((s.first < stop) & (s.last > begin)) for _, s in inner]
-        if not any(len(h) for h in here):
-            continue
-        a = min(int(s.first[h].min()) for (_, s), h in zip(inner, here, strict=True) if len(h))
-        b = max(int(s.last[h].max()) for (_, s), h in zip(inner, here, strict=True) if len(h))
-        chunk = interior.chunk(max(begin, a), min(stop, b), with_lots=len(here[0]) > 0)
+        if any(len(h) for h in here):
+            a = min(int(s.first[h].min()) for (_, s), h in zip(inner, here, strict=True) if len(h))
+            b = max(int(s.last[h].max()) for (_, s), h in zip(inner, here, strict=True) if len(h))
+            jobs.append((max(begin, a), min(stop, b), here))
+    interior.prepare()
+    for chunk, here in _ahead(
+        jobs, lambda job: (interior.chunk(job[0], job[1], with_lots=len(job[2][0]) > 0), job[2])
+    ):
         for number, ((which, s), h) in enumerate(zip(inner, here, strict=True)):
             window, first, last = which[h], s.first[h], s.last[h]
             for running, until in ((chunk.gaps, last), (chunk.blocks, last - 1)):
@@ -145,3 +151,16 @@ def _add_interiors(
                     groups.add_ranges(window, first, last, index, lot)
                 for index, lot in chunk.in_blocks:
                     groups.add_ranges(window, first, last - 1, index, lot)
+
+
+def _ahead(jobs: Sequence[Any], work: Callable[[Any], Any]) -> Iterator[Any]:
+    """Results in order, the next one being made by another thread while this one is used: numpy lets go of Python."""
+    if len(jobs) < 2:
+        yield from map(work, jobs)
+        return
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(work, jobs[0])
+        for job in jobs[1:]:
+            ready, coming = coming.result(), pool.submit(work, job)
+            yield ready
+        yield coming.result()
