@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from nsysalign.commands.cache import Cache
 from nsysalign.commands.progress import ProgressLine
 from nsysalign.errors import NsysError, TraceError, UsageError
 
 if TYPE_CHECKING:
     from nsysalign.model import Analysis
 
-REPORT, DATABASE, DOCUMENT = "report.html", "analysis.db", "analysis.json"
+REPORT, DATABASE, DOCUMENT, METADATA = "report.html", "analysis.db", "analysis.json", "analysis.metadata.json"
 
 
 @click.command()
@@ -44,6 +47,11 @@ REPORT, DATABASE, DOCUMENT = "report.html", "analysis.db", "analysis.json"
     is_flag=True,
     help="Keep the segments of every interval in analysis.db, however many there are.",
 )
+@click.option(
+    "--no-cache",
+    is_flag=True,
+    help="Analyse again even if the results that lie there are of this very trace.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def analyze(
     trace: Path,
@@ -52,6 +60,7 @@ def analyze(
     json_out: str | None,
     nsys: str | None,
     all_segments: bool,
+    no_cache: bool,
     quiet: bool,
 ) -> None:
     """Place, split and explain the intervals of TRACE: a .sqlite, a .nsys-rep or a run directory.
@@ -68,6 +77,7 @@ def analyze(
             json_out=json_out,
             nsys=nsys,
             all_segments=all_segments,
+            use_cache=not no_cache,
         )
         return
     if not trace.exists():
@@ -77,7 +87,15 @@ def analyze(
     output = output or trace.with_name(trace.stem + ".nsysalign")
     output.mkdir(parents=True, exist_ok=True)
     export = exported(trace, output, nsys=nsys, quiet=quiet)
-    present_files(export, events, output, quiet=quiet, json_out=json_out, all_segments=all_segments)
+    present_files(
+        export,
+        events,
+        output,
+        quiet=quiet,
+        json_out=json_out,
+        all_segments=all_segments,
+        use_cache=not no_cache,
+    )
 
 
 def present(
@@ -89,7 +107,8 @@ def present(
     json_out: str | Path | None = None,
     nsys: str | None = None,
     all_segments: bool = False,
-) -> Analysis:
+    use_cache: bool = True,
+) -> None:
     """Analyse a run directory, write its pages and print its table."""
     reports = sorted(run_dir.glob("*.nsys-rep"))
     exports = sorted(run_dir.glob("*.sqlite"))
@@ -112,7 +131,15 @@ def present(
         recover(run_dir)  # a run that was itself killed leaves its logs raw
     logs = list(events) or sorted(run_dir.glob("events-*.jsonl"))
     export = exported(trace, output, nsys=nsys, quiet=quiet)
-    return present_files(export, logs, output, quiet=quiet, json_out=json_out, all_segments=all_segments)
+    present_files(
+        export,
+        logs,
+        output,
+        quiet=quiet,
+        json_out=json_out,
+        all_segments=all_segments,
+        use_cache=use_cache,
+    )
 
 
 def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True) -> Path:
@@ -154,15 +181,39 @@ def present_files(
     quiet: bool,
     json_out: str | Path | None,
     all_segments: bool = False,
-) -> Analysis:
-    """Analyse, store, print."""
-    from nsysalign.pipeline import analyze as pipeline_analyze
+    use_cache: bool = True,
+) -> None:
+    """Analyse, store, print; what lies there already is used if it is what would be written."""
+    _check_copy(output, json_out)
+    options = {"all_segments": all_segments}
+    cache = Cache(trace, logs, output, (DOCUMENT, DATABASE, METADATA, REPORT), options) if use_cache else None
+    silent = quiet or str(json_out) == "-"
+    analysis = None
+    if cache is None or not cache.fresh():
+        from nsysalign.pipeline import analyze as pipeline_analyze
 
-    with ProgressLine(quiet) as tell:
-        analysis = pipeline_analyze(trace, events=list(logs), all_segments=all_segments, progress=tell)
-        tell("writing the report", 97)
-        store(analysis, output, json_out=json_out)
-    return show(analysis, output, quiet=quiet, json_out=json_out)
+        with ProgressLine(quiet) as tell:
+            analysis = pipeline_analyze(trace, events=list(logs), all_segments=all_segments, progress=tell)
+            tell("writing the report", 97)
+            store(analysis, output, json_out=json_out)
+    else:
+        _copy(output, json_out)
+    text = cache.printed() if cache is not None and analysis is None else None
+    if text is None and not silent:
+        from nsysalign.pipeline import load
+
+        text = printed(analysis if analysis is not None else load(output / DATABASE), output)
+        if cache is not None:
+            cache.keep(text)
+    elif cache is not None and analysis is not None:
+        cache.keep()
+    if cache is not None and cache.note and os.environ.get("NSYSALIGN_DEBUG"):
+        click.echo(f"cache: {cache.note}", err=True)
+    if str(json_out) == "-":
+        click.echo((output / DOCUMENT).read_text("utf-8"))
+    elif text is not None and not silent:
+        sys.stdout.write(text)
+        sys.stdout.flush()
 
 
 def store_and_show(
@@ -178,13 +229,33 @@ def store(analysis: Analysis, output: Path, *, json_out: str | Path | None) -> N
     from nsysalign.report import database, html
     from nsysalign.report import json as document
 
-    if str(json_out) == str(output / DOCUMENT):
-        raise UsageError(f"{DOCUMENT} of the run directory is written anyway: give --json another name")
+    _check_copy(output, json_out)
     document.write(analysis, output / DOCUMENT)
     database.write(analysis, output / DATABASE)
     html.write(analysis, output / REPORT)
+    _copy(output, json_out)
+
+
+def _check_copy(output: Path, json_out: str | Path | None) -> None:
+    if str(json_out) == str(output / DOCUMENT):
+        raise UsageError(f"{DOCUMENT} of the run directory is written anyway: give --json another name")
+
+
+def _copy(output: Path, json_out: str | Path | None) -> None:
     if json_out and str(json_out) != "-":
         shutil.copyfile(output / DOCUMENT, json_out)
+
+
+def printed(analysis: Analysis, output: Path) -> str:
+    """The table as this terminal shows it."""
+    from rich.console import Console
+
+    from nsysalign.report import terminal
+
+    console = Console(highlight=False)
+    with console.capture() as capture:
+        terminal.render(analysis, console, report_path=str(output / REPORT))
+    return capture.get()
 
 
 def show(analysis: Analysis, output: Path, *, quiet: bool, json_out: str | Path | None) -> Analysis:
@@ -192,9 +263,5 @@ def show(analysis: Analysis, output: Path, *, quiet: bool, json_out: str | Path 
     if str(json_out) == "-":
         click.echo((output / DOCUMENT).read_text("utf-8"))
     elif not quiet:
-        from rich.console import Console
-
-        from nsysalign.report import terminal
-
-        terminal.render(analysis, Console(highlight=False), report_path=str(output / REPORT))
+        sys.stdout.write(printed(analysis, output))
     return analysis
