@@ -7,7 +7,7 @@ Tables are pandas DataFrames whose columns are declared in `nsysalign.frames`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +120,8 @@ class Trace:
     overhead: pd.DataFrame
     os_calls: pd.DataFrame
     names: Mapping[int, str]
+    #: Grid and block of kernels by rowid, (kernels, 6): read from the file when asked, for those that are drawn.
+    shapes: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,17 @@ class Alignment:
     calibration: Mapping[str, Any]
     notes: tuple[str, ...] = ()
     clock_maps: Mapping[int, Any] = field(default_factory=dict)  # log process -> align.clock.ClockMap
+
+
+@dataclass(frozen=True)
+class SegmentArrays:
+    """Segments of some intervals, for rules: arrays of equal length, sorted by interval and time."""
+
+    interval: Any
+    ns: Any
+    cause: Any  # code into CAUSES
+    ref_id: Any
+    words: Callable[[Any], Any]  # what the segments at these places were
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ The DataFrames' columns are declared, with dtype and unit, in `nsysalign.frames`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -24,7 +25,7 @@ from nsysalign.align.solve import align
 from nsysalign.align.timers import timed
 from nsysalign.attribute.budget import Budgets, attribute
 from nsysalign.attribute.labels import label_table, name_intervals
-from nsysalign.attribute.timeline import timeline
+from nsysalign.attribute.timeline import chosen_intervals, timeline
 from nsysalign.attribute.unprofiled import predict
 from nsysalign.compare.baseline import side_by_side
 from nsysalign.diagnose.rules import diagnose
@@ -33,6 +34,9 @@ from nsysalign.model import Alignment, Analysis, EventLog, Trace
 from nsysalign.trace.clocks import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import pid_of, read_trace, tid_of
+
+#: Segments of all intervals are kept up to about so many; sums, bounds and details are of all intervals always.
+MOST_PIECES = 150_000
 
 #: Told what begins and how much of the whole is done, in percent.
 Progress = Callable[[str, int], None]
@@ -45,27 +49,33 @@ def analyze(
     clocks: str | PathLike[str] | None = None,
     baseline: Sequence[str | PathLike[str]] = (),
     draw: Sequence[str] = (),
+    all_segments: bool = False,
     progress: Progress | None = None,
 ) -> Analysis:
     """Analyse an nsys SQLite export, with the event logs of its processes.
 
     Without a log the NVTX ranges of the trace become intervals of kind `nvtx`.  `clocks` is the run's clocks.jsonl,
     `baseline` the event logs of the same program run without nsys, to be put beside.  `draw` names intervals whose
-    timeline is kept whatever their place among the runs; `progress(step, percent)` is told what begins.
+    timeline and segments are kept whatever their place among the runs; `all_segments` keeps those of every interval,
+    where a long trace has more than fit into a table of ordinary size; `progress(step, percent)` is told what begins.
     Raises TraceError or EventLogError with what to do next.
     """
     tell = progress or _silent
     tell("reading the trace", 0)
-    read = read_trace(Path(trace))
-    tell("reading the event logs", 45)
-    log = read_event_logs([Path(e) for e in events]) if events else None
+    with ThreadPoolExecutor(1) as pool:  # big tables are read outside of Python: there is time for the logs
+        logs = pool.submit(read_event_logs, [Path(e) for e in events]) if events else None
+        read = read_trace(Path(trace))
+        tell("reading the event logs", 45)
+        log = logs.result() if logs is not None else None
     if log is not None and any(h.get("baseline") for h in log.headers):
         raise EventLogError(
             "this is the event log of a run without nsys: it belongs to no trace",
             "name the profiled run's log with --events, and this one with --baseline",
         )
     without, notes = read_baseline(baseline)
-    analysis = analyze_trace(read, log, clocks=clocks, baseline=without, draw=draw, progress=progress)
+    analysis = analyze_trace(
+        read, log, clocks=clocks, baseline=without, draw=draw, all_segments=all_segments, progress=progress
+    )
     return replace(analysis, notes=(*analysis.notes, *notes)) if notes else analysis
 
 
@@ -86,6 +96,7 @@ def analyze_trace(
     clocks: str | PathLike[str] | None = None,
     baseline: EventLog | None = None,
     draw: Sequence[str] = (),
+    all_segments: bool = False,
     progress: Progress | None = None,
 ) -> Analysis:
     """The same from what has been read already."""
@@ -95,7 +106,7 @@ def analyze_trace(
     tell("splitting the intervals", 65)
     budgets = attribute(trace, alignment)
     tell("explaining", 90)
-    return _analysis(trace, log, alignment, budgets, draw, clocks, baseline)
+    return _analysis(trace, log, alignment, budgets, draw, clocks, baseline, all_segments)
 
 
 def _silent(step: str, percent: int) -> None:
@@ -136,6 +147,7 @@ def _analysis(
     draw: Sequence[str],
     clocks: str | PathLike[str] | None,
     baseline: EventLog | None,
+    all_segments: bool,
 ) -> Analysis:
     intervals = _intervals(alignment, budgets, log)
     labels = label_table(intervals)
@@ -158,11 +170,12 @@ def _analysis(
         "launch_latency_ns": budgets.launch_latency_ns,
         "collected_with": _headers(log),
     }
+    whole = all_segments or budgets.size.sum() <= MOST_PIECES
     analysis = Analysis(
         trace=trace.info,
         intervals=intervals,
         parts=budgets.parts,
-        segments=budgets.segments,
+        segments=budgets.segments(np.arange(len(intervals))) if whole else frames.empty(frames.SEGMENTS),
         details=budgets.details,
         other_streams=budgets.other_streams,
         labels=labels,
@@ -175,9 +188,24 @@ def _analysis(
     )
     if baseline is not None:
         analysis = _beside(analysis, trace, log, alignment, baseline)
-    analysis = diagnose(analysis)
+    analysis = diagnose(analysis, None if whole else budgets.segment_arrays)
     wanted = intervals.loc[intervals["name"].isin(list(draw)), "interval"].tolist()
+    if not whole:
+        analysis = _some_segments(analysis, budgets, wanted)
     return replace(analysis, timeline=timeline(trace, alignment, analysis, wanted))
+
+
+def _some_segments(analysis: Analysis, budgets: Budgets, wanted: Sequence[int]) -> Analysis:
+    """Segments of the wanted intervals and of those that are drawn, as many as fit, and a note that says so."""
+    drawn = np.setdiff1d(chosen_intervals(analysis), wanted)
+    drawn = drawn[np.argsort(budgets.size[drawn], kind="stable")]
+    fit = drawn[np.cumsum(budgets.size[drawn]) <= MOST_PIECES]
+    kept = np.union1d(fit, np.array(wanted, dtype=np.int64)).astype(np.int64)
+    note = (
+        f"segments are kept of {len(kept):,} of {len(analysis.intervals):,} intervals (medians, slowest, first, every "
+        "finding's): of all there are too many for a table of ordinary size; nsysalign analyze --all-segments keeps them"
+    )
+    return replace(analysis, segments=budgets.segments(kept), notes=(*analysis.notes, note))
 
 
 def _gpu_clocks(

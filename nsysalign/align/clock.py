@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from nsysalign.sweep.tiles import ragged
+
 #: Python's call of `record` must contain the API call; readings of the two clocks agree this well.
 TOLERANCE_NS = 300
 _CHUNK_NS, _CHUNK_RECORDS = 250_000_000, 400
@@ -154,12 +156,29 @@ def _best_shift(
         )
         lo, hi = rough.to_trace(t0[sample]), rough.to_trace(t1[sample])
         total += len(lo)
-        for n, shift in enumerate(shifts):
-            i = np.searchsorted(c0, lo + shift)
-            ok = i < len(c0)
-            score[n] += int((c1[np.minimum(i, len(c0) - 1)] <= hi + shift)[ok].sum())
+        score += _fitting(lo, hi, c0, c1, centre - reach, step, len(shifts))
     best = score >= score.max()
     runs = np.flatnonzero(best)
     groups = np.split(runs, np.flatnonzero(np.diff(runs) > 1) + 1)
     widest = max(groups, key=lambda g: (len(g), -abs(int(shifts[g[len(g) // 2]]) - centre)))
     return int(shifts[widest[0]] + shifts[widest[-1]]) // 2, score.max() / max(total, 1)
+
+
+def _fitting(
+    lo: np.ndarray, hi: np.ndarray, c0: np.ndarray, c1: np.ndarray, first: int, step: int, count: int
+) -> np.ndarray:
+    """Per shift (first, first + step, ...): how many [lo, hi) + shift hold the first [c0, c1) that begins in them.
+
+    Call j is the first for shifts in (c0[j - 1] - lo, c0[j] - lo], and lies inside from c1[j] - hi on: a range of
+    shifts, whose ends are counted.
+    """
+    low = np.searchsorted(c0, lo + first)
+    high = np.searchsorted(c0, lo + (first + (count - 1) * step))
+    call, j = ragged(low, np.minimum(high + 1, len(c0)) - low)
+    before = np.where(j > 0, c0[j - 1] - lo[call] + 1, np.iinfo(np.int64).min // 2)
+    a = np.maximum(before, c1[j] - hi[call]) - first
+    b = c0[j] - lo[call] - first
+    a, b = np.maximum(-(-a // step), 0), np.minimum(b // step, count - 1)
+    some = b >= a
+    ends = np.bincount(a[some], minlength=count + 1) - np.bincount(b[some] + 1, minlength=count + 1)
+    return np.cumsum(ends)[:count]

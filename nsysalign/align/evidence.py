@@ -7,6 +7,7 @@ import pandas as pd
 
 from nsysalign.align.latency import Evidence
 from nsysalign.model import KIND, Trace
+from nsysalign.sweep.tiles import distinct
 
 
 def gather(
@@ -53,10 +54,10 @@ def _contended(
     out = np.zeros(len(lane), dtype=bool)
 
     def running(mask: np.ndarray, when: np.ndarray) -> np.ndarray:
-        return np.searchsorted(np.sort(start[mask]), when, side="right") - np.searchsorted(
-            np.sort(end[mask]), when, side="right"
-        )
+        begun, over = start[mask], np.sort(end[mask], kind="stable")  # operations are sorted by start
+        return np.searchsorted(begun, when, side="right") - np.searchsorted(over, when, side="right")
 
+    busy = set(distinct(operation_lane if kernel.all() else operation_lane[kernel]).tolist())
     for device in np.unique(device_of):
         here = (
             np.flatnonzero((lane >= 0) & (device_of[np.maximum(lane, 0)] == device))
@@ -65,6 +66,9 @@ def _contended(
         )
         if not len(here):
             continue
+        lanes_here = set(np.flatnonzero(device_of == device).tolist()) & busy
+        if lanes_here <= {number for number in distinct(lane[here]).tolist()} and len(lanes_here) == 1:
+            continue  # the only stream of the device that ever runs a kernel
         others = running(kernel & (device_of[operation_lane] == device), at[here])
         for number in np.unique(lane[here]):
             mine = lane[here] == number

@@ -13,6 +13,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.model import CALL, Trace
+from nsysalign.sweep.tiles import distinct
 
 LEGACY_DEFAULT = 3  # TARGET_INFO_CUDA_STREAM.flag
 #: CUPTI's streamId minus cuStreamGetId's answer: -1 under every profiler tried, 0 in a plain run.
@@ -24,14 +25,15 @@ def build_lanes(trace: Trace) -> tuple[pd.DataFrame, np.ndarray]:
     """(lanes, lane of every operation)."""
     keys = ["process", "context", "stream"]
     operations = trace.operations
+    places, of_place = _places(operations, [*keys, "device"])
     parts = [
-        operations[[*keys, "device"]],
+        places,
         trace.event_rows[[*keys, "device"]],
         trace.streams[trace.streams["process"] >= 0][[*keys, "device"]],
     ]
     every = pd.concat([p.drop_duplicates() for p in parts], ignore_index=True)
     # every process has a legacy default stream, whether or not a row names it
-    processes = np.unique(trace.calls["process"].to_numpy())
+    processes = distinct(trace.calls["process"].to_numpy())
     silent = np.setdiff1d(processes, every.loc[every["stream"] == _DEFAULT_STREAM, "process"].to_numpy())
     every = pd.concat(
         [every, pd.DataFrame({"process": silent, "context": 1, "stream": _DEFAULT_STREAM, "device": 0})],
@@ -46,8 +48,24 @@ def build_lanes(trace: Trace) -> tuple[pd.DataFrame, np.ndarray]:
     flags = trace.streams.drop_duplicates(keys).set_index(keys)["flag"]
     index = pd.MultiIndex.from_frame(lanes[keys])
     lanes["flag"] = flags.reindex(index).fillna(-1).astype("int64").to_numpy()
-    lane = stream_lane(lanes, operations)
-    return frames.check(lanes, frames.LANES), lane.astype(np.int64)
+    lane = stream_lane(lanes, places).astype(np.int64)
+    if len(lane) == 1:
+        return frames.check(lanes, frames.LANES), np.broadcast_to(lane[0], len(operations))
+    return frames.check(lanes, frames.LANES), lane[of_place]
+
+
+def _places(rows: pd.DataFrame, columns: list[str]) -> tuple[pd.DataFrame, np.ndarray]:
+    """(rows with distinct values of the columns, by first appearance; which of these each row is)."""
+    code = np.broadcast_to(np.int64(0), len(rows))
+    for column in columns:
+        values = rows[column].to_numpy()
+        if any(values.strides):
+            numbers, distinct_values = pd.factorize(values)
+            code = pd.factorize(code * len(distinct_values) + numbers)[0]
+    if not any(code.strides):
+        return rows[columns].iloc[:1], code
+    first = np.unique(code, return_index=True)[1]
+    return rows[columns].iloc[first], code
 
 
 def stream_lane(lanes: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:

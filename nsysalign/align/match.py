@@ -12,7 +12,7 @@ import pandas as pd
 from nsysalign.align.belongs import other_runs
 from nsysalign.align.clock import TOLERANCE_NS, ClockMap, clock_map, refine
 from nsysalign.model import CALL, EventLog, Trace
-from nsysalign.sweep.tiles import group
+from nsysalign.sweep.tiles import distinct, group
 
 _PID = 0xFFFFFF
 #: A map this good needs no help from the record calls.
@@ -27,7 +27,7 @@ def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[s
     kind = trace.calls["kind"].to_numpy()
     threads = np.unique(trace.calls["thread"].to_numpy()[kind == CALL["record"]])
     processes = np.unique(
-        np.concatenate([trace.calls["process"].to_numpy(), trace.operations["process"].to_numpy()])
+        np.concatenate([distinct(t["process"].to_numpy()) for t in (trace.calls, trace.operations)])
     )
     by_pid = {int(p >> 24) & _PID: int(p) for p in processes}
     found, notes = {}, []

@@ -10,7 +10,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.align.clock import ClockMap
 from nsysalign.model import EventLog, Trace
-from nsysalign.sweep.tiles import ragged
+from nsysalign.sweep.tiles import distinct, ragged
 
 
 def _frame(count: int, columns: dict[str, object]) -> pd.DataFrame:
@@ -125,7 +125,7 @@ def _busiest_thread(trace: Trace, process: np.ndarray, start: np.ndarray, end: n
     calls = trace.calls
     thread, at = calls["thread"].to_numpy(), calls["start_ns"].to_numpy()
     best, most = process | ((process >> 24) & 0xFFFFFF), np.zeros(len(process), np.int64)
-    for number in np.unique(thread):
+    for number in distinct(thread):
         mine = at[thread == number]
         count = np.searchsorted(mine, end) - np.searchsorted(mine, start)
         better = (count > most) & ((number & ~0xFFFFFF) == process)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,26 +12,36 @@ from nsysalign import frames
 from nsysalign.attribute import describe
 from nsysalign.attribute.busy import Streams
 from nsysalign.attribute.gaps import Explainer
+from nsysalign.attribute.groups import Groups
 from nsysalign.attribute.host import HostWindows, host_window_pieces, kernels_issued_inside
 from nsysalign.attribute.launch import launch_latency
-from nsysalign.attribute.pieces import CAUSE, REF_KINDS, Pieces, join, make, sums
+from nsysalign.attribute.pieces import CAUSE, Pieces, join, make, sums
 from nsysalign.attribute.stream import StreamWindows, stream_pieces
+from nsysalign.attribute.sums import executing, stream_sums
 from nsysalign.attribute.synchronised import synchronisation_flags
 from nsysalign.attribute.threads import Threads
-from nsysalign.model import CAUSES, KIND, Alignment, Trace
+from nsysalign.model import CAUSES, KIND, Alignment, SegmentArrays, Trace
 from nsysalign.sweep.issue import lane_operations
+
+#: Host windows to cut into pieces at once.
+_WINDOWS_AT_ONCE = 1 << 12
 
 
 @dataclass(frozen=True)
 class Budgets:
-    """Per window (row of alignment.windows): parts, segments, details, other streams, and interval columns."""
+    """Per window (row of alignment.windows): parts, details, other streams, interval columns; `segments` of any."""
 
     parts: pd.DataFrame
-    segments: pd.DataFrame
     details: pd.DataFrame
     other_streams: pd.DataFrame
     columns: pd.DataFrame
     launch_latency_ns: dict[str, int]
+    #: Segments of the windows with these numbers (ascending).
+    segments: Callable[[np.ndarray], pd.DataFrame]
+    #: The same without words, for rules.
+    segment_arrays: Callable[[np.ndarray], SegmentArrays]
+    #: About how many segments each window has.
+    size: np.ndarray
 
 
 def attribute(trace: Trace, alignment: Alignment) -> Budgets:
@@ -44,33 +55,53 @@ def attribute(trace: Trace, alignment: Alignment) -> Budgets:
     per_lane = lane_operations(trace, alignment.operation_lane, len(alignment.lanes))
     latency = launch_latency(trace, per_lane)
     explainer = Explainer(trace, alignment, streams, threads, per_lane, latency)
+    groups = Groups(trace, alignment)
     host = (windows["kind"] == "host").to_numpy()
     on_stream, on_host = np.flatnonzero(~host), np.flatnonzero(host)
 
-    def pieces(shift: np.ndarray) -> Pieces:
-        at = stream_pieces(trace, streams, explainer, _stream_windows(alignment, on_stream, shift[on_stream]))
-        w = HostWindows(
-            *(windows[c].to_numpy()[on_host] for c in ("start_ns", "end_ns", "thread", "process"))
-        )
-        ho = host_window_pieces(trace, alignment, streams, threads, explainer, per_lane, w)
-        return join([_renumber(at, on_stream), _renumber(ho, on_host)])
+    def stream_at(which: np.ndarray, shift: np.ndarray) -> StreamWindows:
+        return _stream_windows(alignment, which, shift[which])
 
-    chosen = pieces(np.zeros(len(windows), np.int64))
-    total = sums(chosen, len(windows))
+    def host_pieces(which: np.ndarray) -> Pieces:
+        w = HostWindows(*(windows[c].to_numpy()[which] for c in ("start_ns", "end_ns", "thread", "process")))
+        found = host_window_pieces(trace, alignment, streams, threads, explainer, per_lane, w)
+        return _renumber(found, which)
+
+    def pieces(which: np.ndarray) -> Pieces:
+        on = which[~host[which]]
+        at = stream_pieces(trace, streams, explainer, stream_at(on, np.zeros(len(windows), np.int64)))
+        return join([_renumber(at, on), host_pieces(which[host[which]])])
+
+    shifts = [np.zeros(len(windows), np.int64), *_shifts(windows)]
+    totals = [np.zeros((len(windows), len(CAUSES)), np.int64) for _ in shifts]
+    operations, size = np.zeros(len(windows), np.int64), np.zeros(len(windows), np.int64)
+    found, operations[on_stream], size[on_stream] = stream_sums(
+        trace, streams, explainer, [stream_at(on_stream, shift) for shift in shifts], groups
+    )
+    for total, here in zip(totals, found, strict=True):
+        total[on_stream] = here
+    for first in range(0, len(on_host), _WINDOWS_AT_ONCE):
+        cut = host_pieces(on_host[first : first + _WINDOWS_AT_ONCE])
+        total = sums(cut, len(windows))
+        for at_place in totals:  # a host reading has no error bar that is worth another look
+            at_place += total
+        operations += executing(cut, len(windows))
+        size += np.bincount(cut.window, minlength=len(windows))
+        groups.add(cut)
+    total = totals[0]
     elapsed = windows["elapsed_ns"].to_numpy()
     if not np.array_equal(total.sum(axis=1), elapsed):
         wrong = np.flatnonzero(total.sum(axis=1) != elapsed)
         raise AssertionError(
             f"budgets of {len(wrong)} windows do not add up, first: {windows.iloc[wrong[0]].to_dict()}"
         )
-    low, high = _bounds(windows, total, lambda shift: sums(pieces(shift), len(windows)))
+    low, high = np.minimum.reduce(totals), np.maximum.reduce(totals)
     used = total.any(axis=0) | high.any(axis=0)
     window, cause = np.nonzero(np.broadcast_to(used, total.shape))
-    names = np.array(CAUSES, dtype=object)
     parts = pd.DataFrame(
         {
             "interval": window,
-            "cause": names[cause],
+            "cause": np.array(CAUSES, dtype=object)[cause],
             "ns": total[window, cause],
             "lower_ns": low[window, cause],
             "upper_ns": high[window, cause],
@@ -78,11 +109,13 @@ def attribute(trace: Trace, alignment: Alignment) -> Budgets:
     )
     return Budgets(
         parts=frames.check(parts, frames.PARTS),
-        segments=describe.segments(trace, alignment, chosen),
-        details=describe.details(trace, alignment, chosen),
+        details=groups.table(),
         other_streams=_other_streams(trace, alignment, streams),
-        columns=_columns(trace, alignment, total, chosen),
+        columns=_columns(trace, alignment, total, operations),
         launch_latency_ns={k: latency[KIND[k]] for k in KIND},
+        segments=lambda which: describe.segments(trace, alignment, pieces(which)),
+        segment_arrays=lambda which: describe.segment_arrays(trace, alignment, pieces(which)),
+        size=size,
     )
 
 
@@ -125,17 +158,16 @@ def _stream_windows(alignment: Alignment, which: np.ndarray, shift: np.ndarray) 
     )
 
 
-def _bounds(windows: pd.DataFrame, total: np.ndarray, at) -> tuple[np.ndarray, np.ndarray]:
-    """Least and most of every part when the window lies at either end of its error bar."""
+def _shifts(windows: pd.DataFrame) -> list[np.ndarray]:
+    """By how much each window is moved to lie at either end of its error bar; none where none has one."""
     error = np.where(windows["kind"].to_numpy() == "event", windows["error_ns"].to_numpy(), 0)
     start = windows["start_ns"].to_numpy()
-    low, high = total, total
+    shifts = []
     for sign, edge in ((-1, "start_lower_ns"), (1, "start_upper_ns")):
         reach = np.minimum(error, np.maximum(sign * (windows[edge].to_numpy() - start), 0))
         if reach.any():
-            shifted = at(sign * reach)
-            low, high = np.minimum(low, shifted), np.maximum(high, shifted)
-    return low, high
+            shifts.append(sign * reach)
+    return shifts
 
 
 def _other_streams(trace: Trace, alignment: Alignment, streams: Streams) -> pd.DataFrame:
@@ -144,17 +176,19 @@ def _other_streams(trace: Trace, alignment: Alignment, streams: Streams) -> pd.D
     calls = trace.calls
     rows = []
     for lane in streams.by_lane:
+        wanted = np.flatnonzero(
+            (windows["kind"] != "host").to_numpy()
+            & (windows["end_lane"].to_numpy() != lane)
+            & (windows["process"].to_numpy() == lanes["process"].iloc[lane])
+        )
+        if not len(wanted):
+            continue
         blocks = streams.blocks(lane)
         call = trace.operations["call"].to_numpy()[blocks.operation]
         ok = call >= 0
         issue = calls["start_ns"].to_numpy()[call[ok]]
         order = np.argsort(issue, kind="stable")
         length = np.append(0, np.cumsum((blocks.end - blocks.start)[ok][order]))
-        wanted = np.flatnonzero(
-            (windows["kind"] != "host").to_numpy()
-            & (windows["end_lane"].to_numpy() != lane)
-            & (windows["process"].to_numpy() == lanes["process"].iloc[lane])
-        )
         first = np.searchsorted(issue[order], windows["open_ns"].to_numpy()[wanted])
         last = np.searchsorted(issue[order], windows["close_ns"].to_numpy()[wanted])
         ns = length[np.maximum(last, first)] - length[first]
@@ -168,7 +202,7 @@ def _other_streams(trace: Trace, alignment: Alignment, streams: Streams) -> pd.D
     return frames.check(out.sort_values(["interval", "stream"], ignore_index=True), frames.OTHER_STREAMS)
 
 
-def _columns(trace: Trace, alignment: Alignment, total: np.ndarray, chosen: Pieces) -> pd.DataFrame:
+def _columns(trace: Trace, alignment: Alignment, total: np.ndarray, operations: np.ndarray) -> pd.DataFrame:
     """kernel_only_ns and its companions, the number of operations, and the profiler's disturbance, per window."""
     windows = alignment.windows
     host = (windows["kind"] == "host").to_numpy()
@@ -181,22 +215,12 @@ def _columns(trace: Trace, alignment: Alignment, total: np.ndarray, chosen: Piec
             windows["start_ns"].to_numpy()[host],
             windows["end_ns"].to_numpy()[host],
         )
-    on_gpu = np.isin(chosen.ref_kind, [REF_KINDS.index(k) for k in ("kernel", "graph", "memcpy", "memset")])
-    executing = (
-        on_gpu
-        & np.isin(chosen.cause, [CAUSE[k] for k in ("kernel", "graph", "memcpy", "memset")])
-        & (chosen.detail == 0)
-    )
-    pairs = np.unique(np.stack([chosen.window[executing], chosen.ref[executing]]), axis=1)
-    operations = (
-        np.bincount(pairs[0], minlength=len(windows)) if pairs.size else np.zeros(len(windows), np.int64)
-    )
     return pd.DataFrame(
         {
             "kernel_only_ns": kernel,
             "kernel_only_upper_ns": kernel + total[:, CAUSE["graph"]],
             "kernel_outside_ns": outside,
-            "operations": operations.astype(np.int64),
+            "operations": operations,
             "disturbed": _disturbed(trace, windows),
             "synchronised": pd.Series(synchronisation_flags(trace, alignment), dtype=object),
         }

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from nsysalign.model import KIND, Trace
-from nsysalign.sweep.tiles import disjoint, group, tile
+from nsysalign.sweep.tiles import disjoint, group, index_type, tile
 
 #: What competes with an operation: kernels, copies of a kind (its code, >= 0), nothing.
 RIVAL_KERNELS, NO_RIVAL = -2, -1
@@ -31,14 +31,23 @@ class Blocks:
 
 def lane_blocks(trace: Trace, positions: np.ndarray) -> Blocks:
     """Blocks of the operations at `positions` (sorted by start)."""
-    start, end, kind = (trace.operations[c].to_numpy()[positions] for c in ("start_ns", "end_ns", "kind"))
+    whole = len(positions) == len(trace.operations)
+    start, end, kind = (
+        trace.operations[c].to_numpy() if whole else trace.operations[c].to_numpy()[positions]
+        for c in ("start_ns", "end_ns", "kind")
+    )
     done: Blocks | None = None
     for name in _PRIORITY:
-        mine = np.flatnonzero(kind == KIND[name])
-        if not len(mine):
+        this = kind == KIND[name]
+        if not this.any():
             continue
-        which, s, e = disjoint(start[mine], end[mine])
-        block = Blocks(s, e, positions[mine][which], np.full(len(s), KIND[name], np.int8))
+        if this.all():
+            which, s, e = disjoint(start, end)
+            which = positions if len(which) == len(positions) else positions[which]
+        else:
+            which, s, e = disjoint(start[this], end[this])
+            which = positions[this][which]
+        block = Blocks(s, e, which, np.broadcast_to(np.int8(KIND[name]), len(s)))
         done = block if done is None else _under(done, block)
     if done is None:
         none = np.empty(0, np.int64)
@@ -78,12 +87,17 @@ class Streams:
     @cached_property
     def by_lane(self) -> dict[int, np.ndarray]:
         """Positions of each lane's operations, by start."""
-        return group(self.operation_lane, np.arange(len(self.operation_lane)))
+        count = len(self.operation_lane)
+        return group(self.operation_lane, np.arange(count, dtype=index_type(count)))
 
     def blocks(self, lane: int) -> Blocks:
         if lane not in self._blocks:
             self._blocks[lane] = lane_blocks(self.trace, self.by_lane.get(lane, np.empty(0, np.int64)))
         return self._blocks[lane]
+
+    def others_of(self, lane: int) -> list[int]:
+        """The other lanes of the device that ever execute anything."""
+        return [o for o in self.by_lane if o != lane and self.lane_device[o] == self.lane_device[lane]]
 
     def others(self, lane: int, what: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Disjoint (start, end, operation) of the other lanes of the device: `what` is RIVAL_KERNELS (graphs

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.attribute.pieces import CAUSE, DETAIL, DETAILS, REF, REF_KINDS, Pieces
-from nsysalign.model import CAUSES, KIND, Alignment, Trace
+from nsysalign.attribute.pieces import CAUSE, DETAIL, REF, REF_KINDS, Pieces
+from nsysalign.model import CAUSES, KIND, Alignment, SegmentArrays, Trace
 
 #: CUDA_MEMCPY_KIND and CUDA_MEMOPR_MEMORY_KIND codes in the field's words.
 DIRECTION = {1: "H2D", 2: "D2H", 8: "D2D", 9: "H2H", 10: "P2P", 11: "UVM H2D", 12: "UVM D2H", 13: "UVM D2D"}
@@ -15,10 +17,8 @@ MEMORY = {0: "pageable", 1: "pinned", 2: "device", 3: "array", 4: "managed", 5: 
 _OPERATION_REFS = tuple(REF[k] for k in ("kernel", "graph", "memcpy", "memset"))
 
 
-def segments(trace: Trace, alignment: Alignment, p: Pieces) -> pd.DataFrame:
-    """Touching pieces with the same cause, reference and detail become one segment."""
-    if not len(p):
-        return frames.empty(frames.SEGMENTS)
+def merged(p: Pieces) -> Pieces:
+    """Touching pieces with the same cause, reference and detail become one: the segments."""
     same = np.zeros(len(p), dtype=bool)
     same[1:] = (
         (p.window[1:] == p.window[:-1])
@@ -30,31 +30,43 @@ def segments(trace: Trace, alignment: Alignment, p: Pieces) -> pd.DataFrame:
     )
     first = np.flatnonzero(~same)
     last = np.append(first[1:], len(p)) - 1
+    return replace(p.take(first), end=p.end[last]) if len(p) else p
+
+
+def segments(trace: Trace, alignment: Alignment, p: Pieces) -> pd.DataFrame:
+    """Pieces as the table that users read."""
+    if not len(p):
+        return frames.empty(frames.SEGMENTS)
+    p = merged(p)
     return frames.check(
         pd.DataFrame(
             {
-                "interval": p.window[first],
-                "start_ns": p.start[first],
-                "end_ns": p.end[last],
-                "cause": np.array(CAUSES, dtype=object)[p.cause[first]],
-                "ref_kind": np.array(REF_KINDS, dtype=object)[p.ref_kind[first]],
-                "ref_id": _ref_ids(trace, alignment, p.ref_kind[first], p.ref[first]),
-                "detail": _words(
-                    trace,
-                    alignment,
-                    p.cause[first],
-                    p.ref_kind[first],
-                    p.ref[first],
-                    p.detail[first],
-                    p.lane[first],
-                ),
+                "interval": p.window,
+                "start_ns": p.start,
+                "end_ns": p.end,
+                "cause": np.array(CAUSES, dtype=object)[p.cause],
+                "ref_kind": np.array(REF_KINDS, dtype=object)[p.ref_kind],
+                "ref_id": ref_ids(trace, alignment, p.ref_kind, p.ref),
+                "detail": words(trace, alignment, p),
             }
         ),
         frames.SEGMENTS,
     )
 
 
-def _ref_ids(trace: Trace, alignment: Alignment, kind: np.ndarray, ref: np.ndarray) -> np.ndarray:
+def segment_arrays(trace: Trace, alignment: Alignment, p: Pieces) -> SegmentArrays:
+    """The same without the words, which are made for those that are asked for."""
+    p = merged(p)
+    return SegmentArrays(
+        p.window,
+        p.end - p.start,
+        p.cause,
+        ref_ids(trace, alignment, p.ref_kind, p.ref),
+        lambda index: words(trace, alignment, p.take(index)),
+    )
+
+
+def ref_ids(trace: Trace, alignment: Alignment, kind: np.ndarray, ref: np.ndarray) -> np.ndarray:
     """Positions to rowids of the nsys tables (seq for records)."""
     out = np.full(len(ref), -1, dtype=np.int64)
     tables = [
@@ -111,7 +123,7 @@ def call_names(trace: Trace, position: np.ndarray) -> np.ndarray:
     )
 
 
-def _ref_names(trace: Trace, kind: np.ndarray, ref: np.ndarray) -> np.ndarray:
+def ref_names(trace: Trace, kind: np.ndarray, ref: np.ndarray) -> np.ndarray:
     out = np.full(len(ref), "", dtype=object)
     mask = np.isin(kind, _OPERATION_REFS) & (ref >= 0)
     out[mask] = operation_names(trace, ref[mask])
@@ -141,16 +153,10 @@ _PREFIX = {
 }
 
 
-def _words(
-    trace: Trace,
-    alignment: Alignment,
-    cause: np.ndarray,
-    kind: np.ndarray,
-    ref: np.ndarray,
-    detail: np.ndarray,
-    lane: np.ndarray,
-) -> np.ndarray:
-    names = _ref_names(trace, kind, ref)
+def words(trace: Trace, alignment: Alignment, p: Pieces) -> np.ndarray:
+    """What each piece was."""
+    cause, kind, ref, detail, lane = p.cause, p.ref_kind, p.ref, p.detail, p.lane
+    names = ref_names(trace, kind, ref)
     prefix = np.full(len(names), "", dtype=object)
     for code, text in _PREFIX.items():
         prefix[detail == code] = text
@@ -161,63 +167,3 @@ def _words(
         streams = alignment.lanes["stream"].to_numpy()[lane[on]]
         out[on] = out[on] + np.array([f" (stream {s})" for s in streams.tolist()], dtype=object)
     return out
-
-
-def details(trace: Trace, alignment: Alignment, p: Pieces) -> pd.DataFrame:
-    """Parts broken down: copies by direction and memory, queueing by reason and stream, calls and ranges by name."""
-    operation = np.isin(p.ref_kind, _OPERATION_REFS) & (p.ref >= 0)
-    copies = operation & (p.cause == CAUSE["memcpy"])
-    named = np.isin(
-        p.cause, [CAUSE[c] for c in ("api", "sync", "api_launch", "host", "event", "profiler")]
-    ) & np.isin(p.ref_kind, [REF["api"], REF["nvtx"], REF["overhead"]])
-    queued = (p.cause == CAUSE["queued"]) | (p.cause == CAUSE["unknown"])
-    sets = operation & (p.cause == CAUSE["memset"])
-    use = np.flatnonzero(copies | named | queued | sets)
-    if not len(use):
-        return frames.empty(frames.DETAILS)
-    text = np.array(DETAILS, dtype=object)[p.detail[use]]
-    text[named[use]] = _ref_names(trace, p.ref_kind[use][named[use]], p.ref[use][named[use]])
-    text[copies[use] & (p.detail[use] == 0)] = "copy"
-    direction, memory = np.full(len(use), "", dtype=object), np.full(len(use), "", dtype=object)
-    direction[copies[use]], memory[copies[use]] = copy_words(trace, p.ref[use][copies[use]])
-    moved = np.zeros(len(use), np.int64)
-    sized = (copies | sets)[use]
-    moved[sized] = trace.operations["bytes"].to_numpy()[p.ref[use][sized]]
-    took = np.zeros(len(use), np.int64)
-    took[sized] = (trace.operations["end_ns"] - trace.operations["start_ns"]).to_numpy()[p.ref[use][sized]]
-    frame = pd.DataFrame(
-        {
-            "interval": p.window[use],
-            "cause": np.array(CAUSES, dtype=object)[p.cause[use]],
-            "detail": text,
-            "direction": direction,
-            "memory": memory,
-            "stream": np.where(
-                p.lane[use] >= 0,
-                alignment.lanes["stream"].to_numpy()[np.maximum(p.lane[use], 0)]
-                if len(alignment.lanes)
-                else -1,
-                -1,
-            ),
-            "ns": p.end[use] - p.start[use],
-            "ref_kind": np.array(REF_KINDS, dtype=object)[p.ref_kind[use]],
-            "ref_id": _ref_ids(trace, alignment, p.ref_kind[use], p.ref[use]),
-            "bytes": moved,
-            "took": took,
-        }
-    )
-    keys = ["interval", "cause", "detail", "direction", "memory", "stream"]
-    # an operation can have several pieces: its bytes count once
-    again = frame.duplicated([*keys, "ref_kind", "ref_id"])
-    frame["bytes"], frame["took"] = frame["bytes"].where(~again, 0), frame["took"].where(~again, 0)
-    frame = frame.sort_values([*keys, "ns"], ascending=[True] * len(keys) + [False], kind="stable")
-    grouped = frame.groupby(keys, sort=False, as_index=False).agg(
-        ns=("ns", "sum"),
-        bytes=("bytes", "sum"),
-        took=("took", "sum"),
-        ref_kind=("ref_kind", "first"),
-        ref_id=("ref_id", "first"),
-    )
-    # bytes per nanosecond are GB per second
-    grouped["bandwidth_gb_s"] = (grouped["bytes"] / grouped["took"].where(grouped["took"] > 0)).astype(float)
-    return frames.check(grouped, frames.DETAILS)

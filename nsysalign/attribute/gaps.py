@@ -18,7 +18,7 @@ from nsysalign.attribute.pieces import CAUSE, DETAIL, REF, Pieces, join, make
 from nsysalign.attribute.threads import Threads
 from nsysalign.model import CALL, KIND, Alignment, Trace
 from nsysalign.sweep.issue import FAR, LaneOperations
-from nsysalign.sweep.tiles import pick, ragged, tile
+from nsysalign.sweep.tiles import one_of, pick, ragged, tile
 
 LEGACY_DEFAULT, BLOCKING = 3, 1
 NEVER = -FAR  # a time before all others
@@ -70,18 +70,20 @@ class Explainer:
         self.kind = operations["kind"].to_numpy()
         self.op_start, self.op_end = operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy()
         self.copy_kind = operations["copy_kind"].to_numpy()
-        host_side = np.where(
-            self.copy_kind == 1, operations["src_kind"].to_numpy(), operations["dst_kind"].to_numpy()
-        )
-        self.pageable = (
-            (self.kind == KIND["memcpy"])
-            & np.isin(self.copy_kind, _COPY_DEVICE_KINDS)
-            & (host_side == PAGEABLE)
-        )
+        self.pageable = self.kind == KIND["memcpy"]
+        copies = np.flatnonzero(self.pageable)
+        copy_kind = self.copy_kind[copies]
+        source, target = (operations[c].to_numpy()[copies] for c in ("src_kind", "dst_kind"))
+        host_side = np.where(copy_kind == 1, source, target)
+        self.pageable[copies] = np.isin(copy_kind, _COPY_DEVICE_KINDS) & (host_side == PAGEABLE)
         self.call = operations["call"].to_numpy()
         self.call_start, self.call_end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
         self.call_thread = calls["thread"].to_numpy()
         self.waits = self._waits_by_lane()
+        #: Calls that put something between a stream's operations that the trace does not show.
+        self.veils = np.flatnonzero(
+            one_of(calls["kind"].to_numpy(), [CALL["host_function"], CALL["stream_memory_op"]])
+        )
 
     def _waits_by_lane(self) -> dict[int, tuple[np.ndarray, ...]]:
         """lane -> (issue of the wait, place of the awaited record, its lane, record, inferred), by issue."""
@@ -256,8 +258,7 @@ class Explainer:
         thread issued its last operation before and its next one after to that stream.
         """
         out = np.zeros(len(g.window), dtype=bool)
-        kind = self.trace.calls["kind"].to_numpy()
-        calls = np.flatnonzero(np.isin(kind, [CALL["host_function"], CALL["stream_memory_op"]]))
+        calls = self.veils
         if not len(calls) or not len(g.window):
             return out
         at, thread = self.call_start[calls], self.call_thread[calls]
@@ -300,7 +301,7 @@ class Explainer:
                     detail[at] = np.where(
                         inferred[which][order], DETAIL["dependency-inferred"], DETAIL["dependency"]
                     )
-            for rival in self._default_stream_rivals(int(number)):
+            for rival in self.default_stream_rivals(int(number)):
                 ops = self.per_lane.get(rival)
                 if ops is None:
                     continue
@@ -314,7 +315,7 @@ class Explainer:
                 detail[at] = DETAIL["default-stream-order"]
         return until, lane, ref_kind, ref, detail
 
-    def _default_stream_rivals(self, lane: int) -> list[int]:
+    def default_stream_rivals(self, lane: int) -> list[int]:
         """Lanes that the legacy default stream is implicitly ordered with, in the same context."""
         lanes = self.alignment.lanes
         flag = int(lanes["flag"].iloc[lane])
@@ -334,22 +335,20 @@ def host_pieces(
 ) -> Pieces:
     """What a thread did in the given stretches: calls, profiler work, and outside CUDA its innermost NVTX range."""
     t = threads[thread]
-    cut = tile(start, end, t.start, t.end)
-    busy = cut.block >= 0
-    b = np.maximum(cut.block, 0)
-    inside = make(
-        window[cut.piece[busy]],
-        cut.start[busy],
-        cut.end[busy],
-        t.cause[b[busy]],
-        t.ref_kind[b[busy]],
-        t.ref[b[busy]],
-    )
-    s, e, w = cut.start[~busy], cut.end[~busy], window[cut.piece[~busy]]
+    s, e, w = start, end, window
+    parts = []
+    for begin, over, cause, ref_kind, ref in (
+        (t.start, t.end, t.cause, REF["api"], t.ref),
+        (t.over_start, t.over_end, CAUSE["profiler"], REF["overhead"], t.over_ref),
+    ):
+        cut = tile(s, e, begin, over)
+        busy = cut.block >= 0
+        b = cut.block[busy]
+        cause = cause if np.ndim(cause) == 0 else cause[b]
+        parts.append(make(w[cut.piece[busy]], cut.start[busy], cut.end[busy], cause, ref_kind, ref[b]))
+        s, e, w = cut.start[~busy], cut.end[~busy], w[cut.piece[~busy]]
     ranged = tile(s, e, t.range_start, t.range_end)
     named = ranged.block >= 0
     ref = np.where(named, t.range_ref[np.maximum(ranged.block, 0)] if len(t.range_ref) else -1, -1)
-    outside = make(
-        w[ranged.piece], ranged.start, ranged.end, CAUSE["host"], np.where(named, REF["nvtx"], 0), ref
-    )
-    return join([inside, outside])
+    kind = np.where(named, REF["nvtx"], 0)
+    return join([*parts, make(w[ranged.piece], ranged.start, ranged.end, CAUSE["host"], kind, ref)])

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from nsysalign.attribute.busy import Streams
+from nsysalign.attribute.busy import Blocks, Streams
 from nsysalign.attribute.gaps import Explainer, Gaps
-from nsysalign.attribute.pieces import CAUSE, Pieces, join, make
-from nsysalign.model import OPERATION_KINDS, Trace
+from nsysalign.attribute.interior import block_pieces
+from nsysalign.attribute.pieces import Pieces, join, make
+from nsysalign.model import Trace
 from nsysalign.sweep.issue import FAR
 from nsysalign.sweep.tiles import pick, tile
-
-_CAUSE_OF_KIND = np.array([CAUSE[k] for k in OPERATION_KINDS], dtype=np.int8)
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,9 @@ class StreamWindows:
     close_call: np.ndarray
     record: np.ndarray
 
+    def take(self, index: np.ndarray) -> StreamWindows:
+        return StreamWindows(**{f: getattr(self, f)[index] for f in self.__dataclass_fields__})
+
 
 def stream_pieces(trace: Trace, streams: Streams, explainer: Explainer, w: StreamWindows) -> Pieces:
     """Tile every window with pieces, exactly."""
@@ -45,16 +48,7 @@ def stream_pieces(trace: Trace, streams: Streams, explainer: Explainer, w: Strea
         cut = tile(w.start[mine], w.end[mine], blocks.start, blocks.end)
         busy = cut.block >= 0
         b = cut.block[busy]
-        parts.append(
-            make(
-                mine[cut.piece[busy]],
-                cut.start[busy],
-                cut.end[busy],
-                _CAUSE_OF_KIND[blocks.kind[b]],
-                blocks.kind[b] + 1,
-                blocks.operation[b],
-            )
-        )
+        parts.append(block_pieces(blocks, mine[cut.piece[busy]], b, cut.start[busy], cut.end[busy]))
         idle = ~busy
         if idle.any():
             gaps = _gaps(
@@ -62,6 +56,52 @@ def stream_pieces(trace: Trace, streams: Streams, explainer: Explainer, w: Strea
             )
             parts.append(explainer.explain(gaps))
     return join(parts)
+
+
+def edge_pieces(
+    trace: Trace,
+    streams: Streams,
+    explainer: Explainer,
+    w: StreamWindows,
+    lane: int,
+    which: np.ndarray,
+    span: Span,
+) -> Pieces:
+    """What of windows `which` (of one lane) their own ends cut: the first and last operation that they touch, and the
+    idle time before the one and after the other; all of it where they touch none.
+
+        window        [------------------------)
+        stream     KKKKKKK  KKK  KK  KKKK         first, last: the operations it touches
+        edges         [KKK)       [KKK)[idle-)
+    """
+    b = streams.blocks(lane)
+    start, end, first, last = w.start[which], w.end[which], span.first, span.last
+    some = np.flatnonzero(last > first)
+    none = np.flatnonzero(last <= first)
+    one, two = first[some], last[some] - 1
+    window = np.concatenate([which[none], which[some], which[some]])
+    low = np.concatenate([start[none], start[some], b.end[two]])
+    high = np.concatenate([end[none], b.start[one], end[some]])
+    idle = np.flatnonzero(high > low)
+    gaps = _gaps(trace, streams, explainer, w, lane, window[idle], low[idle], high[idle])
+    more = np.flatnonzero(two > one)
+    block = np.concatenate([one, two[more]])
+    of = np.concatenate([some, some[more]])
+    busy = block_pieces(
+        b, which[of], block, np.maximum(b.start[block], start[of]), np.minimum(b.end[block], end[of])
+    )
+    return join([busy, explainer.explain(gaps)])
+
+
+class Span(NamedTuple):
+    """The blocks of a lane that windows touch: first..last-1."""
+
+    first: np.ndarray
+    last: np.ndarray
+
+
+def span_of(b: Blocks, start: np.ndarray, end: np.ndarray) -> Span:
+    return Span(np.searchsorted(b.end, start, side="right"), np.searchsorted(b.start, end, side="left"))
 
 
 def _gaps(

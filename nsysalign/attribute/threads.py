@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsysalign.attribute.pieces import CAUSE, REF
+from nsysalign.attribute.pieces import CAUSE
 from nsysalign.model import CALL, Trace
-from nsysalign.sweep.tiles import disjoint, group, tile
+from nsysalign.sweep.tiles import disjoint, group, index_type, tile
 
 PUSH_POP = 59
 
@@ -27,20 +27,23 @@ _CAUSE_OF_CALL = {
 
 @dataclass(frozen=True)
 class Thread:
-    """Sorted disjoint activity of one thread: start, end, cause, ref_kind, ref.  Innermost ranges beside it."""
+    """Sorted disjoint calls of one thread: start, end, cause, position.  Beside them the profiler's own work on the
+    thread, where it lies outside of calls, and its innermost ranges."""
 
     start: np.ndarray
     end: np.ndarray
     cause: np.ndarray
-    ref_kind: np.ndarray
     ref: np.ndarray
+    over_start: np.ndarray
+    over_end: np.ndarray
+    over_ref: np.ndarray
     range_start: np.ndarray
     range_end: np.ndarray
     range_ref: np.ndarray
 
 
 class Threads:
-    """Lazily built per globalTid."""
+    """Lazily built per globalTid.  `cause_of_calls`: what time in each call is, while nothing is issued."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -48,9 +51,12 @@ class Threads:
         code = np.full(len(CALL), CAUSE["api"], dtype=np.int8)
         for name, cause in _CAUSE_OF_CALL.items():
             code[CALL[name]] = CAUSE[cause]
-        self._cause = code[kind] if len(kind) else kind
-        outer = np.flatnonzero(trace.calls["outer"].to_numpy() == np.arange(len(trace.calls)))
-        self._calls = group(trace.calls["thread"].to_numpy()[outer], outer)
+        self.cause_of_calls = code[kind] if len(kind) else kind
+        every = np.arange(len(trace.calls), dtype=index_type(len(trace.calls)))
+        outermost = trace.calls["outer"].to_numpy() == every
+        outer = every if outermost.all() else every[outermost]
+        thread = trace.calls["thread"].to_numpy()
+        self._calls = group(thread if outer is every else thread[outer], outer)
         self._overhead = group(trace.overhead["thread"].to_numpy(), np.arange(len(trace.overhead)))
         push_pop = np.flatnonzero(trace.ranges["kind"].to_numpy() == PUSH_POP)
         self._ranges = group(trace.ranges["thread"].to_numpy()[push_pop], push_pop)
@@ -67,26 +73,23 @@ class Threads:
 
     def _build(self, thread: int) -> Thread:
         calls, trace = self.calls(thread), self.trace
-        which, s, e = disjoint(
-            trace.calls["start_ns"].to_numpy()[calls], trace.calls["end_ns"].to_numpy()[calls]
-        )
-        calls = calls[which]
-        cause, ref_kind, ref = self._cause[calls], np.full(len(calls), REF["api"], np.int8), calls
+        start, end = trace.calls["start_ns"].to_numpy(), trace.calls["end_ns"].to_numpy()
+        if len(calls) < len(start):
+            start, end = start[calls], end[calls]
+        which, s, e = disjoint(start, end)
+        calls = calls if len(which) == len(calls) else calls[which]
+        cause = self.cause_of_calls if len(calls) == len(self.cause_of_calls) else self.cause_of_calls[calls]
+        return Thread(s, e, cause, calls, *self._profiler(thread, s, e), *self._innermost(thread))
+
+    def _profiler(self, thread: int, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, ...]:
+        """The profiler's work on the thread, without what lies inside calls: there the call has the word."""
         over = self._overhead.get(thread, np.empty(0, np.int64))
-        if len(over):
-            o = over[np.argsort(trace.overhead["start_ns"].to_numpy()[over], kind="stable")]
-            part, os, oe = disjoint(
-                trace.overhead["start_ns"].to_numpy()[o], trace.overhead["end_ns"].to_numpy()[o]
-            )
-            cut = tile(os, oe, s, e)  # inside a call the call has the word
-            free = cut.block < 0
-            s, e = np.concatenate([s, cut.start[free]]), np.concatenate([e, cut.end[free]])
-            cause = np.concatenate([cause, np.full(free.sum(), CAUSE["profiler"], np.int8)])
-            ref_kind = np.concatenate([ref_kind, np.full(free.sum(), REF["overhead"], np.int8)])
-            ref = np.concatenate([ref, o[part][cut.piece[free]]])
-            order = np.argsort(s, kind="stable")
-            s, e, cause, ref_kind, ref = s[order], e[order], cause[order], ref_kind[order], ref[order]
-        return Thread(s, e, cause, ref_kind, ref, *self._innermost(thread))
+        table = self.trace.overhead
+        o = over[np.argsort(table["start_ns"].to_numpy()[over], kind="stable")]
+        part, os, oe = disjoint(table["start_ns"].to_numpy()[o], table["end_ns"].to_numpy()[o])
+        cut = tile(os, oe, start, end)
+        free = cut.block < 0
+        return cut.start[free], cut.end[free], o[part][cut.piece[free]]
 
     def _innermost(self, thread: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Disjoint pieces of the thread's push/pop ranges, each named by the innermost range."""

@@ -13,8 +13,8 @@ import pandas as pd
 from nsysalign import examples, frames
 from nsysalign.attribute.clock_lane import clock_rows
 from nsysalign.attribute.describe import call_names, operation_names
-from nsysalign.model import CALL_KINDS, OPERATION_KINDS, Alignment, Analysis, Trace
-from nsysalign.sweep.tiles import ragged
+from nsysalign.model import CALL_KINDS, KIND, OPERATION_KINDS, Alignment, Analysis, Trace
+from nsysalign.sweep.tiles import distinct, ragged
 
 #: A page draws about this many intervals, and at most this many rows of each (the rest is counted, not
 #: hidden).
@@ -79,7 +79,9 @@ def timeline(
 
 def everything(trace: Trace, alignment: Alignment | None = None) -> pd.DataFrame:
     """All calls, ranges and operations of a trace as one picture (interval -1), for exports."""
-    processes = np.unique(np.concatenate([t["process"].to_numpy() for t in (trace.calls, trace.operations)]))
+    processes = np.unique(
+        np.concatenate([distinct(t["process"].to_numpy()) for t in (trace.calls, trace.operations)])
+    )
     tables = (trace.calls, trace.operations, trace.ranges)
     end = max((int(table["end_ns"].max()) for table in tables if len(table)), default=0)
     parts = []
@@ -164,17 +166,21 @@ def _operations(trace: Trace, _: Alignment | None, views: _Views) -> list[pd.Dat
         row,
         kind,
         link=_call_rows(trace, operations["call"].to_numpy()[row]),
-        detail=_operation_details(operations, row),
+        detail=_operation_details(trace, row),
     )
     return [omitted, rows]
 
 
-def _operation_details(operations: pd.DataFrame, row: np.ndarray) -> list[dict[str, Any]]:
+def _operation_details(trace: Trace, row: np.ndarray) -> list[dict[str, Any]]:
     """Grid and block of kernels, bytes and bandwidth of copies."""
-    columns = ("bytes", "start_ns", "end_ns", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-    values = zip(*(operations[c].to_numpy()[row].tolist() for c in columns), strict=True)
+    operations = trace.operations
+    shapes = np.zeros((len(row), 6), np.int64)
+    kernels = np.flatnonzero(operations["kind"].to_numpy()[row] == KIND["kernel"])
+    if trace.shapes is not None and len(kernels):
+        shapes[kernels] = trace.shapes(operations["row"].to_numpy()[row[kernels]])
+    columns = [operations[c].to_numpy()[row].tolist() for c in ("bytes", "start_ns", "end_ns")]
     details = []
-    for size, start, end, *shape in values:
+    for size, start, end, shape in zip(*columns, shapes.tolist(), strict=True):
         detail: dict[str, Any] = {}
         if shape[0]:
             detail = {"grid": tuple(shape[:3]), "block": tuple(shape[3:])}
@@ -295,7 +301,7 @@ def _call_rows(trace: Trace, call: np.ndarray) -> np.ndarray:
 
 
 def _stream_words(trace: Trace, device: np.ndarray, stream: np.ndarray) -> list[str]:
-    several = len(np.unique(trace.operations["device"].to_numpy())) > 1
+    several = len(distinct(trace.operations["device"].to_numpy())) > 1
     where = zip(device.tolist(), stream.tolist(), strict=True)
     return [f"GPU {d} stream {s}" if several else f"stream {s}" for d, s in where]
 

@@ -123,7 +123,7 @@ def confirm(
     """
     from nsysalign.collect.lock import locked
     from nsysalign.collect.session import CollectOptions, collect
-    from nsysalign.commands.analyze import present
+    from nsysalign.commands.present import present
     from nsysalign.commands.progress import ProgressLine
     from nsysalign.commands.run import finish
     from nsysalign.pipeline import load
@@ -154,7 +154,7 @@ def confirm(
         try:
             before = load(source)
         except AnalysisError:
-            before = present(source, quiet=silent, nsys=nsys)
+            before = present(source, quiet=silent, nsys=nsys).analysis
     with locked(lock_clocks) as conditions:
         options = replace(options, conditions=conditions)
         said = put_to_the_test(
@@ -199,7 +199,7 @@ def put_to_the_test(
     The re-runs lie in RUN_DIR/confirm/LABEL-INTERVENTION-N; an earlier verdict about the same label and intervention is
     replaced in confirm.json, its re-run stays.
     """
-    from nsysalign.commands.analyze import store
+    from nsysalign.commands.present import store
     from nsysalign.compare.confirm import attach
     from nsysalign.compare.experiment import confirmable
 
@@ -253,7 +253,7 @@ def _test(
     import pandas as pd
 
     from nsysalign.collect.session import collect
-    from nsysalign.commands.analyze import present
+    from nsysalign.commands.present import present
     from nsysalign.commands.progress import ProgressLine
     from nsysalign.compare.confirm import judge, nothing, table
     from nsysalign.report import confirmations
@@ -269,7 +269,7 @@ def _test(
         result = collect(command, again, progress)
     run = folder.relative_to(run_dir.resolve()).as_posix()
     try:
-        confirmation = judge(plan, present(folder, quiet=True, nsys=options.nsys), run=run)
+        confirmation = judge(plan, present(folder, quiet=True, nsys=options.nsys).analysis, run=run)
     except NsysAlignError as error:
         confirmation = nothing(plan, f"the re-run could not be analysed: {error.message}", run=run)
     if result.exit_status:

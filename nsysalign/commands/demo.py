@@ -28,7 +28,7 @@ def demo(output: Path | None, quiet: bool) -> None:
     Example:  nsysalign demo
     """
     from nsysalign.collect.rundir import make_run_dir
-    from nsysalign.commands.analyze import store_and_show
+    from nsysalign.commands.present import store_and_show
     from nsysalign.commands.progress import ProgressLine
     from nsysalign.pipeline import analyze
 

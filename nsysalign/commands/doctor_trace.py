@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def look_at_trace(trace: Path) -> list[Row]:
     """An export, a report or a run directory."""
-    from nsysalign.commands.analyze import trace_of
+    from nsysalign.commands.present import trace_of
     from nsysalign.ranks.sources import REPORT_SUFFIXES
     from nsysalign.trace.read import read_trace
 

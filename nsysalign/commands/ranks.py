@@ -137,7 +137,7 @@ def _checked(job: Job, outcome: SourceResult | BaseException) -> SourceResult:
 
 def one(job: Job) -> SourceResult:
     """Analyse one trace into its folder: what a worker does.  Never raises for a trace that cannot be analysed."""
-    from nsysalign.commands.analyze import REPORT, exported, store
+    from nsysalign.commands.present import REPORT, exported, store
     from nsysalign.pipeline import analyze
     from nsysalign.ranks.summary import summaries
     from nsysalign.trace.collectives import read_shared

@@ -41,7 +41,7 @@ def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bo
 
 
 def _file(trace: Path, out: Path, rename: object, nsys: str | None, quiet: bool) -> int:
-    from nsysalign.commands.analyze import exported
+    from nsysalign.commands.present import exported
     from nsysalign.trace.redact import redact as copy
     from nsysalign.trace.redact import refuse
 
@@ -54,7 +54,7 @@ def _folder(run_dir: Path, out: Path, rename: object, nsys: str | None, quiet: b
     """`trace.sqlite`, the event logs, those of the run without nsys and the clock samples; the folder appears whole or not
     at all."""
     from nsysalign.collect.baseline import FOLDER as BASELINE
-    from nsysalign.commands.analyze import CLOCKS, trace_of
+    from nsysalign.commands.present import CLOCKS, trace_of
     from nsysalign.trace.redact import redact_log, redact_samples, refuse
 
     refuse(out)
@@ -64,7 +64,9 @@ def _folder(run_dir: Path, out: Path, rename: object, nsys: str | None, quiet: b
         if any((run_dir / BASELINE).glob("events-*")):
             (partial / BASELINE).mkdir()
         for folder in (".", BASELINE):
-            for log in sorted(p for end in ("jsonl", "jsonl.gz") for p in (run_dir / folder).glob(f"events-*.{end}")):
+            for log in sorted(
+                p for end in ("jsonl", "jsonl.gz") for p in (run_dir / folder).glob(f"events-*.{end}")
+            ):
                 redact_log(log, partial / folder / log.name.removesuffix(".gz"), rename=rename)
         if (run_dir / CLOCKS).is_file():
             redact_samples(run_dir / CLOCKS, partial / CLOCKS)

@@ -207,11 +207,11 @@ def finish(run_dir: Path, *, exit_status: int, quiet: bool, json_out: Path | Non
     A failed script keeps its status: the analysis of what it left may then fail as well, and that is only
     said.
     """
-    from nsysalign.commands.analyze import present
+    from nsysalign.commands.present import present
     from nsysalign.errors import NsysAlignError
 
     try:
-        return present(run_dir, quiet=quiet, json_out=json_out)
+        return present(run_dir, quiet=quiet, json_out=json_out).analysis
     except NsysAlignError as error:
         if exit_status == 0:
             raise

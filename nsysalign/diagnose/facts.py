@@ -8,17 +8,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from nsysalign.diagnose import thresholds
-from nsysalign.model import CAUSES, Analysis
+from nsysalign.model import CAUSES, Analysis, SegmentArrays
 
 WORK = ("kernel", "graph", "memcpy", "memset")
 _FEW = 200
+_OPERATIONS_AT_ONCE = 50_000
 _CODE = {name: code for code, name in enumerate(CAUSES)}
 
 
@@ -44,8 +45,11 @@ class Case:
 class Facts:
     """Views of an Analysis; built lazily, all vectorised."""
 
-    def __init__(self, analysis: Analysis) -> None:
+    def __init__(
+        self, analysis: Analysis, segments_of: Callable[[np.ndarray], SegmentArrays] | None = None
+    ) -> None:
         self.analysis = analysis
+        self._segments_of = segments_of  # where analysis.segments does not hold them all
         self._remembered: dict[str, Any] = {}
         v = analysis.intervals
         self.count = len(v)
@@ -203,6 +207,9 @@ class Facts:
 
     def segments(self, positions: np.ndarray) -> Segments:
         """Segments of some intervals, in time."""
+        if self._segments_of is not None:
+            s = self._segments_of(np.sort(self._number[positions]))
+            return Segments(self.position(s.interval), s.ns, s.cause, s.ref_id, np.arange(len(s.ns)), s.words)
         order, number, cause = self._segment_columns
         first = np.searchsorted(number, self._number[positions])
         length = np.searchsorted(number, self._number[positions], side="right") - first
@@ -216,8 +223,14 @@ class Facts:
             cause[row],
             table["ref_id"].to_numpy()[row],
             row,
-            table["detail"],
+            partial(_taken, table["detail"]),
         )
+
+    def portions(self, positions: np.ndarray) -> Iterator[np.ndarray]:
+        """Positions in lots of a bounded number of segments: nobody needs those of all intervals at once."""
+        length = np.cumsum(self.operations[positions] + 1)
+        cuts = np.flatnonzero(np.diff(length // _OPERATIONS_AT_ONCE)) + 1
+        yield from (lot for lot in np.split(positions, cuts) if len(lot))
 
 
 @dataclass(frozen=True)
@@ -235,7 +248,7 @@ class Segments:
     cause: np.ndarray
     ref_id: np.ndarray
     row: np.ndarray
-    _detail: pd.Series
+    _words: Callable[[np.ndarray], np.ndarray]  # by row
 
     def __len__(self) -> int:
         return len(self.at)
@@ -253,10 +266,14 @@ class Segments:
 
     def details(self, index: np.ndarray) -> np.ndarray:
         """What the segments at these places were, in words."""
-        if len(index) <= _FEW:  # taking from a chunked string column copies the column first
-            values = self._detail.array
-            return np.array([values[row] for row in self.row[index].tolist()], dtype=object)
-        return self._detail.iloc[self.row[index]].to_numpy(dtype=object)
+        return self._words(self.row[index])
+
+
+def _taken(column: pd.Series, rows: np.ndarray) -> np.ndarray:
+    if len(rows) <= _FEW:  # taking from a chunked string column copies the column first
+        values = column.array
+        return np.array([values[row] for row in rows.tolist()], dtype=object)
+    return column.iloc[rows].to_numpy(dtype=object)
 
 
 def rows_of(rows: pd.DataFrame, at: int) -> pd.DataFrame:

@@ -25,8 +25,8 @@ def drains(facts: Facts) -> tuple[np.ndarray, np.ndarray]:
 def _drains(facts: Facts) -> tuple[np.ndarray, np.ndarray]:
     total, again = np.zeros(facts.count, np.int64), np.zeros(facts.count, np.int64)
     positions = np.flatnonzero(facts.on_stream & (facts.part("sync") > 0))
-    if len(positions):
-        segments = facts.segments(positions)
+    for lot in facts.portions(positions):
+        segments = facts.segments(lot)
         run = segments.run
         drained = np.zeros(int(run.max(initial=-1)) + 2, dtype=bool)
         drained[run[segments.of_cause("sync")]] = True
@@ -34,6 +34,7 @@ def _drains(facts: Facts) -> tuple[np.ndarray, np.ndarray]:
         hosted = marked & segments.of_cause("host", "api", "api_launch")
         np.add.at(total, segments.at[marked], segments.ns[marked])
         np.add.at(again, segments.at[hosted], segments.ns[hosted])
+    if len(positions):
         again[facts.share(total) <= thresholds.WARN_SHARE] = 0
         again[_pageable(facts)] = 0
     return total, again

@@ -7,7 +7,7 @@ it for; info = worth knowing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -54,7 +54,7 @@ from nsysalign.diagnose import (
 )
 from nsysalign.diagnose.facts import Facts
 from nsysalign.diagnose.finding import SEVERITIES, CouldNotLook, Finding, Rule
-from nsysalign.model import Analysis
+from nsysalign.model import Analysis, SegmentArrays
 
 #: In the order in which findings of equal weight are shown.
 REGISTRY: tuple[Rule, ...] = tuple(
@@ -105,9 +105,14 @@ REGISTRY: tuple[Rule, ...] = tuple(
 )
 
 
-def diagnose(analysis: Analysis) -> Analysis:
-    """Apply every rule, in order: findings sorted by severity and time explained, remarks appended to the notes."""
-    found, notes = apply(Facts(analysis), REGISTRY)
+def diagnose(
+    analysis: Analysis, segments_of: Callable[[np.ndarray], SegmentArrays] | None = None
+) -> Analysis:
+    """Apply every rule, in order: findings sorted by severity and time explained, remarks appended to the notes.
+
+    `segments_of` gives the segments of intervals (ascending numbers) where the analysis does not hold them all.
+    """
+    found, notes = apply(Facts(analysis, segments_of), REGISTRY)
     if analysis.intervals.empty:
         notes = []  # nothing was placed: the report says that, 30 rules need not
     found.sort(key=lambda f: (SEVERITIES.index(f.severity), not f.about_row, -f.explained_ns))

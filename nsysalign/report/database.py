@@ -18,7 +18,7 @@ from nsysalign import frames, untrusted
 from nsysalign.errors import AnalysisError
 from nsysalign.model import CAUSES, Analysis, TraceInfo
 from nsysalign.report.files import replacing
-from nsysalign.report.json import columns, plain
+from nsysalign.report.json import columns, plain, texts
 from nsysalign.report.restore import series
 
 if TYPE_CHECKING:
@@ -139,12 +139,14 @@ def _views(database: Any) -> None:
 
 
 def _insert(connection: sqlite3.Connection, spec: frames.Spec, frame: pd.DataFrame) -> None:
-    lists = columns(frame[spec.names])
+    plain_columns = [c.name for c in spec.columns if c.dtype != "str"]
+    lists = columns(frame[plain_columns])
     for column in spec.columns:
         if column.dtype == "object":
-            lists[column.name] = [json.dumps(value) for value in lists[column.name]]
+            lists[column.name] = ["[]" if value == [] else json.dumps(value) for value in lists[column.name]]
         elif column.dtype == "str":
-            lists[column.name] = [text if text.isascii() else _encodable(text) for text in lists[column.name]]
+            lists[column.name] = texts(frame[column.name], _encodable)
+    lists = {name: lists[name] for name in spec.names}
     names = ", ".join(f'"{name}"' for name in spec.names)
     marks = ", ".join("?" * len(spec.names))
     connection.executemany(
@@ -154,7 +156,7 @@ def _insert(connection: sqlite3.Connection, spec: frames.Spec, frame: pd.DataFra
 
 def _encodable(text: str) -> str:
     """Lone surrogates (undecodable bytes of a path) cannot be stored as UTF-8."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _index(database: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +22,40 @@ from nsysalign.report.files import replacing
 from nsysalign.report.rows import parts_matrix
 
 FORMAT, VERSION = "nsysalign-analysis", 1
+_TIGHT = (",", ":")
+_AT_ONCE = 4096
 _BOUNDS = {"parts_ns": "ns", "parts_lower_ns": "lower_ns", "parts_upper_ns": "upper_ns"}
 _ELAPSED = ("median_ns", "mean_ns", "std_ns", "min_ns", "max_ns", "p05_ns", "p95_ns")
 
 
 def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
     """Write the document; the file appears whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text(dumps(analysis), encoding="utf-8")
+    with replacing(path) as temporary, temporary.open("w", encoding="ascii", newline="") as file:
+        for piece in pieces(analysis):
+            file.write(piece)
 
 
 def dumps(analysis: Analysis) -> str:
     """The document as text.  ASCII only, so that no string of a trace can break an encoder."""
-    return json.dumps(document(analysis), allow_nan=False, separators=(",", ":"))
+    return "".join(pieces(analysis))
+
+
+def pieces(analysis: Analysis) -> Iterator[str]:
+    """The text in pieces: `document`, whose intervals are spelled column by column instead of object by object."""
+    rest = json.dumps(_document(analysis, intervals=[]), allow_nan=False, separators=_TIGHT)
+    before, mark, after = rest.partition('"intervals":[')
+    yield before + mark
+    for number, lot in enumerate(_spelled_intervals(analysis)):
+        yield ("," if number else "") + lot
+    yield after
 
 
 def document(analysis: Analysis) -> dict[str, Any]:
     """The document as plain Python objects."""
+    return _document(analysis, _intervals(analysis))
+
+
+def _document(analysis: Analysis, intervals: list[dict[str, Any]]) -> dict[str, Any]:
     info = analysis.trace
     return {
         "format": FORMAT,
@@ -46,7 +63,7 @@ def document(analysis: Analysis) -> dict[str, Any]:
         "trace": plain({name: getattr(info, name) for name in TraceInfo.__dataclass_fields__}),
         "notes": plain(analysis.notes),
         "calibration": plain(analysis.calibration),
-        "intervals": _intervals(analysis),
+        "intervals": intervals,
         "unaligned": records(analysis.unaligned),
         "labels": _labels(analysis),
         "findings": _findings(analysis),
@@ -79,14 +96,25 @@ def columns(frame) -> dict[str, list[Any]]:  # a pandas DataFrame
     for name in frame.columns:
         column = frame[name]
         if column.dtype == object:
-            lists[name] = [plain(value) for value in column]
+            lists[name] = [[] if value == () else plain(value) for value in column]
         elif column.dtype.kind == "f":
             lists[name] = [value if math.isfinite(value) else None for value in column.tolist()]
         elif str(column.dtype) == "Int64":
             lists[name] = column.astype(object).where(column.notna(), None).tolist()
+        elif str(column.dtype) == "str":
+            lists[name] = texts(column)
         else:
             lists[name] = column.tolist()
     return lists
+
+
+def texts(column, change: Callable[[str], Any] = str) -> list[Any]:  # of dtype str
+    """A column of texts as a list, `change` applied once to each that occurs: most occur often."""
+    import pandas as pd
+
+    codes, found = pd.factorize(column)
+    changed = [change(text) for text in found.tolist()]
+    return [changed[code] for code in codes.tolist()]
 
 
 def records(frame) -> list[dict[str, Any]]:  # a pandas DataFrame
@@ -108,6 +136,51 @@ def _intervals(analysis: Analysis) -> list[dict[str, Any]]:
     for other in records(analysis.other_streams):
         by_number[other["interval"]]["other_streams_ns"][str(other["stream"])] = other["ns"]
     return intervals
+
+
+def _spelled_intervals(analysis: Analysis) -> Iterator[str]:
+    """The objects of `_intervals` as text, comma between them, some thousands at a time."""
+    intervals = analysis.intervals
+    numbers = intervals["interval"].tolist()
+    details: dict[int, list[str]] = {number: [] for number in numbers}
+    names = [n for n in analysis.details.columns if n != "interval"]
+    for number, text in zip(
+        analysis.details["interval"].tolist(), _objects(analysis.details[names]), strict=True
+    ):
+        details[number].append(text)
+    others: dict[int, dict[str, int]] = {}
+    for other in records(analysis.other_streams):
+        others.setdefault(other["interval"], {})[str(other["stream"])] = other["ns"]
+    matrices = {key: parts_matrix(analysis, column) for key, column in _BOUNDS.items()}
+    budget = "{" + ",".join(f'"{cause}":%d' for cause in CAUSES) + "}"
+    tail = "".join(f',"{key}":{budget}' for key in matrices) + ',"details":[%s],"other_streams_ns":%s}'
+    for first in range(0, len(intervals), _AT_ONCE):
+        rows = slice(first, first + _AT_ONCE)
+        parts = np.concatenate([m[rows] for m in matrices.values()], axis=1).tolist()
+        yield ",".join(
+            head[:-1]
+            + tail % (*part, ",".join(details[number]), json.dumps(others.get(number, {}), separators=_TIGHT))
+            for number, head, part in zip(numbers[rows], _objects(intervals.iloc[rows]), parts, strict=True)
+        )
+
+
+def _objects(frame) -> Iterator[str]:  # a pandas DataFrame
+    """The rows of a table as JSON objects."""
+    spelled = [_spelled(frame[name]) for name in frame.columns]
+    template = "{" + ",".join(json.dumps(name) + ":%s" for name in frame.columns) + "}"
+    return (template % row for row in zip(*spelled, strict=True))
+
+
+def _spelled(column) -> list[str]:  # a column of one
+    """The values of a column as JSON."""
+    if str(column.dtype) == "str":
+        return texts(column, json.dumps)
+    if column.dtype.kind == "i" and column.dtype != "Int64":
+        return list(map(str, column.tolist()))
+    (values,) = columns(column.to_frame()).values()
+    return [
+        "[]" if value == [] else json.dumps(value, allow_nan=False, separators=_TIGHT) for value in values
+    ]
 
 
 def _labels(analysis: Analysis) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ No loop over rows: searchsorted finds the blocks a piece touches, repeat lays th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +39,10 @@ def tile(start: np.ndarray, end: np.ndarray, block_start: np.ndarray, block_end:
     first = np.searchsorted(block_end, start, side="right")
     last = np.searchsorted(block_start, end, side="left")
     touched = np.maximum(last - first, 0)
+    # only the blocks around the pieces are looked at: there may be millions of others
+    offset = max(int(first.min()) - 1, 0)
+    block_start, block_end = (b[offset : int(last.max()) + 1] for b in (block_start, block_end))
+    first = first - offset
     # each piece becomes gap, block, gap, block, ..., gap: 2n + 1 tiles
     owner, number = ragged(np.zeros(len(start), np.int64), 2 * touched + 1)
     inside = number % 2 == 1
@@ -52,7 +57,7 @@ def tile(start: np.ndarray, end: np.ndarray, block_start: np.ndarray, block_end:
     hi = np.where(inside, edge_end[np.minimum(block, len(block_start))], following)
     lo, hi = np.maximum(lo, start[owner]), np.minimum(hi, end[owner])
     keep = hi > lo
-    return Tiles(owner[keep], lo[keep], hi[keep], np.where(inside, block, -1)[keep])
+    return Tiles(owner[keep], lo[keep], hi[keep], np.where(inside, block + offset, -1)[keep])
 
 
 def disjoint(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -67,6 +72,8 @@ def disjoint(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray
     if not len(start):
         none = np.empty(0, np.int64)
         return none, none, none
+    if (start[1:] >= end[:-1]).all() and (end > start).all():  # nothing overlaps: the usual case
+        return np.arange(len(start), dtype=index_type(len(start))), start, end
     reach = np.maximum.accumulate(end)
     begin = start.copy()
     begin[1:] = np.maximum(begin[1:], reach[:-1])
@@ -94,8 +101,31 @@ def pick(values: np.ndarray, index: np.ndarray, default: int) -> np.ndarray:
     return np.where(index >= 0, values[np.maximum(index, 0)], default)
 
 
+def distinct(values: np.ndarray) -> np.ndarray:
+    """Sorted distinct values; a column of one value (stride 0) is not looked through."""
+    return values[:1].copy() if len(values) and not any(values.strides) else np.unique(values)
+
+
+def one_of(codes: np.ndarray, wanted: Iterable[int]) -> np.ndarray:
+    """Whether each int8 code is among the wanted ones."""
+    table = np.zeros(256, dtype=bool)
+    table[list(wanted)] = True
+    return table[codes.view(np.uint8)] if codes.dtype == np.int8 else np.isin(codes, list(wanted))
+
+
+def rising(values: np.ndarray) -> bool:
+    return bool((values[1:] >= values[:-1]).all())
+
+
+def index_type(count: int) -> type:
+    """The integer type for positions in a table of `count` rows: half the memory where that does."""
+    return np.int32 if count < np.iinfo(np.int32).max else np.int64
+
+
 def group(keys: np.ndarray, values: np.ndarray) -> dict[int, np.ndarray]:
     """key -> its values, in the order in which they came."""
+    if len(keys) and (keys == keys[0]).all():
+        return {int(keys[0]): values}
     order = np.argsort(keys, kind="stable")
     cuts = np.flatnonzero(np.diff(keys[order])) + 1
     return {int(keys[g[0]]): values[g] for g in np.split(order, cuts) if len(g)}

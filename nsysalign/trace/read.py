@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +14,14 @@ from nsysalign import frames
 from nsysalign.errors import TraceError
 from nsysalign.model import CALL, Trace, TraceInfo
 from nsysalign.private import without_paths
+from nsysalign.sweep.tiles import distinct, one_of
 from nsysalign.trace import schema
 from nsysalign.trace.sqlite import Source, open_readonly
 
 MARK = "nsysalign"  # how texts of the harness's own marks and ranges begin
 PROCESS_MASK = ~np.int64(0xFFFFFF)
+_AT_ONCE = 1 << 18
+_MOST_INT32 = np.iinfo(np.int32).max
 
 
 def pid_of(process: np.ndarray | int) -> np.ndarray | int:
@@ -32,12 +37,16 @@ def tid_of(thread: np.ndarray | int) -> np.ndarray | int:
 def read_trace(path: Path) -> Trace:
     """Read what alignment and attribution need.  TraceError where the trace has no CUDA activity at all."""
     with open_readonly(path) as connection:
-        source = Source(connection)
+        source = Source(connection, path)
         names = source.strings()
-        calls, bad_calls = _calls(source, names)
-        operations, bad_operations = _operations(source, calls)
+        runtime, *work = source.columns_of(schema.RUNTIME, *schema.OPERATION_TABLES)
+        calls, bad_calls = _calls(runtime, names)
+        del runtime
+        operations, bad_operations = _operations(work, calls)
+        del work
         syncs = _syncs(source, calls)
-        for name_id in calls["name_id"].unique().tolist():  # as documentation has them: without _v7000
+        ids = distinct(calls["name_id"].to_numpy()).tolist()
+        for name_id in ids:  # as documentation has them: without _v7000
             if name_id in names:
                 names[name_id] = schema.api_name(names[name_id])
         contexts = source.read(schema.CONTEXT)
@@ -58,6 +67,7 @@ def read_trace(path: Path) -> Trace:
             os_calls=_os_calls(source),
             names=names,
             info=_info(path, source, [*notes, *_cut(source)]),
+            shapes=partial(_shapes, path),
         )
         _refuse_without_calls(path, source, calls, operations)
     return trace
@@ -82,8 +92,26 @@ def _refuse_without_calls(path: Path, source: Source, calls: pd.DataFrame, opera
         )
 
 
+def _shapes(path: Path, rows: np.ndarray) -> np.ndarray:
+    """Grid and block (x, y, z) of kernels by rowid: int64 array (kernels, 6), 0 where the trace does not say."""
+    if not len(rows):
+        return np.empty((0, 6), np.int64)
+    with open_readonly(path) as connection:
+        frame = Source(connection, path).read_rows(schema.KERNEL_SHAPE, rows)
+    out = np.zeros((len(rows), 6), np.int64)
+    found = frame["row"].searchsorted(rows)
+    known = found < len(frame)
+    known[known] = frame["row"].to_numpy()[found[known]] == rows[known]
+    out[known] = frame[[f.name for f in schema.KERNEL_SHAPE.fields]].to_numpy()[found[known]]
+    return out
+
+
 def _dropped(what: str, count: int) -> list[str]:
-    return [f"{count} {what} with impossible times (absent, zero or end before start) were left out"] if count else []
+    return (
+        [f"{count} {what} with impossible times (absent, zero or end before start) were left out"]
+        if count
+        else []
+    )
 
 
 def _cut(source: Source) -> list[str]:
@@ -91,28 +119,72 @@ def _cut(source: Source) -> list[str]:
     return [f"{count} names of more than 16 KB lost their end"] if count else []
 
 
-def _possible(frame: pd.DataFrame) -> np.ndarray:
+def _possible(table: Mapping[str, np.ndarray] | pd.DataFrame) -> np.ndarray:
     """Rows whose times can be: what the profiler lost comes as start = end = 0, as end < start or as NULL (-1)."""
-    start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+    start, end = np.asarray(table["start_ns"]), np.asarray(table["end_ns"])
     return (end >= start) & ~((start == 0) & (end == 0)) & (start != -1) & (end != -1)
 
 
-def _calls(source: Source, names: dict[int, str]) -> tuple[pd.DataFrame, int]:
-    frame = source.read(schema.RUNTIME)
-    if frame is None:
+def _chosen(columns: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
+    """The rows of a table that a mask or positions name; a column of one value stays one that takes no memory."""
+    count = int(rows.sum()) if rows.dtype == bool else len(rows)
+    return {
+        name: np.broadcast_to(values[0], count) if count and not any(values.strides) else values[rows]
+        for name, values in columns.items()
+    }
+
+
+def _in_order(
+    columns: dict[str, np.ndarray],
+    then: Callable[[dict[str, np.ndarray], np.ndarray], tuple[np.ndarray, ...]],
+) -> dict[str, np.ndarray]:
+    """The table sorted by its start, then by the keys that `then(columns, rows)` gives.  nsys writes rows nearly in this
+    order: looking is cheap."""
+    start = columns["start_ns"]
+    if (start[1:] > start[:-1]).all():
+        return columns
+    order = np.argsort(start, kind="stable")
+    same = start[order][1:] == start[order][:-1]
+    if same.any():  # only the rows that begin together need their other keys
+        tied = np.zeros(len(start), dtype=bool)
+        tied[1:] |= same
+        tied[:-1] |= same
+        rows = order[tied]
+        order[tied] = rows[np.lexsort((*reversed(then(columns, rows)), start[rows]))]
+    return _chosen(columns, order)
+
+
+def _calls(columns: dict[str, np.ndarray] | None, names: dict[int, str]) -> tuple[pd.DataFrame, int]:
+    if columns is None:
         return frames.empty(frames.CALLS), 0
-    ok = _possible(frame)
-    frame = frame[ok].sort_values(
-        ["start_ns", "end_ns", "row"], ascending=[True, False, True], ignore_index=True
-    )
-    frame["process"] = frame["thread"].to_numpy() & PROCESS_MASK
-    ids, inverse = np.unique(frame["name_id"].to_numpy(), return_inverse=True)
+    ok = _possible(columns)
+    bad = int((~ok).sum())
+    if bad:
+        columns = _chosen(columns, ok)
+    columns = _in_order(columns, lambda of, rows: (-of["end_ns"][rows], of["row"][rows]))
+    columns["process"] = _each(columns["thread"], lambda thread: thread & PROCESS_MASK)
+    ids = distinct(columns["name_id"])
     kinds = np.array([schema.call_kind(names.get(int(i), "")) for i in ids], dtype=np.int8)
-    frame["kind"] = kinds[inverse] if len(ids) else np.empty(0, np.int8)
-    frame["outer"] = outermost(
-        frame["thread"].to_numpy(), frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+    columns["kind"] = _each(
+        columns["name_id"], lambda name: _pieced(name, np.int8, lambda n: kinds[np.searchsorted(ids, n)])
     )
-    return frames.check(frame, frames.CALLS), int((~ok).sum())
+    columns["outer"] = outermost(columns["thread"], columns["start_ns"], columns["end_ns"])
+    return frames.check_narrow(pd.DataFrame(columns, copy=False), frames.CALLS), bad
+
+
+def _pieced(values: np.ndarray, dtype: type, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """function(values), some rows at a time: what it makes on the way stays small."""
+    out = np.empty(len(values), dtype)
+    for first in range(0, len(values), _AT_ONCE):
+        out[first : first + _AT_ONCE] = function(values[first : first + _AT_ONCE])
+    return out
+
+
+def _each(values: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """function(values), once for a column of one value."""
+    if len(values) and not any(values.strides):
+        return np.broadcast_to(function(values[:1])[0], len(values))
+    return function(values)
 
 
 def outermost(thread: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
@@ -121,49 +193,75 @@ def outermost(thread: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndar
     thread 1   [ cudaLaunchKernel          ]
                    [ cuLaunchKernel  ]          -> both answer cudaLaunchKernel
     """
-    outer = np.arange(len(start), dtype=np.int64)
-    order = np.argsort(thread, kind="stable")
-    for positions in np.split(order, np.flatnonzero(np.diff(thread[order])) + 1) if len(order) else []:
+    outer = np.arange(len(start), dtype=np.int32 if len(start) < _MOST_INT32 else np.int64)
+    for positions in _by_value(thread):
         reach = np.maximum.accumulate(end[positions])
         # a call begins outside of all earlier ones when nothing before it reaches past its start
-        outside = np.ones(len(positions), dtype=bool)
-        outside[1:] = start[positions][1:] >= reach[:-1]
-        outer[positions] = positions[np.maximum.accumulate(np.where(outside, np.arange(len(positions)), 0))]
+        inside = np.flatnonzero(start[positions][1:] < reach[:-1]) + 1
+        if not len(inside):
+            continue
+        first = np.arange(len(reach))
+        first[inside] = 0
+        outer[positions] = np.arange(len(start))[positions][np.maximum.accumulate(first)]
     return outer
 
 
-def _operations(source: Source, calls: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    tables, bad = [], 0
-    for kind, table in enumerate(schema.OPERATION_TABLES):
-        frame = source.read(table)
-        if frame is None or frame.empty:
+def _by_value(values: np.ndarray) -> list[np.ndarray | slice]:
+    """Positions of each value, in order; all of them as a slice where there is only one."""
+    if not len(values):
+        return []
+    if not any(values.strides) or (values == values[0]).all():
+        return [slice(None)]
+    order = np.argsort(values, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(values[order])) + 1)
+
+
+def _operations(
+    tables: Sequence[dict[str, np.ndarray] | None], calls: pd.DataFrame
+) -> tuple[pd.DataFrame, int]:
+    parts, bad = [], 0
+    for kind, columns in enumerate(tables):
+        if columns is None or not len(columns["row"]):
             continue
-        ok = _possible(frame)
-        bad += int((~ok).sum())
-        frame = frame[ok].assign(kind=np.int8(kind))
-        for column, default in (
-            ("name_id", -1),
-            ("bytes", 0),
-            ("copy_kind", -1),
-            ("src_kind", -1),
-            ("dst_kind", -1),
-            ("graph_node", -1),
-            *((f"{what}_{axis}", 0) for what in ("grid", "block") for axis in "xyz"),
-        ):
-            if column not in frame:
-                frame[column] = np.int64(default)
-        tables.append(frame)
-    if not tables:
+        ok = _possible(columns)
+        if not ok.all():
+            bad += int((~ok).sum())
+            columns = _chosen(columns, ok)
+        parts.append(columns | {"kind": np.broadcast_to(np.int8(kind), len(columns["row"]))})
+    if not parts:
         return frames.empty(frames.OPERATIONS), bad
-    frame = pd.concat(tables, ignore_index=True).sort_values(
-        ["start_ns", "end_ns", "kind", "row"], ignore_index=True
-    )
-    if (frame["process"] < 0).any():  # exports before globalPid: one process, or nothing can be joined
-        processes = calls["process"].unique()
+    absent = {"name_id": -1, "bytes": 0, "copy_kind": -1, "src_kind": -1, "dst_kind": -1, "graph_node": -1}
+    names = list(dict.fromkeys([name for part in parts for name in part] + list(absent)))
+    whole = {
+        name: _stacked([p.get(name, absent.get(name)) for p in parts], [len(p["row"]) for p in parts])
+        for name in names
+    }
+    del parts
+    whole = _in_order(whole, lambda of, rows: (of["end_ns"][rows], of["kind"][rows], of["row"][rows]))
+    unknown = whole["process"] < 0
+    if unknown.any():  # exports before globalPid: one process, or nothing can be joined
+        processes = distinct(calls["process"].to_numpy())
         if len(processes) == 1:
-            frame.loc[frame["process"] < 0, "process"] = processes[0]
-    frame["call"] = _issuing_call(frame, calls)
-    return frames.check(frame, frames.OPERATIONS), bad
+            whole["process"] = np.where(unknown, processes[0], whole["process"])
+    whole["call"] = _issuing_call(whole, calls)
+    return frames.check_narrow(pd.DataFrame(whole, copy=False), frames.OPERATIONS), bad
+
+
+def _stacked(parts: Sequence[np.ndarray | int], counts: Sequence[int]) -> np.ndarray:
+    """Columns one below the other (a number stands for a column of it), as narrow as they are."""
+    full = [
+        np.broadcast_to(np.int64(p), n) if isinstance(p, int) else p
+        for p, n in zip(parts, counts, strict=True)
+    ]
+    full = [p for p in full if len(p)] or full[:1]
+    if all(not any(p.strides) and p[0] == full[0][0] for p in full):
+        return np.broadcast_to(full[0][0], sum(counts))
+    return np.concatenate([p.astype(np.int32) if _constant32(p) else p for p in full])
+
+
+def _constant32(values: np.ndarray) -> bool:
+    info = np.iinfo(np.int32)
+    return values.dtype == np.int64 and not any(values.strides) and info.min <= values[0] <= info.max
 
 
 def _join(
@@ -173,36 +271,53 @@ def _join(
 
     Where several calls carry the id (corrupt or merged exports) the first one is taken.
     """
-    position = np.flatnonzero(candidates)
-    keys = pd.MultiIndex.from_arrays(
-        [calls["process"].to_numpy()[position], calls["correlation"].to_numpy()[position]]
-    )
-    first = ~keys.duplicated()
-    found = keys[first].get_indexer(pd.MultiIndex.from_arrays([process, correlation]))
-    return (
-        np.where((found >= 0) & (correlation >= 0), position[first][found], -1)
-        if len(position)
-        else np.full(len(process), -1)
-    )
+    position = np.flatnonzero(candidates).astype(np.int32 if len(calls) < _MOST_INT32 else np.int64)
+    out = np.full(len(process), -1, dtype=np.int32 if len(calls) < _MOST_INT32 else np.int64)
+    if not len(position) or not len(process):
+        return out
+    theirs, ids = calls["process"].to_numpy(), calls["correlation"].to_numpy()[position]
+    theirs = _chosen({"": theirs}, position)[""]
+    for mine in _by_value(process):
+        of_process = theirs == process[mine][0]
+        which = position if of_process.all() else position[of_process]
+        look_up = _by_id(ids if of_process.all() else ids[of_process], which)
+        out[mine] = _pieced(correlation[mine], out.dtype, look_up)
+    return out
 
 
-def _issuing_call(operations: pd.DataFrame, calls: pd.DataFrame) -> np.ndarray:
-    process, correlation = operations["process"].to_numpy(), operations["correlation"].to_numpy()
+def _by_id(ids: np.ndarray, position: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Function of wanted ids: position[k] of the first ids[k] that equals each, -1 for none and for ids below 0."""
+    if not len(ids):
+        return lambda wanted: np.full(len(wanted), -1)
+    if not (ids[1:] > ids[:-1]).all():  # the profiler numbers calls as they come, but a thread may be late
+        order = np.argsort(ids, kind="stable")
+        order = order[np.concatenate([[True], ids[order][1:] > ids[order][:-1]])]
+        ids, position = ids[order], position[order]
+
+    def look_up(wanted: np.ndarray) -> np.ndarray:
+        at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
+        return np.where((ids[at] == wanted) & (wanted >= 0), position[at], -1)
+
+    return look_up
+
+
+def _issuing_call(operations: Mapping[str, np.ndarray], calls: pd.DataFrame) -> np.ndarray:
+    process, correlation = operations["process"], operations["correlation"]
     kind = calls["kind"].to_numpy()
-    issuing = np.isin(kind, [CALL[k] for k in ("launch", "graph_launch", "memcpy", "memset")])
+    issuing = one_of(kind, [CALL[k] for k in ("launch", "graph_launch", "memcpy", "memset")])
     call = _join(calls, process, correlation, issuing)
     rest = call < 0  # operations issued by calls of other names (prefetch, library internals)
     if rest.any():
         call[rest] = _join(calls, process[rest], correlation[rest], ~issuing)
+    if not len(calls):
+        return call
     # a kernel cannot start before the call that issues it: a join that says so is a reused correlation id
-    start = calls["start_ns"].to_numpy()
-    wrong = (
-        (call >= 0) & (operations["start_ns"].to_numpy() < start[np.maximum(call, 0)] - 100_000)
-        if len(calls)
-        else call >= 0
-    )
-    call[wrong] = -1
-    return np.where(call >= 0, calls["outer"].to_numpy()[np.maximum(call, 0)], -1) if len(calls) else call
+    start, outer = calls["start_ns"].to_numpy(), calls["outer"].to_numpy()
+    for first in range(0, len(call), _AT_ONCE):
+        here = call[first : first + _AT_ONCE]
+        here[operations["start_ns"][first : first + _AT_ONCE] < start[here] - 100_000] = -1
+        here[here >= 0] = outer[here[here >= 0]]
+    return call
 
 
 def _no_id(values: pd.Series) -> np.ndarray:
@@ -218,7 +333,7 @@ def _syncs(source: Source, calls: pd.DataFrame) -> pd.DataFrame:
         stream=_no_id(frame["stream"]), event=_no_id(frame["event"]), event_sync=_no_id(frame["event_sync"])
     )
     kind = calls["kind"].to_numpy()
-    waiting = np.isin(
+    waiting = one_of(
         kind,
         [
             CALL[k]
@@ -277,7 +392,7 @@ def _streams(source: Source, operations: pd.DataFrame, contexts: pd.DataFrame | 
     frame = source.read(schema.STREAM)
     if frame is None:
         return frames.empty(frames.STREAMS)
-    processes = np.unique(operations["process"].to_numpy())
+    processes = distinct(operations["process"].to_numpy())
     by_pid = {int(pid_of(p)): int(p) for p in processes}
     frame["process"] = np.array([by_pid.get(p, -1) for p in frame["pid"].tolist()], dtype=np.int64)
     frame["device"] = np.int64(-1)

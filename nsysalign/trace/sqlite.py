@@ -1,22 +1,28 @@
-"""Reading columns out of an nsys export: read-only, by declared names, straight into int64 arrays."""
+"""Reading columns out of an nsys export: read-only, by declared names, straight into integer arrays."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from nsysalign import untrusted
 from nsysalign.errors import TraceError
-from nsysalign.trace import schema
+from nsysalign.trace import fast, schema
+from nsysalign.trace.gathered import Gathered
 from nsysalign.trace.schema import Table
 
 _CHUNK = untrusted.ROWS_AT_ONCE
 _LONGEST_NAME = 16 << 10  # bytes: C++ kernels have names of some kilobytes; the rest of a longer one is cut
+#: Tables with fewer rows are read before a second connection is open.
+_WORTH_ROWS = 20_000
+_HOLE_ROWS = 200
 
 
 def open_readonly(path: Path) -> AbstractContextManager[sqlite3.Connection]:
@@ -33,8 +39,9 @@ def open_readonly(path: Path) -> AbstractContextManager[sqlite3.Connection]:
 class Source:
     """The tables of one open export."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path | None = None) -> None:
         self.connection = connection
+        self.path = path  # lets big tables be read by a faster reader (fast.py)
         self.tables = untrusted.ordinary_tables(connection)
         self._columns: dict[str, dict[str, bool]] = {}
         for name, what in untrusted.unlike_tables(connection, schema.NAMES).items():
@@ -69,8 +76,43 @@ class Source:
 
         Columns that this version does not have hold their default; a missing needed column is a TraceError.
         """
-        if table.name not in self.tables:
+        (columns,) = self.columns_of(table)
+        if columns is None:
             return None
+        return pd.DataFrame({name: values.astype(np.int64, copy=False) for name, values in columns.items()})
+
+    def read_rows(self, table: Table, rows: np.ndarray) -> pd.DataFrame:
+        """The rows with these rowids, where they exist, in the order of their rowids."""
+        wanted = np.unique(rows)
+        plan = self._plan(table) if table.name in self.tables else None
+        if plan is None or not len(wanted):
+            return pd.DataFrame(
+                {name: np.empty(0, np.int64) for name in ("row", *(f.name for f in table.fields))}
+            )
+        parts = [
+            self._whole(plan._replace(source=f"{plan.source} where rowid between {low} and {high}"), None)
+            for low, high in _stretches(wanted)
+        ]
+        frame = pd.concat([pd.DataFrame(part) for part in parts], ignore_index=True)
+        return frame[frame["row"].isin(wanted)].reset_index(drop=True)
+
+    def columns_of(self, *tables: Table) -> list[dict[str, np.ndarray] | None]:
+        """The same of several tables as arrays, each as narrow as its values allow (`gathered.Gathered`): for the big
+        ones, which are read side by side."""
+        plans = [self._plan(table) if table.name in self.tables else None for table in tables]
+        with ThreadPoolExecutor(2) as pool:
+            begun = [pool.submit(_fast, p, self.path) if p is not None and p.fast else None for p in plans]
+            return [
+                None if p is None else self._whole(p, ahead.result() if ahead else None)
+                for p, ahead in zip(plans, begun, strict=True)
+            ]
+
+    def _whole(self, plan: _Plan, columns: dict[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+        columns = columns or self._slow(plan)
+        count = len(columns["row"])
+        return columns | {name: np.broadcast_to(np.int64(v), count) for name, v in plan.constants.items()}
+
+    def _plan(self, table: Table) -> _Plan:
         have, expressions, names, constants = self.columns(table.name), [], [], {}
         for field in table.fields:
             column = next((c for c in field.candidates if c in have), None)
@@ -84,12 +126,38 @@ class Source:
                 names.append(field.name)
                 expressions.append(f'coalesce("{column}", {-1 if field.default is None else field.default})')
         where = f" where {table.where}" if table.where else ""
-        cursor = self.connection.execute(f'select rowid, {", ".join(expressions)} from "{table.name}"{where}')
-        data = _to_int64(cursor, len(names) + 1, table.name)
-        frame = pd.DataFrame({"row": data[0]} | dict(zip(names, data[1:], strict=True)))
-        for name, value in constants.items():
-            frame[name] = np.full(len(frame), value, dtype=np.int64)
-        return frame
+        first, last = 0, -1
+        if self.path is not None and not where and self.plain_table(table.name) and fast.readable(self.path):
+            ends = [self._end(f'select {end}(rowid) from "{table.name}"') for end in ("min", "max")]
+            first, last = ends if ends[0] is not None else (0, -1)
+        return _Plan(
+            table.name,
+            f' from "{table.name}"{where}',
+            names,
+            expressions,
+            constants,
+            first,
+            last,
+            _WORTH_ROWS <= last - first < fast.most_rows(self.path) if self.path is not None else False,
+        )
+
+    def _end(self, sql: str) -> int | None:
+        """Least or greatest rowid: each by itself is a look at one page, both at once a look at all."""
+        return self.connection.execute(sql).fetchone()[0]
+
+    def _slow(self, plan: _Plan) -> dict[str, np.ndarray]:
+        cursor = self.connection.execute(f"select {', '.join(['rowid', *plan.expressions])}{plan.source}")
+        into = [Gathered(), *_gathered(plan)]
+        while rows := cursor.fetchmany(_CHUNK):
+            try:
+                batch = np.array(rows, dtype=np.int64)
+            except (ValueError, TypeError, OverflowError) as error:
+                raise TraceError(
+                    f"{plan.table}: a number column holds something else ({error})", "export the report again"
+                ) from error
+            for column, values in zip(into, batch.T, strict=True):
+                column.add(values)
+        return dict(zip(["row", *plan.names], (column.column() for column in into), strict=True))
 
     def texts(self, table: str, column: str, where: str) -> dict[int, str]:
         """rowid -> text of the rows that carry the text inline."""
@@ -126,15 +194,42 @@ class Source:
         return self.connection.text_factory.cut
 
 
-def _to_int64(cursor: sqlite3.Cursor, width: int, table: str) -> list[np.ndarray]:
-    chunks = []
-    while rows := cursor.fetchmany(_CHUNK):
-        try:
-            chunks.append(np.array(rows, dtype=np.int64).T)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise TraceError(
-                f"{table}: a number column holds something else ({error})", "export the report again"
-            ) from error
-    if not chunks:
-        return [np.empty(0, dtype=np.int64)] * width
-    return list(np.concatenate(chunks, axis=1))
+def _stretches(rows: np.ndarray) -> list[tuple[int, int]]:
+    """(first, last) of runs of sorted numbers: reading over a small hole is cheaper than asking again."""
+    first = np.flatnonzero(np.concatenate([[True], np.diff(rows) > _HOLE_ROWS]))
+    last = np.append(first[1:], len(rows)) - 1
+    return list(zip(rows[first].tolist(), rows[last].tolist(), strict=True))
+
+
+class _Plan(NamedTuple):
+    """What is to be read of one table."""
+
+    table: str
+    source: str  # the SELECT's FROM and WHERE
+    names: list[str]  # our columns that the table has
+    expressions: list[str]  # SQL for each
+    constants: dict[str, int]  # the value of each that it has not
+    first: int  # least and greatest rowid, where they were looked at
+    last: int
+    fast: bool  # worth a second connection, and fit for it
+
+
+def _gathered(plan: _Plan) -> list[Gathered]:
+    return [Gathered(plan.last - plan.first + 1, wide=name.endswith("_ns")) for name in plan.names]
+
+
+def _fast(plan: _Plan, path: Path) -> dict[str, np.ndarray] | None:
+    """Through fast.py; None where something in the table is no integer."""
+    into = _gathered(plan)
+    if not fast.gather(path, f"select {', '.join(plan.expressions)}{plan.source}", into):
+        return None
+    columns = {name: column.column() for name, column in zip(plan.names, into, strict=True)}
+    count = len(columns[plan.names[0]])
+    if plan.last - plan.first + 1 == count:  # no number is missing, and rows come in their order
+        small = plan.first >= 0 and plan.last <= np.iinfo(np.int32).max
+        return {"row": np.arange(plan.first, plan.last + 1, dtype=np.int32 if small else np.int64)} | columns
+    rows = Gathered()
+    if not fast.gather(path, f"select rowid{plan.source}", [rows]):
+        return None
+    columns["row"] = rows.column()
+    return columns if len(columns["row"]) == count else None

@@ -13,7 +13,7 @@ from browsing import quiet, until
 
 from nsysalign import frames
 from nsysalign.attribute.clock_lane import clock_rows
-from nsysalign.commands.analyze import present
+from nsysalign.commands.present import present
 from nsysalign.commands.report import with_timeline
 from nsysalign.diagnose.clocks import interval_clocks
 from nsysalign.diagnose.facts import Facts
@@ -148,7 +148,7 @@ def test_samples_of_a_real_run_meet_its_intervals(tmp_path):
     for t in range(first - 10 * MS, last + 10 * MS, MS):
         lines.append([t, 0, 1500 if low <= t < high else 1980, 0])
     (tmp_path / "clocks.jsonl").write_text("\n".join(map(stdlib_json.dumps, lines)))
-    analysis = present(tmp_path, quiet=True)
+    analysis = present(tmp_path, quiet=True).analysis
     clocks = interval_clocks(Facts(analysis))
     event = (analysis.intervals["kind"] == "event").to_numpy()
     assert clocks.known[event].all()

@@ -17,7 +17,7 @@ from handmade import build
 
 from nsysalign import frames
 from nsysalign.cli import cli
-from nsysalign.commands.analyze import present
+from nsysalign.commands.present import present
 from nsysalign.errors import UsageError
 from nsysalign.report import flat, trace_events
 from nsysalign.report.files import file_name

@@ -1,0 +1,166 @@
+"""Sums per window without its pieces: what `stream.stream_pieces` would add up to, for any number of windows.
+
+Edges are explained window by window (`stream.edge_pieces`), interiors once for all (`interior.py`).  Windows whose
+error bar is asked for come several times, at several places; details are kept for the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from nsysalign.attribute.busy import Blocks, Streams
+from nsysalign.attribute.gaps import NEVER, Explainer
+from nsysalign.attribute.groups import Groups
+from nsysalign.attribute.interior import Interior
+from nsysalign.attribute.pieces import Pieces, sums
+from nsysalign.attribute.stream import Span, StreamWindows, edge_pieces, span_of, stream_pieces
+from nsysalign.model import CAUSES, KIND, Trace
+from nsysalign.sweep.tiles import ragged
+
+#: Blocks at once: their columns stay in the processor's cache.
+_CHUNK = 1 << 15
+_WINDOWS_AT_ONCE = 1 << 12
+
+
+def stream_sums(
+    trace: Trace, streams: Streams, explainer: Explainer, places: Sequence[StreamWindows], groups: Groups
+) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """(nanoseconds per window and cause at each place; operations executing in each window at the first place; about
+    how many pieces each window has there).  Adds the pieces of the first place to `groups`."""
+    count = len(places[0].start)
+    totals = [np.zeros((count, len(CAUSES)), np.int64) for _ in places]
+    operations, size = np.zeros(count, np.int64), np.ones(count, np.int64)
+    lanes = places[0].lane
+    for lane in np.unique(lanes):
+        mine = np.flatnonzero((lanes == lane) & (places[0].end > places[0].start))
+        if not len(mine):
+            continue
+        blocks = streams.blocks(int(lane))
+        latest = _latest_issue(explainer, blocks)
+        spans: list[tuple[np.ndarray, Span]] = []
+        for number, w in enumerate(places):
+            span = span_of(blocks, w.start[mine], w.end[mine])
+            late = _issued_late(w.close_ns[mine], span, latest)
+            plain, span = mine[~late], Span(span.first[~late], span.last[~late])
+            spans.append((plain, span))
+            if number == 0:
+                operations[plain] = _distinct(blocks, span)
+                size[plain] += 2 * np.maximum(span.last - span.first, 0)
+            for pieces in _cut(trace, streams, explainer, w, int(lane), plain, span, mine[late]):
+                totals[number] += sums(pieces, count)
+                if number == 0:
+                    groups.add(pieces)
+                    _count(pieces, mine[late], operations, size)
+        _add_interiors(Interior(int(lane), blocks, explainer, groups), spans, totals, groups)
+    return totals, operations, size
+
+
+def _cut(trace, streams, explainer, w, lane, plain, span, late):
+    """Pieces of the windows' edges, and all pieces of windows that need them."""
+    for first in range(0, len(plain), _WINDOWS_AT_ONCE):
+        s = slice(first, first + _WINDOWS_AT_ONCE)
+        yield edge_pieces(trace, streams, explainer, w, lane, plain[s], Span(span.first[s], span.last[s]))
+    if len(late):
+        pieces = stream_pieces(trace, streams, explainer, w.take(late))
+        yield Pieces(
+            **{f: getattr(pieces, f) for f in pieces.__dataclass_fields__} | {"window": late[pieces.window]}
+        )
+
+
+def _latest_issue(explainer: Explainer, b: Blocks) -> np.ndarray:
+    """Per block: the latest start of a call that issued an operation up to it."""
+    call = explainer.call[b.operation]
+    if not len(call) or not len(explainer.call_start):
+        return np.full(len(call), NEVER)
+    issue = explainer.call_start[call]
+    issue[call < 0] = NEVER
+    return np.maximum.accumulate(issue, out=issue)
+
+
+def _issued_late(close: np.ndarray, span: Span, latest: np.ndarray) -> np.ndarray:
+    """Windows in which an operation may run that was issued after the end record: what they wait for is their own."""
+    inner = span.last - span.first > 1
+    return inner & (latest[np.where(inner, span.last - 1, 0)] >= close) if len(latest) else inner
+
+
+def _distinct(b: Blocks, span: Span) -> np.ndarray:
+    """Operations among the blocks that windows touch; one in several blocks counts once."""
+    count = np.maximum(span.last - span.first, 0)
+    order = np.argsort(b.operation, kind="stable")
+    sorted_ = b.operation[order]
+    same = np.flatnonzero(sorted_[1:] == sorted_[:-1])
+    if not len(same):
+        return count
+    again, before = order[same + 1], order[same]
+    by_place = np.argsort(again)
+    again, before = again[by_place], before[by_place]
+    low, high = np.searchsorted(again, span.first), np.searchsorted(again, span.last)
+    owner, at = ragged(low, np.maximum(high - low, 0))
+    return count - np.bincount(owner[before[at] >= span.first[owner]], minlength=len(count))
+
+
+def _count(pieces: Pieces, windows: np.ndarray, operations: np.ndarray, size: np.ndarray) -> None:
+    """Operations and pieces of windows whose every piece is here."""
+    if len(windows):
+        operations[windows] = executing(pieces, len(operations))[windows]
+        size[windows] = np.bincount(pieces.window, minlength=len(size))[windows]
+
+
+def executing(pieces: Pieces, windows: int) -> np.ndarray:
+    """Operations that execute in each window, each counted once."""
+    on = (pieces.ref_kind >= 1) & (pieces.ref_kind <= len(KIND)) & (pieces.detail == 0)
+    on &= pieces.cause < len(KIND)  # kernel, graph, memcpy, memset come first among causes too
+    pairs = np.unique(np.stack([pieces.window[on], pieces.ref[on]]), axis=1)
+    return np.bincount(pairs[0], minlength=windows) if pairs.size else np.zeros(windows, np.int64)
+
+
+def _add_interiors(
+    interior: Interior, spans: Sequence[tuple[np.ndarray, Span]], totals: Sequence[np.ndarray], groups: Groups
+) -> None:
+    """To every window its inner gaps (first+1 .. last-1) and inner blocks (first+1 .. last-2)."""
+    low = min((int(s.first.min()) + 1 for _, s in spans if len(s.first)), default=0)
+    high = max((int(s.last.max()) for _, s in spans if len(s.last)), default=0)
+    inner = [
+        (which[keep], Span(s.first[keep] + 1, s.last[keep]))
+        for which, s in spans
+        for keep in [s.last - s.first > 1]
+    ]
+    jobs = []
+    for begin in range(low, high, _CHUNK):
+        stop = min(begin + _CHUNK, high)
+        here = [np.flatnonzero((s.first < stop) & (s.last > begin)) for _, s in inner]
+        if any(len(h) for h in here):
+            a = min(int(s.first[h].min()) for (_, s), h in zip(inner, here, strict=True) if len(h))
+            b = max(int(s.last[h].max()) for (_, s), h in zip(inner, here, strict=True) if len(h))
+            jobs.append((max(begin, a), min(stop, b), here))
+    interior.prepare()
+    for chunk, here in _ahead(
+        jobs, lambda job: (interior.chunk(job[0], job[1], with_lots=len(job[2][0]) > 0), job[2])
+    ):
+        for number, ((which, s), h) in enumerate(zip(inner, here, strict=True)):
+            window, first, last = which[h], s.first[h], s.last[h]
+            for running, until in ((chunk.gaps, last), (chunk.blocks, last - 1)):
+                from_, to = (np.clip(v, chunk.first, chunk.last) - chunk.first for v in (first, until))
+                totals[number][window] += running[np.maximum(to, from_)] - running[from_]
+            if number == 0:
+                for index, lot in chunk.in_gaps:
+                    groups.add_ranges(window, first, last, index, lot)
+                for index, lot in chunk.in_blocks:
+                    groups.add_ranges(window, first, last - 1, index, lot)
+
+
+def _ahead(jobs: Sequence[Any], work: Callable[[Any], Any]) -> Iterator[Any]:
+    """Results in order, the next one being made by another thread while this one is used: numpy lets go of Python."""
+    if len(jobs) < 2:
+        yield from map(work, jobs)
+        return
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(work, jobs[0])
+        for job in jobs[1:]:
+            ready, coming = coming.result(), pool.submit(work, job)
+            yield ready
+        yield coming.result()

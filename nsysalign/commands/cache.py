@@ -1,0 +1,159 @@
+"""What `nsysalign analyze` wrote the last time, and whether it would write the same again.
+
+Beside the results lies `.nsysalign-cache.json`: a digest of everything that decides what they are (the whole trace,
+the event logs, the options, this program's own files), digests of the results themselves, and what was printed.  It is
+believed only when all of them are what they were; any doubt means analysing again.  It may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from nsysalign import __version__
+from nsysalign.report.files import replacing
+
+NAME = ".nsysalign-cache.json"
+_FORMAT = 1
+_BLOCK = 1 << 20
+#: What else decides how a terminal is written to.
+_ENVIRONMENT = (
+    "TERM",
+    "COLORTERM",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "COLUMNS",
+    "LINES",
+    "TTY_COMPATIBLE",
+    "JUPYTER_COLUMNS",
+)
+
+
+class Cache:
+    """The cache of one output directory, for one trace, its logs and what else lies beside them.
+
+    `fresh()` says whether the results that lie there are those of these inputs; `keep(printed)` remembers that they are.
+    """
+
+    def __init__(self, inputs: Sequence[Path], output: Path, results: Sequence[str], options: Any) -> None:
+        self._inputs = list(inputs)
+        self._output, self._results, self._options = output, tuple(results), options
+        self._before = [_identity(p) for p in self._inputs]
+        self._pool: ThreadPoolExecutor | None = None
+        self._digest: Future[str] | None = None
+        self._known: dict[str, Any] | None = None
+        self.note = ""  # why what lies there is of no use, for those who debug
+
+    def fresh(self) -> bool:
+        """Whether all results are those of these inputs.  False begins to digest the inputs beside the analysis."""
+        known = self._read()
+        if known is None:
+            self._begin()
+            return False
+        self._digest = _done(self._key())
+        if known["key"] != self._digest.result():
+            self.note = "the trace, an event log, an option or nsysalign itself has changed"
+        elif known["results"] != self._result_digests():
+            self.note = "a result is not what was written"
+        else:
+            self._known = known
+            return True
+        return False
+
+    def printed(self) -> str | None:
+        """What was printed to a terminal like this one, after `fresh()`."""
+        return (self._known or {}).get("printed", {}).get(self._terminal())
+
+    def keep(self, printed: str | None = None) -> None:
+        """The results lie there now: remember what they belong to.  Nothing is kept if an input changed meanwhile."""
+        if self._digest is None:
+            self._begin()
+        assert self._digest is not None
+        key = self._digest.result()
+        if self._pool is not None:
+            self._pool.shutdown()
+        if [_identity(p) for p in self._inputs] != self._before:
+            return
+        texts = {} if self._known is None else dict(self._known["printed"])
+        if printed is not None:
+            texts[self._terminal()] = printed
+        data = {"format": _FORMAT, "key": key, "results": self._result_digests(), "printed": texts}
+        try:
+            with replacing(self._output / NAME) as temporary:
+                temporary.write_text(json.dumps(data), "ascii")
+        except OSError as error:  # without it the next analysis takes as long as this one
+            self.note = f"not kept: {error}"
+
+    def _read(self) -> dict[str, Any] | None:
+        try:
+            known = json.loads((self._output / NAME).read_text("ascii"))
+            good = (
+                known["format"] == _FORMAT
+                and isinstance(known["key"], str)
+                and isinstance(known["results"], dict)
+                and all(isinstance(t, str) for t in [*known["printed"], *known["printed"].values()])
+            )
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            self.note = f"{NAME} is damaged ({error})"
+            return None
+        return known if good else None
+
+    def _begin(self) -> None:
+        self._pool = ThreadPoolExecutor(1)
+        self._digest = self._pool.submit(self._key)
+
+    def _key(self) -> str:
+        parts = [__version__, _own_files(), self._options]
+        parts += [[p.name, _digest(p)] for p in self._inputs]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    def _terminal(self) -> str:
+        """What decides how the same table looks: width, colours, encoding, and the name of the page."""
+        looks = [sys.stdout.isatty(), *shutil.get_terminal_size(), getattr(sys.stdout, "encoding", "")]
+        return json.dumps([str(self._output), *looks, *(os.environ.get(name) for name in _ENVIRONMENT)])
+
+    def _result_digests(self) -> dict[str, str | None]:
+        return {name: _digest(self._output / name) for name in self._results}
+
+
+def _done(value: str) -> Future[str]:
+    future: Future[str] = Future()
+    future.set_result(value)
+    return future
+
+
+def _digest(path: Path) -> str | None:
+    """Digest of a whole file: a size and a time would be quicker, and wrong one day."""
+    state = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                state.update(block)
+    except OSError:
+        return None
+    return state.hexdigest()
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
+    try:
+        s = path.stat()
+    except OSError:
+        return None
+    return (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns)
+
+
+def _own_files() -> str:
+    """This program as it is installed: its files, sizes and times."""
+    root = Path(__file__).parents[1]
+    files = sorted(p for p in root.rglob("*") if p.suffix in (".py", ".js", ".css", ".html"))
+    listed = [(str(p.relative_to(root)), p.stat().st_size, p.stat().st_mtime_ns) for p in files]
+    return hashlib.sha256(json.dumps(listed).encode()).hexdigest()

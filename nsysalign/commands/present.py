@@ -1,0 +1,240 @@
+"""From a trace to stored results and a table: what `analyze`, `run`, `confirm` and `ranks` have in common."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nsysalign.commands.cache import Cache
+from nsysalign.commands.progress import ProgressLine
+from nsysalign.errors import NsysError, TraceError, UsageError
+from nsysalign.ranks.sources import REPORT_SUFFIXES
+
+if TYPE_CHECKING:
+    from nsysalign.model import Analysis
+
+REPORT, DATABASE, DOCUMENT, METADATA = "report.html", "analysis.db", "analysis.json", "analysis.metadata.json"
+CLOCKS, CONFIRMED, MANIFEST = "clocks.jsonl", "confirm.json", "run.json"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What one analysis is made of: a trace, and what lies in its run directory."""
+
+    trace: Path
+    folder: Path  # where the trace's clock samples, verdicts and manifest lie
+    logs: tuple[Path, ...] = ()
+    baseline: tuple[Path, ...] = ()  # event logs of the run without nsys
+    all_segments: bool = False
+
+    @property
+    def clocks(self) -> Path | None:
+        path = self.folder / CLOCKS
+        return path if path.is_file() else None
+
+    def files(self) -> list[Path]:
+        """All that decides what the results are."""
+        beside = (self.folder / name for name in (CLOCKS, CONFIRMED, MANIFEST))
+        return [self.trace, *self.logs, *self.baseline, *(p for p in beside if p.is_file())]
+
+
+class Presented:
+    """Results that lie in a directory; the analysis is read back only by those who need it."""
+
+    def __init__(self, output: Path, analysis: Analysis | None = None) -> None:
+        self.output = output
+        self._made = analysis
+
+    @cached_property
+    def analysis(self) -> Analysis:
+        if self._made is not None:
+            return self._made
+        from nsysalign.pipeline import load
+
+        return load(self.output / DATABASE)
+
+
+def present(
+    run_dir: Path,
+    *,
+    events: Sequence[Path] = (),
+    baseline: Sequence[Path] = (),
+    output: Path | None = None,
+    quiet: bool = False,
+    json_out: str | Path | None = None,
+    nsys: str | None = None,
+    all_segments: bool = False,
+    use_cache: bool = True,
+) -> Presented:
+    """Analyse a run directory, write its pages and print its table."""
+    trace = trace_of(run_dir)
+    output = output or run_dir
+    output.mkdir(parents=True, exist_ok=True)
+    if not events:
+        from nsysalign.collect.session import recover
+
+        recover(run_dir)  # a run that was itself killed leaves its logs raw
+    logs = list(events) or sorted(run_dir.glob("events-*.jsonl"))
+    if not baseline:
+        from nsysalign.collect.baseline import baseline_logs
+
+        baseline = baseline_logs(run_dir)
+    export = exported(trace, output, nsys=nsys, quiet=quiet)
+    inputs = Inputs(export, run_dir, tuple(logs), tuple(baseline), all_segments)
+    return present_files(inputs, output, quiet=quiet, json_out=json_out, use_cache=use_cache)
+
+
+def trace_of(run_dir: Path) -> Path:
+    """The trace of a run directory: its report where there is one (`exported` knows whether its export is good)."""
+    reports = sorted(run_dir.glob("*.nsys-rep"))
+    exports = sorted(run_dir.glob("*.sqlite"))
+    wanted = run_dir / "trace.sqlite"
+    if wanted not in exports and len(exports) != 1 and len(reports) != 1:
+        found = ", ".join(p.name for p in [*reports, *exports]) or "neither .sqlite nor .nsys-rep"
+        raise TraceError(
+            f"{run_dir}: a run directory holds one trace.sqlite or one report; found {found}",
+            "name the trace: nsysalign analyze FILE",
+        )
+    trace = wanted if wanted in exports else exports[0] if len(exports) == 1 else reports[0]
+    twin = trace.with_suffix(".nsys-rep")
+    return twin if trace.suffix == ".sqlite" and twin.exists() else trace
+
+
+def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True) -> Path:
+    """The SQLite export of a trace.  One beside a report is used unless the report is newer; a new export goes to the
+    output directory and never over a file that somebody else made."""
+    if trace.suffix not in REPORT_SUFFIXES:
+        return trace
+    beside = trace.with_suffix(".sqlite")
+    if beside.exists() and beside.stat().st_mtime_ns >= trace.stat().st_mtime_ns:
+        return beside
+    from nsysalign.collect.nsys import export_sqlite, find_nsys
+
+    target = output / beside.name
+    if target.exists():  # stale: its name says which report it was made from
+        digest = hashlib.sha256(f"{trace.stat().st_size}-{trace.stat().st_mtime_ns}".encode()).hexdigest()[:8]
+        target = output / f"{trace.stem}-{digest}.sqlite"
+        if target.exists():
+            return target
+    try:
+        with ProgressLine(quiet) as tell:
+            export_sqlite(
+                find_nsys(nsys), trace, target, lambda percent: tell("exporting the report", percent)
+            )
+    except NsysError as error:
+        if not beside.exists():
+            raise
+        raise NsysError(
+            f"{beside.name} is older than {trace.name} and cannot be made anew: {error.message}",
+            error.next_step,
+        ) from error
+    return target
+
+
+def present_files(
+    inputs: Inputs, output: Path, *, quiet: bool, json_out: str | Path | None, use_cache: bool = True
+) -> Presented:
+    """Analyse, store, print; what lies there already is used if it is what would be written."""
+    _check_copy(output, json_out)
+    results = (DOCUMENT, DATABASE, METADATA, REPORT)
+    options = {"all_segments": inputs.all_segments}
+    cache = Cache(inputs.files(), output, results, options) if use_cache else None
+    silent = quiet or str(json_out) == "-"
+    if cache is not None and cache.fresh():
+        presented, text = Presented(output), cache.printed()
+        _copy(output, json_out)
+    else:
+        with ProgressLine(quiet) as tell:
+            presented, text = Presented(output, _analysed(inputs, tell)), None
+            tell("writing the report", 97)
+            store(presented.analysis, output, json_out=json_out)
+    if text is None and not silent:
+        text = printed(presented.analysis, output, hint_at=inputs.folder)
+        if cache is not None:
+            cache.keep(text)
+    elif text is None and cache is not None:
+        cache.keep()
+    if cache is not None and cache.note and os.environ.get("NSYSALIGN_DEBUG"):
+        click.echo(f"cache: {cache.note}", err=True)
+    if str(json_out) == "-":
+        click.echo((output / DOCUMENT).read_text("utf-8"))
+    elif not silent:
+        sys.stdout.write(text or "")
+        sys.stdout.flush()
+    return presented
+
+
+def _analysed(inputs: Inputs, tell: ProgressLine) -> Analysis:
+    """The analysis with what the run directory says besides: verdicts of re-runs, conditions of the run."""
+    from nsysalign.collect.session import conditions
+    from nsysalign.compare.confirm import attach
+    from nsysalign.pipeline import analyze
+    from nsysalign.report import confirmations
+
+    analysis = analyze(
+        inputs.trace,
+        events=list(inputs.logs),
+        clocks=inputs.clocks,
+        baseline=list(inputs.baseline),
+        all_segments=inputs.all_segments,
+        progress=tell,
+    )
+    analysis = attach(analysis, confirmations.read(inputs.folder / CONFIRMED))
+    said = conditions(inputs.folder)
+    return replace(analysis, notes=tuple(dict.fromkeys([*said, *analysis.notes])))
+
+
+def store_and_show(analysis: Analysis, output: Path, *, quiet: bool = False) -> None:
+    """Write analysis.json, analysis.db and report.html to `output`; print the table."""
+    store(analysis, output, json_out=None)
+    if not quiet:
+        sys.stdout.write(printed(analysis, output))
+
+
+def store(analysis: Analysis, output: Path, *, json_out: str | Path | None) -> None:
+    """Write analysis.json, analysis.db and report.html to `output`, and the copy that was asked for."""
+    from nsysalign.report import database, html
+    from nsysalign.report import json as document
+
+    _check_copy(output, json_out)
+    document.write(analysis, output / DOCUMENT)
+    database.write(analysis, output / DATABASE)
+    html.write(analysis, output / REPORT)
+    _copy(output, json_out)
+
+
+def _check_copy(output: Path, json_out: str | Path | None) -> None:
+    if str(json_out) == str(output / DOCUMENT):
+        raise UsageError(f"{DOCUMENT} of the run directory is written anyway: give --json another name")
+
+
+def _copy(output: Path, json_out: str | Path | None) -> None:
+    if json_out and str(json_out) != "-":
+        shutil.copyfile(output / DOCUMENT, json_out)
+
+
+def printed(analysis: Analysis, output: Path, *, hint_at: Path | None = None) -> str:
+    """The table as this terminal shows it; `hint_at`: the run directory, where its processes can be compared."""
+    from rich.console import Console
+
+    from nsysalign.report import terminal
+
+    console = Console(highlight=False)
+    with console.capture() as capture:
+        terminal.render(analysis, console, report_path=str(output / REPORT))
+    processes = analysis.intervals["pid"].nunique()
+    hint = (
+        f"{processes} processes measured something: nsysalign analyze --ranks {hint_at} compares them\n"
+        if hint_at is not None and processes > 1
+        else ""
+    )
+    return capture.get() + hint

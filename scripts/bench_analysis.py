@@ -1,0 +1,103 @@
+"""How long an analysis takes, against `nsys stats` of the same export, and how that grows.
+
+    python scripts/bench_analysis.py big.sqlite big.events.jsonl --copies 1,3,10,30 --nsys PATH
+
+Both are whole processes, started cold (imports included, files in the page cache), in turn, each `--repeat` times, the
+medians printed.  Ours is what a user types, `nsysalign analyze TRACE --events LOG`: reading, placing, splitting,
+explaining, and writing analysis.json, analysis.db and report.html; nsys's is `stats -r cuda_kern_exec_trace`, which
+joins kernels with their launches and prints a table.  `again` is the second analysis of the same trace, from the cache.
+Wall time is for a quiet machine; CPU time (user and system) is good on a busy one, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from replicate_trace import replicate
+
+
+class Cost(NamedTuple):
+    wall_s: float
+    cpu_s: float
+    peak_mb: float
+
+
+def cost(command: Sequence[str]) -> Cost:
+    """One run of a command, its output thrown away.  Exits where it fails."""
+    begin = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    said = process.stderr.read() if process.stderr else b""
+    _, status, used = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - begin
+    if status:
+        sys.exit(f"{' '.join(command)} failed:\n{said.decode(errors='replace')}")
+    return Cost(wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+
+
+def median(costs: Sequence[Cost]) -> Cost:
+    return Cost(*(statistics.median(column) for column in zip(*costs, strict=True)))
+
+
+def measure(trace: Path, events: Path, nsys: str | None, repeat: int) -> tuple[Cost, Cost, Cost | None]:
+    """(first analysis, second analysis, nsys stats)."""
+    ours, again, theirs = [], [], []
+    analyze = [sys.executable, "-m", "nsysalign", "analyze", str(trace), "--events", str(events), "-q"]
+    for _ in range(repeat):
+        with tempfile.TemporaryDirectory(dir=trace.parent) as out:
+            ours.append(cost([*analyze, "-o", out]))
+            again.append(cost([*analyze, "-o", out]))
+        if nsys:
+            stats = [nsys, "stats", "-r", "cuda_kern_exec_trace", "--force-export=false", str(trace)]
+            theirs.append(cost(stats))
+    return median(ours), median(again), median(theirs) if theirs else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("trace", type=Path)
+    parser.add_argument("events", type=Path)
+    parser.add_argument(
+        "--copies", default="1,3,10", help="how many times over, comma between (default: 1,3,10)"
+    )
+    parser.add_argument("--nsys", default=os.environ.get("NSYS") or shutil.which("nsys"))
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--tmp", type=Path, help="where the longer traces are made (41 MB a copy for `big`)")
+    parser.add_argument(
+        "--nsys-up-to", type=int, default=10, help="no nsys on more copies than these (it takes long)"
+    )
+    a = parser.parse_args()
+    print(
+        "| copies | trace MB | analyze s (CPU) | peak MB | again s (CPU) | nsys stats s (CPU) | ratio wall | ratio CPU |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory(dir=a.tmp) as folder:
+        for copies in map(int, a.copies.split(",")):
+            trace, events = replicate(a.trace, a.events, copies, Path(folder))
+            ours, again, theirs = measure(trace, events, a.nsys if copies <= a.nsys_up_to else None, a.repeat)
+            cells = [
+                str(copies),
+                f"{trace.stat().st_size / 1e6:.0f}",
+                f"{ours.wall_s:.2f} ({ours.cpu_s:.2f})",
+                f"{ours.peak_mb:.0f}",
+                f"{again.wall_s:.2f} ({again.cpu_s:.2f})",
+                f"{theirs.wall_s:.2f} ({theirs.cpu_s:.2f})" if theirs else "-",
+                f"{ours.wall_s / theirs.wall_s:.2f}" if theirs else "-",
+                f"{ours.cpu_s / theirs.cpu_s:.2f}" if theirs else "-",
+            ]
+            print("| " + " | ".join(cells) + " |", flush=True)
+            trace.unlink()
+            events.unlink()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Budgets by running sums are those of the pieces, whatever the chunks; what is not kept changes nothing else."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from simulator import export, machine
+from simulator.export import Style
+
+import nsysalign
+from nsysalign import frames, pipeline
+from nsysalign.attribute import groups, sums
+from nsysalign.report import json as document
+from tests.properties.programs import host_programs, loops, programs
+
+QUICK = settings(
+    max_examples=6,
+    derandomize=True,
+    phases=(Phase.explicit, Phase.generate),
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+TABLES = [spec.name for spec in frames.ANALYSIS_SPECS]
+
+
+def same(one, other, tables=TABLES) -> None:
+    for name in tables:
+        pd.testing.assert_frame_equal(getattr(one, name), getattr(other, name), check_exact=True)
+
+
+def consistent(analysis) -> None:
+    """Parts and details are sums of the segments, which are made window by window."""
+    s = analysis.segments.assign(ns=analysis.segments["end_ns"] - analysis.segments["start_ns"])
+    parts = analysis.parts[analysis.parts["ns"] > 0].set_index(["interval", "cause"])["ns"].sort_index()
+    by_cause = s.groupby(["interval", "cause"])["ns"].sum().sort_index()
+    assert by_cause.to_dict() == parts.to_dict()
+    on = s[s["ref_kind"].isin(["kernel", "graph", "memcpy", "memset"]) & (s["cause"] == s["ref_kind"])]
+    on = on[~on["detail"].str.startswith("staging")]
+    count = on.drop_duplicates(["interval", "ref_kind", "ref_id"]).groupby("interval").size().to_dict()
+    operations = analysis.intervals.set_index("interval")["operations"]
+    assert count == operations[operations > 0].to_dict()
+    named = s[s["ref_kind"].isin(["api", "nvtx", "overhead"]) & s["cause"].isin(["api", "sync", "api_launch", "host", "event", "profiler"])]  # fmt: skip
+    d = analysis.details[analysis.details["cause"].isin(named["cause"].unique()) & analysis.details["ref_kind"].isin(["api", "nvtx", "overhead"])]  # fmt: skip
+    key = ["interval", "cause", "detail"]
+    assert named.groupby(key)["ns"].sum().to_dict() == d.groupby(key)["ns"].sum().to_dict()
+
+
+@QUICK
+@given(
+    st.one_of(programs(), loops(), host_programs()),
+    st.sampled_from(["timed", "untimed", "none"]),
+    st.integers(1, 5),
+)
+def test_chunks_of_any_size_give_the_same_sums_as_the_pieces(program, event_rows, chunk):
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        trace, events = export.write(machine.run(program), Path(folder), Style(event_rows=event_rows))
+        for logs in (events, []):
+            whole = nsysalign.analyze(trace, events=logs)
+            consistent(whole)
+            patch.setattr(sums, "_CHUNK", chunk)
+            patch.setattr(sums, "_WINDOWS_AT_ONCE", chunk)
+            patch.setattr(groups, "_AT_ONCE", chunk)
+            patch.setattr(groups, "_SLOTS", 0)
+            same(whole, nsysalign.analyze(trace, events=logs))
+            patch.undo()
+
+
+@pytest.mark.parametrize("name", ["truth_linears", "truth_oracle"])
+def test_segments_that_are_not_kept_change_nothing_else(recording, monkeypatch, name):
+    trace, events = recording(name)
+    whole = nsysalign.analyze(trace, events=[events])
+    consistent(whole)
+    monkeypatch.setattr(pipeline, "MOST_PIECES", 100)
+    some = nsysalign.analyze(trace, events=[events], draw=[whole.intervals["name"].iloc[-1]])
+    same(whole, some, [t for t in TABLES if t not in ("segments", "timeline")])
+    kept = some.segments["interval"].unique()
+    assert 0 < len(kept) < len(whole.intervals) and whole.intervals["interval"].iloc[-1] in kept
+    mine = whole.segments[whole.segments["interval"].isin(kept)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(mine, some.segments, check_exact=True)
+    (note,) = set(some.notes) - set(whole.notes)
+    assert f"segments are kept of {len(kept)} of {len(whole.intervals)}" in note
+    assert set(some.timeline["interval"]) >= set(whole.timeline["interval"])
+    same(whole, nsysalign.analyze(trace, events=[events], all_segments=True))
+
+
+def test_the_text_of_a_document_is_that_of_its_objects(recording):
+    trace, events = recording("truth_oracle")
+    analysis = nsysalign.analyze(trace, events=[events])
+    objects = json.dumps(document.document(analysis), allow_nan=False, separators=(",", ":"))
+    assert document.dumps(analysis) == objects
+
+
+def test_one_interval_over_all_and_many_in_it():
+    """Every window takes its own pieces, however many windows hold them."""
+    start = np.arange(0, 4000, 10)
+    lot = groups.Lot(
+        np.zeros(400, np.int64), start, np.full(400, 3), np.full(400, 5, np.int8), np.arange(400)
+    )
+    g = groups.Groups.__new__(groups.Groups)
+    rows = []
+    g._reduce = lambda window, lot: rows.append((window, lot.ns))
+    windows = np.arange(401)
+    low = np.append(0, np.arange(400))
+    high = np.append(400, np.arange(400) + 1)
+    g.add_ranges(windows, low, high, np.arange(400), lot)
+    total = np.bincount(np.concatenate([w for w, _ in rows]), np.concatenate([n for _, n in rows]))
+    assert total[0] == 1200 and (total[1:] == 3).all()
