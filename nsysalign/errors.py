@@ -6,6 +6,12 @@ what to do next, in one or two lines; the exit code is 3 for everything but wron
 
 from __future__ import annotations
 
+import re
+
+#: What is quoted from an input can be anything: no control character of it reaches the terminal, nor a page of text.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_BEGIN, _END = 600, 250
+
 
 class NsysAlignError(Exception):
     """Base of all expected failures.  `next_step` is the command or action that helps."""
@@ -13,6 +19,9 @@ class NsysAlignError(Exception):
     exit_code = 3
 
     def __init__(self, message: str, next_step: str | None = None) -> None:
+        message = _CONTROL.sub("\ufffd", message)
+        if len(message) > _BEGIN + _END:
+            message = f"{message[:_BEGIN]} … {message[-_END:]}"
         super().__init__(message)
         self.message = message
         self.next_step = next_step

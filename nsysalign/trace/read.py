@@ -459,7 +459,7 @@ def _info(path: Path, source: Source, notes: list[str]) -> TraceInfo:
         schema_version=meta.get("EXPORT_SCHEMA_VERSION"),
         devices=tuple(devices),
         driver_version=driver,
-        session_start_utc_ns=int(epoch[0][0]) if epoch and epoch[0][0] else None,
+        session_start_utc_ns=next((t for t, _ in epoch if isinstance(t, int) and 0 < t < 1 << 62), None),
         missing=tuple(
             f"{table}: {cost}" for table, cost in schema.COST.items() if table not in source.tables
         ),

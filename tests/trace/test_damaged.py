@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -61,6 +64,20 @@ def test_damaged_logs_and_analyses_are_as_short(export, log, tmp_path, capsys):
     ):
         status, lines = said(capsys, *arguments)
         assert status == 3 and len(lines) == 2 and lines[1].startswith("  next: "), (arguments, lines)
+
+
+def test_what_an_error_quotes_is_short_and_harmless(export, tmp_path, capsys):
+    trace, bad = export(tiny()), tmp_path / "bad\x1b[31m.jsonl"
+    bad.write_text(json.dumps({"type": "header", "format": "x\x1b" * 5000}) + "\n")
+    status, lines = said(capsys, "analyze", trace, "--events", bad, "-q")
+    assert status == 3 and len(lines) == 2 and len(lines[0]) < 1000 and "\x1b" not in "".join(lines)
+    assert "expected 'nsysalign-events'" in lines[0], "the end, which says what was expected, is kept"
+    with closing(sqlite3.connect(trace)) as db:
+        db.execute("update CUPTI_ACTIVITY_KIND_KERNEL set streamId = ?", ("n\x1b" * 20_000,))
+        db.commit()
+    status, lines = said(capsys, "analyze", trace, "-q")
+    assert status == 3 and len(lines) == 2 and len(lines[0]) < 1000 and "\x1b" not in "".join(lines)
+    assert "a number column holds something else" in lines[0]
 
 
 def test_the_traceback_is_there_for_those_who_ask(export):

@@ -235,6 +235,15 @@ def test_any_value_can_stand_where_a_text_is_expected(export, log, value):
     check_budgets(nsysalign.analyze(path, [log]))
 
 
+@pytest.mark.parametrize("value", ["soon", 1e308, -5, 2**63 - 1, b"x", None])
+def test_a_session_start_that_is_no_time_is_not_known(export, log, value):
+    tables = tiny()
+    tables["TARGET_INFO_SESSION_START_TIME"] = [{"utcEpochNs": value}]
+    path = export(tables)
+    assert read_trace(path).info.session_start_utc_ns is None
+    check_budgets(nsysalign.analyze(path, [log]))
+
+
 def test_a_text_where_a_number_is_needed_is_named(export):
     tables = tiny()
     tables[P + "KERNEL"][0]["streamId"] = "seven"
