@@ -53,7 +53,8 @@ def empty(spec: Spec) -> pd.DataFrame:
 # --- trace -----------------------------------------------------------------------------------------------------
 
 OPERATIONS = _spec(
-    "operations", "one row per kernel, copy, memset or whole-graph execution, sorted by start_ns",
+    "operations",
+    "one row per kernel, copy, memset or whole-graph execution, sorted by start_ns",
     ("kind", "int8", "code into model.OPERATION_KINDS"),
     ("start_ns", "int64", "start of execution on the GPU"),
     ("end_ns", "int64", "end of execution on the GPU"),
@@ -75,11 +76,16 @@ OPERATIONS = _spec(
     ("block_y", "int32", "threads in y"),
     ("block_z", "int32", "threads in z"),
     ("row", "int64", "rowid in the nsys table of its kind"),
-    ("call", "int64", "position in `calls` of the outermost API call that issued it, -1 where the trace has none"),
+    (
+        "call",
+        "int64",
+        "position in `calls` of the outermost API call that issued it, -1 where the trace has none",
+    ),
 )
 
 CALLS = _spec(
-    "calls", "one row per CUDA API call (runtime and driver), sorted by start_ns",
+    "calls",
+    "one row per CUDA API call (runtime and driver), sorted by start_ns",
     ("start_ns", "int64", "start of the call on the host"),
     ("end_ns", "int64", "end of the call on the host"),
     ("thread", "int64", "nsys globalTid"),
@@ -93,7 +99,8 @@ CALLS = _spec(
 )
 
 SYNCS = _spec(
-    "syncs", "one row per synchronisation record, joined to its API call",
+    "syncs",
+    "one row per synchronisation record, joined to its API call",
     ("call", "int64", "position in `calls` of the API call, -1 where absent"),
     ("start_ns", "int64", "start"),
     ("end_ns", "int64", "end"),
@@ -106,7 +113,8 @@ SYNCS = _spec(
 )
 
 EVENT_ROWS = _spec(
-    "event_rows", "one row per CUDA event record that CUPTI reported",
+    "event_rows",
+    "one row per CUDA event record that CUPTI reported",
     ("process", "int64", "nsys globalPid"),
     ("device", "int64", "CUDA device id"),
     ("context", "int64", "CUDA context id"),
@@ -118,7 +126,8 @@ EVENT_ROWS = _spec(
 )
 
 RANGES = _spec(
-    "ranges", "NVTX push/pop and start/end ranges",
+    "ranges",
+    "NVTX push/pop and start/end ranges",
     ("start_ns", "int64", "begin"),
     ("end_ns", "int64", "end; the session's end for ranges never closed"),
     ("thread", "int64", "nsys globalTid that began the range"),
@@ -129,14 +138,16 @@ RANGES = _spec(
 )
 
 MARKS = _spec(
-    "marks", "the probe's clock marks, seen from the trace",
+    "marks",
+    "the probe's clock marks, seen from the trace",
     ("trace_ns", "int64", "when nsys saw the mark"),
     ("payload", "int64", "CLOCK_MONOTONIC that the mark carries"),
     ("process", "int64", "nsys globalPid"),
 )
 
 STREAMS = _spec(
-    "streams", "streams the profiler knows",
+    "streams",
+    "streams the profiler knows",
     ("process", "int64", "nsys globalPid"),
     ("context", "int64", "CUDA context id"),
     ("stream", "int64", "CUPTI stream id"),
@@ -145,7 +156,8 @@ STREAMS = _spec(
 )
 
 OVERHEAD = _spec(
-    "overhead", "the profiler's own work",
+    "overhead",
+    "the profiler's own work",
     ("start_ns", "int64", "start"),
     ("end_ns", "int64", "end"),
     ("thread", "int64", "nsys globalTid"),
@@ -154,7 +166,8 @@ OVERHEAD = _spec(
 )
 
 OS_CALLS = _spec(
-    "os_calls", "OS runtime library calls (only with -t osrt)",
+    "os_calls",
+    "OS runtime library calls (only with -t osrt)",
     ("start_ns", "int64", "start"),
     ("end_ns", "int64", "end"),
     ("thread", "int64", "nsys globalTid"),
@@ -164,7 +177,8 @@ OS_CALLS = _spec(
 # --- event log -------------------------------------------------------------------------------------------------
 
 RECORDS = _spec(
-    "records", "Event.record() calls the probe saw, in file order",
+    "records",
+    "Event.record() calls the probe saw, in file order",
     ("process", "int64", "number of the header it belongs to"),
     ("seq", "int64", "number within the process"),
     ("tid", "int64", "Linux thread id"),
@@ -182,7 +196,8 @@ RECORDS = _spec(
 )
 
 WAITS = _spec(
-    "waits", "Stream waits on an event the probe saw",
+    "waits",
+    "Stream waits on an event the probe saw",
     ("process", "int64", "number of the header it belongs to"),
     ("seq", "int64", "number within the process"),
     ("record", "int64", "seq of the record waited for, -1 unknown"),
@@ -194,7 +209,8 @@ WAITS = _spec(
 )
 
 ELAPSED = _spec(
-    "elapsed", "Event.elapsed_time() calls the probe saw",
+    "elapsed",
+    "Event.elapsed_time() calls the probe saw",
     ("process", "int64", "number of the header it belongs to"),
     ("start", "int64", "seq of the start record, -1 for one the probe did not see"),
     ("end", "int64", "seq of the end record, -1 for one the probe did not see"),
@@ -207,7 +223,8 @@ ELAPSED = _spec(
 )
 
 HOSTS = _spec(
-    "hosts", "pairs of host timestamps around a region",
+    "hosts",
+    "pairs of host timestamps around a region",
     ("process", "int64", "number of the header it belongs to"),
     ("region", "str", "region name with repetition"),
     ("t0_ns", "int64", "CLOCK_MONOTONIC at the start"),
@@ -217,7 +234,8 @@ HOSTS = _spec(
 )
 
 CLOCKS = _spec(
-    "clocks", "clock readings",
+    "clocks",
+    "clock readings",
     ("process", "int64", "number of the header it belongs to"),
     ("monotonic_ns", "int64", "CLOCK_MONOTONIC"),
     ("realtime_ns", "int64", "CLOCK_REALTIME, -1 unknown"),
@@ -225,7 +243,8 @@ CLOCKS = _spec(
 )
 
 MARKED = _spec(
-    "marked", "the probe's clock marks, seen from the process: the mark fell between the two readings",
+    "marked",
+    "the probe's clock marks, seen from the process: the mark fell between the two readings",
     ("process", "int64", "number of the header it belongs to"),
     ("payload", "int64", "what the mark carries"),
     ("before_ns", "int64", "CLOCK_MONOTONIC just before the mark"),
@@ -235,7 +254,8 @@ MARKED = _spec(
 # --- alignment -------------------------------------------------------------------------------------------------
 
 PLACED_RECORDS = _spec(
-    "placed_records", "every record of the log, matched to its API call and stream",
+    "placed_records",
+    "every record of the log, matched to its API call and stream",
     ("log_process", "int64", "number of the header in the event log"),
     ("seq", "int64", "number within the process"),
     ("process", "int64", "nsys globalPid, -1 where the trace does not know the process"),
@@ -254,7 +274,8 @@ PLACED_RECORDS = _spec(
 )
 
 LANES = _spec(
-    "lanes", "streams as the analysis numbers them",
+    "lanes",
+    "streams as the analysis numbers them",
     ("process", "int64", "nsys globalPid"),
     ("device", "int64", "CUDA device"),
     ("context", "int64", "CUDA context id"),
@@ -263,7 +284,8 @@ LANES = _spec(
 )
 
 WINDOWS = _spec(
-    "windows", "one row per interval with a place on the trace's clock",
+    "windows",
+    "one row per interval with a place on the trace's clock",
     ("kind", "str", "event, host or nvtx"),
     ("log_process", "int64", "number of the header in the event log, -1 without a log"),
     ("process", "int64", "nsys globalPid"),
@@ -273,7 +295,11 @@ WINDOWS = _spec(
     ("end", "int64", "position in `records` (event), -1 for other kinds"),
     ("start_lane", "int64", "lane of the start, -1 for host intervals"),
     ("end_lane", "int64", "lane of the end, -1 for host intervals"),
-    ("open_ns", "int64", "host time at which the interval began to be issued: start of the start record's call"),
+    (
+        "open_ns",
+        "int64",
+        "host time at which the interval began to be issued: start of the start record's call",
+    ),
     ("close_ns", "int64", "host time of the end record's call: work issued later is outside"),
     ("close_end_ns", "int64", "end of that call"),
     ("elapsed_ns", "int64", "round(ms * 1e6)"),
@@ -294,7 +320,8 @@ WINDOWS = _spec(
 # --- analysis --------------------------------------------------------------------------------------------------
 
 INTERVALS = _spec(
-    "intervals", "one row per placed interval",
+    "intervals",
+    "one row per placed interval",
     ("interval", "int64", "number of the interval, the key of the other tables"),
     ("name", "str", "unique name: label#repetition"),
     ("label", "str", "what was measured by the same code"),
@@ -313,7 +340,11 @@ INTERVALS = _spec(
     ("start_upper_ns", "int64", "the start cannot be later"),
     ("error_ns", "int64", "half-width that holds the true start in at least 95 of 100 intervals"),
     ("method", "str", "event-trace, bounds, inferred (event); exact (host, nvtx)"),
-    ("clock_residual_ns", "Int64", "distance of the end's own GPU timestamp from end_ns, NA without timestamps"),
+    (
+        "clock_residual_ns",
+        "Int64",
+        "distance of the end's own GPU timestamp from end_ns, NA without timestamps",
+    ),
     ("kernel_only_ns", "int64", "union of kernel execution on the end stream inside the window"),
     ("kernel_only_upper_ns", "int64", "the same plus whole-graph executions"),
     ("kernel_outside_ns", "int64", "host intervals: kernel time issued inside that ran after the end"),
@@ -327,7 +358,8 @@ INTERVALS = _spec(
 )
 
 PARTS = _spec(
-    "parts", "the budget: one row per interval and cause that is not always zero; ns sums to elapsed_ns",
+    "parts",
+    "the budget: one row per interval and cause that is not always zero; ns sums to elapsed_ns",
     ("interval", "int64", "number of the interval"),
     ("cause", "str", "one of model.CAUSES"),
     ("ns", "int64", "nanoseconds of this cause"),
@@ -336,18 +368,24 @@ PARTS = _spec(
 )
 
 SEGMENTS = _spec(
-    "segments", "the window in order: touching pieces with one cause each",
+    "segments",
+    "the window in order: touching pieces with one cause each",
     ("interval", "int64", "number of the interval"),
     ("start_ns", "int64", "begin"),
     ("end_ns", "int64", "end"),
     ("cause", "str", "one of model.CAUSES"),
-    ("ref_kind", "str", "kernel, graph, memcpy, memset (nsys tables), api (RUNTIME), nvtx, overhead, event or ''"),
+    (
+        "ref_kind",
+        "str",
+        "kernel, graph, memcpy, memset (nsys tables), api (RUNTIME), nvtx, overhead, event or ''",
+    ),
     ("ref_id", "int64", "rowid in that nsys table, seq of the record for event, -1 for none"),
     ("detail", "str", "what it was, in words"),
 )
 
 DETAILS = _spec(
-    "details", "parts broken down further",
+    "details",
+    "parts broken down further",
     ("interval", "int64", "number of the interval"),
     ("cause", "str", "one of model.CAUSES"),
     ("detail", "str", "dependency, contention, full-queue, staging, copy, call name, range name..."),
@@ -362,14 +400,16 @@ DETAILS = _spec(
 )
 
 OTHER_STREAMS = _spec(
-    "other_streams", "work launched inside the interval that ran on other streams, beside the budget",
+    "other_streams",
+    "work launched inside the interval that ran on other streams, beside the budget",
     ("interval", "int64", "number of the interval"),
     ("stream", "int64", "CUPTI stream id"),
     ("ns", "int64", "union of its execution"),
 )
 
 LABELS = _spec(
-    "labels", "one row per label; the budget shown is that of one real interval (`row`)",
+    "labels",
+    "one row per label; the budget shown is that of one real interval (`row`)",
     ("label", "str", "what was measured by the same code"),
     ("kind", "str", "event, host or nvtx"),
     ("count", "int64", "intervals placed"),
@@ -387,7 +427,8 @@ LABELS = _spec(
 )
 
 UNALIGNED = _spec(
-    "unaligned", "what was measured but could not be placed",
+    "unaligned",
+    "what was measured but could not be placed",
     ("name", "str", "name of the interval"),
     ("label", "str", "its label"),
     ("reason", "str", "why"),
@@ -395,7 +436,8 @@ UNALIGNED = _spec(
 )
 
 FINDINGS = _spec(
-    "findings", "diagnoses",
+    "findings",
+    "diagnoses",
     ("rule", "str", "name of the rule"),
     ("severity", "str", "error, warning or info"),
     ("label", "str", "the label it concerns"),
@@ -406,10 +448,15 @@ FINDINGS = _spec(
 )
 
 TIMELINE = _spec(
-    "timeline", "what ran around the chosen intervals, for drawing: host calls, ranges, operations",
+    "timeline",
+    "what ran around the chosen intervals, for drawing: host calls, ranges, operations",
     ("interval", "int64", "number of the interval whose picture it belongs to"),
-    ("lane_kind", "str", "host (API calls), nvtx (ranges), stream (operations), event (records and the waits they release, "
-     "on their stream), clock (SM clock samples, where there are), omitted (a count of what did not fit)"),
+    (
+        "lane_kind",
+        "str",
+        "host (API calls), nvtx (ranges), stream (operations), event (records and the waits they release, "
+        "on their stream), clock (SM clock samples, where there are), omitted (a count of what did not fit)",
+    ),
     ("lane", "str", "thread or stream, in words"),
     ("kind", "str", "kind of call or operation"),
     ("name", "str", "name of the call, range or kernel"),
@@ -417,8 +464,12 @@ TIMELINE = _spec(
     ("end_ns", "int64", "end"),
     ("ref_kind", "str", "as in segments"),
     ("ref_id", "int64", "as in segments"),
-    ("link", "int64", "an arrow from: operations and records their API call (rowid), waits the record that released them "
-     "(seq), -1 for none"),
+    (
+        "link",
+        "int64",
+        "an arrow from: operations and records their API call (rowid), waits the record that released them "
+        "(seq), -1 for none",
+    ),
     ("detail", "object", "dict for hovering: bytes, grid, bandwidth..."),
 )
 
@@ -426,5 +477,13 @@ TRACE_SPECS = (OPERATIONS, CALLS, SYNCS, EVENT_ROWS, RANGES, MARKS, STREAMS, OVE
 LOG_SPECS = (RECORDS, WAITS, ELAPSED, HOSTS, CLOCKS, MARKED)
 ALIGN_SPECS = (PLACED_RECORDS, LANES, WINDOWS)
 ANALYSIS_SPECS = (
-    INTERVALS, PARTS, SEGMENTS, DETAILS, OTHER_STREAMS, LABELS, UNALIGNED, FINDINGS, TIMELINE,
+    INTERVALS,
+    PARTS,
+    SEGMENTS,
+    DETAILS,
+    OTHER_STREAMS,
+    LABELS,
+    UNALIGNED,
+    FINDINGS,
+    TIMELINE,
 )

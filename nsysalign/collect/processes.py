@@ -1,6 +1,7 @@
 """The processes of one run, found by the variable that every one of them inherited.
 
 A process that was started with an environment of its own, without the variable, is not found: nor is it probed.
+Below nsys itself such a process is still seen as part of the application (`application`).
 """
 
 from __future__ import annotations
@@ -10,9 +11,21 @@ import os
 import signal
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 _SESSION = b"\0NSYS_PROFILING_SESSION_ID="  # set by nsys for the application, not for its own helpers
+
+
+@dataclass(frozen=True)
+class Stat:
+    """What /proc says of a process: `state` is a letter (Z: dead, not waited for), `start` tells pids that came
+    again apart, `cpu_s` is the time it computed."""
+
+    parent: int
+    state: str
+    start: int
+    cpu_s: float
 
 
 def of_run(run_dir: str | Path, *, profiled: bool = False) -> list[int]:
@@ -27,6 +40,50 @@ def of_run(run_dir: str | Path, *, profiled: bool = False) -> list[int]:
         if mark in environment and (not profiled or _SESSION in environment):
             found.append(int(path.name))
     return [pid for pid in found if pid != os.getpid()]
+
+
+def application(run_dir: str | Path, nsys: int, tool: Path) -> list[int]:
+    """The application's processes: of the run, or below process `nsys` and not a program of the folder `tool`.
+
+    A process whose program cannot be read belongs to another user (sudo): it counts as the application's.
+    """
+    found = set(of_run(run_dir, profiled=True))
+    for pid in below(nsys):
+        try:
+            program = os.readlink(f"/proc/{pid}/exe")
+        except FileNotFoundError:
+            continue  # ended meanwhile
+        except OSError:
+            program = ""
+        if not program.startswith(f"{tool}{os.sep}"):
+            found.add(pid)
+    return sorted(found - {nsys})
+
+
+def stat(pid: int) -> Stat | None:
+    """One process, None where it is gone."""
+    try:
+        # the second field is the program's name in brackets, which may hold anything
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        ticks = int(fields[11]) + int(fields[12])
+        return Stat(int(fields[1]), fields[0], int(fields[19]), ticks / os.sysconf("SC_CLK_TCK"))
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def below(root: int) -> list[int]:
+    """The living descendants of a process."""
+    parents = {
+        int(path.name): found.parent
+        for path in Path("/proc").glob("[0-9]*")
+        if (found := stat(int(path.name))) and found.state != "Z"
+    }
+    family, grew = {root}, True
+    while grew:
+        more = {pid for pid, parent in parents.items() if parent in family} - family
+        family |= more
+        grew = bool(more)
+    return sorted(family - {root})
 
 
 def kill(pids: Iterable[int], number: int) -> None:

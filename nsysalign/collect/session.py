@@ -32,10 +32,10 @@ class CollectOptions:
 
 @dataclass(frozen=True)
 class CollectResult:
-    """What a run left.  `exit_status` is the script's own."""
+    """What a run left.  `exit_status` is the script's own, None where nsys did not live to tell it."""
 
     run_dir: Path
-    exit_status: int
+    exit_status: int | None
     rep: Path
     sqlite: Path
     event_logs: tuple[Path, ...]
@@ -72,7 +72,7 @@ def collect(
         except OSError as error:
             raise NsysError(
                 f"the event logs cannot be written to {run_dir}: {error.strerror}; what the probe recorded is kept in "
-                f"{raw.name}/ there (exit status {status})",
+                f"{raw.name}/ there ({_told(status)})",
                 "free some space, or choose a folder with more: -o DIR",
             ) from error
         failures = [text for text in errors(raw) if text]
@@ -109,7 +109,7 @@ def _warnings(log: Path) -> list[str]:
     ][:5]
 
 
-def _report(run_dir: Path, nsys: Nsys, status: int, logs: Sequence[Path]) -> Path:
+def _report(run_dir: Path, nsys: Nsys, status: int | None, logs: Sequence[Path]) -> Path:
     """trace.nsys-rep, or the error that explains why it is not there."""
     for suffix in (".nsys-rep", ".qdrep"):
         path = run_dir / f"trace{suffix}"
@@ -125,9 +125,13 @@ def _report(run_dir: Path, nsys: Nsys, status: int, logs: Sequence[Path]) -> Pat
     if not logs and not any(run_dir.glob("*.qdstrm")):
         shutil.rmtree(run_dir / "raw", ignore_errors=True)
     raise NsysError(
-        f"nsys {nsys.version} left no report (exit status {status}): {said}{kept}",
+        f"nsys {nsys.version} left no report ({_told(status)}): {said}{kept}",
         "read the script's own output above; then check the free space and: nsysalign doctor",
     )
+
+
+def _told(status: int | None) -> str:
+    return "it was ended from outside" if status is None else f"exit status {status}"
 
 
 def _write_manifest(result: CollectResult, nsys: Nsys) -> None:

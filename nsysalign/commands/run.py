@@ -71,6 +71,7 @@ def run(
     """
     from nsysalign.collect.session import CollectOptions, collect
     from nsysalign.commands.progress import ProgressLine
+    from nsysalign.errors import NsysError
 
     options = CollectOptions(
         nsys=nsys,
@@ -85,12 +86,13 @@ def run(
     if not quiet:
         for note in result.notes:
             click.echo(f"note: {note}", err=True)
-        if result.exit_status:
+        if result.exit_status:  # None, not known, is among the notes
             click.echo(
                 f"the script ended with status {result.exit_status}; what was collected is analysed", err=True
             )
-    finish(result.run_dir, exit_status=result.exit_status, quiet=quiet, json_out=json_out)
-    ctx.exit(result.exit_status)
+    status = NsysError.exit_code if result.exit_status is None else result.exit_status
+    finish(result.run_dir, exit_status=status, quiet=quiet, json_out=json_out)
+    ctx.exit(status)
 
 
 def finish(run_dir: Path, *, exit_status: int, quiet: bool, json_out: Path | None) -> None:

@@ -65,7 +65,11 @@ def read_trace(path: Path) -> Trace:
 
 
 def _dropped(what: str, count: int) -> list[str]:
-    return [f"{count} {what} with impossible times (absent, zero or end before start) were left out"] if count else []
+    return (
+        [f"{count} {what} with impossible times (absent, zero or end before start) were left out"]
+        if count
+        else []
+    )
 
 
 def _possible(frame: pd.DataFrame) -> np.ndarray:

@@ -45,7 +45,10 @@ def open_readonly(path: Path) -> Iterator[sqlite3.Connection]:
         connection.execute("pragma trusted_schema = off")
         connection.execute("select count(*) from sqlite_master").fetchone()
         yield connection
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: a damaged name inside a message
+    except (
+        sqlite3.DatabaseError,
+        UnicodeDecodeError,
+    ) as error:  # the latter: a damaged name inside a message
         raise TraceError(
             f"{path.name}: damaged SQLite file ({error})",
             "export the report again: nsys export --type sqlite",
