@@ -37,16 +37,21 @@ class _Texts:
     lines: list[dict[str, Any]] = field(default_factory=list)  # clock, sync and note lines, in order
 
 
-def convert(raw_dir: Path, out_dir: Path, cwd: Path) -> list[Path]:
-    """Turn every process's raw files into event logs; returns their paths, sorted by pid."""
+def convert(raw_dir: Path, out_dir: Path, cwd: Path, *, anew: bool = True) -> list[Path]:
+    """Turn every process's raw files into event logs; returns their paths, sorted by pid.
+
+    Without `anew` a log that is there already stays as it is: what has its final name is whole.
+    """
     parts: dict[int, list[tuple[int, Path]]] = {}
     for path in raw_dir.glob("*.rec"):
         if (match := _NAME.search(path.name)) and path.stat().st_size:  # empty: the disk was full
             parts.setdefault(int(match[1]), []).append((int(match[2]), path))
     logs = []
     for pid, files in sorted(parts.items()):
-        lines = (line for _, path in sorted(files) for line in _lines(path, cwd))
         log = out_dir / f"events-{pid}.jsonl"
+        if log.exists() and not anew:
+            continue
+        lines = (line for _, path in sorted(files) for line in _lines(path, cwd))
         write_whole(log, (json.dumps(line, separators=(",", ":"), ensure_ascii=False) for line in lines))
         logs.append(log)
     return logs

@@ -117,13 +117,13 @@ def _wait(
             stopper.step()
             limit = math.inf if stopper.sent[-1] == signal.SIGKILL else time.monotonic() + GRACE_S
         idle_s = looking.idle_s()
-        if idle_s >= watch.SAID_S and not stopper.hanging:
+        said, stopper.hanging = stopper.hanging, idle_s >= watch.SAID_S
+        if stopper.hanging and not said:
             left_s = max(0.0, watch.IDLE_S - idle_s)
             _say(
                 "the script has ended, nsys has not and does nothing; "
                 f"it is ended in {left_s:.0f} s if that goes on, at once with Ctrl-C"
             )
-        stopper.hanging = idle_s >= watch.SAID_S
         if idle_s >= watch.IDLE_S or stopper.gave_up:
             process.terminate()  # it may still write what it has
             if not looking.ended(GRACE_S):

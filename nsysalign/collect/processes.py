@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,11 +94,19 @@ def kill(pids: Iterable[int], number: int) -> None:
 
 
 def end_all(run_dir: str | Path, *, grace_s: float = 5.0) -> int:
-    """End what a run left behind: politely, then for good.  Returns how many there were."""
+    """End what a run left behind: politely, then for good.  Returns how many there were.
+
+    nsys's own helpers end a moment after it by themselves: they are not counted if they do.
+    """
+    _wait_for_the_end(run_dir, min(grace_s, 2.0), unless=lambda: of_run(run_dir, profiled=True))
     left = of_run(run_dir)
     kill(left, signal.SIGTERM)
-    deadline = time.monotonic() + grace_s
-    while (alive := of_run(run_dir)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    kill(alive, signal.SIGKILL)
+    _wait_for_the_end(run_dir, grace_s)
+    kill(of_run(run_dir), signal.SIGKILL)
     return len(left)
+
+
+def _wait_for_the_end(run_dir: str | Path, seconds: float, unless: Callable[[], object] = bool) -> None:
+    deadline = time.monotonic() + seconds
+    while of_run(run_dir) and not unless() and time.monotonic() < deadline:
+        time.sleep(0.05)

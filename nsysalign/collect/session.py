@@ -63,10 +63,9 @@ def collect(
     )
     notes += commands.environment_notes(os.environ)
     env = commands.probe_environment(os.environ, run_dir, calibrate=options.calibrate)
-    ended = launch(profile, argv, env, run_dir / "nsys.log", timeout_s=options.timeout_s)
-    status, notes = ended.status, [*notes, *ended.notes]
-
-    with hold_signals():
+    with hold_signals():  # around launch as well: between its own handlers and ours no signal may find none
+        ended = launch(profile, argv, env, run_dir / "nsys.log", timeout_s=options.timeout_s)
+        status, notes = ended.status, [*notes, *ended.notes]
         try:
             logs = convert(raw, run_dir, Path.cwd())
         except OSError as error:
@@ -96,9 +95,14 @@ def recover(run_dir: Path) -> list[Path]:
     directory is the one that a run directory of ours usually lies in; elsewhere call sites keep their folder's name.
     """
     raw = run_dir / "raw"
-    if not raw.is_dir() or any(run_dir.glob("events-*.jsonl")) or of_run(run_dir.resolve()):
+    if not raw.is_dir() or going_on(run_dir):
         return []
-    return convert(raw, run_dir, run_dir.resolve().parent.parent)
+    return convert(raw, run_dir, run_dir.resolve().parent.parent, anew=False)
+
+
+def going_on(run_dir: Path) -> bool:
+    """Whether processes of this run are alive, with or without us."""
+    return bool(of_run(run_dir.resolve()))
 
 
 def _warnings(log: Path) -> list[str]:

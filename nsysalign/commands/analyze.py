@@ -76,11 +76,19 @@ def present(
     nsys: str | None = None,
 ) -> Analysis:
     """Analyse a run directory, write its pages and print its table."""
-    reports = sorted(run_dir.glob("*.nsys-rep"))
-    exports = sorted(run_dir.glob("*.sqlite"))
+    from nsysalign.collect.session import going_on, recover
+
+    if not events:
+        recover(run_dir)  # a run that was itself killed leaves its logs raw
+    reports, exports = (
+        sorted(p for p in run_dir.glob(f"*.{end}") if ".partial." not in p.name)
+        for end in ("nsys-rep", "sqlite")
+    )
     wanted = run_dir / "trace.sqlite"
     if wanted not in exports and len(exports) != 1 and len(reports) != 1:
         found = ", ".join(p.name for p in [*reports, *exports]) or "neither .sqlite nor .nsys-rep"
+        if going_on(run_dir):
+            raise TraceError(f"{run_dir}: the run is still going on", f"then: nsysalign analyze {run_dir}")
         raise TraceError(
             f"{run_dir}: a run directory holds one trace.sqlite or one report; found {found}",
             "name the trace: nsysalign analyze FILE",
@@ -91,10 +99,6 @@ def present(
         trace = twin  # exported() decides whether its export is still good
     output = output or run_dir
     output.mkdir(parents=True, exist_ok=True)
-    if not events:
-        from nsysalign.collect.session import recover
-
-        recover(run_dir)  # a run that was itself killed leaves its logs raw
     logs = list(events) or sorted(run_dir.glob("events-*.jsonl"))
     return present_files(
         exported(trace, output, nsys=nsys, quiet=quiet), logs, output, quiet=quiet, json_out=json_out
