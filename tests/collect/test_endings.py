@@ -18,6 +18,7 @@ from nsysalign.collect.processes import of_run
 from nsysalign.collect.session import recover
 
 from .conftest import ROOT
+from .programs import STUB
 from .user import RUNS, analysed, elapsed, read_log, wait_for
 
 pytestmark = pytest.mark.nsys
@@ -38,7 +39,6 @@ if __name__ == "__main__":
 
 #: name -> (what the script does, its status, how many pairs it compares)
 ENDINGS = {
-    "returns": ("pair(20)", 0, 20),
     "raises": ("pair(21)\nraise ValueError('mine')", 1, 21),
     "exit": ("import sys\npair(22)\nsys.exit(3)", 3, 22),
     "_exit": ("import os\npair(23)\nos._exit(7)", 7, 23),
@@ -73,19 +73,10 @@ def test_a_script_ends_as_it_likes(whole):
     assert len(logs) == 4, "exec kept the pid, every child has its own"
 
 
-LOADER = """
-import torch
+LOADER = (
+    STUB
+    + """
 from torch.utils.data import DataLoader, Dataset
-
-C = torch._C._CudaEventBase  # without CUDA it is a dummy that refuses: here its calls do nothing
-C.__new__ = lambda cls, *args, **kwargs: object.__new__(cls)
-C.__init__ = lambda self, *args, **kwargs: None
-C.record = lambda self, stream: None
-C.elapsed_time = lambda self, end: 0.0005
-
-class Stream:
-    cuda_stream, device_index, stream_id = 0, 0, 0
-
 class Timed(Dataset):
     def __len__(self):
         return 8
@@ -100,6 +91,7 @@ if __name__ == "__main__":
         loader = DataLoader(Timed(), batch_size=4, num_workers=workers, multiprocessing_context=context)
         print([batch[:, 0].tolist() for batch in loader])
 """
+)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")

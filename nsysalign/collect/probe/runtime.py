@@ -12,10 +12,10 @@ import itertools
 import os
 import sys
 import threading
-import time
 from typing import Any
 
 from . import failed
+from . import rawtime as time
 from .driver import Driver
 from .layout import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, SLOT, SLOT_SIZE
 from .sites import Sites

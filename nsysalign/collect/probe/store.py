@@ -34,7 +34,7 @@ class Store:
     def __init__(self, folder: str, first_seq: int) -> None:
         if first_seq % CHUNK_SLOTS:
             raise ValueError("first_seq must begin a chunk")
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a signal handler of the user's may come in between and call us
         self.chunks: dict[int, mmap.mmap] = {}
         self._first = first_seq >> CHUNK_BITS
         self._slots, stem = _create(folder)
@@ -57,8 +57,11 @@ class Store:
             while data:
                 room = TEXT_CHUNK - self._text_used
                 piece, data = data[:room], data[room:]
-                self._text[self._text_used : self._text_used + len(piece)] = piece
-                self._text_used += len(piece)
+                at, self._text_used = (
+                    self._text_used,
+                    self._text_used + len(piece),
+                )  # taken before it is filled
+                self._text[at : at + len(piece)] = piece
                 if self._text_used == TEXT_CHUNK:
                     self._text_offset += TEXT_CHUNK
                     self._text = _map(self._texts, self._text_offset, TEXT_CHUNK)

@@ -31,7 +31,7 @@ class Stream:
 
 
 class Event:
-    def __init__(self, enable_timing=False):
+    def __init__(self, enable_timing=False, blocking=False, interprocess=False, external=False):
         self.when = None
 
     def record(self, stream=None):
