@@ -76,6 +76,7 @@ def present(
     nsys: str | None = None,
 ) -> Analysis:
     """Analyse a run directory, write its pages and print its table."""
+    from nsysalign.collect.rundir import event_logs
     from nsysalign.collect.session import going_on, recover
 
     if not events:
@@ -99,7 +100,7 @@ def present(
         trace = twin  # exported() decides whether its export is still good
     output = output or run_dir
     output.mkdir(parents=True, exist_ok=True)
-    logs = list(events) or sorted(run_dir.glob("events-*.jsonl"))
+    logs = list(events) or event_logs(run_dir)
     return present_files(
         exported(trace, output, nsys=nsys, quiet=quiet), logs, output, quiet=quiet, json_out=json_out
     )

@@ -242,7 +242,9 @@ def look_at_trace(trace: Path) -> list[Row]:
         count = db_rows.get(name, 0)
         short = name.removeprefix("CUPTI_ACTIVITY_KIND_").lower()
         rows.append(Row(short, OK, f"{count} rows") if count else Row(short, state, "none", cost, fix))
-    logs = sorted(path.parent.glob("events-*.jsonl"))
+    from nsysalign.collect.rundir import event_logs
+
+    logs = event_logs(path.parent)
     rows.append(
         Row("event logs", OK, f"{len(logs)} beside the trace")
         if logs

@@ -62,9 +62,10 @@ def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple
         return loaded, ""
     trace = path / "trace.sqlite"
     if path.is_dir() and trace.is_file():
+        from nsysalign.collect.rundir import event_logs
         from nsysalign.pipeline import analyze
 
-        again = analyze(trace, sorted(path.glob("events-*.jsonl")), draw=[name])
+        again = analyze(trace, event_logs(path), draw=[name])
         if (again.timeline["interval"] == number).any() and again.intervals[
             "name"
         ].tolist() == loaded.intervals["name"].tolist():

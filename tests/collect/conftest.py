@@ -66,7 +66,10 @@ def probed(tmp_path):
             text=True,
             timeout=120,
         )
-        logs = {int(p.stem.split("-")[1]): read_log(p) for p in convert(run_dir / "raw", run_dir, tmp_path)}
+        logs = {
+            int(p.name.split("-")[1].split(".")[0]): read_log(p)
+            for p in convert(run_dir / "raw", run_dir, tmp_path)
+        }
         errors = "".join(p.read_text() for p in (run_dir / "raw").glob("*.errors"))
         return Probed(done.returncode, done.stdout, done.stderr, logs, errors)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from nsysalign.collect.processes import of_run
+from nsysalign.collect.rundir import event_logs
 
 RUNS = "nsysalign-runs"
 
@@ -82,18 +84,20 @@ class User:
         for folder in [run_dir] if run_dir else self.run_dirs():
             assert of_run(folder) == [], "no process is left behind"
             assert not [p.name for p in folder.rglob("*") if "partial" in p.name], err
-            for log in folder.glob("events-*.jsonl"):
+            for log in event_logs(folder):
                 assert read_log(log)[0]["type"] == "header"
         return process.returncode, out, err
 
 
 def read_log(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    data = path.read_bytes()
+    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def elapsed(run_dir: Path) -> int:
     """Pairs that the program compared, by the event logs."""
-    lines = [line for log in run_dir.glob("events-*.jsonl") for line in read_log(log)]
+    lines = [line for log in event_logs(run_dir) for line in read_log(log)]
     return sum(line["type"] == "elapsed" for line in lines)
 
 
