@@ -23,3 +23,7 @@ def get_device_properties(device):
 
 def _sleep(cycles):
     """The GPU would be busy; here nothing is."""
+
+
+def is_initialized():
+    return True
