@@ -54,6 +54,13 @@ FAULTS = {
     "texts cannot be written": (
         "import json\nown = json.dumps\ndef broken(*a, **k): raise ValueError('no texts')\njson.dumps = broken\n" + WORK, {}, "no texts", 0,
     ),
+    "a torch without the private calls": (
+        "import torch\ndel torch._C, torch.cuda.is_initialized, torch.cuda._sleep, torch.cuda.graphs\n" + WORK, {}, "", 12,
+    ),
+    "a torch whose private calls changed": (
+        "import torch\ndef changed(device, index): pass\ntorch._C._cuda_getCurrentStream = changed\n" + WORK, {},
+        "missing 1 required positional argument: 'index'", 12,
+    ),
     "frames cannot be walked": (
         "import sys, torch\nrt = sys.modules['_nsysalign_probe'].running()\n"
         "def broken(frame): raise KeyError('lost')\nrt.sites._learn = broken\n" + WORK, {}, "lost", 0,

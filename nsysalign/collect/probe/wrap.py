@@ -179,7 +179,12 @@ def _current_stream(torch: Any) -> Any:
             if not getters and _initialised(torch):
                 getters.extend((torch._C._cuda_getCurrentStream, torch._C._cuda_getDevice, own))
             return own()
-        key = getters[0](getters[1]())
+        try:
+            key = getters[0](getters[1]())
+        except Exception as error:  # not as we know them: never again
+            getters[2] = None
+            failed(error)
+            return own()
         stream = known.get(key)
         if stream is None:
             stream = known[key] = own()
