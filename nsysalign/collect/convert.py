@@ -17,12 +17,22 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
-from nsysalign.collect.probe.layout import CALIBRATION, CAPTURED, ELAPSED, RECORD, SLOT, SLOT_SIZE, WAIT
+from nsysalign.collect.probe.layout import (
+    CALIBRATION,
+    CAPTURED,
+    CHUNK_BYTES,
+    ELAPSED,
+    RECORD,
+    SLOT,
+    SLOT_SIZE,
+    WAIT,
+)
 from nsysalign.collect.rundir import event_logs, write_whole
 
 _NAME = re.compile(r"(\d+)-(\d+)\.rec$")
-#: Slot files from this size on (about 40,000 records) become compressed logs: 35 bytes a record instead of 270.
-PACKED_FROM = 4 << 20
+#: From so many bytes of slots on (32,768 lines) a log is compressed: 35 bytes a record instead of 270.
+PACKED_FROM = 2 << 20
+_AHEAD = 3 * CHUNK_BYTES  # mapped before they are needed (probe.runtime): not used yet
 _FULL_BURST = 50  # marks kept of the first burst; later ones keep the tightest
 _LATER_BURST = 12
 
@@ -53,7 +63,7 @@ def convert(raw_dir: Path, out_dir: Path, cwd: Path, *, anew: bool = True) -> li
     for pid, files in sorted(parts.items()):
         if f"events-{pid}" in there:
             continue
-        packed = sum(path.stat().st_size for _, path in files) >= PACKED_FROM
+        packed = sum(path.stat().st_size - _AHEAD for _, path in files) >= PACKED_FROM
         log = out_dir / (f"events-{pid}.jsonl" + ".gz" * packed)
         lines = (line for _, path in sorted(files) for line in _lines(path, cwd))
         write_whole(log, (json.dumps(line, separators=(",", ":"), ensure_ascii=False) for line in lines))

@@ -8,13 +8,15 @@ that made it; every process gets one kernel.  With it runs without a GPU can be 
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import sys
 import tempfile
 from pathlib import Path
 
 from nsysalign.collect.convert import convert
+from nsysalign.collect.rundir import event_logs
+
+from .user import read_log
 
 RUNTIME = "start INT, end INT, eventClass INT, globalTid INT, correlationId INT, nameId INT, returnValue INT"
 KERNEL = (
@@ -33,8 +35,7 @@ def add(export: Path, run_dir: Path) -> None:
     """Tables of API calls and kernels for everything that the logs of `run_dir` tell."""
     runtime, kernels = [], []
     with tempfile.TemporaryDirectory() as folder:
-        paths = list(run_dir.glob("events-*.jsonl")) or convert(run_dir / "raw", Path(folder), run_dir)
-        logs = [[json.loads(line) for line in path.read_text().splitlines()] for path in paths]
+        logs = [read_log(p) for p in event_logs(run_dir) or convert(run_dir / "raw", Path(folder), run_dir)]
     db = sqlite3.connect(export)
     offset, machine = _clock(db, logs)
     correlation = 0
@@ -64,11 +65,20 @@ def add(export: Path, run_dir: Path) -> None:
 
 
 def _clock(db: sqlite3.Connection, logs: list[list[dict]]) -> tuple[int, int]:
-    """Trace time minus perf_counter, and the machine's bits of globalTid: from the probe's clock marks."""
+    """Trace time minus perf_counter, and the machine's bits of globalTid: from the probe's clock marks, or, where nsys
+    lost them all with a process that died, from the session's start."""
     before = {line["payload"]: line for lines in logs for line in lines if line["type"] == "sync"}
-    marks = db.execute("SELECT start, int64Value, globalTid FROM NVTX_EVENTS WHERE int64Value > 0").fetchall()
+    marks = []
+    if db.execute("SELECT name FROM sqlite_master WHERE name = 'NVTX_EVENTS'").fetchone():
+        marks = db.execute(
+            "SELECT start, int64Value, globalTid FROM NVTX_EVENTS WHERE int64Value > 0"
+        ).fetchall()
     known = [(at - before[payload]["after_ns"], thread) for at, payload, thread in marks if payload in before]
-    return max(known)[0], known[0][1] & ~((1 << 48) - 1)
+    if known:
+        return max(known)[0], known[0][1] & ~((1 << 48) - 1)
+    (began,) = db.execute("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME").fetchone()
+    clock = logs[0][0]["clock"]
+    return clock["realtime_ns"] - clock["monotonic_ns"] - began, 1 << 48
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def test_paths_are_shortened(file, short):
 
 def test_a_long_log_is_packed_and_read_as_any_other(tmp_path, monkeypatch):
     """200 bytes a record at most; one that was cut is read as far as it goes."""
-    monkeypatch.setattr("nsysalign.collect.convert.PACKED_FROM", 64 * 8000)
+    monkeypatch.setattr("nsysalign.collect.convert.PACKED_FROM", 64 * 8000 - 3 * CHUNK_BYTES)
     raw = tmp_path / "raw"
     raw.mkdir()
     slots = [_slot(RECORD) if i % 3 < 2 else _slot(ELAPSED, a=i - 2, b=i - 1) for i in range(9000)]

@@ -100,9 +100,12 @@ def _without(err: str, what: str) -> str:
     return _comparable(err)
 
 
-@pytest.mark.parametrize("version", interpreters())
+VERSIONS = interpreters()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_programs_that_look_closely(tmp_path, version):
-    twins = Twins(tmp_path, interpreters()[version])
+    twins = Twins(tmp_path, VERSIONS[version])
     plain, probed = twins("together", DRIVER)
     assert probed[0] == plain[0] == 0 and probed[2] == plain[2] == "", probed[2]
     sections = [
