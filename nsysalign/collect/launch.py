@@ -84,8 +84,9 @@ def launch(
     notes = [f"the script was stopped after {timeout_s:g} s (--timeout)"] if stopper.timed_out else []
     status = _status(process.returncode, stopper)
     if hung:
+        when = "after the script had ended" if stopper.watch.began() else "before the script began"
         notes.append(
-            "the script had ended, nsys had not and did nothing any more: it was ended, and what it left is used; "
+            f"nsys did nothing any more {when}: it was ended, and what it left is used; "
             "the script's own exit status is not known"
         )
     elif status is None:
@@ -120,9 +121,9 @@ def _wait(
         said, stopper.hanging = stopper.hanging, idle_s >= watch.SAID_S
         if stopper.hanging and not said:
             left_s = max(0.0, watch.IDLE_S - idle_s)
+            state = "has ended, nsys has not and does" if looking.began() else "was not begun, nsys does"
             _say(
-                "the script has ended, nsys has not and does nothing; "
-                f"it is ended in {left_s:.0f} s if that goes on, at once with Ctrl-C"
+                f"the script {state} nothing; it is ended in {left_s:.0f} s if that goes on, at once with Ctrl-C"
             )
         if idle_s >= watch.IDLE_S or stopper.gave_up:
             process.terminate()  # it may still write what it has

@@ -16,6 +16,8 @@ from pathlib import Path
 
 _SESSION = b"\0NSYS_PROFILING_SESSION_ID="  # set by nsys for the application, not for its own helpers
 
+_OWN = ("nsys", "Qdstrm")  # nsys, nsys-launcher, nsys-tee, QdstrmImporter
+
 
 @dataclass(frozen=True)
 class Stat:
@@ -42,8 +44,8 @@ def of_run(run_dir: str | Path, *, profiled: bool = False) -> list[int]:
     return [pid for pid in found if pid != os.getpid()]
 
 
-def application(run_dir: str | Path, nsys: int, tool: Path) -> list[int]:
-    """The application's processes: of the run, or below process `nsys` and not a program of the folder `tool`.
+def application(run_dir: str | Path, nsys: int) -> list[int]:
+    """The application's processes: of the run, or below process `nsys` and not one of its own programs.
 
     A process whose program cannot be read belongs to another user (sudo): it counts as the application's.
     """
@@ -55,7 +57,7 @@ def application(run_dir: str | Path, nsys: int, tool: Path) -> list[int]:
             continue  # ended meanwhile
         except OSError:
             program = ""
-        if not program.startswith(f"{tool}{os.sep}"):
+        if not os.path.basename(program).startswith(_OWN):
             found.add(pid)
     return sorted(found - {nsys})
 

@@ -29,8 +29,6 @@ class Watch:
 
     def __init__(self, process: subprocess.Popen, run_dir: str) -> None:
         self._process, self._run_dir = process, run_dir
-        # .../target-linux-x64/nsys stands beside .../host-linux-x64, where its importer is
-        self._tool = Path(os.path.realpath(process.args[0])).parents[1]
         self._known: tuple[int, int] | None = None  # a living process of the application: (pid, start)
         self._since = self._cpu_s = 0.0
         self._mark: tuple | None = None
@@ -60,19 +58,22 @@ class Watch:
         own = {self._process.pid, *below(self._process.pid), *of_run(self._run_dir)}
         cpu_s = sum(found.cpu_s for pid in own if (found := stat(pid)))
         mark = (frozenset(own), _size(self._run_dir))
-        allowed = max(0.5, _IDLE_SHARE * (now - self._since))
+        allowed = max(0.1, _IDLE_SHARE * (now - self._since))
         if mark != self._mark or cpu_s - self._cpu_s > allowed:
             self._since, self._cpu_s, self._mark = now, cpu_s, mark
         return now - self._since
 
     def application(self) -> list[int]:
         """The application's processes."""
-        return application(self._run_dir, self._process.pid, self._tool)
+        return application(self._run_dir, self._process.pid)
+
+    def began(self) -> bool:
+        """Whether the application was started."""
+        return self._known is not None or os.path.exists(os.path.join(self._run_dir, "raw", BEGAN))
 
     def writes_report(self) -> bool:
         """Whether the application has ended and nsys goes on: a signal would now cost the report."""
-        began = self._known is not None or os.path.exists(os.path.join(self._run_dir, "raw", BEGAN))
-        return began and not self.application()
+        return self.began() and not self.application()
 
     def _application_lives(self) -> bool:
         if self._known and self._lives(*self._known):

@@ -99,15 +99,17 @@ def test_an_nsys_that_hangs_and_one_that_works(played):
     user = played(
         profile="""
 case "$*" in
+  *late.py*) kill -STOP $$;;
   *hangs.py*) APP "$@"; kill -STOP $$;;
   *impatient.py*) APP "$@"; kill -STOP $$;;
-  *busy.py*) APP "$@"; timeout 2.5 sh -c 'while :; do :; done'; FINISH; exit 7;;
-  *writes.py*) APP "$@"; for i in 1 2 3 4 5 6 7 8; do sleep 0.3; echo $i >>"$OUT.part"; done; FINISH; exit 8;;
+  *busy.py*) APP "$@"; while [ $((SECONDS)) -lt 3 ]; do :; done; FINISH; exit 7;;
+  *writes.py*) APP "$@"; mkfifo fifo; exec 5<>fifo
+    for i in 1 2 3 4 5 6 7 8; do read -t 0.3 -u 5; echo $i >>"$OUT.part"; done; FINISH; exit 8;;
   *long.py*) APP "$@"; FINISH; exit 9;;
 esac""",
         export=f'{DATABASE} >"$OUT"',
     )
-    patience = {"hangs": 1.2, "impatient": 60, "busy": 1.2, "writes": 1.2, "long": 1.2}
+    patience = {"late": 1.2, "hangs": 1.2, "impatient": 60, "busy": 1.2, "writes": 1.5, "long": 1.2}
     text = {name: "pair(3)" for name in patience} | {"long": "import time\npair(3)\ntime.sleep(2.5)"}
     runs = {name: user.run(text[name], script=f"{name}.py", impatient=s) for name, s in patience.items()}
     while "at once with Ctrl-C" not in (said := runs["impatient"].stderr.readline()):
@@ -116,8 +118,9 @@ esac""",
     for name, process in runs.items():
         process.wait(timeout=30)
         status, _, err = user.the_end(process, user.folder / RUNS / f"{name}-001")
-        assert elapsed(user.folder / RUNS / f"{name}-001") == 3
-        hung = name in ("hangs", "impatient")
+        assert elapsed(user.folder / RUNS / f"{name}-001") == (0 if name == "late" else 3)
+        hung = name in ("late", "hangs", "impatient")
+        assert ("the script was not begun, nsys does nothing" in err) == (name == "late")
         assert status == ({"busy": 7, "writes": 8, "long": 9}.get(name, 3)), f"{name}: {err}"
         assert ("left no report (it was ended from outside)" in err) == hung
         assert "it is ended in" not in err or hung
