@@ -356,6 +356,27 @@ a, b""", 1))  # fmt: skip
     assert "disk full" in run.errors and run.logs == {}
 
 
+def test_a_record_in_the_middle_of_the_beginning(probed):
+    """A signal handler or a finaliser may record while the files are made: one pair of files all the same."""
+    run = probed(
+        """
+import os, torch
+e, own = torch.cuda.Event(), os.posix_fallocate
+def interrupted(*args):
+    os.posix_fallocate = own
+    print(e.record())
+    return own(*args)
+os.posix_fallocate = interrupted
+"""
+        + PAIR
+    )
+    assert run.out.startswith("None\n") and run.status == 0
+    (lines,) = run.logs.values()
+    assert [x["type"] for x in lines].count("header") == 1 and len(run.lines("elapsed")) == 1
+    assert [r["site"] for r in run.lines("record")] == ["script.py:12", "script.py:13"]
+    assert "just beginning is not in the log" in run.errors
+
+
 def test_a_probe_that_cannot_write_is_silent(probed):
     run = probed(PAIR, env={"NSYSALIGN_DIR": "/nonexistent"})
     assert run.status == 0 and run.err == ""

@@ -130,7 +130,9 @@ def test_programs_with_options_and_ends_of_their_own(tmp_path):
         what = ALONE[name][2]
         assert probed[:2] == plain[:2], f"{name}: {probed[2]}"
         assert _without(probed[2], what) == _without(plain[2], what), name
-        assert twins.errors(name) == "", name
+        errors = twins.errors(name)
+        # Python 3.12 has modules of C that cannot be loaded there: the probe says so and steps aside
+        assert errors == "" or (name == "sub-interpreters" and "loading in subinterpreters" in errors), name
         assert twins.lines(name) or "region" in name, f"{name}: the probe was loaded"
     assert "broken" not in done["an uncaught error"][1][1] and done["an uncaught error"][0][0] == 1
     assert (
