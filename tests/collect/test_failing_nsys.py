@@ -214,12 +214,13 @@ def test_when_we_are_killed_during_the_export_analyze_starts_it_anew(whole):
     """Half an export and half a log lie about, neither under its final name."""
     tool = Path(whole.env["NSYS"])
     first, export = tool.read_text().splitlines()[1:]
-    half = 'printf half >"$5"; touch exporting; sleep 1000'
+    half = 'printf half >"$5"; echo $$ >pid; mv pid exporting; exec sleep 1000'
     tool.write_text(f"#!/bin/bash\n{first}\nif [ ! -e exporting ]; then {half}; fi\n{export}\n")
     process = whole.run("import os\npair(4)\nos.fork()\npair(3)")
     wait_for(whole.folder / "exporting")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    os.kill(int((whole.folder / "exporting").read_text()), signal.SIGKILL)  # a real one ends by itself
     (run_dir,) = whole.run_dirs()
     assert [p.name for p in run_dir.glob("*.sqlite")] == ["trace.partial.sqlite"]
     one, two = sorted(run_dir.glob("events-*.jsonl"))
