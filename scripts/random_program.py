@@ -25,8 +25,14 @@ class Work:
         cuda, byte = {"device": "cuda"}, torch.uint8
         self.square = {k: torch.randn(k, k, dtype=torch.float16, **cuda) for k in SIZES}
         self.small, self.big = torch.ones(64, **cuda), torch.empty(32 << 20, dtype=byte, **cuda)
-        self.pinned, self.pageable = torch.empty(8 << 20, dtype=byte, pin_memory=True), torch.empty(1 << 20, dtype=byte)
-        self.device8, self.device1 = torch.empty(8 << 20, dtype=byte, **cuda), torch.empty(1 << 20, dtype=byte, **cuda)
+        self.pinned, self.pageable = (
+            torch.empty(8 << 20, dtype=byte, pin_memory=True),
+            torch.empty(1 << 20, dtype=byte),
+        )
+        self.device8, self.device1 = (
+            torch.empty(8 << 20, dtype=byte, **cuda),
+            torch.empty(1 << 20, dtype=byte, **cuda),
+        )
         self.model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(4)]).cuda()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
         self.batch = torch.randn(32, 256, **cuda)

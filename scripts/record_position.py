@@ -79,7 +79,12 @@ def check(run_dir: Path, printed: Path) -> None:
     # %globaltimer minus trace: the kernel's own first and last reading lie inside [start, end)
     low = max(r["spin"][1] - e for r, e in zip(rows, end[0::2], strict=True))
     high = min(r["spin"][0] - s for r, s in zip(rows, start[0::2], strict=True))
-    offset = (np.array([r["spin"][0] for r in rows]) - start[0::2] + np.array([r["spin"][1] for r in rows]) - end[0::2]) / 2
+    offset = (
+        np.array([r["spin"][0] for r in rows])
+        - start[0::2]
+        + np.array([r["spin"][1] for r in rows])
+        - end[0::2]
+    ) / 2
     place = {i["name"]: i for i in analysis["intervals"]}
     seen = {"write": [], "between": []}
     placed, inside = [], 0
@@ -90,14 +95,24 @@ def check(run_dir: Path, printed: Path) -> None:
             interval = place[f"between#{len(seen['between']) - 1}"]
             placed.append(interval["start_ns"] - end[0::2][n])
             inside += interval["start_lower_ns"] <= end[0::2][n] + at and placed[-1] >= 0
-    print(json.dumps({
-        "value_seen_after_spin_ns": int(statistics.median(seen["write"])),
-        "value_seen_after_spin_and_record_ns": int(statistics.median(seen["between"])),
-        "record_placed_after_spin_ns": int(statistics.median(placed)),
-        "placed_before_the_value_was_seen": sum(p <= s for p, s in zip(placed, seen["between"], strict=True)),
-        "bounds_hold": int(inside), "of": len(placed), "globaltimer_offset_spread_ns": round(float(np.ptp(offset))),
-        "offset_bracket_ns": [int(low), int(high)],
-    }, indent=1, default=int))
+    print(
+        json.dumps(
+            {
+                "value_seen_after_spin_ns": int(statistics.median(seen["write"])),
+                "value_seen_after_spin_and_record_ns": int(statistics.median(seen["between"])),
+                "record_placed_after_spin_ns": int(statistics.median(placed)),
+                "placed_before_the_value_was_seen": sum(
+                    p <= s for p, s in zip(placed, seen["between"], strict=True)
+                ),
+                "bounds_hold": int(inside),
+                "of": len(placed),
+                "globaltimer_offset_spread_ns": round(float(np.ptp(offset))),
+                "offset_bracket_ns": [int(low), int(high)],
+            },
+            indent=1,
+            default=int,
+        )
+    )
 
 
 if __name__ == "__main__":

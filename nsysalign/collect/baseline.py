@@ -20,7 +20,7 @@ from nsysalign.collect import command as commands
 from nsysalign.collect.convert import convert, errors
 from nsysalign.collect.launch import hold_signals, launch
 from nsysalign.collect.processes import of_run
-from nsysalign.collect.rundir import write_whole
+from nsysalign.collect.rundir import event_logs, write_whole
 from nsysalign.errors import NsysError
 
 FOLDER = "baseline"
@@ -94,7 +94,7 @@ def baseline_logs(run_dir: Path) -> list[Path]:
     """
     folder = run_dir / FOLDER
     raw = folder / "raw"
-    logs = sorted(folder.glob("events-*.jsonl"))
+    logs = event_logs(folder)
     if logs or not raw.is_dir() or of_run(folder.resolve()):
         return logs
     return _converted(raw, folder, run_dir.resolve().parent.parent, {"stopped": True})

@@ -20,6 +20,7 @@ from typing import Any
 from nsysalign.collect.probe.layout import (
     CALIBRATION,
     CAPTURED,
+    CHUNK_BYTES,
     ELAPSED,
     INTERVENED,
     RECORD,
@@ -28,9 +29,12 @@ from nsysalign.collect.probe.layout import (
     WAIT,
 )
 from nsysalign.collect.readings import clock_lines
-from nsysalign.collect.rundir import write_whole
+from nsysalign.collect.rundir import event_logs, write_whole
 
 _NAME = re.compile(r"(\d+)-(\d+)\.rec$")
+#: From so many bytes of slots on (32,768 lines) a log is compressed: 35 bytes a record instead of 270.
+PACKED_FROM = 2 << 20
+_AHEAD = 3 * CHUNK_BYTES  # mapped before they are needed (probe.runtime): not used yet
 _FULL_BURST = 50  # marks kept of the first burst; later ones keep the tightest
 _LATER_BURST = 12
 
@@ -50,19 +54,26 @@ class _Texts:
     silenced: dict[int, int] = field(default_factory=dict)  # clock context -> readings until it was left out
 
 
-def convert(raw_dir: Path, out_dir: Path, cwd: Path, header: Mapping[str, Any] = {}) -> list[Path]:
+def convert(
+    raw_dir: Path, out_dir: Path, cwd: Path, header: Mapping[str, Any] = {}, *, anew: bool = True
+) -> list[Path]:
     """Turn every process's raw files into event logs; returns their paths, sorted by pid.
 
-    `header` is added to what every process says of itself.
+    `header` is added to what every process says of itself.  Without `anew` a log that is there already stays as it is:
+    what has its final name is whole.
     """
     parts: dict[int, list[tuple[int, Path]]] = {}
     for path in raw_dir.glob("*.rec"):
         if (match := _NAME.search(path.name)) and path.stat().st_size:  # empty: the disk was full
             parts.setdefault(int(match[1]), []).append((int(match[2]), path))
     logs = []
+    there = set() if anew else {path.name.split(".")[0] for path in event_logs(out_dir)}
     for pid, files in sorted(parts.items()):
+        if f"events-{pid}" in there:
+            continue
+        packed = sum(path.stat().st_size - _AHEAD for _, path in files) >= PACKED_FROM
+        log = out_dir / (f"events-{pid}.jsonl" + ".gz" * packed)
         lines = (line for _, path in sorted(files) for line in _lines(path, cwd, header))
-        log = out_dir / f"events-{pid}.jsonl"
         write_whole(log, (json.dumps(line, separators=(",", ":"), ensure_ascii=False) for line in lines))
         logs.append(log)
     return logs

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import shutil
 import signal
@@ -21,16 +22,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nsysalign.collect.processes import end_all, kill, of_run
+from nsysalign.collect import watch
+from nsysalign.collect.processes import end_all, kill
 
 #: How long a script may take to end after it was asked to, before it is asked harder.
 GRACE_S = 10.0
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 # $1 is our pid.  The descriptors count only if they are the ones we passed: nsys may use these numbers for
-# itself.
+# itself.  The mark says that the application began, so that its end can be told from nsys's own start.
 _SHELL = """\
 p=$1; shift
+: >"$NSYSALIGN_DIR/raw/{began}"
 if [ /proc/self/fd/{out} -ef /proc/$p/fd/{out} ] && [ /proc/self/fd/{err} -ef /proc/$p/fd/{err} ]
 then exec "$@" >&{out} 2>&{err} {out}>&- {err}>&-
 fi
@@ -40,10 +43,10 @@ exec "$@"
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended.  `status` is nsys's, which is the application's own; `notes` say what we had to do; `stopped`: it was
-    asked to end (Ctrl-C, a signal, --timeout)."""
+    """How a run ended.  `status` is nsys's, which is the application's own; None where nsys did not live to tell it.
+    `notes` say what we had to do; `stopped`: it was asked to end (Ctrl-C, a signal, --timeout)."""
 
-    status: int
+    status: int | None
     notes: tuple[str, ...] = ()
     stopped: bool = False
 
@@ -58,7 +61,8 @@ def launch(
     stdout_to_stderr: bool = False,
 ) -> Ended:
     """Run `profile command`, nsys's own messages go to `log`.  When it returns, no process of the run is left.
-    Without `profile` the command runs alone, in a session of its own as under nsys.
+
+    An empty `profile` runs the command as it is, without nsys.  With `stdout_to_stderr` what it prints goes to our stderr.
 
     After `timeout_s` the application is stopped as a Ctrl-C would stop it, and harder if it does not listen.
     """
@@ -67,27 +71,77 @@ def launch(
     with _passed_output(2 if stdout_to_stderr else 1) as fds, open(log, "wb") as messages:
         wrapped = list(command)
         if fds:
-            script = _SHELL.format(out=fds[0], err=fds[1])
+            script = _SHELL.format(out=fds[0], err=fds[1], began=watch.BEGAN)
             wrapped = ["/bin/sh", "-c", script, "nsysalign", str(os.getpid()), *command]
         stopper = _Stopper(env["NSYSALIGN_DIR"], profiled=bool(profile))
         with _handlers(lambda number, _frame: stopper.asked(number), _ENDING):
             process = subprocess.Popen(
                 [*profile, *wrapped],
                 env=dict(env),
-                stdout=messages if fds else 2 if stdout_to_stderr else None,
+                stdout=messages if fds else None,
                 stderr=messages if fds else None,
                 pass_fds=fds,
                 start_new_session=True,
             )
             stopper.started(process)
-            if timeout_s is not None:
-                _stop_after(timeout_s, process, stopper)
-            status = process.wait()
+            hung = _wait(process, stopper, stopper.watch, timeout_s)
     notes = [f"the script was stopped after {timeout_s:g} s (--timeout)"] if stopper.timed_out else []
+    status = _status(process.returncode, stopper)
+    if hung:
+        when = "after the script had ended" if stopper.watch.began() else "before the script began"
+        notes.append(
+            f"nsys did nothing any more {when}: it was ended, and what it left is used; "
+            "the script's own exit status is not known"
+        )
+    elif status is None:
+        name = signal.Signals(-process.returncode).name
+        notes.append(f"nsys itself was ended by {name}: the script's own exit status is not known")
     if left := end_all(env["NSYSALIGN_DIR"]):
         outlived = "nsys" if profile else "the script"
-        notes.append(f"{left} processes of the run outlived {outlived} and were ended")
-    return Ended(status if status >= 0 else 128 - status, tuple(notes), stopper.stopped)
+        several = "processes" if left > 1 else "process"
+        notes.append(f"{left} {several} of the run outlived {outlived} and {'were' if left > 1 else 'was'} ended")
+    return Ended(status, tuple(notes), bool(stopper.sent))
+
+
+def _status(code: int, stopper: _Stopper) -> int | None:
+    """The application's status as a shell would say it, None where nsys died of a signal that we did not send."""
+    if code >= 0:
+        return code
+    return 128 - code if -code in stopper.sent and -code != signal.SIGKILL else None
+
+
+def _wait(
+    process: subprocess.Popen, stopper: _Stopper, looking: watch.Watch, timeout_s: float | None
+) -> bool:
+    """Wait for nsys; the application is stopped, step by step, after `timeout_s`.  True where nsys hung."""
+    limit = math.inf if timeout_s is None else time.monotonic() + timeout_s
+    while not looking.ended(min(watch.LOOK_S, limit - time.monotonic())):
+        if time.monotonic() >= limit:
+            if looking.writes_report():
+                limit = math.inf
+                continue
+            stopper.timed_out = True
+            stopper.step()
+            limit = math.inf if stopper.sent[-1] == signal.SIGKILL else time.monotonic() + GRACE_S
+        idle_s = looking.idle_s()
+        said, stopper.hanging = stopper.hanging, idle_s >= watch.SAID_S
+        if stopper.hanging and not said:
+            left_s = max(0.0, watch.IDLE_S - idle_s)
+            state = "has ended, nsys has not and does" if looking.began() else "was not begun, nsys does"
+            _say(
+                f"the script {state} nothing; it is ended in {left_s:.0f} s if that goes on, at once with Ctrl-C"
+            )
+        if idle_s >= watch.IDLE_S or stopper.gave_up:
+            process.terminate()  # it may still write what it has
+            if not looking.ended(GRACE_S):
+                process.kill()
+                process.wait()
+            return True
+    return False
+
+
+def _say(text: str) -> None:
+    print(f"nsysalign: {text}", file=sys.stderr, flush=True)
 
 
 class _Stopper:
@@ -101,19 +155,18 @@ class _Stopper:
     def __init__(self, run_dir: str, *, profiled: bool) -> None:
         self._run_dir, self._profiled = run_dir, profiled
         self._process: subprocess.Popen | None = None
-        self._sent: list[int] = []
+        self.watch: watch.Watch | None = None
+        self.sent: list[int] = []
         self._since = 0.0
         self.timed_out = False
+        self.hanging = False  # nsys does nothing any more, and that was said
+        self.gave_up = False  # somebody pressed Ctrl-C then
 
     def started(self, process: subprocess.Popen) -> None:
         self._process = process
-        for number in self._sent:
+        self.watch = watch.Watch(process, self._run_dir, profiled=self._profiled)
+        for number in self.sent:
             self._signal(process, number)
-
-    @property
-    def stopped(self) -> bool:
-        """Whether it was asked to end."""
-        return bool(self._sent)
 
     def _signal(self, process: subprocess.Popen, number: int) -> None:
         """nsys hands a signal to the application's group; without nsys that is ours to do."""
@@ -123,47 +176,35 @@ class _Stopper:
             os.killpg(process.pid, number)
 
     def asked(self, number: int) -> None:
-        """A signal came for us: pass it on if it is the first, insist if the last one is long ago."""
+        """A signal came for us: pass it on if it is the first, insist if the last one is long ago.
+
+        While the report is written none is passed on: nsys would drop it.
+        """
         number = signal.SIGTERM if number == signal.SIGHUP else number
-        if not self._sent:
+        if self.hanging:
+            self.gave_up = True
+        elif self.watch is not None and self.watch.writes_report():
+            _say("the report is still being written, please wait")
+        elif not self.sent:
             self._send(number)
-        elif time.monotonic() - self._since >= GRACE_S and self._application():
+        elif time.monotonic() - self._since >= GRACE_S:
             self.step()
         elif number == signal.SIGINT:
-            running = (
-                "the script has not ended yet"
-                if self._application() or not self._profiled
-                else "the report is still being written"
-            )
-            print(f"nsysalign: {running}, please wait", file=sys.stderr, flush=True)
+            _say("the script has not ended yet, please wait")
 
     def step(self) -> None:
         """The next harder way to stop it."""
-        harder = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL) if n not in self._sent]
+        harder = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL) if n not in self.sent]
         self._send(harder[0] if harder else signal.SIGKILL)
 
     def _send(self, number: int) -> None:
-        self._sent.append(number)
+        self.sent.append(number)
         self._since = time.monotonic()
         if number == signal.SIGKILL:
-            kill(self._application(), number)
+            kill(self.watch.application(), number)
         elif self._process is not None and self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 self._signal(self._process, number)
-
-    def _application(self) -> list[int]:
-        return of_run(self._run_dir, profiled=self._profiled)
-
-
-def _stop_after(seconds: float, process: subprocess.Popen, stopper: _Stopper) -> None:
-    """Wait for the end, at most so long; then stop the application, step by step."""
-    for wait_s in (seconds, GRACE_S, GRACE_S):
-        try:
-            process.wait(wait_s)
-            return
-        except subprocess.TimeoutExpired:
-            stopper.timed_out = True
-            stopper.step()
 
 
 @contextlib.contextmanager

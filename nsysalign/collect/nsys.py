@@ -76,7 +76,8 @@ def find_nsys(explicit: str | None = None) -> Nsys:
     for path in candidates(explicit):
         resolved = shutil.which(path) or shutil.which(os.path.join(path, "nsys"))
         if resolved is None:
-            problems.append(f"{path}: no such program")
+            why = "it may not be run (its mode has no x)" if os.path.isfile(path) else "no such program"
+            problems.append(f"{path}: {why}")
             continue
         try:
             nsys = describe(resolved)

@@ -41,10 +41,10 @@ class CollectOptions:
 
 @dataclass(frozen=True)
 class CollectResult:
-    """What a run left.  `exit_status` is the script's own."""
+    """What a run left.  `exit_status` is the script's own, None where nsys did not live to tell it."""
 
     run_dir: Path
-    exit_status: int
+    exit_status: int | None
     rep: Path
     sqlite: Path
     event_logs: tuple[Path, ...]
@@ -77,20 +77,19 @@ def collect(
     ) | dict(options.environment)
     log, began = run_dir / "nsys.log", time.monotonic()
     importing = progress and (lambda percent: progress("nsys writes its report", percent))
-    with sampling(run_dir / clocks.FILE, wanted=options.clocks) as unsampled, following(log, importing):
-        ended = launch(
-            profile, argv, env, log, timeout_s=options.timeout_s, stdout_to_stderr=options.stdout_to_stderr
-        )
-    took_s = time.monotonic() - began
-    status, notes = ended.status, [*notes, *ended.notes, *unsampled]
-
-    with hold_signals():
+    with hold_signals():  # around launch as well: between its own handlers and ours no signal may find none
+        with sampling(run_dir / clocks.FILE, wanted=options.clocks) as unsampled, following(log, importing):
+            ended = launch(
+                profile, argv, env, log, timeout_s=options.timeout_s, stdout_to_stderr=options.stdout_to_stderr
+            )
+        took_s = time.monotonic() - began
+        status, notes = ended.status, [*notes, *ended.notes, *unsampled]
         try:
             logs = convert(raw, run_dir, Path.cwd())
         except OSError as error:
             raise NsysError(
                 f"the event logs cannot be written to {run_dir}: {error.strerror}; what the probe recorded is kept in "
-                f"{raw.name}/ there (exit status {status})",
+                f"{raw.name}/ there ({_told(status)})",
                 "free some space, or choose a folder with more: -o DIR",
             ) from error
         failures = [text for text in errors(raw) if text]
@@ -117,9 +116,14 @@ def recover(run_dir: Path) -> list[Path]:
     directory is the one that a run directory of ours usually lies in; elsewhere call sites keep their folder's name.
     """
     raw = run_dir / "raw"
-    if not raw.is_dir() or any(run_dir.glob("events-*.jsonl")) or of_run(run_dir.resolve()):
+    if not raw.is_dir() or going_on(run_dir):
         return []
-    return convert(raw, run_dir, run_dir.resolve().parent.parent)
+    return convert(raw, run_dir, run_dir.resolve().parent.parent, anew=False)
+
+
+def going_on(run_dir: Path) -> bool:
+    """Whether processes of this run are alive, with or without us."""
+    return bool(of_run(run_dir.resolve()))
 
 
 def _warnings(log: Path) -> list[str]:
@@ -130,7 +134,7 @@ def _warnings(log: Path) -> list[str]:
     ][:5]
 
 
-def _report(run_dir: Path, nsys: Nsys, status: int, logs: Sequence[Path]) -> Path:
+def _report(run_dir: Path, nsys: Nsys, status: int | None, logs: Sequence[Path]) -> Path:
     """trace.nsys-rep, or the error that explains why it is not there."""
     for suffix in (".nsys-rep", ".qdrep"):
         path = run_dir / f"trace{suffix}"
@@ -146,9 +150,13 @@ def _report(run_dir: Path, nsys: Nsys, status: int, logs: Sequence[Path]) -> Pat
     if not logs and not any(run_dir.glob("*.qdstrm")):
         shutil.rmtree(run_dir / "raw", ignore_errors=True)
     raise NsysError(
-        f"nsys {nsys.version} left no report (exit status {status}): {said}{kept}",
+        f"nsys {nsys.version} left no report ({_told(status)}): {said}{kept}",
         "read the script's own output above; then check the free space and: nsysalign doctor",
     )
+
+
+def _told(status: int | None) -> str:
+    return "it was ended from outside" if status is None else f"exit status {status}"
 
 
 def _write_manifest(result: CollectResult, nsys: Nsys, took_s: float, conditions: Sequence[str]) -> None:

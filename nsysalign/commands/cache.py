@@ -82,7 +82,7 @@ class Cache:
         if [_identity(p) for p in self._inputs] != self._before:
             return
         texts = {} if self._known is None else dict(self._known["printed"])
-        if printed is not None:
+        if printed is not None and not self._output.is_absolute():  # it names the page; no absolute path is stored
             texts[self._terminal()] = printed
         data = {"format": _FORMAT, "key": key, "results": self._result_digests(), "printed": texts}
         try:
@@ -119,7 +119,8 @@ class Cache:
     def _terminal(self) -> str:
         """What decides how the same table looks: width, colours, encoding, and the name of the page."""
         looks = [sys.stdout.isatty(), *shutil.get_terminal_size(), getattr(sys.stdout, "encoding", "")]
-        return json.dumps([str(self._output), *looks, *(os.environ.get(name) for name in _ENVIRONMENT)])
+        key = json.dumps([str(self._output), *looks, *(os.environ.get(name) for name in _ENVIRONMENT)])
+        return hashlib.sha256(key.encode()).hexdigest()
 
     def _result_digests(self) -> dict[str, str | None]:
         return {name: _digest(self._output / name) for name in self._results}

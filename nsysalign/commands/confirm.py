@@ -222,12 +222,13 @@ def _plans(
     run_dir: Path, before: Analysis, labels: Sequence[str], intervention: str | None, *, most: int
 ) -> tuple[list[Plan], list[Refusal], list[str]]:
     """(what to do, what was refused, what else could be done)."""
+    from nsysalign.collect.rundir import event_logs
     from nsysalign.compare.experiment import Plan, choose
     from nsysalign.compare.plan import plan
     from nsysalign.compare.spans import spans
     from nsysalign.trace.eventlog import decorated_regions, read_event_logs
 
-    logs = sorted(run_dir.glob("events-*.jsonl"))
+    logs = event_logs(run_dir)
     issued = spans(before, read_event_logs(logs) if logs else None)
     decorated = decorated_regions(logs)
     plans, refusals, left = [], [], []

@@ -187,9 +187,10 @@ def _losses(trace: Trace) -> list[Row]:
 
 
 def _logs(path: Path, trace: Trace | None, is_run: bool) -> list[Row]:
+    from nsysalign.collect.rundir import event_logs
     from nsysalign.trace.eventlog import read_event_logs
 
-    logs = sorted(path.parent.glob("events-*.jsonl"))
+    logs = event_logs(path.parent)
     if not logs:
         return [
             Row("event logs", WARNING, "none beside the trace", "no elapsed_time values: only NVTX ranges and inferred pairs",

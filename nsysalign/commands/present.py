@@ -76,14 +76,15 @@ def present(
     use_cache: bool = True,
 ) -> Presented:
     """Analyse a run directory, write its pages and print its table."""
+    from nsysalign.collect.rundir import event_logs
+    from nsysalign.collect.session import recover
+
+    if not events:
+        recover(run_dir)  # a run that was itself killed leaves its logs raw
     trace = trace_of(run_dir)
     output = output or run_dir
     output.mkdir(parents=True, exist_ok=True)
-    if not events:
-        from nsysalign.collect.session import recover
-
-        recover(run_dir)  # a run that was itself killed leaves its logs raw
-    logs = list(events) or sorted(run_dir.glob("events-*.jsonl"))
+    logs = list(events) or event_logs(run_dir)
     if not baseline:
         from nsysalign.collect.baseline import baseline_logs
 
@@ -95,11 +96,17 @@ def present(
 
 def trace_of(run_dir: Path) -> Path:
     """The trace of a run directory: its report where there is one (`exported` knows whether its export is good)."""
-    reports = sorted(run_dir.glob("*.nsys-rep"))
-    exports = sorted(run_dir.glob("*.sqlite"))
+    reports, exports = (
+        sorted(p for p in run_dir.glob(f"*.{end}") if ".partial." not in p.name)
+        for end in ("nsys-rep", "sqlite")
+    )
     wanted = run_dir / "trace.sqlite"
     if wanted not in exports and len(exports) != 1 and len(reports) != 1:
+        from nsysalign.collect.session import going_on
+
         found = ", ".join(p.name for p in [*reports, *exports]) or "neither .sqlite nor .nsys-rep"
+        if going_on(run_dir):
+            raise TraceError(f"{run_dir}: the run is still going on", f"then: nsysalign analyze {run_dir}")
         raise TraceError(
             f"{run_dir}: a run directory holds one trace.sqlite or one report; found {found}",
             "name the trace: nsysalign analyze FILE",

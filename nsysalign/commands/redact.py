@@ -54,6 +54,7 @@ def _folder(run_dir: Path, out: Path, rename: object, nsys: str | None, quiet: b
     """`trace.sqlite`, the event logs, those of the run without nsys and the clock samples; the folder appears whole or not
     at all."""
     from nsysalign.collect.baseline import FOLDER as BASELINE
+    from nsysalign.collect.rundir import event_logs
     from nsysalign.commands.present import CLOCKS, trace_of
     from nsysalign.trace.redact import redact_log, redact_samples, refuse
 
@@ -61,12 +62,10 @@ def _folder(run_dir: Path, out: Path, rename: object, nsys: str | None, quiet: b
     partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
     try:
         left = _file(trace_of(run_dir), partial / "trace.sqlite", rename, nsys, quiet)
-        if any((run_dir / BASELINE).glob("events-*")):
+        if event_logs(run_dir / BASELINE):
             (partial / BASELINE).mkdir()
         for folder in (".", BASELINE):
-            for log in sorted(
-                p for end in ("jsonl", "jsonl.gz") for p in (run_dir / folder).glob(f"events-*.{end}")
-            ):
+            for log in event_logs(run_dir / folder):
                 redact_log(log, partial / folder / log.name.removesuffix(".gz"), rename=rename)
         if (run_dir / CLOCKS).is_file():
             redact_samples(run_dir / CLOCKS, partial / CLOCKS)

@@ -68,13 +68,13 @@ def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple
     trace = path / "trace.sqlite"
     if path.is_dir() and trace.is_file():
         from nsysalign.collect.baseline import baseline_logs
+        from nsysalign.collect.rundir import event_logs
         from nsysalign.pipeline import analyze
 
         clocks = path / "clocks.jsonl"
-        logs = sorted(path.glob("events-*.jsonl"))
         again = analyze(
             trace,
-            logs,
+            event_logs(path),
             clocks=clocks if clocks.is_file() else None,
             baseline=baseline_logs(path),
             draw=[name],

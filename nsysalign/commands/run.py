@@ -121,6 +121,7 @@ def run(
     from nsysalign.collect.session import CollectOptions, collect
     from nsysalign.commands.progress import ProgressLine
     from nsysalign.commands.title import TitleClock
+    from nsysalign.errors import NsysError
 
     options = CollectOptions(
         nsys=nsys,
@@ -144,21 +145,22 @@ def run(
     if not quiet:
         for note in result.notes:
             click.echo(f"note: {note}", err=True)
-        if result.exit_status:
+        if result.exit_status:  # None, not known, is among the notes
             click.echo(
                 f"the script ended with status {result.exit_status}; what was collected is analysed", err=True
             )
     if baseline:
         without_nsys(command, result, options, quiet=quiet)
+    status = NsysError.exit_code if result.exit_status is None else result.exit_status
     on_stdout = str(json_out) == "-"
     analysis = finish(
         result.run_dir,
-        exit_status=result.exit_status,
+        exit_status=status,
         quiet=quiet or (confirm and on_stdout),
         json_out=None if confirm else json_out,  # its verdicts belong into it
     )
     if confirm and analysis is not None:
-        if result.exit_status == 0:
+        if status == 0:
             from nsysalign.commands.confirm import after_run
 
             with locked(lock_clocks) as conditions:
@@ -169,7 +171,7 @@ def run(
         elif json_out:
             shutil.copyfile(result.run_dir / "analysis.json", json_out)
     gate = analysis is not None and closed(analysis, fail_on, quiet=quiet)
-    ctx.exit(result.exit_status or int(gate))
+    ctx.exit(status or int(gate))
 
 
 def without_nsys(

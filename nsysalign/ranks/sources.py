@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from nsysalign.collect.rundir import event_logs
 from nsysalign.errors import TraceError, UsageError
 from nsysalign.ranks.model import Source
 
@@ -84,13 +85,13 @@ def _of(path: Path, depth: int = DEPTH) -> Iterable[tuple[str, Path, tuple[Path,
     """(name, trace, logs, whether the logs are shared) of everything below a path, two folders deep."""
     if path.is_file():
         logs = _named_logs(path)
-        rest = () if logs else tuple(sorted(path.parent.glob("events-*.jsonl")))
+        rest = () if logs else tuple(event_logs(path.parent))
         yield _stem(path), path, logs or rest, bool(rest)
         return
     own = traces_in(path)
     for trace in own:
         logs = _named_logs(trace) if len(own) > 1 else ()
-        rest = tuple(sorted(path.glob("events-*.jsonl"))) if not logs else ()
+        rest = tuple(event_logs(path)) if not logs else ()
         name = path.resolve().name if len(own) == 1 else _stem(trace)
         yield name, trace, logs or rest, bool(rest) and len(own) > 1
     if not own and depth:
@@ -117,7 +118,7 @@ def _named_logs(trace: Path) -> tuple[Path, ...]:
     """Logs that carry the trace's name: `report_rank0.events.jsonl`, `report_rank0-events-484.jsonl`."""
     stem = _stem(trace)
     patterns = [
-        f"{_literal(stem)}{mark}{rest}" for mark in ".-_" for rest in ("events.jsonl", "events-*.jsonl")
+        f"{_literal(stem)}{mark}{rest}" for mark in ".-_" for rest in ("events.jsonl", "events-*.jsonl", "events-*.jsonl.gz")
     ]
     return tuple(sorted({path for pattern in patterns for path in trace.parent.glob(pattern)}))
 

@@ -6,10 +6,13 @@ headers (each starts a process).  What cannot be used becomes a note, never a gu
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,11 +103,11 @@ class _Reader:
                 "name the events-PID.jsonl of the run with --events",
             )
         try:
-            with path.open("r", encoding="utf-8-sig", errors="replace", newline="\n") as file:
+            with _opened(path) as file:
                 self._lines(path.name, file)
         except OSError as error:
             raise EventLogError(
-                f"{path}: cannot be read ({error.strerror})",
+                f"{path}: cannot be read ({error.strerror or error})",
                 "name the events-PID.jsonl of the run with --events",
             ) from error
 
@@ -290,6 +293,31 @@ class _Reader:
             )
             tables[spec.name] = frames.check(frame, spec)
         return EventLog(headers=tuple(self.headers), notes=tuple(n for n in self.notes if n), **tables)
+
+
+def _opened(path: Path) -> Any:
+    """A log, compressed or not; read line by line."""
+    text = {"encoding": "utf-8-sig", "errors": "replace", "newline": "\n"}
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    return _Unpacked(gzip.open(path, "rt", **text)) if packed else path.open("r", **text)
+
+
+class _Unpacked(contextlib.AbstractContextManager):
+    """The lines of a compressed log.  A file that was cut or damaged ends where it can be read no further, in a line
+    that is no JSON: that is how a plain log ends when it is cut."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def __exit__(self, *exc: object) -> None:
+        self._file.close()
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            yield from self._file
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            yield "(cut)"
 
 
 def _encodable(value: Any) -> Any:

@@ -31,7 +31,11 @@ def recording(request, tmp_path_factory):
     for suffix in ("sqlite", "events.jsonl"):
         data = lzma.decompress((DATA / f"truth_{request.param}.{suffix}.xz").read_bytes())
         (folder / f"truth.{suffix}").write_bytes(data)
-    return request.param, read_trace(folder / "truth.sqlite"), read_event_logs([folder / "truth.events.jsonl"])
+    return (
+        request.param,
+        read_trace(folder / "truth.sqlite"),
+        read_event_logs([folder / "truth.events.jsonl"]),
+    )
 
 
 def blind(trace, how: str):
@@ -84,9 +88,17 @@ def test_budgets_add_up_and_kernel_time_is_the_union_between_the_true_events(rec
     kernels = trace.operations[trace.operations["kind"] == 0]
     lane = alignment.operation_lane[kernels.index]
     off = 0
-    for window, kernel_only in zip(alignment.windows[event].itertuples(), budgets.columns["kernel_only_ns"].to_numpy()[event], strict=True):
+    for window, kernel_only in zip(
+        alignment.windows[event].itertuples(),
+        budgets.columns["kernel_only_ns"].to_numpy()[event],
+        strict=True,
+    ):
         low, high = truth[window.start], truth[window.end]
-        mine = kernels[(lane == window.end_lane) & (kernels["end_ns"].to_numpy() > low) & (kernels["start_ns"].to_numpy() < high)]
+        mine = kernels[
+            (lane == window.end_lane)
+            & (kernels["end_ns"].to_numpy() > low)
+            & (kernels["start_ns"].to_numpy() < high)
+        ]
         expected, reach = 0, low
         for start, end in mine[["start_ns", "end_ns"]].sort_values("start_ns").itertuples(index=False):
             expected += max(min(end, high) - max(start, reach), 0)

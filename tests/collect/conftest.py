@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,7 +14,10 @@ import pytest
 from nsysalign.collect.command import probe_environment
 from nsysalign.collect.convert import convert
 from nsysalign.collect.nsys import Nsys, find_nsys
+from nsysalign.collect.processes import end_all
 from nsysalign.errors import NsysError
+
+from .user import RUNS, User, fresh_environment, read_log
 
 FAKE_TORCH = Path(__file__).parent / "faketorch"
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,10 +44,6 @@ class Probed:
         ]
 
 
-def read_log(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 @pytest.fixture
 def probed(tmp_path):
     """`probed(script_text, *args)`: run a script with the probe but without nsys."""
@@ -67,7 +66,10 @@ def probed(tmp_path):
             text=True,
             timeout=120,
         )
-        logs = {int(p.stem.split("-")[1]): read_log(p) for p in convert(run_dir / "raw", run_dir, tmp_path)}
+        logs = {
+            int(p.name.split("-")[1].split(".")[0]): read_log(p)
+            for p in convert(run_dir / "raw", run_dir, tmp_path)
+        }
         errors = "".join(p.read_text() for p in (run_dir / "raw").glob("*.errors"))
         return Probed(done.returncode, done.stdout, done.stderr, logs, errors)
 
@@ -81,3 +83,65 @@ def nsys() -> Nsys:
         return find_nsys()
     except NsysError as error:
         pytest.skip(f"no nsys: {error.message}")
+
+
+@pytest.fixture
+def user(tmp_path):
+    """Somebody in a fresh folder, with the fake torch; what they left behind is ended afterwards."""
+    somebody = User(tmp_path, fresh_environment(FAKE_TORCH, ROOT))
+    yield somebody
+    for process in somebody.started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    for run_dir in (tmp_path / RUNS).glob("*"):
+        end_all(run_dir, grace_s=0)
+    for process in somebody.started:  # its pipes are closed once nobody of the run lives
+        process.communicate(timeout=60)
+
+
+@pytest.fixture
+def real(user, nsys):
+    """A user with a real nsys."""
+    user.env["NSYS"] = nsys.path
+    return user
+
+
+@pytest.fixture
+def whole(user, nsys):
+    """A user with a real nsys whose exports also hold the GPU's part (`fakegpu`): runs are analysed to the end."""
+    tool = user.folder / "tool" / "bin" / "nsys"
+    tool.parent.mkdir(parents=True)
+    tool.write_text(f"""#!/bin/bash
+[ "$1" = export ] || exec {nsys.path} "$@"
+{nsys.path} "$@" && exec {sys.executable} -m tests.collect.fakegpu "$5" "$(dirname "$5")"
+""")
+    tool.chmod(0o755)
+    user.env["NSYS"] = str(tool)
+    return user
+
+
+@pytest.fixture
+def played(user):
+    """`played(profile=, export=)`: a user whose nsys is a shell script; APP runs the application, FINISH writes the
+    report."""
+
+    def make(profile: str = "true", export: str = "exit 1", version: str = "2024.2.3.38") -> User:
+        path = user.folder / "tool" / "bin" / "nsys"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"""#!/bin/bash
+what=$1; shift
+case "$what" in
+  --version) echo "NVIDIA Nsight Systems version {version}"; exit;;
+  profile) [ "$1" = --help ] && exit
+    while [ "$1" != /bin/sh ]; do [ "$1" = -o ] && OUT=$2; shift; done
+    APP() {{ NSYS_PROFILING_SESSION_ID=1 setsid "$@"; }}
+    FINISH() {{ echo report >"$OUT.nsys-rep"; }}
+    {profile};;
+  export) OUT=$4; {export};;
+esac
+""")
+        path.chmod(0o755)
+        user.env["NSYS"] = str(path)
+        return user
+
+    return make

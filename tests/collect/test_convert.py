@@ -19,6 +19,9 @@ from nsysalign.collect.probe.layout import (
     SLOT,
     SLOT_SIZE,
 )
+from nsysalign.collect.rundir import event_logs
+from nsysalign.errors import EventLogError
+from nsysalign.trace.eventlog import read_event_logs
 
 
 def _slot(
@@ -129,3 +132,40 @@ def test_clock_readings_that_were_finished_become_lines(tmp_path):
 )
 def test_paths_are_shortened(file, short):
     assert shorten(file, Path("/work")) == short
+
+
+def test_a_long_log_is_packed_and_read_as_any_other(tmp_path, monkeypatch):
+    """200 bytes a record at most; one that was cut is read as far as it goes."""
+    monkeypatch.setattr("nsysalign.collect.convert.PACKED_FROM", 64 * 8000 - 3 * CHUNK_BYTES)
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    slots = [_slot(RECORD) if i % 3 < 2 else _slot(ELAPSED, a=i - 2, b=i - 1) for i in range(9000)]
+    (raw / "12-0.rec").write_bytes(b"".join(slots))
+    (raw / "13-0.rec").write_bytes(b"".join(slots[:30]))
+    places = json.dumps(
+        {"ctx": 1, "frames": [["/home/me/project/train.py", 31], ["/home/me/project/main.py", 8]]}
+    )
+    for pid in (12, 13):
+        (raw / f"{pid}-0.txt").write_text('{"header":{"pid":12},"first_seq":0}\n' + places + "\n")
+    logs = convert(raw, tmp_path, Path("/home/me/project"))
+    assert (
+        [p.name for p in logs]
+        == ["events-12.jsonl.gz", "events-13.jsonl"]
+        == [p.name for p in event_logs(tmp_path)]
+    )
+    assert convert(raw, tmp_path, tmp_path, anew=False) == []
+    log = read_event_logs(logs)
+    assert (len(log.records), len(log.elapsed), log.notes) == (6020, 3010, ())
+    assert set(log.records["site"]) == {"train.py:31"}
+    assert logs[0].stat().st_size < 100 * 6000
+    for name, data in (
+        ("cut", logs[0].read_bytes()[:-20_000]),
+        ("rotten", logs[0].read_bytes()[:30_000] + b"\xff" * 9000),
+    ):
+        path = tmp_path / f"{name}.jsonl.gz"
+        path.write_bytes(data)
+        part = read_event_logs([path])
+        assert 1000 < len(part.records) < 6000 and "lines could not be used" in part.notes[0], name
+    (tmp_path / "short.gz").write_bytes(logs[0].read_bytes()[:15])
+    with pytest.raises(EventLogError):
+        read_event_logs([tmp_path / "short.gz"])

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import pty
-import signal
 import sqlite3
 import subprocess
 import sys
-import time
 
 import pytest
 
-from .conftest import FAKE_TORCH, ROOT, read_log
+from .conftest import FAKE_TORCH, ROOT
+from .user import PAIRS, read_log
 
 pytestmark = pytest.mark.nsys
 
@@ -28,16 +27,6 @@ except NsysAlignError as error:
 with open("result.json", "w") as file:
     json.dump({"dir": str(r.run_dir), "status": r.exit_status, "notes": r.notes}, file)
 sys.exit(r.exit_status)
-"""
-
-PAIRS = """
-import torch
-def pair(n=1):
-    for _ in range(n):
-        a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        a.record()
-        b.record()
-        a.elapsed_time(b)
 """
 
 
@@ -84,13 +73,6 @@ def count(logs: dict[int, list], kind: str) -> int:
     )
 
 
-def wait_for(path, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not path.exists():
-        assert time.monotonic() < deadline, "the script did not start"
-        time.sleep(0.02)
-
-
 def trace(tmp_path, sql: str) -> list:
     (path,) = (tmp_path / "nsysalign-runs").glob("*/trace.sqlite")
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
@@ -127,18 +109,8 @@ def test_a_terminal_stays_a_terminal(session, tmp_path):
     os.close(master)
 
 
-def test_sync_marks_tie_the_two_clocks(session, tmp_path):
-    *_, logs = finish(session("pair(3)"), tmp_path)
-    (lines,) = logs.values()
-    sync = {line["payload"]: line for line in lines if line["type"] == "sync"}
-    marks = trace(tmp_path, f"SELECT start, int64Value FROM NVTX_EVENTS WHERE {TEXT} = 'nsysalign:sync'")
-    assert len(marks) == 100 and set(sync) <= {payload for _, payload in marks}
-    lower = max(at - sync[p]["after_ns"] for at, p in marks if p in sync)
-    upper = min(at - sync[p]["before_ns"] for at, p in marks if p in sync)
-    assert -2_000 < upper - lower < 20_000, "one offset fits every mark, and it is known well"
-
-
-def test_known_pairs_and_regions_become_ranges(session, tmp_path):
+def test_what_a_run_leaves(session, tmp_path):
+    """Clock marks, ranges of known pairs and of regions in the trace; private files that name no folder."""
     text = """
 import nsysalign
 pair(4)
@@ -147,106 +119,34 @@ with nsysalign.region("work"):
 with nsysalign.region("work"):
     pass
 """
-    finish(session(text), tmp_path)
+    *_, logs = finish(session(text), tmp_path)
+    (lines,) = logs.values()
+    sync = {line["payload"]: line for line in lines if line["type"] == "sync"}
+    marks = trace(tmp_path, f"SELECT start, int64Value FROM NVTX_EVENTS WHERE {TEXT} = 'nsysalign:sync'")
+    assert len(marks) == 100 and set(sync) <= {payload for _, payload in marks}
+    lower = max(at - sync[p]["after_ns"] for at, p in marks if p in sync)
+    upper = min(at - sync[p]["before_ns"] for at, p in marks if p in sync)
+    assert -2_000 < upper - lower < 20_000, "one offset fits every mark, and it is known well"
+
     rows = trace(tmp_path, f"SELECT {TEXT}, int64Value, end - start FROM NVTX_EVENTS WHERE eventType = 60")
     names = [(name, payload) for name, payload, _ in rows]
     assert names.count(("script.py:6", 0)) == 3, "known after the first comparison"
     assert names.count(("work", 0)) == 1 and names.count(("work", 1)) == 1
     assert all(0 < length < 1_000_000_000 for *_, length in rows)
 
-
-def test_children_of_every_kind_are_collected(session, tmp_path):
-    text = """
-import multiprocessing, os, subprocess, sys
-if __name__ == "__main__":
-    pair()
-    for method in ("fork", "spawn"):
-        p = multiprocessing.get_context(method).Process(target=pair, args=(2,))
-        p.start(); p.join()
-    subprocess.run([sys.executable, "-c", "import torch; torch.cuda.Event().record()"], check=True)
-    os.execv(sys.executable, [sys.executable, "-c", "import torch; torch.cuda.Event().record()"])
-"""
-    status, *_, logs = finish(session(text), tmp_path)
-    assert status == 0 and len(logs) == 4
-    assert sorted(count({p: lines}, "record") for p, lines in logs.items()) == [1, 3, 4, 4]
-
-
-@pytest.mark.parametrize(
-    ("end", "status"),
-    [("raise ValueError('mine')", 1), ("os._exit(7)", 7), ("os.kill(os.getpid(), signal.SIGKILL)", 137)],
-)
-def test_failing_scripts_keep_their_status_and_events(session, tmp_path, end, status):
-    got, _, err, logs = finish(session(f"import os, signal\npair(500)\n{end}"), tmp_path)
-    assert got == status and count(logs, "record") == 1000 and count(logs, "elapsed") == 500
-    assert ("ValueError: mine" in err) == (status == 1)
-
-
-LOOP = """
-import pathlib, time
-try:
-    pair()
-    pathlib.Path("started").touch()
-    time.sleep(100)
-except KeyboardInterrupt:
-    print("interrupted", flush=True)
-    pair()
-    raise SystemExit(5)
-"""
-
-
-def test_ctrl_c_stops_the_script_and_the_report_is_kept(session, tmp_path):
-    process = session(LOOP)
-    wait_for(tmp_path / "started")
-    os.killpg(process.pid, signal.SIGINT)  # a terminal signals the whole foreground group
-    status, out, _, logs = finish(process, tmp_path)
-    assert (status, out) == (5, "interrupted\n") and count(logs, "record") == 4
-
-
-def test_a_second_ctrl_c_cannot_lose_the_report(session, tmp_path):
-    process = session(LOOP)
-    wait_for(tmp_path / "started")
-    for _ in range(20):
-        if process.poll() is not None or list((tmp_path / "nsysalign-runs").glob("*/trace.sqlite")):
-            break
-        os.killpg(process.pid, signal.SIGINT)
-        time.sleep(0.05)
-        if not list((tmp_path / "nsysalign-runs").glob("*/trace.nsys-rep")):
-            continue
-        break
-    status, _, err, logs = finish(process, tmp_path)
-    assert status == 5 and count(logs, "record") == 4 and "please wait" in err
-
-
-def test_sigterm_is_passed_on_and_the_report_is_kept(session, tmp_path):
-    process = session(LOOP)
-    wait_for(tmp_path / "started")
-    process.terminate()
-    status, _, _, logs = finish(process, tmp_path)
-    assert status == 143 and count(logs, "record") == 2
+    (run_dir,) = (tmp_path / "nsysalign-runs").iterdir()
+    assert run_dir.stat().st_mode & 0o777 == 0o700
+    assert sorted(p.name for p in run_dir.iterdir() if not p.name.startswith("events")) == [
+        "nsys.log", "run.json", "trace.nsys-rep", "trace.sqlite"
+    ]  # fmt: skip
+    for path in [run_dir / "run.json", *run_dir.glob("events-*.jsonl")]:
+        assert str(tmp_path) not in path.read_text()
 
 
 def test_commands_that_are_no_scripts(session, tmp_path):
     process = session("pair()", command=("sh", "-c", f"echo first; {sys.executable} script.py; exit 4"))
     status, out, _, logs = finish(process, tmp_path)
     assert (status, out) == (4, "first\n") and count(logs, "record") == 2
-
-
-def test_two_runs_get_two_folders(session, tmp_path):
-    both = [session("pair()"), session("pair()")]
-    assert [p.wait(120) for p in both] == [0, 0]
-    assert sorted(p.name for p in (tmp_path / "nsysalign-runs").iterdir()) == ["script-001", "script-002"]
-    for process in both:
-        process.communicate()
-
-
-def test_the_run_directory_names_no_environment(session, tmp_path):
-    finish(session("pair()"), tmp_path)
-    (run_dir,) = (tmp_path / "nsysalign-runs").iterdir()
-    assert sorted(p.name for p in run_dir.iterdir() if not p.name.startswith("events")) == [
-        "nsys.log", "run.json", "trace.nsys-rep", "trace.sqlite"
-    ]  # fmt: skip
-    for path in [run_dir / "run.json", *run_dir.glob("events-*.jsonl")]:
-        assert str(tmp_path) not in path.read_text()
 
 
 def test_no_nsys_is_an_error_before_anything_runs(session, tmp_path, monkeypatch):

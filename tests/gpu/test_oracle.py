@@ -32,10 +32,19 @@ def outcome(tmp_path_factory):
 
 
 CASES = [
-    "spin", "host_busy", "sync_inside", "allocation", "pinned", "pageable", "pinned_to_host", "dependency", "contention",
-    "two_streams", "graph", "item",
+    "spin",
+    "host_busy",
+    "sync_inside",
+    "allocation",
+    "pinned",
+    "pageable",
+    "pinned_to_host",
+    "dependency",
+    "contention",
+    "two_streams",
+    "graph",
+    "item",
 ]
-
 
 
 @pytest.mark.gpu

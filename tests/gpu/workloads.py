@@ -105,15 +105,26 @@ def kernels_and_host(side: torch.cuda.Stream) -> None:
 
 def copies() -> None:
     device = torch.empty(COPY, dtype=torch.uint8, device="cuda")
-    pinned, pageable = torch.empty(COPY, dtype=torch.uint8, pin_memory=True), torch.ones(COPY, dtype=torch.uint8)
+    pinned, pageable = (
+        torch.empty(COPY, dtype=torch.uint8, pin_memory=True),
+        torch.ones(COPY, dtype=torch.uint8),
+    )
     device.copy_(pageable)
     timed("pinned", lambda: device.copy_(pinned, non_blocking=True))
-    known("pinned", "memcpy", gpu_time_us(lambda: device.copy_(pinned, non_blocking=True)) - gpu_time_us(lambda: None))
+    known(
+        "pinned",
+        "memcpy",
+        gpu_time_us(lambda: device.copy_(pinned, non_blocking=True)) - gpu_time_us(lambda: None),
+    )
     copy = Stopwatch(lambda: device.copy_(pageable))
     timed("pageable", copy)
     known("pageable", "memcpy", copy.us)
     timed("pinned_to_host", lambda: pinned.copy_(device, non_blocking=True))
-    known("pinned_to_host", "memcpy", gpu_time_us(lambda: pinned.copy_(device, non_blocking=True)) - gpu_time_us(lambda: None))
+    known(
+        "pinned_to_host",
+        "memcpy",
+        gpu_time_us(lambda: pinned.copy_(device, non_blocking=True)) - gpu_time_us(lambda: None),
+    )
 
 
 def other_streams(side: torch.cuda.Stream) -> None:

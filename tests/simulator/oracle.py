@@ -156,7 +156,11 @@ FULL = 1_000  # unfinished operations of the stream
 def _host_cause(world: World, at: int, begin: int, thread: int) -> tuple[str, str]:
     call = next((c for c in world.calls if c.thread == thread and _inside(c, at)), None)
     if call is None:  # the table says host; that the profiler held the thread up is known, so it is said
-        return ("profiler", "") if any(o.thread == thread and _inside(o, at) for o in world.overheads) else ("host", "")
+        return (
+            ("profiler", "")
+            if any(o.thread == thread and _inside(o, at) for o in world.overheads)
+            else ("host", "")
+        )
     own = [o for o in world.ops if o.call is call]
     if call.kind in ("launch", "graph_launch", "memset"):
         return ("queued", "full queue") if _full(world, call, own) else ("api_launch", "")

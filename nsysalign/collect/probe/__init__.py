@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import os
 
+from . import rawtime  # noqa: F401  the clocks as they are before any user code
+
 #: Folder of the raw files of this run, None while the probe does not run in this process.
 raw_dir: str | None = None
 #: Where the process was started: relative file names of code objects refer to it.
@@ -100,16 +102,17 @@ def failed(error: BaseException) -> None:
         _runtime.aside = True
     if _failures > 10 or raw_dir is None:
         return
-    import contextlib  # not at the top: every Python process of the run pays for that
-
     try:
-        import traceback
+        import traceback  # not at the top: every Python process of the run pays for that
 
         with open(os.path.join(raw_dir, f"{os.getpid()}.errors"), "a") as file:
             file.write("".join(traceback.format_exception(type(error), error, error.__traceback__)) + "\n")
     except Exception:
-        with contextlib.suppress(Exception):  # on a full disk: pages that are mapped can still be written
+        # on a full disk pages that are mapped can still be written; nothing can be imported at shutdown
+        try:  # noqa: SIM105
             _runtime.note(text=f"the probe could not do everything: {error}")
+        except Exception:
+            pass
 
 
 _failures = 0

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import ctypes
 
+from . import failed
+
 
 class Driver:
     """cuStreamGetId (12.0 or newer) and cuStreamIsCapturing; both say "unknown" where there is no driver.
@@ -19,7 +21,9 @@ class Driver:
         self._get_id = self._is_capturing = None
         try:
             library = ctypes.CDLL("libcuda.so.1")
-        except OSError:
+        except OSError as error:
+            if "cannot open shared object" not in str(error):  # not absent: damaged
+                failed(error)
             return
         self._get_id = getattr(library, "cuStreamGetId", None)
         if self._get_id is not None:

@@ -46,6 +46,7 @@ class Runtime:
     def __init__(self, raw_dir: str, start_cwd: str) -> None:
         self.aside = False  # True: the probe gave up, wrappers only pass through
         self.ready = False  # True: the store exists
+        self._beginning = False
         self.raw_dir = raw_dir
         self.store: Store | None = None
         self.chunks: dict[int, Any] = {}
@@ -80,31 +81,41 @@ class Runtime:
         with self._lock:
             if self.ready:
                 return
-            self.store = Store(self.raw_dir, self.first_seq)
-            for ahead in range(_CHUNKS_AHEAD + 1):
-                self.chunk(self.first_seq + ahead * CHUNK_SLOTS)
-            self.connect()
-            torch = sys.modules.get("torch")
-            self._line(
-                {
-                    "header": {
-                        "pid": os.getpid(),
-                        "device_name": self._device_name(torch, device),
-                        "torch": str(getattr(torch, "__version__", "")),
-                        "python": ".".join(map(str, sys.version_info[:3])),
-                        "clock": _clock(),
-                        "nvtx": "injection" if self.nvtx else "none",
-                    },
-                    "first_seq": self.first_seq,
-                }
-            )
-            for text, number in self._strings.items():
-                self._line({"str": number, "text": text})
-            for name in self._decorated:
-                self._line({"note": {"decorated": name}})
-            self.sync()
-            atexit.register(self._at_exit)
-            self.ready = True
+            # the lock is ours already: a record in between, by a signal handler or a finaliser
+            if self._beginning:
+                raise RuntimeError("a record while the probe was just beginning is not in the log")
+            self._beginning = True
+            try:
+                self._begin(device)
+            finally:
+                self._beginning = False
+
+    def _begin(self, device: int) -> None:
+        self.store = Store(self.raw_dir, self.first_seq)
+        for ahead in range(_CHUNKS_AHEAD + 1):
+            self.chunk(self.first_seq + ahead * CHUNK_SLOTS)
+        self.connect()
+        torch = sys.modules.get("torch")
+        self._line(
+            {
+                "header": {
+                    "pid": os.getpid(),
+                    "device_name": self._device_name(torch, device),
+                    "torch": str(getattr(torch, "__version__", "")),
+                    "python": ".".join(map(str, sys.version_info[:3])),
+                    "clock": _clock(),
+                    "nvtx": "injection" if self.nvtx else "none",
+                },
+                "first_seq": self.first_seq,
+            }
+        )
+        for text, number in self._strings.items():
+            self._line({"str": number, "text": text})
+        for name in self._decorated:
+            self._line({"note": {"decorated": name}})
+        self.sync()
+        atexit.register(self._at_exit)
+        self.ready = True
 
     def connect(self) -> None:
         """Find the profiler's NVTX door, once."""
@@ -272,7 +283,7 @@ class Runtime:
         """A forked child is a process of its own: new files, numbers that no record of the parent has."""
         try:
             self._lock = threading.RLock()
-            self.store, self.ready = None, False
+            self.store, self.ready, self._beginning = None, False, False
             self.chunks.clear()
             self.first_seq = ((next(self.count) >> CHUNK_BITS) + 1) << CHUNK_BITS
             self.count = itertools.count(self.first_seq)

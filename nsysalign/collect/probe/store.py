@@ -14,6 +14,7 @@ import threading
 
 from .layout import CHUNK_BITS, CHUNK_BYTES, CHUNK_SLOTS, TEXT_CHUNK
 
+_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, which the module mmap does not name
 _FLAGS = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
 
 
@@ -25,7 +26,12 @@ def _map(fd: int, offset: int, size: int) -> mmap.mmap:
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
             raise
         os.ftruncate(fd, offset + size)  # a file system without it
-    return mmap.mmap(fd, size, flags=_FLAGS, offset=offset)
+    chunk = mmap.mmap(fd, size, flags=_FLAGS, offset=offset)
+    try:  # noqa: SIM105  MAP_POPULATE maps shared pages for reading: the first store into each would fault
+        chunk.madvise(_POPULATE_WRITE)
+    except (OSError, ValueError, AttributeError):  # Linux before 5.14
+        pass
+    return chunk
 
 
 class Store:
@@ -66,8 +72,11 @@ class Store:
             while data:
                 room = TEXT_CHUNK - self._text_used
                 piece, data = data[:room], data[room:]
-                self._text[self._text_used : self._text_used + len(piece)] = piece
-                self._text_used += len(piece)
+                at, self._text_used = (
+                    self._text_used,
+                    self._text_used + len(piece),
+                )  # taken before it is filled
+                self._text[at : at + len(piece)] = piece
                 if self._text_used == TEXT_CHUNK:
                     self._text_offset += TEXT_CHUNK
                     self._text = _map(self._texts, self._text_offset, TEXT_CHUNK)

@@ -76,7 +76,9 @@ def _replace(owner: type, name: str, wrapper: Any) -> None:
 
 
 def _skip_dynamo(function: Any) -> None:
-    """Keep torch.compile from compiling the wrapper's own frame (a private API: best effort)."""
+    """Keep torch.compile out of the wrapper, its frame (a private API: best effort) and where it is called: dynamo
+    would trace into it, warn of the clock and break the graph there instead of where torch's own method does."""
+    function._torchdynamo_disable = True
     try:
         from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
 
@@ -89,8 +91,8 @@ def _record(original: Any, module: Any, rt: Runtime, calibrate: Any) -> Any:
     clock, getframe, pack = time.perf_counter_ns, sys._getframe, SLOT.pack_into
     context_of, tls, ids, chunks = rt.sites.context, rt.tls, rt.driver.ids, rt.chunks
     starts, ends, calibrated = rt.starts, rt.ends, rt.calibrated
-    current = _current_stream(module.torch)
     intervene = _intervention(rt)
+    current, plain, put = _current_stream(module.torch), module.Event, object.__setattr__
     mask, bits, size = CHUNK_SLOTS - 1, CHUNK_BITS, SLOT_SIZE
 
     @functools.wraps(original)
@@ -149,7 +151,10 @@ def _record(original: Any, module: Any, rt: Runtime, calibrate: Any) -> Any:
                 0,
                 RECORD,
             )
-            self._nsysalign_record = (seq, context, me.tid)
+            if type(self) is plain:
+                self._nsysalign_record = (seq, context, me.tid)
+            else:  # a subclass may have a __setattr__ of its own
+                put(self, _LATEST, (seq, context, me.tid))
             rt.last_record = seq
             if context in ends:
                 for key in ends[context]:
@@ -190,7 +195,12 @@ def _current_stream(torch: Any) -> Any:
             if not getters and _initialised(torch):
                 getters.extend((torch._C._cuda_getCurrentStream, torch._C._cuda_getDevice, own))
             return own()
-        key = getters[0](getters[1]())
+        try:
+            key = getters[0](getters[1]())
+        except Exception as error:  # not as we know them: never again
+            getters[2] = None
+            failed(error)
+            return own()
         stream = known.get(key)
         if stream is None:
             stream = known[key] = own()
@@ -241,8 +251,7 @@ def _log_elapsed(
     try:
         if not rt.ready:
             rt.begin(-1)
-        start = getattr(start_event, _LATEST, None) or (-1, 0, 0)
-        end = getattr(end_event, _LATEST, None) or (-1, 0, 0)
+        start, end = _latest(start_event), _latest(end_event)
         number = 0 if error is None else rt.error_number(error)
         seq = next(rt.count)
         rt.write(
@@ -269,16 +278,26 @@ def _log_elapsed(
         failed(failure)
 
 
+def _latest(event: Any) -> tuple[int, int, int]:
+    """Its latest record, past any __getattr__ of the user's."""
+    try:
+        return object.__getattribute__(event, _LATEST)
+    except AttributeError:
+        return (-1, 0, 0)
+
+
 def _wait(original: Any, module: Any, rt: Runtime) -> Any:
+    clock = time.perf_counter_ns  # the user may put another clock in its place
+
     @functools.wraps(original)
     def wait(self, stream=None):
         if rt.aside:
             return original(self, stream)
         if stream is None:
             stream = module.torch.cuda.current_stream()
-        t0 = time.perf_counter_ns()
+        t0 = clock()
         result = original(self, stream)
-        _log_call(rt, WAIT, self, stream, t0, time.perf_counter_ns(), sys._getframe(1))
+        _log_call(rt, WAIT, self, stream, t0, clock(), sys._getframe(1))
         return result
 
     return wait
@@ -288,15 +307,16 @@ def _foreign(original: Any, event_class: type, kind: int, rt: Runtime) -> Any:
     """Around Stream.record_event and wait_event: log only what does not reach the wrappers of
     torch.cuda.Event.
     """
+    clock = time.perf_counter_ns
     if kind == RECORD:
 
         @functools.wraps(original)
         def record_event(self, event=None):
             if rt.aside or event is None or isinstance(event, event_class):
                 return original(self, event)
-            t0 = time.perf_counter_ns()
+            t0 = clock()
             result = original(self, event)
-            _log_call(rt, RECORD, event, self, t0, time.perf_counter_ns(), sys._getframe(1))
+            _log_call(rt, RECORD, event, self, t0, clock(), sys._getframe(1))
             return result
 
         return record_event
@@ -305,9 +325,9 @@ def _foreign(original: Any, event_class: type, kind: int, rt: Runtime) -> Any:
     def wait_event(self, event):
         if rt.aside or isinstance(event, event_class):
             return original(self, event)
-        t0 = time.perf_counter_ns()
+        t0 = clock()
         result = original(self, event)
-        _log_call(rt, WAIT, event, self, t0, time.perf_counter_ns(), sys._getframe(1))
+        _log_call(rt, WAIT, event, self, t0, clock(), sys._getframe(1))
         return result
 
     return wait_event
@@ -322,7 +342,7 @@ def _log_call(rt: Runtime, kind: int, event: Any, stream: Any, t0: int, t1: int,
         stream_id = rt.driver.ids.get(handle)
         if stream_id is None:
             stream_id = -1 if flags else rt.driver.stream_id(stream, handle)
-        latest = getattr(event, _LATEST, None) or (-1, 0, 0)
+        latest = _latest(event)
         rt.write(
             kind,
             flags,

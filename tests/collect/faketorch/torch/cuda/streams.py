@@ -34,10 +34,10 @@ class Stream:
 
 
 class Event:
-    def __new__(cls, enable_timing=False):
+    def __new__(cls, enable_timing=False, blocking=False, interprocess=False, external=False):
         return super().__new__(cls)
 
-    def __init__(self, enable_timing=False):
+    def __init__(self, enable_timing=False, blocking=False, interprocess=False, external=False):
         self.when = None
 
     def record(self, stream=None):

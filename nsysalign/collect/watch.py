@@ -1,0 +1,101 @@
+"""Whether nsys still has a reason to run: the application lives, or nsys itself works.
+
+After the application ended nsys writes its report, which takes as long as it takes: seconds, or an hour for a huge
+one.  An nsys that hangs in it uses no processor and writes no byte; only that is a reason to end it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import time
+from pathlib import Path
+
+from nsysalign.collect.processes import application, below, of_run, stat
+
+#: How long nsys may do nothing after the application ended: then it is said, then nsys is ended.
+SAID_S, IDLE_S = 30.0, 120.0
+#: How often it is looked at.  While the application lives one look is one read of a small file of /proc.
+LOOK_S = 5.0
+#: An empty file in the run's folder `raw`: the application was begun.
+BEGAN = "began"
+_IDLE_SHARE = 0.02  # threads that only poll compute less than this
+
+
+class Watch:
+    """Looks at one `nsys profile` from outside, or at the application itself where it runs without nsys."""
+
+    def __init__(self, process: subprocess.Popen, run_dir: str, *, profiled: bool = True) -> None:
+        self._process, self._run_dir, self._profiled = process, run_dir, profiled
+        self._known: tuple[int, int] | None = None  # a living process of the application: (pid, start)
+        self._since = self._cpu_s = 0.0
+        self._mark: tuple | None = None
+
+    def ended(self, seconds: float) -> bool:
+        """Wait at most so long for the end of nsys, without waking up in between."""
+        try:
+            descriptor = os.pidfd_open(self._process.pid)
+        except (OSError, AttributeError):  # an old kernel
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(seconds)
+            return self._process.poll() is not None
+        try:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            poll.poll(max(0, seconds * 1e3))
+        finally:
+            os.close(descriptor)
+        return self._process.poll() is not None
+
+    def idle_s(self) -> float:
+        """For how long there has been no application and nsys has done nothing."""
+        if not self._profiled or self._application_lives():
+            self._mark = None
+            return 0.0
+        now = time.monotonic()
+        own = {self._process.pid, *below(self._process.pid), *of_run(self._run_dir)}
+        cpu_s = sum(found.cpu_s for pid in own if (found := stat(pid)))
+        mark = (frozenset(own), _size(self._run_dir))
+        allowed = max(0.1, _IDLE_SHARE * (now - self._since))
+        if mark != self._mark or cpu_s - self._cpu_s > allowed:
+            self._since, self._cpu_s, self._mark = now, cpu_s, mark
+        return now - self._since
+
+    def application(self) -> list[int]:
+        """The application's processes."""
+        if not self._profiled:
+            return of_run(self._run_dir)
+        return application(self._run_dir, self._process.pid)
+
+    def began(self) -> bool:
+        """Whether the application was started."""
+        return self._known is not None or os.path.exists(os.path.join(self._run_dir, "raw", BEGAN))
+
+    def writes_report(self) -> bool:
+        """Whether the application has ended and nsys goes on: a signal would now cost the report."""
+        return self._profiled and self.began() and not self.application()
+
+    def _application_lives(self) -> bool:
+        if self._known and self._lives(*self._known):
+            return True
+        for pid in self.application():
+            if (found := stat(pid)) and found.state != "Z":
+                self._known = (pid, found.start)
+                return True
+        return False
+
+    @staticmethod
+    def _lives(pid: int, start: int) -> bool:
+        found = stat(pid)
+        return found is not None and found.start == start and found.state != "Z"
+
+
+def _size(folder: str) -> int:
+    """Bytes in a run directory."""
+    total = 0
+    for path in Path(folder).rglob("*"):
+        with contextlib.suppress(OSError):  # renamed meanwhile
+            total += path.stat().st_size
+    return total

@@ -1,0 +1,85 @@
+"""The GPU's part of a trace for programs that ran with the fake torch: added to an export of a real nsys.
+
+    python fakegpu.py EXPORT.sqlite RUN_DIR
+
+Every record in the run's event logs gets the API call that a real one would have, at its very time, on the thread
+that made it; every process gets one kernel.  With it runs without a GPU can be analysed to the end.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+import tempfile
+from pathlib import Path
+
+from nsysalign.collect.convert import convert
+from nsysalign.collect.rundir import event_logs
+
+from .user import read_log
+
+RUNTIME = "start INT, end INT, eventClass INT, globalTid INT, correlationId INT, nameId INT, returnValue INT"
+KERNEL = (
+    "start INT, end INT, deviceId INT, contextId INT, streamId INT, correlationId INT, globalPid INT, "
+    "demangledName INT, shortName INT, gridX INT, gridY INT, gridZ INT, blockX INT, blockY INT, blockZ INT"
+)
+_NAMES = {
+    900_001: "cudaEventRecordWithFlags_v11010",
+    900_002: "cudaLaunchKernel_v7000",
+    900_003: "fake_kernel",
+}
+_PID_BITS = 0xFFFFFF
+
+
+def add(export: Path, run_dir: Path) -> None:
+    """Tables of API calls and kernels for everything that the logs of `run_dir` tell."""
+    runtime, kernels = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        logs = [read_log(p) for p in event_logs(run_dir) or convert(run_dir / "raw", Path(folder), run_dir)]
+    db = sqlite3.connect(export)
+    offset, machine = _clock(db, logs)
+    correlation = 0
+    for lines in logs:
+        pid = lines[0]["pid"]
+        process = machine | pid << 24
+        records = [line for line in lines if line["type"] == "record"]
+        if not records:
+            continue
+        first = records[0]["t0_ns"] - 60_000 + offset
+        runtime.append((first, first + 5_000, 0, process | pid, correlation, 900_002, 0))
+        kernels.append(
+            (first + 10_000, first + 20_000, 0, 1, 7, correlation, process, *[900_003] * 2, *[1] * 6)
+        )
+        for line in records:
+            correlation += 1
+            at, end = line["t0_ns"] + offset, line["t1_ns"] + offset
+            runtime.append((at, end, 0, process | line["tid"], correlation, 900_001, 0))
+        correlation += 1
+    with db:
+        for table, columns, rows in (("RUNTIME", RUNTIME, runtime), ("KERNEL", KERNEL, kernels)):
+            db.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_{table} ({columns})")
+            marks = ",".join("?" * len(columns.split(",")))
+            db.executemany(f"INSERT INTO CUPTI_ACTIVITY_KIND_{table} VALUES ({marks})", rows)
+        db.executemany("INSERT INTO StringIds VALUES (?, ?)", _NAMES.items())
+    db.close()
+
+
+def _clock(db: sqlite3.Connection, logs: list[list[dict]]) -> tuple[int, int]:
+    """Trace time minus perf_counter, and the machine's bits of globalTid: from the probe's clock marks, or, where nsys
+    lost them all with a process that died, from the session's start."""
+    before = {line["payload"]: line for lines in logs for line in lines if line["type"] == "sync"}
+    marks = []
+    if db.execute("SELECT name FROM sqlite_master WHERE name = 'NVTX_EVENTS'").fetchone():
+        marks = db.execute(
+            "SELECT start, int64Value, globalTid FROM NVTX_EVENTS WHERE int64Value > 0"
+        ).fetchall()
+    known = [(at - before[payload]["after_ns"], thread) for at, payload, thread in marks if payload in before]
+    if known:
+        return max(known)[0], known[0][1] & ~((1 << 48) - 1)
+    (began,) = db.execute("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME").fetchone()
+    clock = logs[0][0]["clock"]
+    return clock["realtime_ns"] - clock["monotonic_ns"] - began, 1 << 48
+
+
+if __name__ == "__main__":
+    add(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,400 @@
+"""Programs that look closely at torch.cuda.Event: they must print the same with and without the probe.
+
+Those of `TOGETHER` run one after the other in one process; those of `ALONE` need a process, options or an end of their own.
+"""
+
+DRIVER = """
+import sys, traceback
+from programs import TOGETHER
+for name, text in TOGETHER.items():
+    print("##", name, flush=True)
+    try:
+        exec(compile(text, f"{name}.py", "exec"), {"__name__": "__main__", "__builtins__": __builtins__})
+    except BaseException as error:
+        mine = [(f.name, f.lineno, f.filename) for f in traceback.extract_tb(error.__traceback__)
+                if f.filename.startswith(name)]
+        print("raised", type(error), error.args, mine)
+"""
+
+TOGETHER = {
+    "subclasses": """
+from torch.cuda import Event
+class With(Event):
+    def record(self, stream=None):
+        print("mine")
+        return super().record(stream)
+class Without(Event):
+    def record(self, stream=None):
+        self.when = 1
+class Slots(Event):
+    __slots__ = ("extra",)
+events = [With(), Without(), Slots(), Event(enable_timing=True)]
+for e in events:
+    print(type(e).__mro__, isinstance(e, Event), type(e) is Event, e.record(), e.elapsed_time(e))
+print(issubclass(With, Event), Event in With.__bases__, With.record is Event.record, Slots.record is Event.record)
+""",
+    "attributes": """
+from torch.cuda import Event
+class Strict(Event):
+    def __setattr__(self, name, value):
+        print("set", name)
+        super().__setattr__(name, value)
+    def __getattr__(self, name):
+        print("get", name)
+        raise AttributeError(name)
+a = Strict()
+a.record()
+print(a.elapsed_time(a), hasattr(a, "nothing"))
+""",
+    "pickles": """
+import copy, pickle
+from torch.cuda import Event, Stream
+print(pickle.loads(pickle.dumps(Event)) is Event, pickle.dumps([Event, Event.record, Stream.wait_event], 0))
+print(pickle.loads(pickle.dumps(Event.elapsed_time)) is Event.elapsed_time)
+e = Event()
+e.record()
+for twin in (pickle.loads(pickle.dumps(e)), copy.copy(e), copy.deepcopy(e)):
+    print(type(twin) is Event, twin.when == e.when, twin.elapsed_time(e), e.elapsed_time(twin), twin.record())
+""",
+    "introspection": """
+import inspect, pydoc, typing
+from torch.cuda import Event, Stream, graphs
+for owner in (Event, Stream, graphs.CUDAGraph):
+    print(list(vars(owner)), inspect.getmodule(owner), inspect.getsourcefile(owner) is not None)
+    print(pydoc.render_doc(owner, renderer=pydoc.plaintext))
+    for name, f in inspect.getmembers(owner, inspect.isfunction):
+        print(name, inspect.signature(f), f.__qualname__, f.__module__, f.__doc__, f.__defaults__, f.__kwdefaults__)
+        print(inspect.getsource(f), typing.get_type_hints(f), inspect.isroutine(f), callable(f), type(f))
+print(Event.record == Event.record, hash(Event.record) == hash(Event.record), Event().record.__func__ is Event.record)
+""",
+    "ways_to_call": """
+import functools, operator
+import torch
+from torch.cuda import Event, Stream
+e, f, s = Event(), Event(), Stream(5)
+later = functools.partial(Event.record, e, stream=s)
+print(later(), functools.partial(f.record)(), list(map(Event.record, [e, f])), operator.methodcaller("record", s)(e))
+print(Event.record(self=e), e.record(None), e.record(stream=s), Event.elapsed_time(e, end_event=f) == e.elapsed_time(f))
+print(e.wait(), e.wait(s), s.wait_event(e), s.record_event(e) is e, type(s.record_event()) is Event, s.wait_stream(s))
+class Holder:
+    record = Event.record
+    bound = e.record
+Holder.bound()
+h = Holder()
+h.record()
+print(vars(h).keys() >= {"when"})
+""",
+    "errors": """
+import torch
+from torch.cuda import Event
+def attempt(f):
+    try:
+        f()
+    except Exception as error:
+        print(type(error), error, error.__cause__, error.__context__, error.__suppress_context__)
+e = Event()
+attempt(lambda: e.record("broken"))
+attempt(lambda: e.elapsed_time(Event()))
+attempt(lambda: e.elapsed_time(3))
+attempt(lambda: e.record(1, 2, 3))
+attempt(lambda: e.record(strea=1))
+attempt(lambda: e.elapsed_time())
+attempt(lambda: Event.record())
+attempt(lambda: torch.cuda.Stream().wait_event(None))
+attempt(lambda: torch.cuda.Stream().record_event(7))
+e.record()
+e.record("broken")
+""",
+    "recursion": """
+import sys
+from torch.cuda import Event
+e = Event()
+def deep(n):
+    e.record()
+    return deep(n + 1)
+try:
+    deep(0)
+except RecursionError:
+    print("too deep")
+print(e.record())
+""",
+    "patched_by_the_user": """
+from unittest import mock
+import torch
+from torch.cuda import Event
+original = Event.record
+def record(self, stream=None):
+    print("patched")
+    return original(self, stream)
+Event.record = record
+e = Event()
+e.record()
+Event.record = original
+e.record()
+print(Event.record is original)
+with mock.patch.object(Event, "elapsed_time", autospec=True, return_value=3.0) as fake, mock.patch.object(torch.cuda, "current_stream") as stream:
+    e.record()
+    print(e.elapsed_time(e), fake.call_args == mock.call(e, e))
+print(e.elapsed_time(e))
+""",
+    "other_clocks": """
+import time
+from torch.cuda import Event, Stream
+e = Event()
+def broken():
+    raise RuntimeError("no clock today")
+own, time.perf_counter_ns = time.perf_counter_ns, broken
+for call in (e.wait, lambda: Stream().wait_event(e), e.record):
+    try:
+        print(call())
+    except RuntimeError as error:
+        print(error)
+time.perf_counter_ns = own
+""",
+    "threads": """
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from torch.cuda import Event
+def work(n):
+    e, f = Event(), Event()
+    e.record(); f.record()
+    return n, e.elapsed_time(f) >= 0, threading.current_thread().name
+with ThreadPoolExecutor(4) as pool:
+    print(sorted(n for n, *_ in pool.map(work, range(200))))
+print(threading.active_count())
+""",
+    "references": """
+import gc, sys, weakref
+from torch.cuda import Event
+e = Event()
+gone = []
+weakref.finalize(e, gone.append, "e")
+r, table, both = weakref.ref(e), weakref.WeakKeyDictionary({e: 1}), {e, Event()}
+before = sys.getrefcount(e)
+e.record(); e.elapsed_time(e)
+print(sys.getrefcount(e) - before, r() is e, len(table), len(both), e == e, e in both, hash(e) == hash(e))
+del e, both
+gc.collect()
+print(gone, r(), len(table))
+""",
+    "reload": """
+import importlib, sys
+import torch
+before = torch.cuda.Event
+importlib.reload(torch.cuda)
+print(torch.cuda.Event is before)
+importlib.reload(torch.cuda.streams)
+print(torch.cuda.streams.Event is before, torch.cuda.streams.__spec__, type(torch.cuda.streams.__loader__))
+new = torch.cuda.streams.Event()
+new.record()
+print(new.elapsed_time(new), before().record())
+importlib.reload(torch.cuda)
+""",
+    "modules": """
+import os, sys
+print([p for p in sys.path if "probe" in p], [m for m in sys.modules if "nsysalign" in m and not m.startswith("_nsysalign_probe")])
+try:
+    import probe_path, probe, hook
+except ImportError as error:
+    print(error)
+print(sorted(k for k in os.environ if k.startswith("NSYSALIGN") and k != "NSYSALIGN_DIR" and k != "NSYSALIGN_CALIBRATE"))
+""",
+    "looked_at_while_running": """
+import cProfile, io, pstats, sys, tracemalloc
+from torch.cuda import Event
+def user():
+    e = Event()
+    e.record()
+    return e.elapsed_time(e)
+lines = []
+def trace(frame, event, arg):
+    if frame.f_code.co_filename.startswith("looked_at"):
+        lines.append((event, frame.f_lineno, frame.f_code.co_name))
+        return trace
+sys.settrace(trace)
+user()
+sys.settrace(None)
+print(lines)
+calls = []
+sys.setprofile(lambda frame, event, arg: calls.append((event, frame.f_code.co_name)) if frame.f_code.co_filename.startswith("looked_at") else None)
+user()
+sys.setprofile(None)
+print([c for c in calls if c[0] in ("call", "return")])
+profile = cProfile.Profile()
+print(profile.runcall(user))
+stats = pstats.Stats(profile, stream=io.StringIO()).stats
+print([(f, n[0]) for f, n in sorted(stats.items()) if f[0].startswith("looked_at") or f[2] == "record" and "streams" in f[0]])
+tracemalloc.start()
+print(user(), tracemalloc.is_tracing())
+tracemalloc.stop()
+""",
+    "signals_in_between": """
+import signal
+from torch.cuda import Event
+e, f, caught = Event(), Event(), []
+def place(event, name):  # a record at a place never seen: the probe writes a text
+    exec(compile("event.record()", name, "exec"), {"event": event})
+def handler(number, frame):
+    scope = {"f": f}
+    place(f, f"signal{len(caught)}.py")
+    caught.append(number)
+signal.signal(signal.SIGALRM, handler)
+n, armed = 0, -1
+while len(caught) < 60:
+    if armed != len(caught):  # one at a time: on a slow machine they would nest without end
+        armed = len(caught)
+        signal.setitimer(signal.ITIMER_REAL, 0.0002 + armed % 7 * 0.0001)
+    place(e, f"main{n}.py")
+    n += 1
+print(f.elapsed_time(f))
+""",
+    "captures": """
+from torch.cuda import Event, Stream
+from torch.cuda.graphs import CUDAGraph
+g, e = CUDAGraph(), Event(external=True)
+e.record()
+print(g.capture_begin(), e.record(), e.wait(), Stream(3).record_event(e) is e, g.capture_end(), e.record())
+""",
+    "regions": """
+import nsysalign
+from torch.cuda import Event
+with nsysalign.region("a") as nothing:
+    print(nothing, Event().record())
+@nsysalign.region("b")
+def f(x, *, y=2):
+    "Doc."
+    return x + y
+print(f(1, y=3), f.__name__, f.__doc__)
+try:
+    with nsysalign.region("c"):
+        raise KeyError("mine")
+except KeyError as error:
+    print(error)
+""",
+    "warnings": """
+import warnings
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    from torch.cuda import Event
+    e = Event(); e.record(); e.elapsed_time(e)
+print(seen)
+""",
+}
+
+_SMALL = """
+import torch
+e, f = torch.cuda.Event(), torch.cuda.Event()
+e.record(); f.record()
+print(e.elapsed_time(f) >= 0)
+"""
+
+#: name -> (options of Python, program, what of stderr cannot be compared)
+ALONE = {
+    "an uncaught error": ((), _SMALL + "f.record('broken')", "frames"),
+    "an error in a thread": (
+        (),
+        _SMALL
+        + "import threading\nt = threading.Thread(target=f.record, args=('broken',), name='T')\nt.start(); t.join()",
+        "frames",
+    ),
+    "exit in a region": ((), "import nsysalign, sys\nwith nsysalign.region('x'):\n    sys.exit('bye')", ""),
+    "at exit": (
+        (),
+        _SMALL
+        + """
+import atexit, weakref
+class Late:
+    def __init__(self): self.e = torch.cuda.Event()
+    def __del__(self):
+        self.e.record()
+        print("del", self.e.elapsed_time(self.e))
+kept = Late()
+atexit.register(lambda: (e.record(), print("exit", e.elapsed_time(e))))
+weakref.finalize(e, lambda: (f.record(), print("final", f.elapsed_time(f))))
+import sys
+sys.modules["kept"] = kept
+""",
+        "",
+    ),
+    "warnings are errors": (("-W", "error"), _SMALL, ""),
+    "development mode": (("-X", "dev", "-X", "tracemalloc=5"), _SMALL, ""),
+    "bytes are not text": (("-bb", "-X", "utf8"), _SMALL, ""),
+    "optimised": (("-OO", "-u"), _SMALL, ""),
+    "import times": (("-X", "importtime"), _SMALL, "all"),
+    "profiled": (("-m", "cProfile", "-s", "name", "-o", "/dev/null"), _SMALL, ""),
+    "traced": (("-m", "trace", "--count", "--coverdir", "cover"), _SMALL + "print(1)", ""),
+    "a fault": (("-X", "faulthandler"), _SMALL + "import ctypes\nctypes.string_at(0)", "threads"),
+    "from standard input": (("-",), _SMALL, ""),
+    "sub-interpreters": (
+        (),
+        """
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+number = interpreters.create()
+run = getattr(interpreters, "run_string", None) or interpreters.exec
+print(run(number, "import torch\\ne = torch.cuda.Event(); e.record(); e.elapsed_time(e)\\nimport sys; print('inside', flush=True)"))
+interpreters.destroy(number)
+"""
+        + _SMALL,
+        "",
+    ),
+}
+
+#: The real torch on a machine without CUDA: the calls of its C base do nothing.
+STUB = """
+import torch
+C = torch._C._CudaEventBase
+C.__new__ = lambda cls, *args, **kwargs: object.__new__(cls)
+C.__init__ = lambda self, *args, **kwargs: None
+C.record = lambda self, stream: None
+C.wait = lambda self, stream: None
+C.elapsed_time = lambda self, end: 0.0005
+class Stream:
+    cuda_stream, device_index, stream_id = 0, 0, 0
+S = Stream()
+"""
+
+REAL = (
+    STUB
+    + """
+import inspect, pickle, sys
+E, T, G = torch.cuda.Event, torch.cuda.Stream, torch.cuda.CUDAGraph
+for f in (E.record, E.wait, E.elapsed_time, T.record_event, T.wait_event, G.capture_begin, G.capture_end):
+    print(f.__qualname__, inspect.signature(f), inspect.getsource(f))
+    if "_nsysalign_probe" in sys.modules:
+        assert f._nsysalign_wrapped and f.__wrapped__.__code__.co_filename.startswith(torch.__path__[0]), f
+print(pickle.loads(pickle.dumps(E)) is E, inspect.getsource(E), list(vars(E)))
+try:
+    torch.cuda.current_stream()
+except Exception as error:
+    print(type(error), error)
+
+e, f = E(enable_timing=True), E(enable_timing=True)
+x = torch.ones(3, requires_grad=True)
+x.register_hook(lambda g: (e.record(S), g * 2)[1])
+(x * 2).sum().backward()
+class Timed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        f.record(S)
+        return x.clone()
+    @staticmethod
+    def backward(ctx, g):
+        e.record(S)
+        return g
+Timed.apply(x).sum().backward()
+print(x.grad, e.elapsed_time(f), type(e), isinstance(e, E))
+
+@torch.compile(backend="eager")
+def step(x):
+    e.record(S)
+    y = x + 1
+    f.record(S)
+    return y * 2, e.elapsed_time(f)
+print(step(torch.ones(2)), step(torch.zeros(2)))
+counted = torch._dynamo.utils.counters
+print(counted["stats"], counted["resumes"], len(counted["graph_break"]))
+"""
+)

@@ -1,0 +1,237 @@
+"""Scripts that end in every way, under a real nsys: what was collected is kept and analysed to the end, no process
+and no half-written file is left, and the script's status is its own.
+
+Runs that have nothing to do with each other are started together, in one folder, as impatient people do.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import time
+
+import pytest
+
+from nsysalign.collect.processes import of_run
+from nsysalign.collect.session import recover
+
+from .conftest import ROOT
+from .programs import STUB
+from .user import RUNS, analysed, elapsed, read_log, wait_for
+
+pytestmark = pytest.mark.nsys
+
+CHILDREN = """
+import multiprocessing, os, subprocess, sys, time
+if __name__ == "__main__":
+    pair(3)
+    for method in ("fork", "spawn"):
+        p = multiprocessing.get_context(method).Process(target=pair, args=(4,))
+        p.start(); p.join()
+    if os.fork() == 0:  # outlives its parent
+        time.sleep(1)
+        pair(5)
+        os._exit(0)
+    os.execv(sys.executable, [sys.executable, "-c", "import script_children; script_children.pair(6); raise SystemExit(4)"])
+"""
+
+#: name -> (what the script does, its status, how many pairs it compares)
+ENDINGS = {
+    "raises": ("pair(21)\nraise ValueError('mine')", 1, 21),
+    "exit": ("import sys\npair(22)\nsys.exit(3)", 3, 22),
+    "_exit": ("import os\npair(23)\nos._exit(7)", 7, 23),
+    "segfault": ("import ctypes\npair(24)\nctypes.string_at(0)", 139, 24),
+    "killed": ("import os, signal\npair(25)\nos.kill(os.getpid(), signal.SIGKILL)", 137, 25),
+    "children": (CHILDREN, 4, 3 + 4 + 4 + 5 + 6),
+}
+
+
+def test_a_script_ends_as_it_likes(whole):
+    """All at once in one folder: every run has a directory of its own."""
+    runs = {name: whole.run(text, script=f"script_{name}.py") for name, (text, *_) in ENDINGS.items()}
+    again = whole.run(ENDINGS["exit"][0], script="script_exit.py")
+    for process in [
+        *runs.values(),
+        again,
+    ]:  # all of them: the end of one says nothing about the others' processes
+        process.wait(timeout=90)
+    for name, (_, status, pairs) in ENDINGS.items():
+        run_dir = whole.folder / RUNS / f"script_{name}-001"
+        got, _, err = whole.the_end(runs[name], run_dir)
+        assert got == status, f"{name}: {err}"
+        assert (elapsed(run_dir), analysed(run_dir)) == (pairs, pairs), f"{name}: {err}"
+        assert json.loads((run_dir / "run.json").read_text())["exit_status"] == status
+        assert (f"ended with status {status}; what was collected is analysed" in err) == bool(status)
+        assert ("ValueError: mine" in err) == (name == "raises") and err.count("Traceback") == (
+            name == "raises"
+        )
+        assert not (run_dir / "raw").exists() and "processes of the run outlived" not in err
+    assert elapsed(whole.folder / RUNS / "script_exit-002") == 22, "the same script twice at once"
+    logs = list((whole.folder / RUNS / "script_children-001").glob("events-*.jsonl"))
+    assert len(logs) == 4, "exec kept the pid, every child has its own"
+
+
+LOADER = (
+    STUB
+    + """
+from torch.utils.data import DataLoader, Dataset
+class Timed(Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, i):
+        a, b = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        a.record(Stream())
+        b.record(Stream())
+        return torch.tensor([i, a.elapsed_time(b)])
+
+if __name__ == "__main__":
+    loader = DataLoader(Timed(), batch_size=4, num_workers=2, multiprocessing_context="fork")
+    print([batch[:, 0].tolist() for batch in loader])
+"""
+)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_data_loader_workers_are_collected(real):
+    """The real torch; workers are forked and end by os._exit."""
+    real.env["PYTHONPATH"] = str(ROOT)
+    process = real.run(LOADER, "--no-calibrate", begin="")
+    status, out, err = real.the_end(process)
+    (run_dir,) = real.run_dirs()
+    batches = "[[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]\n"
+    assert (status, out) == (3, batches) and "holds no CUDA activity" in err
+    assert sorted(elapsed_of(run_dir)) == [4, 4], "two forked workers, nothing lost"
+    assert not (run_dir / "raw").exists(), "the probe had no trouble"
+
+
+def elapsed_of(run_dir) -> list[int]:
+    return [sum(line["type"] == "elapsed" for line in read_log(p)) for p in run_dir.glob("events-*.jsonl")]
+
+
+DEAF = """
+import pathlib, signal, subprocess, time
+for n in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(n, signal.SIG_IGN)
+subprocess.Popen(["sleep", "100"], start_new_session=True)
+pair(4)
+pathlib.Path("started").touch()
+time.sleep(100)
+"""
+TIDY = """
+import time
+pair(5)
+try:
+    time.sleep(100)
+finally:
+    pair(1)
+    print("cleaned up", flush=True)
+"""
+
+
+def test_a_time_limit(real):
+    """SIGINT as Ctrl-C sends it, after a while SIGTERM, after a while SIGKILL; who ends in time knows of none."""
+    tidy = real.run(TIDY, "--timeout", "1.5", script="tidy.py")
+    deaf = real.run(DEAF, "--timeout", "1.5", script="deaf.py", impatient=60)
+    quick = real.run("pair(2)", "--timeout", "60", script="quick.py")
+    for process in (tidy, deaf, quick):
+        process.wait(timeout=60)
+    run_dirs = {p.name.partition("-")[0]: p for p in real.run_dirs()}
+    status, out, err = real.the_end(tidy, run_dirs["tidy"])
+    assert status == 130 and out.startswith("cleaned up\n") and elapsed(run_dirs["tidy"]) == 6
+    assert "note: the script was stopped after 1.5 s (--timeout)" in err
+    status, *_ = real.the_end(deaf, run_dirs["deaf"])
+    assert status == 137 and elapsed(run_dirs["deaf"]) == 4, "its child in another session is gone as well"
+    status, _, err = real.the_end(quick, run_dirs["quick"])
+    assert status == 3 and "--timeout" not in err, "3: without a GPU there is nothing to analyse"
+
+
+def test_ctrl_c_insists_when_a_script_does_not_listen(real):
+    process = real.run(DEAF, impatient=60)
+    wait_for(real.folder / "started")
+    for _ in range(3):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.9)
+    status, *_ = real.the_end(process)
+    (run_dir,) = real.run_dirs()
+    assert status == 137 and elapsed(run_dir) == 4
+
+
+LISTENS = """
+import pathlib, time
+try:
+    pair(7)
+    pathlib.Path("started").touch()
+    time.sleep(100)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    pair(1)
+    raise SystemExit(5)
+"""
+
+
+def test_ctrl_c_and_sigterm_stop_the_script_and_all_is_analysed(whole):
+    """Ctrl-C again and again, as a terminal sends it to the whole group; SIGTERM to us alone."""
+    often = whole.run(LISTENS, script="often.py")
+    wait_for(whole.folder / "started")
+    (whole.folder / "started").unlink()
+    terminated = whole.run(LISTENS, script="terminated.py")
+    os.killpg(often.pid, signal.SIGINT)
+    wait_for(whole.folder / "started")
+    terminated.terminate()
+    deadline = time.monotonic() + 30
+    while not (whole.folder / RUNS / "often-001" / "run.json").exists() and time.monotonic() < deadline:
+        os.killpg(often.pid, signal.SIGINT)
+        time.sleep(0.05)
+    terminated.wait(timeout=60)
+    run_dirs = whole.run_dirs()
+    status, out, err = whole.the_end(often, run_dirs[0])
+    assert status == 5, err
+    assert out.startswith("interrupted\n") and "please wait" in err
+    assert (elapsed(run_dirs[0]), analysed(run_dirs[0])) == (8, 8)
+    status, *_ = whole.the_end(terminated, run_dirs[1])
+    assert status == 143 and (elapsed(run_dirs[1]), analysed(run_dirs[1])) == (7, 7)
+
+
+def test_ctrl_c_while_the_report_is_written_does_not_lose_it(real):
+    """nsys would drop the report at the first one."""
+    text = """
+import nsysalign, pathlib
+pair(9)
+for _ in range(60_000):
+    with nsysalign.region("many"):
+        pass
+pathlib.Path("ended").touch()
+"""
+    process = real.run(text)
+    wait_for(real.folder / "ended")
+    (run_dir,) = real.run_dirs()
+    while of_run(run_dir, profiled=True):
+        time.sleep(0.01)
+    assert not (run_dir / "trace.sqlite").exists()
+    process.send_signal(signal.SIGINT)
+    *_, err = real.the_end(process)
+    assert "the report is still being written, please wait" in err
+    assert (run_dir / "trace.sqlite").is_file() and elapsed(run_dir) == 9
+
+
+def test_when_we_are_killed_the_run_can_still_be_analysed(whole):
+    """nsys and the script do not notice: they end by themselves, and the probe's files are whole."""
+    process = whole.run("import pathlib, time\npair(8)\npathlib.Path('started').touch()\ntime.sleep(1.5)")
+    wait_for(whole.folder / "started")
+    (run_dir,) = whole.run_dirs()
+    process.kill()
+    assert recover(run_dir) == [], "the run goes on without us"
+    early = whole.analyze(run_dir)
+    assert early.returncode == 3 and "the run is still going on" in early.stderr
+    deadline = time.monotonic() + 30
+    while of_run(run_dir) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    done = whole.analyze(run_dir)
+    assert done.returncode == 0, done.stderr
+    assert (elapsed(run_dir), analysed(run_dir)) == (8, 8)
+    (log,) = run_dir.glob("events-*.jsonl")
+    first = next(r for r in read_log(log) if r["type"] == "record" and "calibration" not in r)
+    assert first["site"] == "script.py:6"
+    assert recover(run_dir) == []

@@ -1,0 +1,231 @@
+"""An nsys that does not do its part: what was collected is kept, said and, where possible, analysed.
+
+Where a real nsys cannot be made to fail on demand a shell script plays it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from nsysalign.collect import nsys as nsys_module
+from nsysalign.collect.nsys import describe, export_sqlite
+from nsysalign.errors import NsysError
+
+from .user import RUNS, analysed, elapsed, read_bytes, wait_for
+
+DATABASE = 'printf "SQLite format 3\\000"'
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        (None, "no such program"),
+        ("2020.1.1", "is too old, 2022.4 or newer is needed"),
+        ("", "names no version"),
+    ],
+    ids=["absent", "too old", "something else"],
+)
+def test_an_nsys_that_cannot_be_used_is_said_before_anything_runs(played, version, said):
+    user = played(version=version or "")
+    if version is None:
+        os.remove(user.env["NSYS"])
+    process = user.run("print('ran')")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (3, "") and said in err and "next: install Nsight Systems" in err
+    assert "Traceback" not in err and not (user.folder / RUNS).exists()
+
+
+def test_what_nsys_lacks_permission_for_is_passed_on(played):
+    """It says so among its messages and goes on; or it refuses to start and the script never runs."""
+    warns = "echo 'WARNING: CPU context switch tracing not supported: perf_event_paranoid'"
+    user = played(profile=f'{warns}; APP "$@"; FINISH', export=f'{DATABASE} >"$OUT"')
+    _, _, err = user.the_end(user.run("pair()"))
+    assert "note: nsys: WARNING: CPU context switch tracing not supported: perf_event_paranoid" in err
+    tool = Path(user.env["NSYS"])
+    tool.write_text(
+        tool.read_text().replace(warns, "echo 'Insufficient permissions to create a session'; exit 1")
+    )
+    status, out, err = user.the_end(user.run("print('ran')"))
+    assert (status, out) == (3, "") and "left no report (exit status 1): Insufficient permissions" in err
+    tool.chmod(0o644)
+    process = user.run("print('ran')")
+    assert "it may not be run" in process.communicate(timeout=60)[1] and process.returncode == 3
+
+
+def test_an_nsys_that_crashes_leaves_the_event_logs(played):
+    user = played(profile='APP "$@" & while [ ! -e started ]; do sleep 0.05; done; kill -9 $$')
+    text = "import pathlib, time\npair(6)\npathlib.Path('started').touch()\ntime.sleep(100)"
+    status, _, err = user.the_end(user.run(text))
+    (run_dir,) = user.run_dirs()
+    assert (
+        status == 3 and "left no report (it was ended from outside)" in err and "1 event logs are kept" in err
+    )
+    assert elapsed(run_dir) == 6, "the script, which ran on as an orphan, was ended"
+
+
+STOPS_ITS_NSYS = """
+import os, signal
+pair(9)
+pid = os.getpid()
+while True:
+    with open(f"/proc/{pid}/stat") as file:
+        pid = int(file.read().rpartition(")")[2].split()[1])
+    with open(f"/proc/{pid}/cmdline") as file:
+        if "nsys\\0profile" in file.read():
+            break
+os.kill(pid, signal.SIGSTOP)
+"""
+
+
+@pytest.mark.nsys
+def test_a_real_nsys_that_hangs_after_the_script_is_ended(whole):
+    """Stopped by a signal, it neither computes nor writes: its agent wrote the report all the same."""
+    status, _, err = whole.the_end(whole.run(STOPS_ITS_NSYS, impatient=1.5))
+    (run_dir,) = whole.run_dirs()
+    assert status == 3 and "the script has ended, nsys has not and does nothing; it is ended in 1 s" in err
+    assert "the script's own exit status is not known" in err and "ended with status" not in err
+    assert json.loads((run_dir / "run.json").read_text())["exit_status"] is None
+    assert (elapsed(run_dir), analysed(run_dir)) == (9, 9)
+
+
+def test_an_nsys_that_hangs_and_one_that_works(played):
+    """At once: without a report, by Ctrl-C before its time, busy for long, with a script that goes on for long."""
+    user = played(
+        profile="""
+case "$*" in
+  *late.py*) kill -STOP $$;;
+  *hangs.py*) APP "$@"; kill -STOP $$;;
+  *impatient.py*) APP "$@"; kill -STOP $$;;
+  *busy.py*) APP "$@"; while [ $((SECONDS)) -lt 3 ]; do :; done; FINISH; exit 7;;
+  *writes.py*) APP "$@"; mkfifo fifo; exec 5<>fifo
+    for i in 1 2 3 4 5 6 7 8; do read -t 0.3 -u 5; echo $i >>"$OUT.part"; done; FINISH; exit 8;;
+  *long.py*) APP "$@"; FINISH; exit 9;;
+esac""",
+        export=f'{DATABASE} >"$OUT"',
+    )
+    patience = {"late": 1.2, "hangs": 1.2, "impatient": 60, "busy": 1.2, "writes": 1.5, "long": 1.2}
+    text = {name: "pair(3)" for name in patience} | {"long": "import time\npair(3)\ntime.sleep(2.5)"}
+    runs = {name: user.run(text[name], script=f"{name}.py", impatient=s) for name, s in patience.items()}
+    while "at once with Ctrl-C" not in (said := runs["impatient"].stderr.readline()):
+        assert said, "never said"
+    runs["impatient"].send_signal(signal.SIGINT)
+    for name, process in runs.items():
+        process.wait(timeout=30)
+        status, _, err = user.the_end(process, user.folder / RUNS / f"{name}-001")
+        assert elapsed(user.folder / RUNS / f"{name}-001") == (0 if name == "late" else 3)
+        hung = name in ("late", "hangs", "impatient")
+        assert ("the script was not begun, nsys does nothing" in err) == (name == "late")
+        assert status == ({"busy": 7, "writes": 8, "long": 9}.get(name, 3)), f"{name}: {err}"
+        assert ("left no report (it was ended from outside)" in err) == hung
+        assert "it is ended in" not in err or hung
+
+
+@pytest.mark.nsys
+def test_a_report_whose_import_failed_is_imported_again(real):
+    """nsys's own importer breaks down now and then and leaves the raw stream: here it is killed."""
+    process = real.run("pair(3000)")
+    killed = 0
+    while process.poll() is None and not killed:
+        time.sleep(0.005)
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            words = read_bytes(path).split(b"\0")
+            if words[0].endswith(b"QdstrmImporter") and str(real.folder).encode() in b" ".join(words):
+                os.kill(int(path.parent.name), signal.SIGKILL)
+                killed += 1
+    real.the_end(process)
+    (run_dir,) = real.run_dirs()
+    assert killed and (run_dir / "trace.nsys-rep").stat().st_size and (run_dir / "trace.sqlite").is_file()
+    assert not (run_dir / "trace.qdstrm").exists() and elapsed(run_dir) == 3000
+
+
+def test_an_nsys_that_loses_the_report_in_silence(played):
+    user = played(profile='APP "$@"; echo "Generated: nothing"; exit 0')
+    status, out, err = user.the_end(user.run("pair(6)\nprint('out')"))
+    (run_dir,) = user.run_dirs()
+    assert (status, out) == (3, "out\n") and "left no report (exit status 0): Generated: nothing" in err
+    assert elapsed(run_dir) == 6
+
+
+# --- the export ------------------------------------------------------------------------------------------------
+
+
+def test_an_export_that_fails_leaves_report_and_logs(played):
+    user = played(
+        profile='APP "$@"; FINISH',
+        export="""case "$OUT" in *fails*) exit 1;; *crashes*) kill -9 $$;; *garbage*) printf half >"$OUT";;
+            *) touch "$OUT";; esac""",
+    )
+    names = ("fails", "crashes", "garbage", "empty")
+    runs = {name: user.run("pair(6)", script=f"{name}.py") for name in names}
+    for name, process in runs.items():
+        run_dir = user.folder / RUNS / f"{name}-001"
+        process.wait(timeout=60)
+        status, _, err = user.the_end(process, run_dir)
+        assert (
+            status == 3 and "nsys export left no SQLite file" in err and "next: check the free space" in err
+        )
+        assert (run_dir / "trace.nsys-rep").is_file() and not (run_dir / "trace.sqlite").exists()
+        assert elapsed(run_dir) == 6
+
+
+def test_an_export_that_hangs_is_stopped(played, tmp_path, monkeypatch):
+    monkeypatch.setattr(nsys_module, "STALL_S", 0.5)
+    user = played(export=f'{DATABASE} >"$OUT"; echo "Processing 5 events: [= 7%]" >&2; sleep 98765')
+    tool = describe(user.env["NSYS"])
+    began = time.monotonic()
+    with pytest.raises(NsysError, match=r"nsys export did nothing for 0.5 s and was stopped") as error:
+        export_sqlite(tool, tmp_path / "trace.nsys-rep", tmp_path / "trace.sqlite")
+    assert time.monotonic() - began < 10 and "nsysalign analyze" in error.value.next_step
+    assert not list(tmp_path.glob("trace*"))
+    assert not [p for p in Path("/proc").glob("[0-9]*/cmdline") if b"98765" in read_bytes(p)], (
+        "its child is gone"
+    )
+
+
+def test_an_export_that_is_slow_but_works_is_waited_for(played, tmp_path, monkeypatch):
+    monkeypatch.setattr(nsys_module, "STALL_S", 0.8)
+    steps = f'for i in 1 2 3 4; do sleep 0.3; echo "[= ${{i}}0%]" >&2; done; {DATABASE} >"$OUT"'
+    tool = describe(played(export=steps).env["NSYS"])
+    seen: list[int] = []
+    export_sqlite(tool, tmp_path / "trace.nsys-rep", tmp_path / "trace.sqlite", seen.append)
+    assert seen == [10, 20, 30, 40] and (tmp_path / "trace.sqlite").is_file()
+
+
+def test_signals_during_the_export_are_held(played):
+    slow = f'touch "$(dirname "$OUT")/exporting"; sleep 1; {DATABASE} >"$OUT"'
+    user = played(profile='APP "$@"; FINISH', export=slow)
+    process = user.run("pair(6)")
+    wait_for(user.folder / RUNS / "script-001" / "exporting")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.killpg(process.pid, number)
+    _, _, err = user.the_end(process)
+    assert err.count("finishing the run directory, please wait") == 3
+    assert (user.run_dirs()[0] / "trace.sqlite").is_file() and (user.run_dirs()[0] / "run.json").is_file()
+
+
+@pytest.mark.nsys
+def test_when_we_are_killed_during_the_export_analyze_starts_it_anew(whole):
+    """Half an export and half a log lie about, neither under its final name."""
+    tool = Path(whole.env["NSYS"])
+    first, export = tool.read_text().splitlines()[1:]
+    half = 'printf half >"$5"; echo $$ >pid; mv pid exporting; exec sleep 1000'
+    tool.write_text(f"#!/bin/bash\n{first}\nif [ ! -e exporting ]; then {half}; fi\n{export}\n")
+    process = whole.run("import os\npair(4)\nos.fork()\npair(3)")
+    wait_for(whole.folder / "exporting")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    os.kill(int((whole.folder / "exporting").read_text()), signal.SIGKILL)  # a real one ends by itself
+    (run_dir,) = whole.run_dirs()
+    assert [p.name for p in run_dir.glob("*.sqlite")] == ["trace.partial.sqlite"]
+    one, two = sorted(run_dir.glob("events-*.jsonl"))
+    (run_dir / "raw").mkdir(exist_ok=True)
+    done = whole.analyze(run_dir)
+    assert done.returncode == 0, done.stderr
+    assert (elapsed(run_dir), analysed(run_dir)) == (10, 10) and one.exists() and two.exists()
+    assert not [p.name for p in run_dir.rglob("*") if "partial" in p.name]

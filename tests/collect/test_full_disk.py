@@ -1,0 +1,62 @@
+"""No space left: the program does not notice, what fitted is kept, nothing is half-written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from nsysalign.collect.convert import convert
+from nsysalign.collect.rundir import write_whole
+
+from .conftest import FAKE_TORCH, ROOT
+from .user import PAIRS, RUNS, read_log, small_disk
+
+
+def test_a_full_disk_does_not_touch_the_program(tmp_path):
+    """A store into a mapped page that has no block would end the program with SIGBUS."""
+    prefix = small_disk(tmp_path / "raw", "4m")
+    (tmp_path / "script.py").write_text(PAIRS + "pair(50_000)\nprint('done')\n")
+    keep = f"{sys.executable} script.py; echo $?; cp -r raw kept; rm -rf raw/*"
+    env = {
+        **os.environ, "NSYSALIGN_DIR": str(tmp_path), "NSYSALIGN_CALIBRATE": "0",
+        "PYTHONPATH": f"{ROOT}/nsysalign/collect/probe_path:{FAKE_TORCH}",
+    }  # fmt: skip
+    done = subprocess.run(
+        [*prefix, "sh", "-c", keep], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("done\n0\n", "")
+    (log,) = convert(tmp_path / "kept", tmp_path, tmp_path)
+    lines = read_log(log)
+    assert sum(line["type"] == "elapsed" for line in lines) > 10_000, "what fitted is kept"
+    said = [line for line in lines if line["type"] == "note" and "No space left" in line.get("text", "")]
+    errors = [p.read_text() for p in (tmp_path / "kept").glob("*.errors")]
+    assert said or "No space left" in "".join(errors)
+
+
+@pytest.mark.nsys
+def test_a_disk_that_is_full_afterwards_leaves_no_half_file(real):
+    prefix = small_disk(real.folder / RUNS, "3m")
+    listing = f'"$@"; s=$?; find {RUNS} -type f -printf "%f\\n" >files; exit $s'
+    process = real.run("pair(20_000)\nprint('done')", prefix=(*prefix, "sh", "-c", listing, "sh"))
+    out, err = process.communicate(timeout=90)
+    assert process.returncode == 3 and out == "done\n", err
+    assert "No space left" in err and "next: free some space" in err and "Traceback" not in err
+    names = (real.folder / "files").read_text().split()
+    assert not [n for n in names if "partial" in n or n.startswith("events-")] and any(
+        n.endswith(".rec") for n in names
+    )
+
+
+def test_what_has_its_final_name_is_whole(tmp_path):
+    def lines():
+        yield "one"
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        write_whole(tmp_path / "x.jsonl", lines())
+    assert list(tmp_path.iterdir()) == []
+    assert write_whole(tmp_path / "x.jsonl", ['"\udcff"', "two"]) == 2
+    assert (tmp_path / "x.jsonl").read_text() == '"\\udcff"\ntwo\n'

@@ -1,0 +1,144 @@
+"""What the probe itself cannot do: the program does not notice, it is noted where possible, and the probe goes on or
+steps aside."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from nsysalign.collect.command import probe_environment
+
+from .conftest import FAKE_TORCH, ROOT
+from .user import fresh_environment
+
+WORK = """
+import torch
+a, b = torch.cuda.Event(), torch.cuda.Event()
+for _ in range(6):
+    a.record(); b.record()
+    b.wait()
+    torch.cuda.Stream().wait_event(a)
+    a.elapsed_time(b)
+print(a.elapsed_time(b) >= 0)
+"""
+
+#: name -> (program, environment, what is noted, how many records are kept all the same)
+FAULTS = {
+    "no folder": ("import os\nos.rmdir(os.environ['NSYSALIGN_DIR'] + '/raw')\n" + WORK, {}, None, 0),
+    "a file in the folder's place": (
+        "import os\nraw = os.environ['NSYSALIGN_DIR'] + '/raw'\nos.rmdir(raw); open(raw, 'w').close()\n" + WORK, {}, None, 0,
+    ),
+    "no file may grow": (
+        "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))\n" + WORK, {}, "File too large", 0,
+    ),
+    "no descriptors": (
+        "import torch, traceback, resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\n" + WORK, {}, None, 0,
+    ),
+    "mmap fails": (
+        "import mmap\ndef broken(*a, **k): raise MemoryError('no pages')\nmmap.mmap = broken\n" + WORK, {}, "no pages", 0,
+    ),
+    "the clock fails": (
+        "import sys, time\nown = time.perf_counter_ns\ndef broken():\n    if sys._getframe(1).f_code.co_filename.endswith('cuda/streams.py'): return own()  # the fake torch's own\n    raise OSError('no clock')\ntime.perf_counter_ns = time.time_ns = broken\n" + WORK, {}, "", 12,
+    ),
+    "a damaged driver library": (WORK, {"LD_LIBRARY_PATH": "damaged"}, "invalid ELF header", 12),
+    "another driver library": (WORK, {"LD_LIBRARY_PATH": "other"}, "", 12),
+    "a damaged profiler library": (WORK, {"NVTX_INJECTION64_PATH": "damaged/libcuda.so.1"}, "invalid ELF header", 12),
+    "a profiler library without NVTX": (WORK, {"NVTX_INJECTION64_PATH": "other/libcuda.so.1"}, "undefined symbol", 12),
+    "texts cannot be written": (
+        "import json\nown = json.dumps\ndef broken(*a, **k): raise ValueError('no texts')\njson.dumps = broken\n" + WORK, {}, "no texts", 0,
+    ),
+    "a torch without the private calls": (
+        "import torch\ndel torch._C, torch.cuda.is_initialized, torch.cuda._sleep, torch.cuda.graphs\n" + WORK, {}, "", 12,
+    ),
+    "a torch whose private calls changed": (
+        "import torch\ndef changed(device, index): pass\ntorch._C._cuda_getCurrentStream = changed\n" + WORK, {},
+        "missing 1 required positional argument: 'index'", 12,
+    ),
+    "frames cannot be walked": (
+        "import sys, torch\nrt = sys.modules['_nsysalign_probe'].running()\n"
+        "def broken(frame): raise KeyError('lost')\nrt.sites._learn = broken\n" + WORK, {}, "lost", 0,
+    ),
+}  # fmt: skip
+
+
+def test_nothing_of_it_reaches_the_program(tmp_path):
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "libcuda.so.1").write_bytes(b"not a library" * 100)
+    (tmp_path / "other").mkdir()
+    library = next(p for p in re.findall(r"/\S+\.so\S*", Path("/proc/self/maps").read_text()) if "libm" in p)
+    shutil.copy(library, tmp_path / "other" / "libcuda.so.1")
+
+    def run(name: str) -> tuple[subprocess.CompletedProcess, str, int]:
+        program, more, *_ = FAULTS[name]
+        folder = tmp_path / name.replace(" ", "_").replace("'", "")
+        (folder / "raw").mkdir(parents=True)
+        (folder / "script.py").write_text(program)
+        more = {k: str(tmp_path / v) for k, v in more.items()}
+        env = probe_environment({**fresh_environment(FAKE_TORCH, ROOT), **more}, folder, calibrate=False)
+        done = subprocess.run(
+            [sys.executable, "script.py"], cwd=folder, env=env, capture_output=True, text=True, timeout=60
+        )
+        raw = folder / "raw"
+        errors = "".join(p.read_text() for p in raw.glob("*.errors")) if raw.is_dir() else ""
+        slots = b"".join(p.read_bytes() for p in raw.glob("*.rec")) if raw.is_dir() else b""
+        return done, errors, sum(slots[i] == slots[i + 63] == 1 for i in range(0, len(slots), 64))
+
+    with ThreadPoolExecutor(2) as pool:
+        for name, (done, errors, kept) in zip(FAULTS, pool.map(run, FAULTS), strict=True):
+            said, records = FAULTS[name][2:]
+            assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", ""), name
+            assert kept == records, f"{name}: {errors}"
+            if said:
+                assert said in errors and errors.count("Traceback") <= 3, (
+                    f"{name}: after three it steps aside"
+                )
+            elif said == "":
+                assert errors == "", name
+
+
+TIMED = """
+import os, resource, torch
+a, b, c = (torch.cuda.Event() for _ in range(3))
+def timed(n):
+    a.record()
+    for _ in range(n):
+        c.record()
+        c.wait()
+    b.record()
+for _ in range(2):  # known places, known pair
+    timed(1)
+    a.elapsed_time(b)
+os.access("BEGIN", 0)
+timed(500)
+os.access("END", 0)
+a.elapsed_time(b)
+faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+timed(4000)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults)
+"""
+
+
+def test_no_system_call_inside_a_timed_region(tmp_path):
+    """Neither a write nor any other: a record is a store into mapped pages.  Nor does such a store fault."""
+    strace = shutil.which("strace")
+    command = [strace or "strace", "-f", "-qq", "-o", "calls", sys.executable, "script.py"]
+    if strace is None or subprocess.run([strace, "-o", "/dev/null", "true"], capture_output=True).returncode:
+        pytest.skip("no strace here")
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "script.py").write_text(TIMED)
+    env = probe_environment(fresh_environment(FAKE_TORCH, ROOT), tmp_path, calibrate=False)
+    done = subprocess.run(command, cwd=tmp_path, env=env, check=True, timeout=60, stdout=subprocess.PIPE)
+    lines = [line.partition(" ")[2].strip() for line in (tmp_path / "calls").read_text().splitlines()]
+    begin, end = (next(i for i, line in enumerate(lines) if f'"{mark}"' in line) for mark in ("BEGIN", "END"))
+    assert begin < end and [x for x in lines[begin + 1 : end] if not x.startswith(("brk(", "munmap("))] == []
+    (slots,) = (p.read_bytes() for p in (tmp_path / "raw").glob("*.rec"))
+    assert sum(slots[i] == slots[i + 63] == 1 for i in range(0, len(slots), 64)) == 4510
+    if tuple(map(int, os.uname().release.split(".")[:2])) >= (5, 14):
+        assert int(done.stdout) < 30, "8,000 slots lie in 125 pages"

@@ -1,0 +1,140 @@
+"""Somebody who types `nsysalign run` in a folder, with the nsys and the torch of a test's choice."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from nsysalign.collect.processes import of_run
+from nsysalign.collect.rundir import event_logs
+
+RUNS = "nsysalign-runs"
+
+PAIRS = """
+import torch
+def pair(n=1):
+    for _ in range(n):
+        a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        a.record()
+        b.record()
+        a.elapsed_time(b)
+"""
+
+#: nsysalign with less patience.
+IMPATIENT = """
+import sys
+from nsysalign.collect import launch, watch
+launch.GRACE_S = 0.7
+watch.SAID_S, watch.IDLE_S, watch.LOOK_S = 0.5, {idle_s}, 0.2
+from nsysalign.cli import main
+main(sys.argv[1:])
+"""
+
+
+@dataclass
+class User:
+    """Their folder and environment, and what they started."""
+
+    folder: Path
+    env: dict[str, str]
+    started: list[subprocess.Popen] = field(default_factory=list)
+
+    def run(
+        self, text: str, *options: str, script: str = "script.py", prefix: tuple[str, ...] = (),
+        impatient: float | None = None, begin: str = PAIRS,
+    ) -> subprocess.Popen:  # fmt: skip
+        """Start `nsysalign run OPTIONS SCRIPT`; `impatient`: an nsys that does nothing is ended after so long."""
+        (self.folder / script).write_text(begin + text)
+        program = ["-m", "nsysalign"]
+        if impatient is not None:
+            program = [f"impatient-{script}"]
+            (self.folder / program[0]).write_text(IMPATIENT.format(idle_s=impatient))
+        self.started.append(
+            subprocess.Popen(
+                [*prefix, sys.executable, *program, "run", *options, script],
+                cwd=self.folder, env=self.env, text=True, start_new_session=True, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            )
+        )  # fmt: skip
+        return self.started[-1]
+
+    def analyze(self, run_dir: Path) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "nsysalign", "analyze", "-q", str(run_dir)]
+        return subprocess.run(
+            command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=60
+        )
+
+    def run_dirs(self) -> list[Path]:
+        return sorted(p for p in (self.folder / RUNS).iterdir())
+
+    def the_end(
+        self, process: subprocess.Popen, run_dir: Path | None = None, seconds: float = 90
+    ) -> tuple[int, str, str]:
+        """Status, stdout and stderr; and nothing lives on or lies about half-written."""
+        out, err = process.communicate(timeout=seconds)
+        for folder in [run_dir] if run_dir else self.run_dirs():
+            assert of_run(folder) == [], "no process is left behind"
+            assert not [p.name for p in folder.rglob("*") if "partial" in p.name], err
+            for log in event_logs(folder):
+                assert read_log(log)[0]["type"] == "header"
+        return process.returncode, out, err
+
+
+def read_log(path: Path) -> list[dict]:
+    data = path.read_bytes()
+    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def elapsed(run_dir: Path) -> int:
+    """Pairs that the program compared, by the event logs."""
+    lines = [line for log in event_logs(run_dir) for line in read_log(log)]
+    return sum(line["type"] == "elapsed" for line in lines)
+
+
+def analysed(run_dir: Path) -> int:
+    """Intervals in the stored analysis, all of which add up."""
+    document = json.loads((run_dir / "analysis.json").read_text())
+    assert (run_dir / "report.html").stat().st_size and (run_dir / "analysis.db").stat().st_size
+    for interval in document["intervals"]:
+        assert sum(interval["parts_ns"].values()) == interval["elapsed_ns"] > 0
+    return len(document["intervals"])
+
+
+def wait_for(path: Path, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path.name} never came"
+        time.sleep(0.02)
+
+
+def read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # the process ended meanwhile
+        return b""
+
+
+def small_disk(folder: Path, size: str) -> tuple[str, ...]:
+    """A command prefix under which `folder` lies on a disk of this size, or the test is skipped."""
+    folder.mkdir()
+    mount = f'mount -t tmpfs -o size={size} none "{folder}" && exec "$@"'
+    prefix = ("unshare", "-Urm", "sh", "-c", mount, "sh")
+    if not shutil.which("unshare") or subprocess.run([*prefix, "true"], capture_output=True).returncode:
+        pytest.skip("no small file system can be mounted here")
+    return prefix
+
+
+def fresh_environment(*path: Path) -> dict[str, str]:
+    """Ours without anything of nsys's or nsysalign's; `path` becomes PYTHONPATH."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("NSYS",))}
+    return env | {"PYTHONPATH": os.pathsep.join(map(str, path))}
