@@ -104,8 +104,8 @@ def _lines(slots: Path, cwd: Path, header: Mapping[str, Any]) -> Iterator[dict[s
 
 def _silenced(texts: _Texts, cwd: Path) -> Iterator[dict[str, Any]]:
     for number, readings in texts.silenced.items():
-        frames = texts.clock_contexts.get(number, {}).get("frames") or [["", 0]]
-        where = f"{shorten(frames[0][0], cwd)}:{frames[0][1]}"
+        frames = texts.clock_contexts.get(number, {}).get("frames")
+        where = f"{shorten(frames[0][0], cwd)}:{frames[0][1]}" if frames else "an unknown place"
         yield {
             "type": "note",
             "text": f"{where} read the clock more than about {readings:,} times: its later readings are not in the log",

@@ -52,7 +52,7 @@ def look_at_machine(environ: Mapping[str, str], nsys: str | None = None) -> list
         *_gpu(environ),
         _torch(),
         _nvtx(tool),
-        _clocks(),
+        _sampling(),
         _nested(environ),
         *_settings(environ),
     ]
@@ -147,7 +147,7 @@ def _gpu(environ: Mapping[str, str]) -> list[Row]:
                 gpus = [[f.strip() for f in line.split(",")] for line in done.stdout.strip().splitlines()]
                 name, driver = gpus[0][0], gpus[0][1] if len(gpus[0]) > 1 else "unknown"
                 found = Row("gpu", OK, f"{len(gpus)} x {name}, driver {driver}")
-                return [found, *(row for row in (_persistence(gpus), _clocks(gpus)) if row)]
+                return [found, *(row for row in (_persistence(gpus), _locked(gpus)) if row)]
         except (OSError, subprocess.TimeoutExpired):
             pass
     cards = glob.glob("/proc/driver/nvidia/gpus/*")
@@ -179,7 +179,7 @@ def _persistence(gpus: list[list[str]]) -> Row | None:
     return Row("persistence", OK, "on") if "Enabled" in modes else None
 
 
-def _clocks(gpus: list[list[str]]) -> Row | None:
+def _locked(gpus: list[list[str]]) -> Row | None:
     """Whether the SM clock stays where it is.  No driver says so; but a clock that is locked does not fall when idle."""
     known = [
         (float(g[3]), float(g[4]), g[5]) for g in gpus if len(g) == 6 and _number(g[3]) and _number(g[4])
@@ -239,7 +239,7 @@ def _nvtx(tool: object | None) -> Row:
     return Row("nvtx", OK, version)
 
 
-def _clocks() -> Row:
+def _sampling() -> Row:
     """Without NVML's binding nothing is sampled while the script runs."""
     from importlib import metadata
 

@@ -85,7 +85,7 @@ def _collectives(source: Source) -> pd.DataFrame:
     wanted = ("start_ns", "end_ns", "process", "device", "stream", "name_id", "grid_x", "block_x")
     table = schema.Table(
         schema.KERNEL.name,
-        tuple(f for f in schema.KERNEL.fields if f.name in wanted),
+        tuple(f for f in (*schema.KERNEL.fields, *schema.KERNEL_SHAPE.fields) if f.name in wanted),
         where=f'"{column}" in ({", ".join(str(int(i)) for i in names)})',
     )
     frame = source.read(table)

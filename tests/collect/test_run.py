@@ -29,9 +29,10 @@ def invoked(monkeypatch, tmp_path):
             calls["present"] = (run_dir, quiet, json_out)
             if fails:
                 raise TraceError("empty", "measure something")
+            return types.SimpleNamespace(analysis=None)
 
         monkeypatch.setattr(session, "collect", collect)
-        monkeypatch.setitem(sys.modules, "nsysalign.commands.analyze", types.SimpleNamespace(present=present))
+        monkeypatch.setitem(sys.modules, "nsysalign.commands.present", types.SimpleNamespace(present=present))
         return CliRunner().invoke(run, list(args)), calls
 
     return invoke

@@ -216,6 +216,21 @@ for _ in range(3):
     assert note["text"].startswith("script.py:6 read the clock more than about 32,6")
 
 
+def test_many_regions_silence_no_clock(probed):
+    """A region's edges lie among the readings, but its number is not a site's."""
+    run = probed("""
+import time, torch, nsysalign
+torch.cuda.synchronize()
+t0 = time.perf_counter_ns()
+for _ in range(50_000):
+    with nsysalign.region("many"):
+        pass
+d = time.perf_counter_ns() - t0
+""")
+    readings = run.lines("clock_reading")
+    assert len(readings) == 2 and run.errors == "" and run.lines("note") == []
+
+
 def test_no_room_is_said_and_the_clock_still_ticks(probed):
     smaller = "import sys, time, torch\nsys.modules['_nsysalign_probe.timers'].READINGS = 5_000\ntorch.cuda.init()\n"
     run = probed(

@@ -234,7 +234,7 @@ class Timers:
             return
         place = next(self._count)
         if place >= self._room:
-            self._more(node, place)
+            self._more(node if clock < REGION_ENTERED else None, place)
         if place < self._room:
             form = READING_STRUCTS[True, isinstance(value, int)]
             form.pack_into(self._area, place, value, self._word(tid, clock) + node, third)
@@ -258,16 +258,18 @@ class Timers:
         else:
             self._give_up(error)
 
-    def _more(self, node: int, place: int) -> None:
+    def _more(self, node: int | None, place: int) -> None:
         """Give the readings more room, up to the limit.  A site that fills the log by itself is not logged any further.
 
-        `node` is the site that happened to come first: it stands for how often each is read.
+        `node` is the site that happened to come first: it stands for how often each is read.  None for a region's edge:
+        its name was chosen by somebody who wants it logged.
         """
         with self._lock:
-            self._sampled[node] += 1
-            if self._sampled[node] == _SHARE:
-                _silence(self.sites.trie, node)
-                self._line({"silenced": node, "readings": _SAMPLE * _SHARE})
+            if node is not None:
+                self._sampled[node] += 1
+                if self._sampled[node] == _SHARE:
+                    _silence(self.sites.trie, node)
+                    self._line({"silenced": node, "readings": _SAMPLE * _SHARE})
             self._room = min(len(self._whole), (place // READING_SIZE + _SAMPLE) * READING_SIZE)
             self._area = self._whole[: self._room]
             if place >= self._room and not self._over:
