@@ -31,7 +31,7 @@ from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import pid_of, read_trace, tid_of
 
 #: Segments of all intervals are kept up to about so many; sums, bounds and details are of all intervals always.
-MOST_PIECES = 150_000
+MOST_PIECES = 100_000
 
 #: Told what begins and how much of the whole is done, in percent.
 Progress = Callable[[str, int], None]
