@@ -26,6 +26,7 @@ from nsysalign.attribute.labels import label_table, name_intervals
 from nsysalign.attribute.timeline import chosen_intervals, timeline
 from nsysalign.diagnose.rules import diagnose
 from nsysalign.errors import AnalysisError
+from nsysalign.memory import give_back
 from nsysalign.model import Alignment, Analysis, EventLog, Trace
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import pid_of, read_trace, tid_of
@@ -76,8 +77,10 @@ def analyze_trace(
     tell = progress or _silent
     tell("placing the events", 50)
     alignment = align(trace, log)
+    give_back()
     tell("splitting the intervals", 65)
     budgets = attribute(trace, alignment)
+    give_back()
     tell("explaining", 90)
     return _analysis(trace, log, alignment, budgets, draw, all_segments)
 
@@ -156,7 +159,7 @@ def _some_segments(analysis: Analysis, budgets: Budgets, wanted: Sequence[int]) 
     """Segments of the wanted intervals and of those that are drawn, as many as fit, and a note that says so."""
     drawn = np.setdiff1d(chosen_intervals(analysis), wanted)
     drawn = drawn[np.argsort(budgets.size[drawn], kind="stable")]
-    fit = drawn[np.cumsum(budgets.size[drawn]) <= MOST_PIECES]
+    fit = drawn[np.cumsum(budgets.size[drawn]) <= MOST_PIECES // 3]
     kept = np.union1d(fit, np.array(wanted, dtype=np.int64)).astype(np.int64)
     note = (
         f"segments are kept of {len(kept):,} of {len(analysis.intervals):,} intervals (medians, slowest, first, every "

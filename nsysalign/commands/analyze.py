@@ -15,6 +15,7 @@ import click
 from nsysalign.commands.cache import Cache
 from nsysalign.commands.progress import ProgressLine
 from nsysalign.errors import NsysError, TraceError, UsageError
+from nsysalign.memory import give_back
 
 if TYPE_CHECKING:
     from nsysalign.model import Analysis
@@ -195,6 +196,7 @@ def present_files(
         with ProgressLine(quiet) as tell:
             analysis = pipeline_analyze(trace, events=list(logs), all_segments=all_segments, progress=tell)
             tell("writing the report", 97)
+            give_back()  # the trace
             store(analysis, output, json_out=json_out)
     else:
         _copy(output, json_out)

@@ -11,6 +11,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.errors import TraceError
+from nsysalign.memory import give_back
 from nsysalign.model import CALL, Trace, TraceInfo
 from nsysalign.sweep.tiles import distinct, one_of
 from nsysalign.trace import schema
@@ -41,6 +42,7 @@ def read_trace(path: Path) -> Trace:
         del runtime
         operations, bad_operations = _operations(work, calls)
         del work
+        give_back()
         syncs = _syncs(source, calls)
         ids = distinct(calls["name_id"].to_numpy()).tolist()
         for name_id in ids:  # as documentation has them: without _v7000
