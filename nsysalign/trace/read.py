@@ -235,7 +235,8 @@ def _stacked(parts: Sequence[np.ndarray | int], counts: Sequence[int]) -> np.nda
     full = [p for p in full if len(p)] or full[:1]
     if all(not any(p.strides) and p[0] == full[0][0] for p in full):
         return np.broadcast_to(full[0][0], sum(counts))
-    return np.concatenate([p.astype(np.int32) if _constant32(p) else p for p in full])
+    narrow = any(p.dtype == np.int32 for p in full)  # never times: those are int64 throughout
+    return np.concatenate([p.astype(np.int32) if narrow and _constant32(p) else p for p in full])
 
 
 def _constant32(values: np.ndarray) -> bool:
