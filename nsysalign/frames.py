@@ -50,7 +50,8 @@ def check_narrow(frame: pd.DataFrame, spec: Spec) -> pd.DataFrame:
     wrong = {
         c.name: c.dtype
         for c in spec.columns
-        if str(out[c.name].dtype) != c.dtype and (c.dtype, str(out[c.name].dtype)) != ("int64", "int32")
+        if str(out[c.name].dtype) != c.dtype
+        and (c.name.endswith("_ns") or (c.dtype, str(out[c.name].dtype)) != ("int64", "int32"))
     }
     return out.astype(wrong) if wrong else out
 

@@ -30,13 +30,14 @@ from nsysalign.attribute.unprofiled import predict
 from nsysalign.compare.baseline import side_by_side
 from nsysalign.diagnose.rules import diagnose
 from nsysalign.errors import AnalysisError, EventLogError
+from nsysalign.memory import give_back
 from nsysalign.model import Alignment, Analysis, EventLog, Trace
 from nsysalign.trace.clocks import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import pid_of, read_trace, tid_of
 
 #: Segments of all intervals are kept up to about so many; sums, bounds and details are of all intervals always.
-MOST_PIECES = 150_000
+MOST_PIECES = 100_000
 
 #: Told what begins and how much of the whole is done, in percent.
 Progress = Callable[[str, int], None]
@@ -103,8 +104,10 @@ def analyze_trace(
     tell = progress or _silent
     tell("placing the events", 50)
     alignment = align(trace, log)
+    give_back()
     tell("splitting the intervals", 65)
     budgets = attribute(trace, alignment)
+    give_back()
     tell("explaining", 90)
     return _analysis(trace, log, alignment, budgets, draw, clocks, baseline, all_segments)
 
@@ -199,7 +202,7 @@ def _some_segments(analysis: Analysis, budgets: Budgets, wanted: Sequence[int]) 
     """Segments of the wanted intervals and of those that are drawn, as many as fit, and a note that says so."""
     drawn = np.setdiff1d(chosen_intervals(analysis), wanted)
     drawn = drawn[np.argsort(budgets.size[drawn], kind="stable")]
-    fit = drawn[np.cumsum(budgets.size[drawn]) <= MOST_PIECES]
+    fit = drawn[np.cumsum(budgets.size[drawn]) <= MOST_PIECES // 3]
     kept = np.union1d(fit, np.array(wanted, dtype=np.int64)).astype(np.int64)
     note = (
         f"segments are kept of {len(kept):,} of {len(analysis.intervals):,} intervals (medians, slowest, first, every "

@@ -20,6 +20,7 @@ from nsysalign.attribute.stream import StreamWindows, stream_pieces
 from nsysalign.attribute.sums import executing, stream_sums
 from nsysalign.attribute.synchronised import synchronisation_flags
 from nsysalign.attribute.threads import Threads
+from nsysalign.memory import give_back
 from nsysalign.model import CAUSES, KIND, Alignment, SegmentArrays, Trace
 from nsysalign.sweep.issue import lane_operations
 
@@ -54,6 +55,7 @@ def attribute(trace: Trace, alignment: Alignment) -> Budgets:
     streams, threads = Streams(trace, alignment.operation_lane, lane_device), Threads(trace)
     per_lane = lane_operations(trace, alignment.operation_lane, len(alignment.lanes))
     latency = launch_latency(trace, per_lane)
+    give_back()
     explainer = Explainer(trace, alignment, streams, threads, per_lane, latency)
     groups = Groups(trace, alignment)
     host = (windows["kind"] == "host").to_numpy()
@@ -88,6 +90,7 @@ def attribute(trace: Trace, alignment: Alignment) -> Budgets:
         operations += executing(cut, len(windows))
         size += np.bincount(cut.window, minlength=len(windows))
         groups.add(cut)
+    give_back()
     total = totals[0]
     elapsed = windows["elapsed_ns"].to_numpy()
     if not np.array_equal(total.sum(axis=1), elapsed):

@@ -103,6 +103,9 @@ class Streams:
         """Disjoint (start, end, operation) of the other lanes of the device: `what` is RIVAL_KERNELS (graphs
         included) or the kind of copies."""
         key = (lane, what)
+        if not self.others_of(lane):
+            none = np.empty(0, np.int64)
+            return none, none, none
         if key not in self._others:
             operations = self.trace.operations
             kind = operations["kind"].to_numpy()

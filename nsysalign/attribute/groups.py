@@ -228,6 +228,7 @@ class Groups:
             np.concatenate(c) for c in zip(*self._rows, strict=True)
         )
         keys = list(self._keys)
+        self._rows = []
         rank = np.empty(len(keys), np.int64)
         rank[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
         code = window * len(keys) + rank[key]

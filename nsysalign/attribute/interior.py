@@ -26,6 +26,7 @@ from nsysalign.model import CAUSES, KIND, OPERATION_KINDS
 from nsysalign.sweep.issue import FAR
 from nsysalign.sweep.tiles import pick, ragged, tile
 
+_AT_ONCE = 1 << 18
 _CAUSE_OF_KIND = np.array([CAUSE[k] for k in OPERATION_KINDS], dtype=np.int8)
 
 
@@ -200,7 +201,8 @@ class Interior:
         """Per name of a call: the key of time spent in it; a call's cause follows from its name."""
         name, cause = self.groups.call_names, self.explainer.threads.cause_of_calls
         of_name = np.zeros(int(name.max(initial=-1)) + 1, np.int8)
-        of_name[name] = cause
+        for first in range(0, len(name), _AT_ONCE):
+            of_name[name[first : first + _AT_ONCE]] = cause[first : first + _AT_ONCE]
         out = np.zeros(len(of_name), np.int64)
         for code in np.unique(of_name).tolist():
             out[of_name == code] = self.groups.call_keys(code)[of_name == code]

@@ -90,6 +90,8 @@ def _issued_late(close: np.ndarray, span: Span, latest: np.ndarray) -> np.ndarra
 def _distinct(b: Blocks, span: Span) -> np.ndarray:
     """Operations among the blocks that windows touch; one in several blocks counts once."""
     count = np.maximum(span.last - span.first, 0)
+    if (b.operation[1:] > b.operation[:-1]).all():
+        return count
     order = np.argsort(b.operation, kind="stable")
     sorted_ = b.operation[order]
     same = np.flatnonzero(sorted_[1:] == sorted_[:-1])

@@ -22,6 +22,7 @@ MAX_INTERVALS = 200
 MAX_ROWS = 3_000
 _ALL_ROWS = 120_000
 _MARGIN_NS = 10_000
+_STRETCH = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -108,11 +109,7 @@ def _touching(table: pd.DataFrame, views: _Views) -> tuple[np.ndarray, np.ndarra
     start, end, process = (table[c].to_numpy() for c in ("start_ns", "end_ns", "process"))
     # rows that began before the window may still reach into it: start the search where the running maximum of
     # ends passes lo
-    first = (
-        np.searchsorted(np.maximum.accumulate(end), views.lo)
-        if len(end)
-        else np.zeros(len(views.lo), np.int64)
-    )
+    first = _first_reaching(end, views.lo)
     last = np.searchsorted(start, views.hi)
     owner, row = ragged(first, np.maximum(last - first, 0))
     keep = (end[row] >= views.lo[owner]) & (process[row] == views.process[owner])
@@ -124,6 +121,21 @@ def _touching(table: pd.DataFrame, views: _Views) -> tuple[np.ndarray, np.ndarra
     begin = np.searchsorted(owner[order], np.arange(owner.max() + 1))
     rank[order] = np.arange(len(owner)) - begin[owner[order]]
     return owner, row, rank >= views.most
+
+
+def _first_reaching(end: np.ndarray, lo: np.ndarray) -> np.ndarray:
+    """Per lo: the first position whose running maximum of ends is at least lo (len(end) where none is)."""
+    if not len(end):
+        return np.zeros(len(lo), np.int64)
+    # the maximum of every stretch first: the running maximum of millions of rows is needed at few of them
+    begins = np.arange(0, len(end), _STRETCH)
+    reach = np.maximum.accumulate(np.maximum.reduceat(end, begins))
+    out = np.full(len(lo), len(end))
+    for n, number in enumerate(np.searchsorted(reach, lo).tolist()):
+        if number < len(begins):
+            stretch = end[begins[number] : begins[number] + _STRETCH]
+            out[n] = begins[number] + int((stretch >= lo[n]).argmax())
+    return out
 
 
 def _calls(trace: Trace, _: Alignment | None, views: _Views) -> list[pd.DataFrame]:

@@ -17,6 +17,7 @@ import click
 from nsysalign.commands.cache import Cache
 from nsysalign.commands.progress import ProgressLine
 from nsysalign.errors import NsysError, TraceError, UsageError
+from nsysalign.memory import give_back
 from nsysalign.ranks.sources import REPORT_SUFFIXES
 
 if TYPE_CHECKING:
@@ -163,6 +164,7 @@ def present_files(
         with ProgressLine(quiet) as tell:
             presented, text = Presented(output, _analysed(inputs, tell)), None
             tell("writing the report", 97)
+            give_back()  # the trace's memory
             store(presented.analysis, output, json_out=json_out)
     if text is None and not silent:
         text = printed(presented.analysis, output, hint_at=inputs.folder)

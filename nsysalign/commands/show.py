@@ -53,6 +53,9 @@ def show(
 
     loaded = load(analysis)
     number = find(loaded, label=label, iteration=iteration, name=interval)
+    loaded, said = with_segments(loaded, number, analysis)
+    if said and not quiet:
+        click.echo(said, err=True)
     if json_out:
         text = json.dumps(plain(waterfall.plain(loaded, number)), allow_nan=False)
         if json_out == "-":
@@ -65,6 +68,25 @@ def show(
         waterfall.render(
             loaded, number, Console(highlight=False), most=None if everything else waterfall.MOST_LINES
         )
+
+
+def with_segments(loaded, number: int, path: Path):  # (a model.Analysis, str)
+    """The analysis with the interval's segments: stored, else made again from the trace beside it.  Of a long trace
+    not every interval's are stored.  The second value says where they could not be had."""
+    row = loaded.intervals.loc[loaded.intervals["interval"] == number].iloc[0]
+    if (loaded.segments["interval"] == number).any() or not row["elapsed_ns"]:
+        return loaded, ""
+    trace = path / "trace.sqlite"
+    if path.is_dir() and trace.is_file():
+        from nsysalign.pipeline import analyze
+
+        again = analyze(trace, sorted(path.glob("events-*.jsonl")), draw=[row["name"]])
+        if again.intervals["name"].tolist() == loaded.intervals["name"].tolist():
+            return again, ""
+    return (
+        loaded,
+        f"no pieces of {safe_text(row['name'])} are stored here: nsysalign analyze TRACE --all-segments",
+    )
 
 
 def find(analysis, *, label: str | None, iteration: int | None, name: str | None) -> int:  # a model.Analysis

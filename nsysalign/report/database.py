@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 _LONGEST_TEXT = 1 << 20  # of what is stored here: notes and evidence are a few kilobytes
+_ROWS_AT_ONCE = 20_000
 #: An analysis' number for its parts, and nothing else, identifies a row.
 _KEYS = {
     "intervals": "interval",
@@ -139,19 +140,22 @@ def _views(database: Any) -> None:
 
 
 def _insert(connection: sqlite3.Connection, spec: frames.Spec, frame: pd.DataFrame) -> None:
-    plain_columns = [c.name for c in spec.columns if c.dtype != "str"]
-    lists = columns(frame[plain_columns])
+    names = ", ".join(f'"{name}"' for name in spec.names)
+    marks = ", ".join("?" * len(spec.names))
+    statement = f'INSERT INTO "{spec.name}" ({names}) VALUES ({marks})'
+    for first in range(0, len(frame), _ROWS_AT_ONCE):  # a row as Python objects takes ten times its size
+        lists = _plain(spec, frame.iloc[first : first + _ROWS_AT_ONCE])
+        connection.executemany(statement, zip(*lists, strict=True))
+
+
+def _plain(spec: frames.Spec, frame: pd.DataFrame) -> list[list[Any]]:
+    lists = columns(frame[[c.name for c in spec.columns if c.dtype != "str"]])
     for column in spec.columns:
         if column.dtype == "object":
             lists[column.name] = ["[]" if value == [] else json.dumps(value) for value in lists[column.name]]
         elif column.dtype == "str":
             lists[column.name] = texts(frame[column.name], _encodable)
-    lists = {name: lists[name] for name in spec.names}
-    names = ", ".join(f'"{name}"' for name in spec.names)
-    marks = ", ".join("?" * len(spec.names))
-    connection.executemany(
-        f'INSERT INTO "{spec.name}" ({names}) VALUES ({marks})', zip(*lists.values(), strict=True)
-    )
+    return [lists[name] for name in spec.names]
 
 
 def _encodable(text: str) -> str:

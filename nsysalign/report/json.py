@@ -10,6 +10,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -141,13 +142,13 @@ def _intervals(analysis: Analysis) -> list[dict[str, Any]]:
 def _spelled_intervals(analysis: Analysis) -> Iterator[str]:
     """The objects of `_intervals` as text, comma between them, some thousands at a time."""
     intervals = analysis.intervals
-    numbers = intervals["interval"].tolist()
-    details: dict[int, list[str]] = {number: [] for number in numbers}
+    numbers = intervals["interval"].to_numpy()
     names = [n for n in analysis.details.columns if n != "interval"]
-    for number, text in zip(
-        analysis.details["interval"].tolist(), _objects(analysis.details[names]), strict=True
-    ):
-        details[number].append(text)
+    of = analysis.details["interval"].to_numpy()
+    by_interval = np.argsort(of, kind="stable")
+    first_detail, end_detail = (
+        np.searchsorted(of[by_interval], numbers, side=side) for side in ("left", "right")
+    )
     others: dict[int, dict[str, int]] = {}
     for other in records(analysis.other_streams):
         others.setdefault(other["interval"], {})[str(other["stream"])] = other["ns"]
@@ -157,10 +158,20 @@ def _spelled_intervals(analysis: Analysis) -> Iterator[str]:
     for first in range(0, len(intervals), _AT_ONCE):
         rows = slice(first, first + _AT_ONCE)
         parts = np.concatenate([m[rows] for m in matrices.values()], axis=1).tolist()
+        begin, end = first_detail[rows], end_detail[rows]
+        mine = np.concatenate([by_interval[a:b] for a, b in zip(begin, end, strict=True)])
+        details = iter(_objects(analysis.details[names].iloc[mine]))
         yield ",".join(
             head[:-1]
-            + tail % (*part, ",".join(details[number]), json.dumps(others.get(number, {}), separators=_TIGHT))
-            for number, head, part in zip(numbers[rows], _objects(intervals.iloc[rows]), parts, strict=True)
+            + tail
+            % (*part, ",".join(islice(details, count)), json.dumps(others.get(number, {}), separators=_TIGHT))
+            for number, count, head, part in zip(
+                numbers[rows].tolist(),
+                (end - begin).tolist(),
+                _objects(intervals.iloc[rows]),
+                parts,
+                strict=True,
+            )
         )
 
 

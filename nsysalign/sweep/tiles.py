@@ -39,25 +39,21 @@ def tile(start: np.ndarray, end: np.ndarray, block_start: np.ndarray, block_end:
     first = np.searchsorted(block_end, start, side="right")
     last = np.searchsorted(block_start, end, side="left")
     touched = np.maximum(last - first, 0)
-    # only the blocks around the pieces are looked at: there may be millions of others
-    offset = max(int(first.min()) - 1, 0)
-    block_start, block_end = (b[offset : int(last.max()) + 1] for b in (block_start, block_end))
-    first = first - offset
     # each piece becomes gap, block, gap, block, ..., gap: 2n + 1 tiles
     owner, number = ragged(np.zeros(len(start), np.int64), 2 * touched + 1)
     inside = number % 2 == 1
     block = first[owner] + number // 2
-    edge_start = np.append(block_start, np.iinfo(np.int64).max)
-    edge_end = np.append(block_end, np.iinfo(np.int64).min)
-    previous = np.where(number > 0, edge_end[block - 1], np.iinfo(np.int64).min)
-    following = np.where(
-        number < 2 * touched[owner], edge_start[np.minimum(block, len(block_start))], np.iinfo(np.int64).max
-    )
-    lo = np.where(inside, edge_start[np.minimum(block, len(block_start))], previous)
-    hi = np.where(inside, edge_end[np.minimum(block, len(block_start))], following)
+    least, most = (np.int64(end) for end in (np.iinfo(np.int64).min, np.iinfo(np.int64).max))
+    if len(block_start):
+        here = np.minimum(block, len(block_start) - 1)
+        previous = np.where(number > 0, block_end[np.maximum(block - 1, 0)], least)
+        following = np.where(number < 2 * touched[owner], block_start[here], most)
+        lo, hi = np.where(inside, block_start[here], previous), np.where(inside, block_end[here], following)
+    else:
+        lo, hi = np.full(len(owner), least), np.full(len(owner), most)
     lo, hi = np.maximum(lo, start[owner]), np.minimum(hi, end[owner])
     keep = hi > lo
-    return Tiles(owner[keep], lo[keep], hi[keep], np.where(inside, block + offset, -1)[keep])
+    return Tiles(owner[keep], lo[keep], hi[keep], np.where(inside, block, -1)[keep])
 
 
 def disjoint(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.errors import TraceError
+from nsysalign.memory import give_back
 from nsysalign.model import CALL, Trace, TraceInfo
 from nsysalign.private import without_paths
 from nsysalign.sweep.tiles import distinct, one_of
@@ -44,6 +45,7 @@ def read_trace(path: Path) -> Trace:
         del runtime
         operations, bad_operations = _operations(work, calls)
         del work
+        give_back()
         syncs = _syncs(source, calls)
         ids = distinct(calls["name_id"].to_numpy()).tolist()
         for name_id in ids:  # as documentation has them: without _v7000
@@ -256,7 +258,8 @@ def _stacked(parts: Sequence[np.ndarray | int], counts: Sequence[int]) -> np.nda
     full = [p for p in full if len(p)] or full[:1]
     if all(not any(p.strides) and p[0] == full[0][0] for p in full):
         return np.broadcast_to(full[0][0], sum(counts))
-    return np.concatenate([p.astype(np.int32) if _constant32(p) else p for p in full])
+    narrow = any(p.dtype == np.int32 for p in full)  # never times: those are int64 throughout
+    return np.concatenate([p.astype(np.int32) if narrow and _constant32(p) else p for p in full])
 
 
 def _constant32(values: np.ndarray) -> bool:

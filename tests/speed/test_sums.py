@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from simulator import export, machine
@@ -17,6 +18,8 @@ from simulator.export import Style
 import nsysalign
 from nsysalign import frames, pipeline
 from nsysalign.attribute import groups, sums
+from nsysalign.cli import cli
+from nsysalign.report import database
 from nsysalign.report import json as document
 from tests.properties.programs import host_programs, loops, programs
 
@@ -113,3 +116,21 @@ def test_one_interval_over_all_and_many_in_it():
     g.add_ranges(windows, low, high, np.arange(400), lot)
     total = np.bincount(np.concatenate([w for w, _ in rows]), np.concatenate([n for _, n in rows]))
     assert total[0] == 1200 and (total[1:] == 3).all()
+
+
+def test_show_makes_segments_that_are_not_stored_from_the_trace_beside_them(recording, monkeypatch, tmp_path):
+    trace, events = recording("truth_linears")
+    whole = nsysalign.analyze(trace, events=[events])
+    events.rename(tmp_path / "events-1.jsonl")
+    name = whole.intervals["name"].iloc[-1]
+    monkeypatch.setattr(pipeline, "MOST_PIECES", 20)
+    database.write(nsysalign.analyze(trace, events=[tmp_path / "events-1.jsonl"]), tmp_path / "analysis.db")
+    shown = CliRunner(env={"COLUMNS": "100"}).invoke(
+        cli, ["show", str(tmp_path), "--interval", name, "--all"]
+    )
+    pieces = whole.segments[whole.segments["interval"] == whole.intervals["interval"].iloc[-1]]
+    assert shown.exit_code == 0 and "--all-segments" not in shown.output
+    assert len(shown.output.splitlines()) >= len(pieces) > 1
+    trace.unlink()
+    alone = CliRunner().invoke(cli, ["show", str(tmp_path), "--interval", name])
+    assert "--all-segments" in alone.output

@@ -64,7 +64,7 @@ def test_the_first_recording_against_the_numbers_measured_alone(tmp_path):
     trace, log = pipeline.read_trace(files["sqlite"]), pipeline.read_event_logs([files["events.jsonl"]])
     alignment = pipeline.align(trace, log)
     budgets = pipeline.attribute(trace, alignment)
-    intervals = pipeline._intervals(alignment, budgets)
+    intervals = pipeline._intervals(alignment, budgets, log)
     table, _ = predict(trace, alignment, intervals, budgets.parts, pipeline.label_table(intervals))
     table["label"] = intervals["label"].to_numpy()[table["interval"]]
     predicted = table.dropna().groupby("label")["predicted_ns"].median() / 1e3
@@ -87,6 +87,6 @@ def test_where_more_was_traced_there_is_a_reason_instead(tmp_path, more):
     else:
         trace = replace(trace, os_calls=pd.DataFrame([(0, 1, 2, 3)], columns=trace.os_calls.columns))
     budgets = pipeline.attribute(trace, alignment)
-    intervals = pipeline._intervals(alignment, budgets)
+    intervals = pipeline._intervals(alignment, budgets, log)
     table, parts = predict(trace, alignment, intervals, budgets.parts, pipeline.label_table(intervals))
     assert table["predicted_ns"].isna().all() and table["reason"].str.contains(more).all() and parts.empty
