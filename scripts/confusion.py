@@ -2,8 +2,10 @@
 
     scripts/confusion.py record OUT [PUZZLE.py ...]    run each on this machine's GPU, one run directory each in OUT
     scripts/confusion.py table OUT                     the table of what was found, from stored or recorded runs
+    scripts/confusion.py keep OUT                      the runs, redacted and packed, as the tests' data
 
-A puzzle says what is wrong with it in a line `# expects: RULE ...` (`nothing`: no error and no warning).  The table has
+A puzzle says what is wrong with it in a line `# expects: RULE ...` (`nothing`: no error and no warning), and what may be
+said as loudly besides in a line `# beside: RULE ...`.  The table has
 a row per script: what it must get, whether it got it, and the errors, warnings and remarks beside it.
 """
 
@@ -12,14 +14,17 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tarfile
+import tempfile
 from pathlib import Path
 
 PUZZLES = Path(__file__).parent / "puzzles"
+DATA = Path(__file__).parents[1] / "tests" / "data" / "puzzles"
 
 
-def expected(puzzle: Path) -> set[str]:
-    """The rules named in the puzzle's `# expects:` line; empty for `nothing`."""
-    found = re.search(r"^# expects: (.*)$", puzzle.read_text(encoding="utf-8"), re.M)
+def named(puzzle: Path, line: str = "expects") -> set[str]:
+    """The rules named in one of the puzzle's lines; empty for `nothing`."""
+    found = re.search(rf"^# {line}: (.*)$", puzzle.read_text(encoding="utf-8"), re.M)
     return set(found[1].split()) - {"nothing"} if found else set()
 
 
@@ -46,7 +51,7 @@ def table(out: Path) -> None:
     print("| script | must find | found | beside it: errors and warnings | remarks |\n|---|---|---|---|---|")
     for run in sorted(p.parent for p in out.glob("*/analysis.db")):
         puzzle = PUZZLES / f"{run.name}.py"
-        findings, must = load(run).findings, expected(puzzle) if puzzle.exists() else set()
+        findings, must = load(run).findings, named(puzzle) if puzzle.exists() else set()
         rules = findings["rule"]
         loud = set(rules[findings["severity"] != "info"])
         verdict = "yes" if must <= set(rules) and (must or not loud) else "**no**"
@@ -59,7 +64,27 @@ def table(out: Path) -> None:
         print(f"| `{run.name}.py` | " + " | ".join(", ".join(c) for c in cells) + " |")
 
 
+def keep(out: Path) -> None:
+    DATA.mkdir(exist_ok=True)
+    for run in sorted(p.parent for p in out.glob("*/trace.sqlite")):
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch) / run.name
+            subprocess.run([sys.executable, "-m", "nsysalign", "redact", "-q", str(run), str(folder)], check=True)
+            with tarfile.open(DATA / f"{run.name}.tar.xz", "w:xz") as packed:
+                for path in sorted(folder.iterdir()):
+                    packed.add(path, path.name, filter=_nobody)
+
+
+def _nobody(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = member.mtime = 0
+    member.uname = member.gname = ""
+    return member
+
+
 if __name__ == "__main__":
-    if len(sys.argv) < 3 or sys.argv[1] not in ("record", "table"):
+    if len(sys.argv) < 3 or sys.argv[1] not in ("record", "table", "keep"):
         sys.exit(__doc__)
-    record(Path(sys.argv[2]), sys.argv[3:]) if sys.argv[1] == "record" else table(Path(sys.argv[2]))
+    if sys.argv[1] == "record":
+        record(Path(sys.argv[2]), sys.argv[3:])
+    else:
+        {"table": table, "keep": keep}[sys.argv[1]](Path(sys.argv[2]))

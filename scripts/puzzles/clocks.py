@@ -7,6 +7,7 @@ it down (label `loaded`), if this GPU has one that bites.
 """
 
 # expects: clock-changed
+# beside: throttled
 import time
 
 import torch

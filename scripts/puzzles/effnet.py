@@ -1,6 +1,7 @@
 """EfficientNet-b0, batch 1, 300 repetitions, each timed by an event pair: is it the GPU that takes 3 ms?"""
 
 # expects: host-gap
+# beside: many-tiny-kernels
 import statistics
 import sys
 

@@ -1,6 +1,7 @@
 """The first call of everything: modules are loaded, code is chosen; nobody warmed up, and it is timed once."""
 
 # expects: module-load
+# beside: host-gap
 import torch
 
 x = torch.randn(512, 512, device="cuda", dtype=torch.float64)

@@ -1,6 +1,7 @@
 """A function whose first call loads and tunes; marked with a region, it may be repeated warm."""
 
 # expects: module-load
+# beside: host-gap
 import statistics
 
 import torch

@@ -4,6 +4,7 @@ Synchronise before and after, only before, only after, never: four numbers for t
 torch.utils.benchmark.  The operator of our own is compiled on the spot (CUDA where nvcc is, else C++; a minute).
 """
 
+# expects: host-timer enqueue-only earlier-work
 import shutil
 import statistics
 import time

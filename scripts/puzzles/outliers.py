@@ -1,6 +1,7 @@
 """Now and then a garbage collection (here: a busy host) falls between record and launch."""
 
 # expects: outliers
+# beside: api-launch
 import torch
 
 x = torch.randn(1 << 20, device="cuda")
