@@ -106,8 +106,12 @@ def match_waits(
 
 
 def awaited(trace: Trace, waits: pd.DataFrame, records: pd.DataFrame) -> np.ndarray:
-    """Position in `records` of what each wait waits for: by eventSyncId, else by the log, else the last record call of
-    the same thread before the wait (then marked inferred).  Adds the column `inferred` to `waits`."""
+    """Position in `records` of what each wait waits for: by eventSyncId, else by the log, else the latest record of the
+    same event before the wait, else the last record call of the same thread (both marked inferred: CUDA_EVENT rows may be
+    missing).  Adds the column `inferred` to `waits`.
+
+    The event's number is needed where one thread records many events and then waits for each: DDP's reducer does.
+    """
     out = np.full(len(waits), -1, dtype=np.int64)
     waits["inferred"] = np.zeros(len(waits), dtype=bool)
     if waits.empty:
@@ -128,30 +132,29 @@ def awaited(trace: Trace, waits: pd.DataFrame, records: pd.DataFrame) -> np.ndar
             pd.MultiIndex.from_frame(waits[["log_process", "seq"]])
         )
         out = np.where(by_log & (at >= 0), mine.index.to_numpy()[np.maximum(at, 0)], out)
-    rest = np.flatnonzero(out < 0)
-    if len(rest):
-        calls = trace.calls
-        ordered = records[records["call"] >= 0].sort_values("call_start_ns")
-        left = pd.DataFrame(
-            {
-                "at": calls["start_ns"].to_numpy()[waits["call"].to_numpy()[rest]],
-                "thread": calls["thread"].to_numpy()[waits["call"].to_numpy()[rest]],
-                "n": rest,
-            }
-        ).sort_values("at")
-        right = pd.DataFrame(
-            {
-                "at": ordered["call_start_ns"].to_numpy(),
-                "thread": ordered["thread"].to_numpy(),
-                "record": ordered.index.to_numpy(),
-            }
-        )
-        joined = pd.merge_asof(left, right, on="at", by="thread")
+    unsure = out < 0
+    calls = trace.calls
+    made = records[records["call"] >= 0].sort_values("call_start_ns")
+    asked = pd.DataFrame(
+        {
+            "at": calls["start_ns"].to_numpy()[waits["call"].to_numpy()],
+            "process": waits["process_id"].to_numpy(),
+            "event": waits["event"].to_numpy(),
+            "thread": calls["thread"].to_numpy()[waits["call"].to_numpy()],
+            "n": np.arange(len(waits)),
+        }
+    )
+    asked, answers = asked[unsure], made.rename(columns={"call_start_ns": "at"})
+    for by, left, right in (
+        (["process", "event"], asked[asked["event"] >= 0], answers[answers["event"] >= 0]),
+        (["thread"], asked, answers),
+    ):
+        left = left[out[left["n"].to_numpy()] < 0].sort_values("at")
+        right = right[["at", *by]].assign(record=right.index.to_numpy())
+        joined = pd.merge_asof(left[["at", *by, "n"]], right, on="at", by=by)
         hit = joined["record"].notna().to_numpy()
         out[joined["n"].to_numpy()[hit]] = joined["record"].to_numpy()[hit].astype(np.int64)
-        inferred = waits["inferred"].to_numpy().copy()
-        inferred[joined["n"].to_numpy()[hit]] = True
-        waits["inferred"] = inferred
+    waits["inferred"] = unsure & (out >= 0)
     return out
 
 
