@@ -38,17 +38,27 @@ def recording(request, tmp_path_factory):
     )
 
 
+@pytest.fixture(scope="module")
+def truth(recording):
+    """The alignment by the recorded timestamps."""
+    return align(*recording[1:])
+
+
+@pytest.fixture(scope="module", params=["timestamps", "table"])
+def blindly(recording, request):
+    """The alignment without them."""
+    return align(blind(recording[1], request.param), recording[2])
+
+
 def blind(trace, how: str):
     """The trace without timestamps (rows stay, the stream is exact) or without the whole table."""
     rows = trace.event_rows
     return replace(trace, event_rows=rows.assign(timestamp_ns=0) if how == "timestamps" else rows.iloc[:0])
 
 
-@pytest.mark.parametrize("how", ["timestamps", "table"])
-def test_starts_are_placed_within_the_stated_error(recording, how):
-    name, trace, log = recording
-    truth = align(trace, log).records["timestamp_ns"].to_numpy()
-    alignment = align(blind(trace, how), log)
+def test_starts_are_placed_within_the_stated_error(recording, truth, blindly):
+    name, alignment = recording[0], blindly
+    truth = truth.records["timestamp_ns"].to_numpy()
     windows = alignment.windows[alignment.windows["kind"] == "event"]
     at = truth[windows["start"]]
     assert (at > 0).all()
@@ -64,9 +74,8 @@ def test_starts_are_placed_within_the_stated_error(recording, how):
     assert np.median(windows["error_ns"]) <= 2_000
 
 
-def test_timestamps_are_taken_at_their_word(recording):
-    _, trace, log = recording
-    alignment = align(trace, log)
+def test_timestamps_are_taken_at_their_word(truth):
+    alignment = truth
     windows = alignment.windows[alignment.windows["kind"] == "event"]
     truth = alignment.records["timestamp_ns"].to_numpy()
     assert (windows["method"] == "event-trace").all()
@@ -75,11 +84,9 @@ def test_timestamps_are_taken_at_their_word(recording):
     assert (windows["clock_residual_ns"].to_numpy() == residual).all()
 
 
-@pytest.mark.parametrize("how", ["timestamps", "table"])
-def test_budgets_add_up_and_kernel_time_is_the_union_between_the_true_events(recording, how):
-    _, trace, log = recording
-    truth = align(trace, log).records["timestamp_ns"].to_numpy()
-    alignment = align(blind(trace, how), log)
+def test_budgets_add_up_and_kernel_time_is_the_union_between_the_true_events(recording, truth, blindly):
+    trace, alignment = recording[1], blindly
+    truth = truth.records["timestamp_ns"].to_numpy()
     budgets = attribute(alignment=alignment, trace=trace)
     event = (alignment.windows["kind"] == "event").to_numpy()
     total = budgets.parts.groupby("interval")["ns"].sum().to_numpy()
@@ -87,6 +94,7 @@ def test_budgets_add_up_and_kernel_time_is_the_union_between_the_true_events(rec
     assert (budgets.parts["ns"] >= 0).all()
     kernels = trace.operations[trace.operations["kind"] == 0]
     lane = alignment.operation_lane[kernels.index]
+    starts, ends = kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()
     off = 0
     for window, kernel_only in zip(
         alignment.windows[event].itertuples(),
@@ -94,13 +102,9 @@ def test_budgets_add_up_and_kernel_time_is_the_union_between_the_true_events(rec
         strict=True,
     ):
         low, high = truth[window.start], truth[window.end]
-        mine = kernels[
-            (lane == window.end_lane)
-            & (kernels["end_ns"].to_numpy() > low)
-            & (kernels["start_ns"].to_numpy() < high)
-        ]
+        mine = np.flatnonzero((lane == window.end_lane) & (ends > low) & (starts < high))
         expected, reach = 0, low
-        for start, end in mine[["start_ns", "end_ns"]].sort_values("start_ns").itertuples(index=False):
+        for start, end in sorted(zip(starts[mine].tolist(), ends[mine].tolist(), strict=True)):
             expected += max(min(end, high) - max(start, reach), 0)
             reach = max(reach, min(end, high))
         off += abs(expected - kernel_only) > 100

@@ -102,7 +102,8 @@ case "$*" in
   *late.py*) kill -STOP $$;;
   *hangs.py*) APP "$@"; kill -STOP $$;;
   *impatient.py*) APP "$@"; kill -STOP $$;;
-  *busy.py*) APP "$@"; while [ $((SECONDS)) -lt 3 ]; do :; done; FINISH; exit 7;;
+  *busy.py*) APP "$@"; end=$((${EPOCHREALTIME/[.,]/} + 2000000))
+    while [ ${EPOCHREALTIME/[.,]/} -lt $end ]; do :; done; FINISH; exit 7;;
   *writes.py*) APP "$@"; mkfifo fifo; exec 5<>fifo
     for i in 1 2 3 4 5 6 7 8; do read -t 0.3 -u 5; echo $i >>"$OUT.part"; done; FINISH; exit 8;;
   *long.py*) APP "$@"; FINISH; exit 9;;

@@ -2,7 +2,6 @@
 
 import json as stdlib_json
 import sqlite3
-import time
 from contextlib import closing
 
 import pandas as pd
@@ -163,7 +162,7 @@ def test_what_is_no_analysis_is_named(store, content, tmp_path):
     assert path.exists() == (content is not None)  # looking for a file does not make it
 
 
-def test_25_000_intervals_in_seconds_and_megabytes(builder, tmp_path):
+def test_25_000_intervals_are_stored_and_their_page_is_small(builder, tmp_path):
     pieces = [
         ("host", 90_000, "python"),
         ("api_launch", 9_000, "cudaLaunchKernel"),
@@ -171,9 +170,9 @@ def test_25_000_intervals_in_seconds_and_megabytes(builder, tmp_path):
     ]
     labels = [(f"region_{k}", "event", f"bench.py:{k}", False, [pieces] * 500) for k in range(50)]
     analysis = builder(labels, timeline=False)
-    begin = time.monotonic()
     json.write(analysis, tmp_path / "a.json")
     html.write(analysis, tmp_path / "a.html")
     database.write(analysis, tmp_path / "a.db")
-    assert time.monotonic() - begin < 20  # about 3 s on two slow cores
     assert (tmp_path / "a.html").stat().st_size < 8e6
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM intervals").fetchone() == (25_000,)
