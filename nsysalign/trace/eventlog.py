@@ -70,6 +70,7 @@ TEXT_KEYS = {
     "sync": set(),
     "note": {"text"},
 }
+_HEADER_NUMBERS = ("pid", "exit_status", "profiled_exit_status")  # what is no number there is not known
 _LONGEST_MS = 1e12  # 30 years: what lies beyond is no measurement, and its nanoseconds do not fit
 _LATEST_NS = 1 << 62  # so that the difference of two times fits into int64
 
@@ -154,7 +155,7 @@ class _Reader:
             self.notes.append(
                 f"{name}: event log version {item['version']} is newer than this nsysalign knows ({VERSION})"
             )
-        self.headers.append(item)
+        self.headers.append({k: v for k, v in item.items() if k not in _HEADER_NUMBERS or _is_int(v)})
         process = len(self.headers) - 1
         clock = item.get("clock")
         if isinstance(clock, dict) and _has_times(clock, "monotonic_ns"):
