@@ -110,12 +110,13 @@ def lane_of_log(
     records: pd.DataFrame,
     waits: pd.DataFrame,
     offset: int | None = None,
+    settled: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[str]]:
     """Lane of every record from what Python knew about its stream; -1 where that does not decide.
 
     `records`: columns log_process, process (globalPid), stream_handle, stream_id, device.  `waits`: matched waits with
     columns stream_id, lane, process_id.  `offset`: CUPTI's streamId minus cuStreamGetId's answer; None decides by the
-    waits and by which streams did work.
+    waits and by which streams did work.  `settled`: records whose lane an event row names; nothing is said about those.
     """
     lane = np.full(len(records), -1, dtype=np.int64)
     notes: list[str] = []
@@ -130,7 +131,8 @@ def lane_of_log(
         handle, stream_id, device = (rows[c].to_numpy() for c in ("stream_handle", "stream_id", "device"))
         default = (handle == 0) | ((handle < 0) & (stream_id == _DEFAULT_STREAM))
         lane[here[default]] = _default_lane(own, busy, device[default])
-        if (lane[here[default]] < 0).any() and len(_default_lanes(own)) > 1:
+        open_here = here[default] if settled is None else here[default & ~settled[here]]
+        if (lane[open_here] < 0).any() and len(_default_lanes(own)) > 1:
             notes.append(
                 "several contexts have a default stream that did work, and the event log does not say which one is meant: "
                 "its records are unaligned (nsysalign run --accurate tells them apart)"
