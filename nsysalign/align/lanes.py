@@ -110,12 +110,13 @@ def lane_of_log(
     records: pd.DataFrame,
     waits: pd.DataFrame,
     offset: int | None = None,
+    settled: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[str]]:
     """Lane of every record from what Python knew about its stream; -1 where that does not decide.
 
     `records`: columns log_process, process (globalPid), stream_handle, stream_id, device.  `waits`: matched waits with
     columns stream_id, lane, process_id.  `offset`: CUPTI's streamId minus cuStreamGetId's answer; None decides by the
-    waits and by which streams did work.
+    waits and by which streams did work.  `settled`: records whose lane an event row names; nothing is said about those.
     """
     lane = np.full(len(records), -1, dtype=np.int64)
     notes: list[str] = []
@@ -130,6 +131,12 @@ def lane_of_log(
         handle, stream_id, device = (rows[c].to_numpy() for c in ("stream_handle", "stream_id", "device"))
         default = (handle == 0) | ((handle < 0) & (stream_id == _DEFAULT_STREAM))
         lane[here[default]] = _default_lane(own, busy, device[default])
+        open_here = here[default] if settled is None else here[default & ~settled[here]]
+        if (lane[open_here] < 0).any() and len(_default_lanes(own)) > 1:
+            notes.append(
+                "several contexts have a default stream that did work, and the event log does not say which one is meant: "
+                "its records are unaligned (nsysalign run --accurate tells them apart)"
+            )
         created = ~default & (stream_id >= 0)
         if created.any():
             shift = (
@@ -150,19 +157,28 @@ def lane_of_log(
 
 
 def _default_lane(own: pd.DataFrame, busy: np.ndarray, device: np.ndarray) -> np.ndarray:
-    """The legacy default stream of each device; several contexts on one device leave it to the busy one."""
-    legacy = own[(own["flag"] == LEGACY_DEFAULT) | ((own["flag"] < 0) & (own["stream"] == _DEFAULT_STREAM))]
-    if legacy.empty:
-        legacy = own[own["stream"] == _DEFAULT_STREAM]
-    if legacy.empty:
-        return np.full(len(device), -1)
-    # prefer the context that did work
-    legacy = legacy.iloc[np.argsort(~busy[legacy.index.to_numpy()], kind="stable")]
-    by_device = {int(d): int(i) for i, d in reversed(list(zip(legacy.index, legacy["device"], strict=True)))}
+    """The legacy default stream of each row's device (-1: not known); -1 where several could be meant.
+
+    A log does not name contexts.  Of several default streams only one may have done work: then it is that one.
+    """
+    legacy = _default_lanes(own)
+    only = _only(legacy, busy)
+    of_device = {int(d): _only(lanes, busy) for d, lanes in legacy.groupby("device")}
     fallback = int(legacy.index[0]) if len(legacy) == 1 else -1
-    return np.array(
-        [by_device.get(int(d), fallback) if d >= 0 else int(legacy.index[0]) for d in device], dtype=np.int64
-    )
+    return np.array([of_device.get(int(d), fallback) if d >= 0 else only for d in device], dtype=np.int64)
+
+
+def _default_lanes(own: pd.DataFrame) -> pd.DataFrame:
+    legacy = own[(own["flag"] == LEGACY_DEFAULT) | ((own["flag"] < 0) & (own["stream"] == _DEFAULT_STREAM))]
+    return own[own["stream"] == _DEFAULT_STREAM] if legacy.empty else legacy
+
+
+def _only(lanes: pd.DataFrame, busy: np.ndarray) -> int:
+    """The lane that did work, where not more than one did; -1 where nothing tells them apart."""
+    working = lanes.index[busy[lanes.index.to_numpy()]]
+    if len(working) > 1 or lanes.empty:
+        return -1
+    return int(working[0] if len(working) else lanes.index[0])
 
 
 def _lookup(own: pd.DataFrame, stream: np.ndarray, device: np.ndarray) -> np.ndarray:

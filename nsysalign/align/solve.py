@@ -65,7 +65,7 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     asked = _asked(known, clocks, records)
 
     def bounded(offset: int | None) -> tuple[_Bounded, list[str]]:
-        lane, remarks = lanes.lane_of_log(trace, table, operation_lane, records, waits, offset)
+        lane, remarks = lanes.lane_of_log(trace, table, operation_lane, records, waits, offset, exact >= 0)
         lane = np.where(exact >= 0, exact, lane)
         lane = (
             np.where(lane >= 0, lane, lanes.lane_of_thread(trace, operation_lane, records))

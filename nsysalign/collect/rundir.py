@@ -55,6 +55,9 @@ def numbered(parent: Path, stem: str) -> Path:
         ) from error
 
 
+_LONGEST_S = 1e9  # 30 years; also no infinity and no NaN
+
+
 def last_duration_s(stem: str, base: Path | None = None) -> float | None:
     """How long the newest run of that name was profiled, None where there is none or it does not say."""
     runs = (base or Path.cwd()) / RUNS
@@ -65,9 +68,11 @@ def last_duration_s(stem: str, base: Path | None = None) -> float | None:
     ]
     try:
         took = json.loads(max(numbered)[1].read_text(encoding="utf-8")).get("profiled_s")
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return None
-    return float(took) if isinstance(took, (int, float)) else None
+    return float(took) if isinstance(took, int | float) and 0 <= took < _LONGEST_S else None
+
+
 def event_logs(run_dir: Path) -> list[Path]:
     """The event logs of a run, sorted by name: `events-PID.jsonl`, long ones `events-PID.jsonl.gz`."""
     return sorted(p for end in ("jsonl", "jsonl.gz") for p in run_dir.glob(f"events-*.{end}"))

@@ -179,6 +179,6 @@ def conditions(run_dir: Path) -> tuple[str, ...]:
     """What run.json says was set up around the run, for the report; () where there is no such file."""
     try:
         found = json.loads((run_dir / "run.json").read_text(encoding="utf-8")).get("conditions", ())
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return ()
     return tuple(str(text) for text in found) if isinstance(found, list) else ()

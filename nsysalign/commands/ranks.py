@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 import click
 
 from nsysalign.commands.progress import ProgressLine
-from nsysalign.errors import NsysAlignError, TraceError
+from nsysalign.errors import EventLogError, NsysAlignError, TraceError
 from nsysalign.ranks import spread
 from nsysalign.ranks.model import Source, SourceResult
 from nsysalign.ranks.sources import DOCUMENT, find
+from nsysalign.trace.lines import lines_of
 
 if TYPE_CHECKING:
     from nsysalign.ranks.model import RankComparison
@@ -183,10 +184,10 @@ def _pids(log: Path) -> set[int]:
     """Process ids that a log's headers name.  Only header lines are parsed; a damaged one names nobody here, and says
     so where the log is read."""
     pids = set()
-    with contextlib.suppress(OSError), open(log, encoding="utf-8", errors="replace") as lines:
-        for line in lines:
+    with contextlib.suppress(OSError, EventLogError):
+        for line in lines_of(log):
             if '"header"' in line[:200]:
-                with contextlib.suppress(ValueError, AttributeError, TypeError):
+                with contextlib.suppress(ValueError, AttributeError, TypeError, OverflowError, RecursionError):
                     pids.add(int(json.loads(line).get("pid")))
     return pids
 

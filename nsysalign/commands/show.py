@@ -78,9 +78,10 @@ def with_segments(loaded, number: int, path: Path):  # (a model.Analysis, str)
         return loaded, ""
     trace = path / "trace.sqlite"
     if path.is_dir() and trace.is_file():
+        from nsysalign.collect.rundir import event_logs
         from nsysalign.pipeline import analyze
 
-        again = analyze(trace, sorted(path.glob("events-*.jsonl")), draw=[row["name"]])
+        again = analyze(trace, event_logs(path), draw=[row["name"]])
         if again.intervals["name"].tolist() == loaded.intervals["name"].tolist():
             return again, ""
     return (

@@ -55,12 +55,31 @@ def read(path: Path) -> pd.DataFrame:
         stored = json.loads(path.read_text(encoding="utf-8"))
         if stored["format"] != FORMAT or stored["version"] != VERSION:
             raise ValueError(f"format {stored['format']!r}, version {stored['version']!r}")
-        return frame(stored["confirmations"], frames.CONFIRMATIONS)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        rows = stored["confirmations"]
+        for row in rows:
+            _check(row)
+        return frame(rows, frames.CONFIRMATIONS)
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise AnalysisError(
-            f"{path} is not what nsysalign confirm writes ({error!r})",
+            f"{path} is not what nsysalign confirm writes ({type(error).__name__}: {str(error)[:200]})",
             "move it away; nsysalign confirm --from RUN_DIR makes it again",
         ) from error
+
+
+def _check(row: dict[str, Any]) -> None:
+    """ValueError, KeyError or TypeError where a row holds what no verdict can hold: the file may be anybody's."""
+    for column in frames.CONFIRMATIONS.columns:
+        value = row[column.name]
+        if column.dtype == "object":
+            good = isinstance(value, list) and all(isinstance(v, str) for v in value)
+        elif column.dtype == "str":
+            good = isinstance(value, str)
+        else:
+            number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1 << 63
+            good = number and (column.dtype != "int64" or isinstance(value, int))
+            good = good or (value is None and column.dtype == "float64")
+        if not good:
+            raise ValueError(f"{column.name} is {value!r:.40}")
 
 
 def statuses(analysis: Analysis) -> list[Status]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.errors import EventLogError
+from nsysalign.trace.lines import lines_of
 
 FORMAT = "nsysalign-clocks"
 _LATEST_NS = 1 << 62
@@ -21,26 +24,35 @@ def read_clock_samples(path: Path) -> tuple[pd.DataFrame, list[str]]:
     A cut last line is normal (a killed run); a file that is something else costs a note, never the analysis.
     """
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return _samples(path.name, lines_of(path))
     except OSError as error:
         return _none(f"{path.name}: cannot be read ({error.strerror})")
-    header = _json(lines[0]) if lines else None
-    if not isinstance(header, dict) or header.get("format") != FORMAT or "columns" not in header:
-        return _none(f"{path.name} holds no clock samples (no header of {FORMAT}): it was not used")
+    except EventLogError as error:
+        return _none(error.message)
+
+
+def _samples(name: str, lines: Iterator[str]) -> tuple[pd.DataFrame, list[str]]:
+    header = _json(next(lines, ""))
+    if (
+        not isinstance(header, dict)
+        or header.get("format") != FORMAT
+        or not _are_names(header.get("columns"))
+    ):
+        return _none(f"{name} holds no clock samples (no header of {FORMAT}): it was not used")
     names = frames.CLOCK_SAMPLES.names
-    rows, bad, columns = [], 0, list(header["columns"])
-    for line in lines[1:]:
+    rows, bad, columns = [], 0, header["columns"]
+    for line in lines:
         values = _json(line)
         if not isinstance(values, list) or len(values) != len(columns):
             bad += 1
             continue
         item = dict(zip(columns, values, strict=True))
-        row = [_int(item.get(name)) for name in names]
+        row = [_int(item.get(n)) for n in names]
         if row[0] < 0 or row[names.index("device")] < 0:
             bad += 1
             continue
         rows.append(row)
-    notes = [f"{path.name}: {bad} lines could not be used (cut or malformed)"] if bad > 1 else []
+    notes = [f"{name}: {bad} lines could not be used (cut or malformed)"] if bad > 1 else []
     if header.get("order") == "assumed" and len({row[names.index("device")] for row in rows}) > 1:
         notes.append(
             "the order of the GPUs in the clock samples is assumed: set CUDA_DEVICE_ORDER=PCI_BUS_ID to be sure"
@@ -55,6 +67,10 @@ def read_clock_samples(path: Path) -> tuple[pd.DataFrame, list[str]]:
 
 def _none(note: str) -> tuple[pd.DataFrame, list[str]]:
     return frames.empty(frames.CLOCK_SAMPLES), [note]
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 def _json(line: str) -> Any:

@@ -6,13 +6,10 @@ headers (each starts a process).  What cannot be used becomes a note, never a gu
 
 from __future__ import annotations
 
-import contextlib
-import gzip
 import json
 import math
 import re
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +19,21 @@ from nsysalign import frames
 from nsysalign.errors import EventLogError
 from nsysalign.model import EventLog
 from nsysalign.private import short_path, without_paths
+from nsysalign.trace.lines import lines_of
 
 FORMAT = "nsysalign-events"
 VERSION = 1
 #: What analysis reads of each type of line: numbers and flags, and texts.  (`callers` and `clock` are both.)
 PLAIN_KEYS = {
-    "header": {"version", "pid", "calibration_ns", "baseline", "exit_status", "profiled_exit_status", "stopped"},
+    "header": {
+        "version",
+        "pid",
+        "calibration_ns",
+        "baseline",
+        "exit_status",
+        "profiled_exit_status",
+        "stopped",
+    },
     "record": {
         "seq",
         "tid",
@@ -64,6 +70,7 @@ TEXT_KEYS = {
     "sync": set(),
     "note": {"text"},
 }
+_HEADER_NUMBERS = ("pid", "exit_status", "profiled_exit_status")  # what is no number there is not known
 _LONGEST_MS = 1e12  # 30 years: what lies beyond is no measurement, and its nanoseconds do not fit
 _LATEST_NS = 1 << 62  # so that the difference of two times fits into int64
 
@@ -80,13 +87,12 @@ def decorated_regions(paths: Sequence[Path]) -> frozenset[str]:
     """Regions that the program used as decorators, as its logs say."""
     found = set()
     for path in paths:
-        with path.open("r", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                if '"decorated"' in line:
-                    try:
-                        found.add(str(json.loads(line)["decorated"]))
-                    except (ValueError, KeyError, TypeError):
-                        continue  # cut short, or a text of the user's
+        for line in lines_of(path):
+            if '"decorated"' in line:
+                try:
+                    found.add(str(json.loads(line)["decorated"]))
+                except (ValueError, KeyError, TypeError, RecursionError):
+                    continue  # cut short, or a text of the user's
     return frozenset(found)
 
 
@@ -103,8 +109,7 @@ class _Reader:
                 "name the events-PID.jsonl of the run with --events",
             )
         try:
-            with _opened(path) as file:
-                self._lines(path.name, file)
+            self._lines(path.name, lines_of(path))
         except OSError as error:
             raise EventLogError(
                 f"{path}: cannot be read ({error.strerror or error})",
@@ -150,7 +155,7 @@ class _Reader:
             self.notes.append(
                 f"{name}: event log version {item['version']} is newer than this nsysalign knows ({VERSION})"
             )
-        self.headers.append(item)
+        self.headers.append({k: v for k, v in item.items() if k not in _HEADER_NUMBERS or _is_int(v)})
         process = len(self.headers) - 1
         clock = item.get("clock")
         if isinstance(clock, dict) and _has_times(clock, "monotonic_ns"):
@@ -293,31 +298,6 @@ class _Reader:
             )
             tables[spec.name] = frames.check(frame, spec)
         return EventLog(headers=tuple(self.headers), notes=tuple(n for n in self.notes if n), **tables)
-
-
-def _opened(path: Path) -> Any:
-    """A log, compressed or not; read line by line."""
-    text = {"encoding": "utf-8-sig", "errors": "replace", "newline": "\n"}
-    with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    return _Unpacked(gzip.open(path, "rt", **text)) if packed else path.open("r", **text)
-
-
-class _Unpacked(contextlib.AbstractContextManager):
-    """The lines of a compressed log.  A file that was cut or damaged ends where it can be read no further, in a line
-    that is no JSON: that is how a plain log ends when it is cut."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-
-    def __exit__(self, *exc: object) -> None:
-        self._file.close()
-
-    def __iter__(self) -> Iterator[str]:
-        try:
-            yield from self._file
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            yield "(cut)"
 
 
 def _encodable(value: Any) -> Any:

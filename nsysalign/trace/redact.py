@@ -7,14 +7,12 @@ string that no kept row refers to are never copied.  A new file has no free page
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import os
 import secrets
 import sqlite3
 import tempfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -24,6 +22,7 @@ from nsysalign.errors import TraceError, UsageError
 from nsysalign.private import short_path, without_paths
 from nsysalign.trace import schema
 from nsysalign.trace.eventlog import PLAIN_KEYS, TEXT_KEYS
+from nsysalign.trace.lines import lines_of
 from nsysalign.trace.read import MARK, kept_diagnostic
 from nsysalign.trace.sqlite import Source, open_readonly
 
@@ -113,7 +112,7 @@ def pseudonyms() -> Rename:
 def redact_log(log: Path, out: Path, *, rename: Rename | None = None) -> None:
     """Write the lines of an event log that analysis reads, with the keys that it reads, to `out`, a new file."""
     with new_file(out) as partial, partial.open("w", encoding="utf-8") as file:
-        for line in _log_lines(log):
+        for line in lines_of(log):
             try:
                 item = json.loads(line)
                 kept = _line(item, rename) if isinstance(item, dict) else None
@@ -125,9 +124,8 @@ def redact_log(log: Path, out: Path, *, rename: Rename | None = None) -> None:
 
 def redact_samples(samples: Path, out: Path) -> None:
     """Write the clock samples that analysis reads to `out`, a new file: numbers, and the header's own words."""
-    lines = samples.read_text(encoding="utf-8", errors="replace").splitlines()
     with new_file(out) as partial, partial.open("w", encoding="utf-8") as file:
-        for number, line in enumerate(lines):
+        for number, line in enumerate(lines_of(samples)):
             try:
                 item = json.loads(line)
             except (ValueError, RecursionError):
@@ -137,18 +135,6 @@ def redact_samples(samples: Path, out: Path) -> None:
             elif not (isinstance(item, list) and all(v is None or isinstance(v, int | float) for v in item)):
                 continue
             file.write(json.dumps(item, separators=(",", ":")) + "\n")
-
-
-def _log_lines(log: Path) -> Iterator[str]:
-    """Lines of a log, gzipped or not, as far as they can be read."""
-    with log.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    opened = gzip.open if packed else open
-    with opened(log, "rt", encoding="utf-8-sig", errors="replace", newline="\n") as lines:
-        try:
-            yield from lines
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            return  # cut
 
 
 def _line(item: dict[str, Any], rename: Rename | None) -> dict[str, Any] | None:

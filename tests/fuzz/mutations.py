@@ -142,3 +142,36 @@ def change_log(text: str, changes: list[tuple]) -> str:
     whole = "".join(json.dumps(line) + "\n" for line in lines)
     cut = [int(where * len(whole)) for what, where, _, _ in changes if what == "cut"]
     return whole[: min(cut)] if cut else whole
+
+
+#: (steps down into a document, each by its relative place; what is there instead)
+node_changes = st.lists(
+    st.tuples(
+        st.lists(positions, min_size=1, max_size=4),
+        st.sampled_from(["set", "set", "drop", "double"]),
+        json_values,
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def change_document(document: Any, changes: list[tuple]) -> Any:
+    """A JSON document with some of its values, at any depth, replaced, taken away or doubled."""
+    whole = [json.loads(json.dumps(document))]
+    for down, what, value in changes:
+        holder, key = whole, 0
+        for position in down:
+            inner = holder[key]
+            if not isinstance(inner, list | dict) or not inner:
+                break
+            holder = inner
+            at = int(position * len(inner))
+            key = sorted(inner)[at] if isinstance(inner, dict) else at
+        if what == "set" or holder is whole:
+            holder[key] = value
+        elif what == "drop":
+            del holder[key]
+        elif isinstance(holder, list):
+            holder.insert(key, holder[key])
+    return whole[0]

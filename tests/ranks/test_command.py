@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sqlite3
 from pathlib import Path
 
@@ -22,7 +23,10 @@ from nsysalign.ranks.sources import find, is_many
 from nsysalign.ranks.summary import summaries
 from nsysalign.trace.collectives import read_shared
 
-EXPORT = Path(__file__).resolve().parents[3] / "shared" / "data" / "exports" / "nsys-ai_h100_2gpu_1s.sqlite"
+EXPORTS = Path(
+    os.environ.get("NSYSALIGN_EXPORTS", Path(__file__).resolve().parents[3] / "shared" / "data" / "exports")
+)
+EXPORT = EXPORTS / "nsys-ai_h100_2gpu_1s.sqlite"
 
 
 def slow_rank_1(rank: int, step: int) -> int:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
 
 import nsysalign
 
-FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data" / "exports"
+FOLDER = Path(
+    os.environ.get("NSYSALIGN_EXPORTS", Path(__file__).resolve().parents[3] / "shared" / "data" / "exports")
+)
 #: file -> the nsys version that it names (2021.2 had no table for it)
 EXPORTS = {
     "mordred_report1.sqlite": None,

@@ -1,0 +1,80 @@
+"""Lines of a file of JSON Lines, gzipped or not, in bounded memory: it may be anybody's.
+
+A few kilobytes of gzip can stand for gigabytes, and one line can be as long as the file.  What unpacks to more than an
+event log of its size can hold is refused; a line longer than any program writes is passed over like one that was cut.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nsysalign.errors import EventLogError
+
+#: No line of an event log or of clock samples comes near this many characters; what is longer is not kept.
+LONGEST_LINE = 1 << 20
+#: A line is passed over up to this length: holes that a crash leaves are smaller.
+LONGEST_HOLE = 256 << 20
+#: What a gzip file may unpack to, in characters: event logs shrink to a fifth up to a twentieth.
+_FREE, _PER_BYTE, _MOST = 16 << 20, 100, 8 << 30
+#: Stands for a line that could not be read: no JSON.
+UNUSABLE = "(not usable)\n"
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """Lines as text; `UNUSABLE` for one that is too long, and at the end of a gzip file that was cut or damaged.
+
+    EventLogError where it unpacks to more than a log can hold, OSError where it cannot be read.
+    """
+    text: dict[str, Any] = {"encoding": "utf-8-sig", "errors": "replace", "newline": "\n"}
+    with path.open("rb") as raw:
+        packed = raw.read(2) == b"\x1f\x8b"
+    if not packed:
+        with path.open("r", **text) as file:
+            yield from _bounded(path.name, file)
+        return
+    left = min(_FREE + _PER_BYTE * path.stat().st_size, _MOST)
+    with gzip.open(path, "rt", **text) as file:
+        try:
+            yield from _bounded(path.name, _Counted(path.name, file, left))
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            yield UNUSABLE
+
+
+class _Counted:
+    """A text file that ends in an error when more was read of it than is granted."""
+
+    def __init__(self, name: str, file: Any, granted: int) -> None:
+        self._name, self._file, self._left, self._granted = name, file, granted, granted
+
+    def readline(self, size: int) -> str:
+        line = self._file.readline(size)
+        self._left -= len(line)
+        if self._left < 0:
+            raise EventLogError(
+                f"{self._name}: unpacks to more than {self._granted >> 20} MB, which no event log of its size does",
+                "if it is one, unpack it with gunzip and name the unpacked file",
+            )
+        return line
+
+
+def _bounded(name: str, file: Any) -> Iterator[str]:
+    """Lines of a text file, each at most LONGEST_LINE long."""
+    for line in iter(partial(file.readline, LONGEST_LINE), ""):
+        if len(line) < LONGEST_LINE or line.endswith("\n"):
+            yield line
+            continue
+        passed = len(line)
+        while line and not line.endswith("\n"):
+            line = file.readline(LONGEST_LINE)
+            passed += len(line)
+            if passed > LONGEST_HOLE:
+                raise EventLogError(
+                    f"{name}: has a line of more than {LONGEST_HOLE >> 20} MB: this is no event log",
+                    "name an events-PID.jsonl of nsysalign",
+                )
+        yield UNUSABLE

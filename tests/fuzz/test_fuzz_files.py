@@ -1,0 +1,251 @@
+"""Damaged files of a run directory beside the trace and its log: each costs a note or an error, never a crash.
+
+`NSYSALIGN_FUZZ=100 pytest tests/fuzz` looks a hundred times as long, at other things each time.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from simulator import check, export, machine
+from simulator.export import Style
+from simulator.program import Elapsed, HostStart, HostStop, Launch, Program, Read, Record, Sleep, Sync
+from simulator.world import LEGACY
+
+import nsysalign
+from nsysalign import frames
+from nsysalign.collect.rundir import last_duration_s
+from nsysalign.collect.session import conditions
+from nsysalign.commands.cache import NAME, Cache
+from nsysalign.commands.ranks import own_logs
+from nsysalign.errors import AnalysisError, NsysAlignError
+from nsysalign.pipeline import load
+from nsysalign.report import confirmations, html
+from nsysalign.report import json as document
+from nsysalign.trace.clocks import read_clock_samples
+from nsysalign.trace.eventlog import decorated_regions
+from nsysalign.trace.redact import redact_log, redact_samples
+
+from .conftest import FUZZ
+from .mutations import byte_changes, change_bytes, change_document, change_log, log_changes, node_changes
+from .test_fuzz import analysed, written
+
+SITES = {
+    "t0": {"site": "a.py:4", "callers": ["b.py:9"], "function": "a.py:1:f", "position": 20, "use": "value",
+           "stores": ["a.py:1:t0"]},
+    "t1": {"site": "a.py:6", "function": "a.py:1:f", "position": 30, "use": "difference", "subtracts": ["a.py:1:t0"],
+           "interleaved": True},
+}  # fmt: skip
+VERDICT = {
+    "label": "case", "rules": ["host-gap"], "intervention": "delay", "target": "case", "verdict": "confirmed",
+    "reason": "as predicted", "metric": "elapsed", "before_ns": 9e4, "predicted_ns": 2e4, "predicted_low_ns": 1e4,
+    "predicted_high_ns": 3e4, "after_ns": 2e4, "after_low_ns": 1e4, "after_high_ns": None, "before_count": 4,
+    "after_count": 4, "changed": "a delay kernel", "run": "confirm/case-delay-1",
+}  # fmt: skip
+
+
+class Run:
+    """A run whose log has every type of line, with samples of the clocks and a run without nsys."""
+
+    def __init__(self, folder: Path) -> None:
+        steps: list = []
+        for i in range(3):
+            steps += [HostStart(f"h{i}"), Read("t0"), Record(f"a{i}", 7), Sleep(60_000), Launch(20_000, 7)]
+            steps += [Record(f"b{i}", 7), Sync(), Read("t1"), HostStop(f"h{i}"), Sleep(9_000)]
+        steps += [Elapsed(f"a{i}", f"b{i}", f"case#{i}") for i in range(3)]
+        world = machine.run(Program({500: steps}, {7: LEGACY}, clock_sites=SITES))
+        self.folder = folder
+        self.trace, (log,) = export.write(world, folder, Style(event_rows="none"))
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        for line in lines:
+            if line["type"] == "record":
+                line["intervened"] = line["seq"] % 2 == 0
+        hosts = [line for line in lines if line["type"] == "host"]
+        lines += [{**hosts[0], "implicit": True}, {**hosts[-1], "implicit": True, "region": ""}]
+        lines += [{"type": "note", "text": "said", "decorated": "h0"}]
+        lines += [{**line, "count": 700} for line in lines if line["type"] == "clock_reading"][:1]
+        self.log = "".join(json.dumps(line) + "\n" for line in lines)
+        assert {json.loads(x)["type"] for x in self.log.splitlines()} >= {
+            "clock_site",
+            "clock_reading",
+            "host",
+        }
+        names = frames.CLOCK_SAMPLES.names
+        times = [line["t0_ns"] for line in lines if line["type"] == "record"]
+        header = {
+            "type": "header",
+            "format": "nsysalign-clocks",
+            "version": 1,
+            "columns": names,
+            "order": "assumed",
+        }
+        rows = [
+            [t if n == "monotonic_ns" else k % 2 if n == "device" else 1_500 + k for n in names]
+            for k, t in enumerate(times)
+        ]
+        self.samples = [header, *rows]
+        self.plain = folder / "plain.jsonl"
+        self.plain.write_text(self.log)
+        self.analysis = nsysalign.analyze(self.trace, [self.plain])
+        document.write(self.analysis, folder / "analysis.json")
+        kinds = self.analysis.intervals["kind"].value_counts()
+        assert kinds["event"] == 3 and kinds["host"] >= 3
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Run:
+    return Run(tmp_path_factory.mktemp("run"))
+
+
+def spelt(value: object) -> bytes:
+    """JSON as a program of any sort may have written it."""
+    return json.dumps(value).encode("utf-8", "surrogatepass")
+
+
+@FUZZ
+@given(log_changes, st.booleans())
+def test_lines_of_every_type(run, changes, packed):
+    with tempfile.TemporaryDirectory() as name:
+        log = Path(name) / ("events-500.jsonl" + ".gz" * packed)
+        data = change_log(run.log, changes).encode()
+        log.write_bytes(gzip.compress(data, 1) if packed else data)
+        analysis = analysed(run.trace, [log])
+        assert all(isinstance(r, str) for r in decorated_regions([log]))
+        mine, _ = own_logs([log], [500])
+        assert mine == (log,) or b'"header"' not in data or b'"pid": 500' not in data or analysis is None
+        shared = Path(name) / "shared.jsonl"
+        redact_log(log, shared)
+        again = analysed(run.trace, [shared])
+        assert (analysis is None) == (again is None)
+        assert analysis is None or again.parts.equals(analysis.parts)
+
+
+@FUZZ
+@given(byte_changes, st.sampled_from([1.0, 1.0, 0.9, 0.5, 0.1]))
+def test_bytes_of_a_compressed_log(run, flips, keep):
+    with tempfile.TemporaryDirectory() as name:
+        log = Path(name) / "events-500.jsonl.gz"
+        log.write_bytes(change_bytes(gzip.compress(run.log.encode(), 1), flips, keep))
+        analysed(run.trace, [log])
+        redact_log(log, Path(name) / "shared.jsonl")
+
+
+@FUZZ
+@given(log_changes)
+def test_the_run_without_nsys(run, changes):
+    """It is put beside, or a note says why not: the profiled run's numbers are what they are without it."""
+    with tempfile.TemporaryDirectory() as name:
+        log = Path(name) / "baseline.jsonl"
+        lines = run.log.replace('"version": 1', '"version": 1, "baseline": true, "exit_status": 0', 1)
+        log.write_text(change_log(lines, changes))
+        analysis = nsysalign.analyze(run.trace, [run.plain], baseline=[log])
+        check.invariants(analysis)
+        assert analysis.parts.equals(run.analysis.parts)
+        written(analysis, Path(name))
+
+
+@FUZZ
+@given(node_changes, st.booleans())
+def test_clock_samples(run, changes, cut):
+    with tempfile.TemporaryDirectory() as name:
+        path, shared = Path(name) / "clocks.jsonl", Path(name) / "shared.jsonl"
+        changed = change_document(run.samples, changes)
+        data = b"\n".join(map(spelt, changed if isinstance(changed, list) else [changed])) + b"\n"
+        path.write_bytes(data[: len(data) * 2 // 3] if cut else data)
+        samples, _ = read_clock_samples(path)
+        analysis = nsysalign.analyze(run.trace, [run.plain], clocks=path)
+        assert analysis.parts.equals(run.analysis.parts)
+        written(analysis, Path(name))
+        redact_samples(path, shared)
+        again, _ = read_clock_samples(shared)
+        assert again.equals(samples)
+
+
+@FUZZ
+@given(node_changes, byte_changes, st.booleans())
+def test_verdicts(run, changes, flips, bytewise):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        good = {
+            "format": "nsysalign-confirm",
+            "version": 1,
+            "confirmations": [VERDICT, {**VERDICT, "intervention": "synchronize"}],
+        }
+        path = folder / "confirm.json"
+        path.write_bytes(
+            change_bytes(spelt(good), flips) if bytewise else spelt(change_document(good, changes))
+        )
+        (folder / "analysis.json").write_bytes((run.folder / "analysis.json").read_bytes())
+        try:
+            analysis = load(folder)
+        except AnalysisError as error:
+            assert "nsysalign confirm" in error.next_step and len(error.message) < 1000
+            return
+        confirmations.statuses(analysis)
+        written(analysis, folder)
+        html.write(analysis, folder / "again.html")
+        confirmations.write(analysis.confirmations, folder / "again.json")
+        assert confirmations.read(folder / "again.json").equals(analysis.confirmations)
+
+
+@FUZZ
+@given(node_changes, byte_changes, st.booleans())
+def test_what_a_run_says_of_itself(changes, flips, bytewise):
+    good = {"format": "nsysalign-run", "conditions": ["clocks locked"], "profiled_s": 7.5, "notes": ["said"]}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "nsysalign-runs" / "job-001"
+        folder.mkdir(parents=True)
+        data = change_bytes(spelt(good), flips) if bytewise else spelt(change_document(good, changes))
+        (folder / "run.json").write_bytes(data)
+        assert all(isinstance(text, str) for text in conditions(folder))
+        took = last_duration_s("job", Path(name))
+        assert took is None or 0 <= took < float("inf")
+
+
+@FUZZ
+@given(node_changes, byte_changes, st.sampled_from(["good", "node", "bytes"]))
+def test_the_cache(changes, flips, how):
+    """What it says is believed whole, or not at all."""
+    with tempfile.TemporaryDirectory() as name:
+        output = Path(name)
+        for file in ("trace", "result"):
+            (output / file).write_text(file)
+
+        def cache() -> Cache:
+            return Cache([output / "trace"], output, ["result"], {})
+
+        cache().keep()
+        kept = json.loads((output / NAME).read_text())
+        data = {
+            "good": spelt(kept),
+            "node": spelt(change_document(kept, changes)),
+            "bytes": change_bytes(spelt(kept), flips),
+        }[how]
+        (output / NAME).write_bytes(data)
+        again = cache()
+        fresh = again.fresh()
+        assert fresh or how != "good"
+        if fresh:
+            believed = json.loads(data)
+            assert (believed["key"], believed["results"]) == (kept["key"], kept["results"])
+            assert again.printed() is None or isinstance(again.printed(), str)
+        again.keep("printed")
+        assert cache().fresh()
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "1" * 10_000, "null", "[]", '"a"', ""])
+def test_nesting_and_numbers_without_end(run, tmp_path, text):
+    for name in ("confirm.json", "run.json", NAME, "clocks.jsonl"):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "analysis.json").write_bytes((run.folder / "analysis.json").read_bytes())
+    with pytest.raises(NsysAlignError):
+        load(tmp_path)
+    assert conditions(tmp_path) == ()
+    assert read_clock_samples(tmp_path / "clocks.jsonl")[0].empty
+    assert not Cache([], tmp_path, [], {}).fresh()
