@@ -13,6 +13,7 @@ import math
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -345,7 +346,12 @@ def _int(value: object) -> int:
 
 
 def _paths(value: object) -> tuple[str, ...]:
-    return tuple(map(short_path, _texts(value)))
+    return _short_paths(_texts(value))
+
+
+@lru_cache(maxsize=1 << 12)  # records of one place share their callers
+def _short_paths(files: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(short_path, files))
 
 
 def _texts(value: object) -> tuple[str, ...]:
