@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import PurePosixPath, PureWindowsPath
 
 #: An absolute path inside a text: `/a/b`, `~/a/b`, `C:\\a\\b`.  Not `and/or`, not `/layer0`, not a web address.
@@ -22,6 +23,7 @@ def without_paths(text: str) -> str:
     return _ABSOLUTE.sub("", _QUOTED.sub("", text))
 
 
+@lru_cache(maxsize=1 << 12)  # a log names the same few places over and over
 def short_path(file: str) -> str:
     """A file's name for others: as it is when relative, else its folder's name and its own.
 

@@ -6,8 +6,9 @@ Only what holds CUDA work counts: a call of the reading thread, or a launch by a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from nsysalign.align.clock import ClockMap
 from nsysalign.align.others import host_frame, host_windows
 from nsysalign.align.pairing import Pairs, Site, pair
 from nsysalign.model import CALL, EventLog, Trace
+from nsysalign.sweep.tiles import group, index_type, one_of
 
 _LAUNCHING = ("launch", "graph_launch", "memcpy", "memset", "host_function", "stream_memory_op")
 #: Calls that are no work and no wait: an interval with nothing else inside is not about CUDA.
@@ -27,20 +29,36 @@ GUESSED = "guessed-pair"
 
 
 class _Inside:
-    """What each thread's calls were, for questions about stretches of time."""
+    """When each thread's calls began, for questions about stretches of time.  Looked up when the first one is asked: a
+    log without readings and regions asks none."""
 
     def __init__(self, trace: Trace, readers: set[int]) -> None:
-        calls = trace.calls
-        outer = calls["outer"].to_numpy() == np.arange(len(calls))
-        kind, thread, start = (calls[c].to_numpy() for c in ("kind", "thread", "start_ns"))
-        launching = outer & np.isin(kind, [CALL[k] for k in _LAUNCHING])
-        busy = outer & ~np.isin(kind, [CALL[k] for k in _IDLE])
-        self._own = {int(t): np.sort(start[busy & (thread == t)]) for t in np.unique(thread)}
-        self._launches = {int(t): np.sort(start[launching & (thread == t)]) for t in np.unique(thread)}
-        others = launching & ~np.isin(thread, list(readers))
-        self._workers = {
-            int(p): np.sort(start[others & (thread & ~0xFFFFFF == p)]) for p in np.unique(thread & ~0xFFFFFF)
-        }
+        self._calls, self._readers = trace.calls, readers
+
+    @cached_property
+    def _own(self) -> dict[int, np.ndarray]:
+        return self._starts(set(CALL) - set(_IDLE))
+
+    @cached_property
+    def _launches(self) -> dict[int, np.ndarray]:
+        return self._starts(_LAUNCHING)
+
+    @cached_property
+    def _workers(self) -> dict[int, np.ndarray]:
+        """Launches by threads that read no clock, per process."""
+        out: dict[int, list[np.ndarray]] = {}
+        for thread, starts in self._launches.items():
+            if thread not in self._readers:
+                out.setdefault(thread & ~0xFFFFFF, []).append(starts)
+        return {process: np.sort(np.concatenate(starts)) for process, starts in out.items()}
+
+    def _starts(self, kinds: Iterable[str]) -> dict[int, np.ndarray]:
+        """Per thread, sorted: the starts of its outermost calls of these kinds."""
+        calls = self._calls  # sorted by start
+        wanted = one_of(calls["kind"].to_numpy(), [CALL[k] for k in kinds])
+        wanted &= calls["outer"].to_numpy() == np.arange(len(calls), dtype=index_type(len(calls)))
+        at = np.flatnonzero(wanted)
+        return group(calls["thread"].to_numpy()[at], calls["start_ns"].to_numpy()[at])
 
     def work(self, thread: int, start: int, end: int) -> bool:
         """Whether a call of this thread, or a launch by a worker of its process, lies inside."""
@@ -65,8 +83,8 @@ def timer_windows(
     readings = readings[known].reset_index(drop=True)
     sites, place = clock_sites(log.clock_sites, readings)
     t = np.zeros(len(readings), np.int64)
-    for number, group in readings.groupby("process"):
-        t[group.index.to_numpy()] = clocks[int(number)].to_trace(group["t_ns"].to_numpy())
+    for number, rows in readings.groupby("process"):
+        t[rows.index.to_numpy()] = clocks[int(number)].to_trace(rows["t_ns"].to_numpy())
     process = np.array([processes[p] for p in readings["process"].tolist()], dtype=np.int64)
     thread = process | (readings["tid"].to_numpy() & 0xFFFFFF)
     inside = _Inside(trace, set(thread.tolist()))

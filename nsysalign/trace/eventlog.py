@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -325,7 +326,12 @@ def _int(value: object) -> int:
 
 
 def _paths(value: object) -> tuple[str, ...]:
-    return tuple(map(short_path, _texts(value)))
+    return _short_paths(_texts(value))
+
+
+@lru_cache(maxsize=1 << 12)  # records of one place share their callers
+def _short_paths(files: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(short_path, files))
 
 
 def _texts(value: object) -> tuple[str, ...]:
