@@ -220,7 +220,7 @@ def warm(
         slow,
         (slow, slow),
         middle,
-        (low - error, high + error),
+        (max(low - error, 0.0), high + error),
         len(rows),
         int(analysis.intervals["operations"].iloc[rows].median()),
         0,

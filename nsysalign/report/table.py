@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -106,9 +107,19 @@ def label_text(row: LabelRow, width: int | None = None) -> str:
     label = safe_text(row.label)
     site = safe_text(row.site)
     if not site or site in label or site.replace(chr(92), "/").rpartition("/")[2] in label:
-        return label if width is None else middle(label, width)
+        return label if width is None else _shortened(label, width)
     texts = [f"{label} {site}", f"{label} {site.replace(chr(92), '/').rpartition('/')[2]}", label]
     return texts[0] if width is None else next((t for t in texts if len(t) <= width), middle(label, width))
+
+
+def _shortened(label: str, width: int) -> str:
+    """In `caller (site)` the caller tells labels of one site apart: it stays longest."""
+    several = re.fullmatch(r"(.+) \((.+)\)", label)
+    if several is None:
+        return middle(label, width)
+    caller, site = several.groups()
+    texts = (label, f"{caller} (:{site.rpartition(':')[2]})", caller)
+    return next((t for t in texts if len(t) <= width), middle(caller, width))
 
 
 def render(rows: Sequence[LabelRow], console: Console) -> None:

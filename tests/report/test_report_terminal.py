@@ -86,3 +86,17 @@ def test_hostile_names_neither_drive_the_terminal_nor_rich(hostile_analysis):
 
 def test_nothing_placed(builder):
     assert "no interval was placed" in shown(builder([]), 80)
+
+
+def test_labels_of_one_site_stay_apart_when_there_is_little_room():
+    from types import SimpleNamespace
+
+    from nsysalign.report.table import label_text
+
+    rows = [
+        SimpleNamespace(label=f"host_timers.py:{n} (host_timers.py:42-45)", site="host_timers.py:42")
+        for n in (115, 121)
+    ]
+    assert label_text(rows[0]) == rows[0].label
+    assert [label_text(row, 28) for row in rows] == ["host_timers.py:115 (:42-45)", "host_timers.py:121 (:42-45)"]
+    assert [label_text(row, 20) for row in rows] == ["host_timers.py:115", "host_timers.py:121"]
