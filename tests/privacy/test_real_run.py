@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import sqlite3
 import subprocess
@@ -50,10 +51,12 @@ def test_no_output_of_ours_carries_a_secret(tmp_path):
         "HOME": str(home),
         "USER": secrets["user"],
         "LOGNAME": secrets["user"],
-        "PYTHONPATH": os.pathsep.join([str(TESTS / "collect" / "faketorch"), str(TESTS.parent)]),
+        "PYTHONPATH": os.pathsep.join(
+            [str(TESTS / "collect" / "faketorch"), str(TESTS / "fakenvml"), str(TESTS.parent)]
+        ),
     }
     done = subprocess.run(
-        [sys.executable, "-m", "nsysalign", "run", "-o", "run", "script.py", secrets["argument"]],
+        [sys.executable, "-m", "nsysalign", "run", "--baseline", "-o", "run", "script.py", secrets["argument"]],
         cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert secrets["output"] in done.stdout, "the script's own output is shown"
@@ -61,6 +64,7 @@ def test_no_output_of_ours_carries_a_secret(tmp_path):
     run = tmp_path / "run"
     assert run.stat().st_mode & 0o777 == 0o700
     add_gpu_rows(run / "trace.sqlite")
+    shutil.copytree(run, tmp_path / "again")  # a second rank
     everything = {line.split(": ")[1] for line in leaks(run, secrets)}
     assert everything >= secrets.keys() - {"output"}, "the search finds them in what nsys wrote"
     (run / "printed").write_text("")
@@ -69,6 +73,7 @@ def test_no_output_of_ours_carries_a_secret(tmp_path):
         ["report", str(run), "-o", str(run / "again.html")],
         *(["export", str(run), "--format", form] for form in ("perfetto", "csv")),
         ["diff", str(run), str(run), "-o", str(run / "diff.html")],
+        ["analyze", str(run), str(tmp_path / "again"), "-o", str(run / "ranks")],
         ["redact", str(run), str(run / "shared")],
     ):
         invoked = CliRunner().invoke(cli, arguments, catch_exceptions=False)
@@ -86,7 +91,14 @@ def test_no_output_of_ours_carries_a_secret(tmp_path):
         "run.json",
         "diff.html",
         "shared/trace.sqlite",
+        "clocks.jsonl",
+        "shared/clocks.jsonl",
+        "baseline/run.json",
+        ".nsysalign-cache.json",
+        "ranks/ranks.json",
+        "ranks/ranks.html",
     }
+    assert all(any(n.startswith(f"{folder}baseline/events-") for n in names) for folder in ("", "shared/"))
     assert any(name.startswith("shared/events-") for name in names)
 
 
