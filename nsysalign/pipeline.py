@@ -192,6 +192,7 @@ def _analysis(
     if baseline is not None:
         analysis = _beside(analysis, trace, log, alignment, baseline)
     analysis = diagnose(analysis, None if whole else budgets.segment_arrays)
+    give_back()
     wanted = intervals.loc[intervals["name"].isin(list(draw)), "interval"].tolist()
     if not whole:
         analysis = _some_segments(analysis, budgets, wanted)

@@ -21,8 +21,8 @@ from nsysalign.attribute.stream import Span, StreamWindows, edge_pieces, span_of
 from nsysalign.model import CAUSES, KIND, Trace
 from nsysalign.sweep.tiles import ragged
 
-#: Blocks at once: their columns stay in the processor's cache.
-_CHUNK = 1 << 15
+#: Blocks at once: their columns stay in the processor's cache, and two lots of them fit beside a long trace.
+_CHUNK = 1 << 14
 _WINDOWS_AT_ONCE = 1 << 12
 
 
@@ -55,6 +55,7 @@ def stream_sums(
                 if number == 0:
                     groups.add(pieces)
                     _count(pieces, mine[late], operations, size)
+        del latest  # 8 bytes per block
         _add_interiors(Interior(int(lane), blocks, explainer, groups), spans, totals, groups)
     return totals, operations, size
 
