@@ -32,6 +32,7 @@ from nsysalign.diagnose.rules import diagnose
 from nsysalign.errors import AnalysisError, EventLogError
 from nsysalign.memory import give_back
 from nsysalign.model import Alignment, Analysis, EventLog, Trace
+from nsysalign.private import without_paths
 from nsysalign.trace.clocks import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import pid_of, read_trace, tid_of
@@ -87,7 +88,7 @@ def read_baseline(logs: Sequence[str | PathLike[str]]) -> tuple[EventLog | None,
     try:
         return read_event_logs([Path(e) for e in logs]), []
     except EventLogError as error:
-        return None, [f"the run without nsys cannot be put beside this one: {error.message}"]
+        return None, [f"the run without nsys cannot be put beside this one: {without_paths(error.message)}"]
 
 
 def analyze_trace(

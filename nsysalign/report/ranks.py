@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from nsysalign.private import short_path, without_paths
 from nsysalign.report.files import replacing
 from nsysalign.report.format import duration, percent, plural, safe_text
 from nsysalign.report.json import plain
@@ -66,11 +67,16 @@ def document(comparison: RankComparison) -> dict[str, Any]:
         ],
         "labels": [_label(label) for label in comparison.labels],
         "waits": [asdict(wait) for wait in comparison.waits],
-        "failures": [
-            {"source": f.source, "trace": f.trace, "failure": f.failure, "next": f.next_step}
+        "failures": [  # the terminal shows whole paths; what may be passed on does not
+            {
+                "source": f.source,
+                "trace": short_path(f.trace),
+                "failure": without_paths(f.failure),
+                "next": without_paths(f.next_step),
+            }
             for f in comparison.failures
         ],
-        "notes": comparison.notes,
+        "notes": [without_paths(note) for note in comparison.notes],
     }
 
 
@@ -228,6 +234,6 @@ def page_data(comparison: RankComparison) -> dict[str, Any]:
         "failures": [
             {key: safe_text(value) for key, value in failure.items()} for failure in data["failures"]
         ],
-        "notes": [safe_text(note) for note in comparison.notes],
+        "notes": [safe_text(note) for note in data["notes"]],
         "causes": cause_looks(causes or {"kernel"}),
     }

@@ -122,8 +122,8 @@ def test_lines_of_every_type(run, changes, packed):
         shared = Path(name) / "shared.jsonl"
         redact_log(log, shared)
         again = analysed(run.trace, [shared])
-        assert (analysis is None) == (again is None)
-        assert analysis is None or again.parts.equals(analysis.parts)
+        if analysis is not None:  # else redaction may have left behind the line that was in the way
+            assert again is not None and again.parts.equals(analysis.parts)
 
 
 @FUZZ
@@ -147,7 +147,8 @@ def test_the_run_without_nsys(run, changes):
         analysis = nsysalign.analyze(run.trace, [run.plain], baseline=[log])
         check.invariants(analysis)
         assert analysis.parts.equals(run.analysis.parts)
-        written(analysis, Path(name))
+        document.write(analysis, Path(name) / "analysis.json")
+        assert len(load(Path(name) / "analysis.json").baseline) == len(analysis.baseline)
 
 
 @FUZZ
@@ -161,7 +162,8 @@ def test_clock_samples(run, changes, cut):
         samples, _ = read_clock_samples(path)
         analysis = nsysalign.analyze(run.trace, [run.plain], clocks=path)
         assert analysis.parts.equals(run.analysis.parts)
-        written(analysis, Path(name))
+        document.write(analysis, Path(name) / "analysis.json")
+        assert len(load(Path(name) / "analysis.json").gpu_clocks) == len(analysis.gpu_clocks)
         redact_samples(path, shared)
         again, _ = read_clock_samples(shared)
         assert again.equals(samples)

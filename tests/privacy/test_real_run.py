@@ -64,7 +64,15 @@ def test_no_output_of_ours_carries_a_secret(tmp_path):
     run = tmp_path / "run"
     assert run.stat().st_mode & 0o777 == 0o700
     add_gpu_rows(run / "trace.sqlite")
-    shutil.copytree(run, tmp_path / "again")  # a second rank
+    for rank, name in enumerate(("again", "damaged", "unreadable")):  # more ranks, of which not all can be analysed
+        shutil.copytree(run, tmp_path / name)
+        (tmp_path / name / "trace.nsys-rep").unlink()
+        if rank == 1:
+            (tmp_path / name / "trace.sqlite").write_bytes(b"no trace")
+        elif rank == 2:
+            (log,) = (tmp_path / name).glob("events-*")
+            log.unlink()
+            log.mkdir()
     everything = {line.split(": ")[1] for line in leaks(run, secrets)}
     assert everything >= secrets.keys() - {"output"}, "the search finds them in what nsys wrote"
     (run / "printed").write_text("")
@@ -73,7 +81,10 @@ def test_no_output_of_ours_carries_a_secret(tmp_path):
         ["report", str(run), "-o", str(run / "again.html")],
         *(["export", str(run), "--format", form] for form in ("perfetto", "csv")),
         ["diff", str(run), str(run), "-o", str(run / "diff.html")],
-        ["analyze", str(run), str(tmp_path / "again"), "-o", str(run / "ranks")],
+        [
+            *("analyze", str(run), *(str(tmp_path / n) for n in ("again", "damaged", "unreadable"))),
+            *("-o", str(run / "ranks")),
+        ],
         ["redact", str(run), str(run / "shared")],
     ):
         invoked = CliRunner().invoke(cli, arguments, catch_exceptions=False)
