@@ -98,6 +98,8 @@ def attribute(trace: Trace, alignment: Alignment) -> Budgets:
         raise AssertionError(
             f"budgets of {len(wrong)} windows do not add up, first: {windows.iloc[wrong[0]].to_dict()}"
         )
+    details = groups.table()
+    give_back()
     low, high = np.minimum.reduce(totals), np.maximum.reduce(totals)
     used = total.any(axis=0) | high.any(axis=0)
     window, cause = np.nonzero(np.broadcast_to(used, total.shape))
@@ -112,7 +114,7 @@ def attribute(trace: Trace, alignment: Alignment) -> Budgets:
     )
     return Budgets(
         parts=frames.check(parts, frames.PARTS),
-        details=groups.table(),
+        details=details,
         other_streams=_other_streams(trace, alignment, streams),
         columns=_columns(trace, alignment, total, operations),
         launch_latency_ns={k: latency[KIND[k]] for k in KIND},

@@ -18,6 +18,7 @@ from nsysalign.attribute.groups import Groups
 from nsysalign.attribute.interior import Interior
 from nsysalign.attribute.pieces import Pieces, sums
 from nsysalign.attribute.stream import Span, StreamWindows, edge_pieces, span_of, stream_pieces
+from nsysalign.memory import give_back
 from nsysalign.model import CAUSES, KIND, Trace
 from nsysalign.sweep.tiles import ragged
 
@@ -56,6 +57,7 @@ def stream_sums(
                     groups.add(pieces)
                     _count(pieces, mine[late], operations, size)
         del latest  # 8 bytes per block
+        give_back()
         _add_interiors(Interior(int(lane), blocks, explainer, groups), spans, totals, groups)
     return totals, operations, size
 
