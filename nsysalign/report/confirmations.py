@@ -32,8 +32,11 @@ NOT_CONFIRMED = "not confirmed"
 class Status(NamedTuple):
     """What is known about a finding beyond the trace it was found in."""
 
-    verdict: str  # confirmed, refuted, not conclusive, not confirmed
+    verdict: str  # confirmed, refuted, not conclusive, not confirmed; measured: the finding itself compares two runs
     text: str  # what was done and what came out; what to type where a re-run can settle it; '' else
+
+
+_MEASURED = {"profiler-inflation": Status("measured", "in two runs, under nsys and without")}
 
 
 def document(table: pd.DataFrame) -> dict[str, Any]:
@@ -96,6 +99,7 @@ def statuses(analysis: Analysis) -> list[Status]:
     own = set(labels.loc[(labels["kind"] == "event") & ~labels["library"], "label"])
     return [
         known.get((label, rule))
+        or _MEASURED.get(rule)
         or Status(NOT_CONFIRMED, command(label) if rule in to_settle and label in own else "")
         for label, rule in zip(analysis.findings["label"], analysis.findings["rule"], strict=True)
     ]

@@ -296,3 +296,21 @@ def test_predictions_hold_on_a_recorded_h200_where_the_host_had_run_ahead(tmp_pa
         np.median(first.middle) == pytest.approx(measured["dev_t1"], abs=1_500)
         and measured["h2d_t1"] > 200_000
     )
+
+
+def test_what_two_runs_measured_needs_no_re_run():
+    from types import SimpleNamespace
+
+    import pandas as pd
+
+    from nsysalign import frames
+    from nsysalign.report.confirmations import statuses
+
+    findings = pd.DataFrame({"label": ["x", "x"], "rule": ["profiler-inflation", "host-gap"]})
+    labels = pd.DataFrame({"label": ["x"], "kind": ["event"], "library": [False]})
+    analysis = SimpleNamespace(
+        findings=findings, labels=labels, confirmations=frames.empty(frames.CONFIRMATIONS)
+    )
+    measured, advice = statuses(analysis)
+    assert measured.verdict == "measured" and advice.verdict == "not confirmed"
+    assert advice.text == "nsysalign confirm --label x SCRIPT.py"
