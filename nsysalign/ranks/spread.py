@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 #: What the analysis of one trace holds in memory at its peak: so much, and so many bytes per byte of its export
 #: (scripts/bench_ranks.py measures it).
 BASE_BYTES = 200 << 20
-BYTES_PER_BYTE = 30
+BYTES_PER_BYTE = 10
 
 
 def over(
