@@ -132,7 +132,9 @@ def redact_samples(samples: Path, out: Path) -> None:
                 continue
             if number == 0 and isinstance(item, dict):
                 item = {key: item[key] for key in _SAMPLES_HEADER if key in item}
-            elif not (isinstance(item, list) and all(v is None or isinstance(v, int | float) for v in item)):
+            elif isinstance(item, list):  # what is no number is unknown to the analysis as well
+                item = [v if isinstance(v, int | float) else None for v in item]
+            else:
                 continue
             file.write(json.dumps(item, separators=(",", ":")) + "\n")
 
