@@ -125,7 +125,7 @@ def _timestamps(trace: Trace) -> Row:
     cost = "events are placed by bounds, usually within 2 us"
     if rows.empty:
         cost += "; the stream of each is inferred"
-    return Row("events", WARNING, found, cost, "nsysalign run --accurate SCRIPT.py (nsys 2024.4 or newer)")
+    return Row("events", WARNING, found, cost, "nsysalign run --accurate SCRIPT.py (nsys 2024.6 or newer)")
 
 
 def _waits(trace: Trace) -> Row:
