@@ -226,7 +226,7 @@ def hold_signals() -> Iterator[None]:
     """While the run directory is finished a Ctrl-C only says so: it takes seconds, losing it costs a run."""
 
     def wait(_number: int, _frame: object) -> None:
-        print("nsysalign: finishing the run directory, please wait", file=sys.stderr, flush=True)
+        _say("finishing the run directory, please wait")
 
     with _handlers(wait, _ENDING):
         yield
