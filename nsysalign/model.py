@@ -120,6 +120,8 @@ class Trace:
     overhead: pd.DataFrame
     os_calls: pd.DataFrame
     names: Mapping[int, str]
+    #: What could not be used, and how many rows of it.
+    lost: Mapping[str, int] = field(default_factory=dict)
     #: Grid and block of kernels by rowid, (kernels, 6): read from the file when asked, for those that are drawn.
     shapes: Callable[[Any], Any] | None = None
 

@@ -17,8 +17,10 @@ from nsysalign.model import CALL, Trace, TraceInfo
 from nsysalign.private import without_paths
 from nsysalign.sweep.tiles import distinct, one_of
 from nsysalign.trace import schema
-from nsysalign.trace.sqlite import Source, open_readonly
+from nsysalign.trace.index import Excerpt
+from nsysalign.trace.sqlite import Source, open_readonly, possible
 
+LOST_CALLS, LOST_OPERATIONS = "CUDA API calls", "operations"
 MARK = "nsysalign"  # how texts of the harness's own marks and ranges begin
 PROCESS_MASK = ~np.int64(0xFFFFFF)
 _AT_ONCE = 1 << 18
@@ -35,10 +37,11 @@ def tid_of(thread: np.ndarray | int) -> np.ndarray | int:
     return thread & 0xFFFFFF
 
 
-def read_trace(path: Path) -> Trace:
-    """Read what alignment and attribution need.  TraceError where the trace has no CUDA activity at all."""
+def read_trace(path: Path, excerpt: Excerpt | None = None) -> Trace:
+    """Read what alignment and attribution need, of the whole trace or of some stretches of it.  TraceError where the trace
+    has no CUDA activity at all."""
     with open_readonly(path) as connection:
-        source = Source(connection, path)
+        source = Source(connection, path, excerpt)
         names = source.strings()
         runtime, *work = source.columns_of(schema.RUNTIME, *schema.OPERATION_TABLES)
         calls, bad_calls = _calls(runtime, names)
@@ -52,11 +55,10 @@ def read_trace(path: Path) -> Trace:
             if name_id in names:
                 names[name_id] = schema.api_name(names[name_id])
         contexts = source.read(schema.CONTEXT)
-        notes = [
-            *_diagnostics(source),
-            *_dropped("CUDA API calls", bad_calls),
-            *_dropped("operations", bad_operations),
-        ]
+        if excerpt is not None:
+            bad_calls = source.lost.get(schema.RUNTIME.name, 0)
+            bad_operations = sum(source.lost.get(t.name, 0) for t in schema.OPERATION_TABLES)
+        lost = {LOST_CALLS: bad_calls, LOST_OPERATIONS: bad_operations}
         trace = Trace(
             operations=operations,
             calls=calls,
@@ -68,10 +70,12 @@ def read_trace(path: Path) -> Trace:
             overhead=_overhead(source),
             os_calls=_os_calls(source),
             names=names,
-            info=_info(path, source, [*notes, *_cut(source)]),
+            info=_info(path, source, lost if excerpt is None else {}),
+            lost=lost,
             shapes=partial(_shapes, path),
         )
-        _refuse_without_calls(path, source, calls, operations)
+        if excerpt is None:
+            _refuse_without_calls(path, source, calls, operations)
     return trace
 
 
@@ -108,12 +112,13 @@ def _shapes(path: Path, rows: np.ndarray) -> np.ndarray:
     return out
 
 
-def _dropped(what: str, count: int) -> list[str]:
-    return (
-        [f"{count} {what} with impossible times (absent, zero or end before start) were left out"]
+def lost_notes(lost: Mapping[str, int]) -> list[str]:
+    """What is said of rows that cannot be used (`Trace.lost`)."""
+    return [
+        f"{count} {what} with impossible times (absent, zero or end before start) were left out"
+        for what, count in lost.items()
         if count
-        else []
-    )
+    ]
 
 
 def _cut(source: Source) -> list[str]:
@@ -122,9 +127,7 @@ def _cut(source: Source) -> list[str]:
 
 
 def _possible(table: Mapping[str, np.ndarray] | pd.DataFrame) -> np.ndarray:
-    """Rows whose times can be: what the profiler lost comes as start = end = 0, as end < start or as NULL (-1)."""
-    start, end = np.asarray(table["start_ns"]), np.asarray(table["end_ns"])
-    return (end >= start) & ~((start == 0) & (end == 0)) & (start != -1) & (end != -1)
+    return possible(np.asarray(table["start_ns"]), np.asarray(table["end_ns"]))
 
 
 def _chosen(columns: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -377,6 +380,8 @@ def _ranges(source: Source, names: dict[int, str]) -> pd.DataFrame:
     frame["text"] = _texts(source, schema.NVTX, frame, names)
     frame["process"] = frame["thread"].to_numpy() & PROCESS_MASK
     last = int(max(frame["end_ns"].max(), frame["start_ns"].max()))
+    if source.excerpt is not None:
+        last = max(last, source.excerpt.last_ns)
     frame["end_ns"] = np.where(frame["end_ns"] < frame["start_ns"], last, frame["end_ns"])  # never closed
     return frames.check(frame.sort_values(["start_ns", "row"], ignore_index=True), frames.RANGES)
 
@@ -446,7 +451,7 @@ def _newer(version: object) -> list[str]:
     ]
 
 
-def _info(path: Path, source: Source, notes: list[str]) -> TraceInfo:
+def _info(path: Path, source: Source, lost: Mapping[str, int]) -> TraceInfo:
     meta = next(
         (source.pairs(t, "name", "value") for t in schema.META_TABLES if t in source.tables), []
     )
@@ -455,7 +460,7 @@ def _info(path: Path, source: Source, notes: list[str]) -> TraceInfo:
     driver = next((str(v) for k, v in environment if k == "NvDriverVersion"), None)
     epoch = source.pairs("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", "utcEpochNs")
     devices = [str(v) for _, v in source.pairs("TARGET_INFO_GPU", "name", "name")]
-    notes = [*notes, *_newer(meta.get("EXPORT_SCHEMA_VERSION"))]
+    notes = [*_diagnostics(source), *lost_notes(lost), *_cut(source), *_newer(meta.get("EXPORT_SCHEMA_VERSION"))]
     return TraceInfo(
         path=path.name,
         nsys_version=meta.get("EXPORT_PRODUCT_VERSION"),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,11 +18,15 @@ from nsysalign.trace import fast, schema
 from nsysalign.trace.gathered import Gathered
 from nsysalign.trace.schema import Table
 
+if TYPE_CHECKING:
+    from nsysalign.trace.index import Excerpt
+
 _CHUNK = untrusted.ROWS_AT_ONCE
 _LONGEST_NAME = 16 << 10  # bytes: C++ kernels have names of some kilobytes; the rest of a longer one is cut
 #: Tables with fewer rows are read before a second connection is open.
 _WORTH_ROWS = 20_000
 _HOLE_ROWS = 200
+_MOST_RUNS = 400  # SELECTs in one statement: SQLite takes 500
 
 
 def open_readonly(path: Path) -> AbstractContextManager[sqlite3.Connection]:
@@ -36,12 +40,21 @@ def open_readonly(path: Path) -> AbstractContextManager[sqlite3.Connection]:
     )
 
 
-class Source:
-    """The tables of one open export."""
+def possible(start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Rows whose times can be: what the profiler lost comes as start = end = 0, as end < start or as NULL (-1)."""
+    return (end >= start) & ~((start == 0) & (end == 0)) & (start != -1) & (end != -1)
 
-    def __init__(self, connection: sqlite3.Connection, path: Path | None = None) -> None:
+
+class Source:
+    """The tables of one open export, or an excerpt of them: some stretches of time."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, path: Path | None = None, excerpt: Excerpt | None = None
+    ) -> None:
         self.connection = connection
         self.path = path  # lets big tables be read by a faster reader (fast.py)
+        self.excerpt = excerpt
+        self.lost: dict[str, int] = {}  # rows of an excerpt without times that can be
         self.tables = untrusted.ordinary_tables(connection)
         self._columns: dict[str, dict[str, bool]] = {}
         for name, what in untrusted.unlike_tables(connection, schema.NAMES).items():
@@ -89,11 +102,7 @@ class Source:
             return pd.DataFrame(
                 {name: np.empty(0, np.int64) for name in ("row", *(f.name for f in table.fields))}
             )
-        parts = [
-            self._whole(plan._replace(source=f"{plan.source} where rowid between {low} and {high}"), None)
-            for low, high in _stretches(wanted)
-        ]
-        frame = pd.concat([pd.DataFrame(part) for part in parts], ignore_index=True)
+        frame = pd.DataFrame(self._whole(plan._replace(runs=tuple(_stretches(wanted))), None))
         return frame[frame["row"].isin(wanted)].reset_index(drop=True)
 
     def columns_of(self, *tables: Table) -> list[dict[str, np.ndarray] | None]:
@@ -103,9 +112,32 @@ class Source:
         with ThreadPoolExecutor(2) as pool:
             begun = [pool.submit(_fast, p, self.path) if p is not None and p.fast else None for p in plans]
             return [
-                None if p is None else self._whole(p, ahead.result() if ahead else None)
+                None if p is None else self._touching(p.table, self._whole(p, ahead.result() if ahead else None))
                 for p, ahead in zip(plans, begun, strict=True)
             ]
+
+    def _touching(self, table: str, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The rows that lie in the excerpt's spans or reach into them, and notes how many have no times that can be."""
+        if self.excerpt is None or not {"start_ns", "end_ns"} <= columns.keys():
+            return columns
+        start, end = columns["start_ns"], columns["end_ns"]
+        keep = self.excerpt.touches(start, end)
+        if table in self.excerpt.home:
+            bad = np.flatnonzero(~possible(start, end))
+            self.lost[table] = self.excerpt.at_home(table, columns["row"][bad])
+        return columns if keep.all() else {name: values[keep] for name, values in columns.items()}
+
+    def row_numbers(self, table: Table) -> tuple[int, int]:
+        """Least and greatest; (0, -1) where the table is absent or empty."""
+        if table.name not in self.tables:
+            return 0, -1
+        ends = [self._end(f'select {end}(rowid) from "{table.name}"') for end in ("min", "max")]
+        return ends if ends[0] is not None else (0, -1)
+
+    def column(self, table: Table, name: str) -> str | None:
+        """nsys's name of one of our columns, as this export has it; None where it has none."""
+        field = next(f for f in table.fields if f.name == name)
+        return next((c for c in field.candidates if c in self.columns(table.name)), None)
 
     def _whole(self, plan: _Plan, columns: dict[str, np.ndarray] | None) -> dict[str, np.ndarray]:
         columns = columns or self._slow(plan)
@@ -113,9 +145,9 @@ class Source:
         return columns | {name: np.broadcast_to(np.int64(v), count) for name, v in plan.constants.items()}
 
     def _plan(self, table: Table) -> _Plan:
-        have, expressions, names, constants = self.columns(table.name), [], [], {}
+        expressions, names, constants = [], [], {}
         for field in table.fields:
-            column = next((c for c in field.candidates if c in have), None)
+            column = self.column(table, field.name)
             if column is None and field.default is None:
                 raise TraceError(
                     f"{table.name} has no column {' or '.join(field.candidates)}: not an nsys export this version knows"
@@ -125,28 +157,21 @@ class Source:
             else:
                 names.append(field.name)
                 expressions.append(f'coalesce("{column}", {-1 if field.default is None else field.default})')
-        where = f" where {table.where}" if table.where else ""
-        first, last = 0, -1
-        if self.path is not None and not where and self.plain_table(table.name) and fast.readable(self.path):
-            ends = [self._end(f'select {end}(rowid) from "{table.name}"') for end in ("min", "max")]
-            first, last = ends if ends[0] is not None else (0, -1)
-        return _Plan(
-            table.name,
-            f' from "{table.name}"{where}',
-            names,
-            expressions,
-            constants,
-            first,
-            last,
-            _WORTH_ROWS <= last - first < fast.most_rows(self.path) if self.path is not None else False,
-        )
+        runs = self.excerpt.runs.get(table.name) if self.excerpt else None
+        fit = self.path is not None and not table.where and self.plain_table(table.name)
+        if fit and fast.readable(self.path):
+            first, last = self.row_numbers(table)
+            count = _count(runs if runs is not None else ((first, last),))
+            quick = _WORTH_ROWS <= count and last - first < fast.most_rows(self.path)
+            return _Plan(table.name, table.where, names, expressions, constants, runs, first, last, quick)
+        return _Plan(table.name, table.where, names, expressions, constants, runs, 0, -1, False)
 
     def _end(self, sql: str) -> int | None:
         """Least or greatest rowid: each by itself is a look at one page, both at once a look at all."""
         return self.connection.execute(sql).fetchone()[0]
 
     def _slow(self, plan: _Plan) -> dict[str, np.ndarray]:
-        cursor = self.connection.execute(f"select {', '.join(['rowid', *plan.expressions])}{plan.source}")
+        cursor = self.connection.execute(plan.select("rowid", *plan.expressions))
         into = [Gathered(), *_gathered(plan)]
         while rows := cursor.fetchmany(_CHUNK):
             try:
@@ -163,11 +188,10 @@ class Source:
         """rowid -> text of the rows that carry the text inline."""
         if column not in self.columns(table):
             return {}
-        sql = (
-            f'select rowid, cast("{column}" as text) from "{table}" where "{column}" is not null and {where}'
-        )
+        runs = self.excerpt.runs.get(table) if self.excerpt else None
+        plan = _Plan(table, f'"{column}" is not null and {where}', [], [], {}, runs, 0, -1, False)
         with untrusted.long_values(self.connection):
-            return dict(self.connection.execute(sql))
+            return dict(self.connection.execute(plan.select("rowid", f'cast("{column}" as text)')))
 
     def strings(self) -> dict[int, str]:
         """StringIds as a dict."""
@@ -201,35 +225,62 @@ def _stretches(rows: np.ndarray) -> list[tuple[int, int]]:
     return list(zip(rows[first].tolist(), rows[last].tolist(), strict=True))
 
 
+def _count(runs: Sequence[tuple[int, int]]) -> int:
+    return sum(last - first + 1 for first, last in runs)
+
+
 class _Plan(NamedTuple):
     """What is to be read of one table."""
 
     table: str
-    source: str  # the SELECT's FROM and WHERE
+    where: str
     names: list[str]  # our columns that the table has
     expressions: list[str]  # SQL for each
     constants: dict[str, int]  # the value of each that it has not
-    first: int  # least and greatest rowid, where they were looked at
+    runs: tuple[tuple[int, int], ...] | None  # row numbers, None for all
+    first: int  # least and greatest row number, where they were looked at
     last: int
     fast: bool  # worth a second connection, and fit for it
 
+    def select(self, *expressions: str) -> str:
+        """A SELECT of some expressions over the wanted rows, in the order of their numbers."""
+        head = f'select {", ".join(expressions)} from "{self.table}"'
+        if self.runs is None:
+            return f"{head} where {self.where}" if self.where else head
+        also = f" and {self.where}" if self.where else ""
+        runs = _few(self.runs) or ((0, -1),)
+        return " union all ".join(f"{head} where rowid between {a} and {b}{also}" for a, b in runs)
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """The numbers of the wanted rows, if none is missing."""
+        runs = _few(self.runs) if self.runs is not None else ((self.first, self.last),)
+        small = all(a >= 0 and b <= np.iinfo(np.int32).max for a, b in runs)
+        kind = np.int32 if small else np.int64
+        return np.concatenate([np.empty(0, kind), *(np.arange(a, b + 1, dtype=kind) for a, b in runs)])
+
+
+def _few(runs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """As many runs as one SELECT can name; the rest, in one piece, is read over its holes."""
+    return runs if len(runs) <= _MOST_RUNS else (*runs[: _MOST_RUNS - 1], (runs[_MOST_RUNS - 1][0], runs[-1][1]))
+
 
 def _gathered(plan: _Plan) -> list[Gathered]:
-    return [Gathered(plan.last - plan.first + 1, wide=name.endswith("_ns")) for name in plan.names]
+    rows = _count(plan.runs) if plan.runs is not None else plan.last - plan.first + 1
+    return [Gathered(rows, wide=name.endswith("_ns")) for name in plan.names]
 
 
 def _fast(plan: _Plan, path: Path) -> dict[str, np.ndarray] | None:
     """Through fast.py; None where something in the table is no integer."""
     into = _gathered(plan)
-    if not fast.gather(path, f"select {', '.join(plan.expressions)}{plan.source}", into):
+    if not fast.gather(path, plan.select(*plan.expressions), into):
         return None
     columns = {name: column.column() for name, column in zip(plan.names, into, strict=True)}
-    count = len(columns[plan.names[0]])
-    if plan.last - plan.first + 1 == count:  # no number is missing, and rows come in their order
-        small = plan.first >= 0 and plan.last <= np.iinfo(np.int32).max
-        return {"row": np.arange(plan.first, plan.last + 1, dtype=np.int32 if small else np.int64)} | columns
+    count, numbers = len(columns[plan.names[0]]), plan.numbers
+    if len(numbers) == count:  # no number is missing, and rows come in their order
+        return {"row": numbers} | columns
     rows = Gathered()
-    if not fast.gather(path, f"select rowid{plan.source}", [rows]):
+    if not fast.gather(path, plan.select("rowid"), [rows]):
         return None
     columns["row"] = rows.column()
     return columns if len(columns["row"]) == count else None
