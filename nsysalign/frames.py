@@ -345,6 +345,8 @@ WINDOWS = _spec(
     ("callers", "object", "user frames above the site"),
     ("library", "bool", "timed by a library"),
     ("remarks", "object", "tuple of remarks that become flags of the interval"),
+    ("origin", "int8", "code into model.ORIGINS: what it was made of"),
+    ("source", "int64", "which of these: row of the event log's table, number of the pair of readings, -1 without a log"),
 )
 
 # --- analysis --------------------------------------------------------------------------------------------------

@@ -87,6 +87,11 @@ SLOWED_BITS = 0x04 | 0x08 | 0x20 | 0x40 | 0x80
 #: Launches that fit in one stream's queue before the host blocks, rounded down (1,021 measured twice).
 LAUNCH_QUEUE = 1_000
 
+#: What a window was made of, in the order in which windows come: a pair that elapsed_time compared, a host timer of the log,
+#: two readings of a clock, a region; without a log two records of the trace, or an NVTX range.
+ORIGINS: tuple[str, ...] = ("pair", "host", "timer", "region", "records", "range")
+ORIGIN: Mapping[str, int] = {name: code for code, name in enumerate(ORIGINS)}
+
 #: Interval kinds: an event pair, a pair of host timestamps, an NVTX range projected on the GPU.
 INTERVAL_KINDS: tuple[str, ...] = ("event", "host", "nvtx")
 
@@ -155,6 +160,10 @@ class Alignment:
     calibration: Mapping[str, Any]
     notes: tuple[str, ...] = ()
     clock_maps: Mapping[int, Any] = field(default_factory=dict)  # log process -> align.clock.ClockMap
+    model: Any = None  # align.latency.LatencyModel: how long records take
+    busy: Any = None  # bool array: on which lanes work ran
+    #: Site -> readings of a host clock after CUDA work that belong to no interval.
+    alone: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
+from nsysalign.align.given import Seen
 from nsysalign.errors import EventLogError
-from nsysalign.model import EventLog, Trace
+from nsysalign.model import EventLog
 
 #: By how much the host's clock may have been set between the trace's start and the log's.
 _CLOCK_SET_NS = 10_000_000_000
 
 
-def other_runs(trace: Trace, log: EventLog) -> dict[int, str]:
+def other_runs(seen: Seen, session: int | None, log: EventLog) -> dict[int, str]:
     """Processes of the log whose records all lie outside the trace, by the wall clock -> what to say of them.
+
+    `session`: when the trace began (UTC, ns), None where it does not say.
 
     {} where either side does not know the wall clock.  EventLogError where the log holds nothing else.
     """
-    session = trace.info.session_start_utc_ns
-    if session is None or trace.calls.empty:
+    if session is None or seen.last_ns <= 0:
         return {}
-    first = session + int(trace.calls["start_ns"].min())
-    last = session + int(trace.calls["end_ns"].max())
+    first, last = session + seen.first_ns, session + seen.last_ns
     others, timed = {}, 0
     for number, header in enumerate(log.headers):
         span = _span(log, number)

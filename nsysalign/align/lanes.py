@@ -21,11 +21,13 @@ STREAM_OFFSETS = (-1, 0)
 _DEFAULT_STREAM = 7  # CUPTI's streamId of the legacy default stream of the first context
 
 
-def build_lanes(trace: Trace) -> tuple[pd.DataFrame, np.ndarray]:
-    """(lanes, lane of every operation)."""
+def build_lanes(trace: Trace, known: pd.DataFrame | None = None) -> tuple[pd.DataFrame, np.ndarray]:
+    """(lanes, lane of every operation: -1 for none of the `known` lanes, where these are given)."""
     keys = ["process", "context", "stream"]
     operations = trace.operations
     places, of_place = _places(operations, [*keys, "device"])
+    if known is not None:
+        return known, _lanes_of(known, places, of_place)
     parts = [
         places,
         trace.event_rows[[*keys, "device"]],
@@ -48,10 +50,13 @@ def build_lanes(trace: Trace) -> tuple[pd.DataFrame, np.ndarray]:
     flags = trace.streams.drop_duplicates(keys).set_index(keys)["flag"]
     index = pd.MultiIndex.from_frame(lanes[keys])
     lanes["flag"] = flags.reindex(index).fillna(-1).astype("int64").to_numpy()
+    return frames.check(lanes, frames.LANES), _lanes_of(lanes, places, of_place)
+
+
+def _lanes_of(lanes: pd.DataFrame, places: pd.DataFrame, of_place: np.ndarray) -> np.ndarray:
+    """Lane of every operation, from that of every distinct place."""
     lane = stream_lane(lanes, places).astype(np.int64)
-    if len(lane) == 1:
-        return frames.check(lanes, frames.LANES), np.broadcast_to(lane[0], len(operations))
-    return frames.check(lanes, frames.LANES), lane[of_place]
+    return np.broadcast_to(lane[0], len(of_place)) if len(lane) == 1 else lane[of_place]
 
 
 def _places(rows: pd.DataFrame, columns: list[str]) -> tuple[pd.DataFrame, np.ndarray]:
@@ -111,16 +116,18 @@ def lane_of_log(
     waits: pd.DataFrame,
     offset: int | None = None,
     settled: np.ndarray | None = None,
+    busy: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[str]]:
     """Lane of every record from what Python knew about its stream; -1 where that does not decide.
 
     `records`: columns log_process, process (globalPid), stream_handle, stream_id, device.  `waits`: matched waits with
     columns stream_id, lane, process_id.  `offset`: CUPTI's streamId minus cuStreamGetId's answer; None decides by the
     waits and by which streams did work.  `settled`: records whose lane an event row names; nothing is said about those.
+    `busy`: the lanes on which work ran, None for those of these operations.
     """
     lane = np.full(len(records), -1, dtype=np.int64)
     notes: list[str] = []
-    busy = np.bincount(operation_lane, minlength=len(lanes)) > 0
+    busy = busy_lanes(lanes, operation_lane) if busy is None else busy
     from_log = records["log_process"].to_numpy() >= 0
     for process in np.unique(records["process"].to_numpy()):
         if process < 0:
@@ -154,6 +161,11 @@ def lane_of_log(
         if unknown.any() and busy[own.index.to_numpy()].sum() == 1:  # only one stream did anything
             lane[here[unknown]] = own.index.to_numpy()[busy[own.index.to_numpy()]][0]
     return lane, notes
+
+
+def busy_lanes(lanes: pd.DataFrame, operation_lane: np.ndarray) -> np.ndarray:
+    """On which lanes work ran."""
+    return np.bincount(operation_lane[operation_lane >= 0], minlength=len(lanes)) > 0
 
 
 def _default_lane(own: pd.DataFrame, busy: np.ndarray, device: np.ndarray) -> np.ndarray:

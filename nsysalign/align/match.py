@@ -6,34 +6,36 @@ first is wrong.  A Python call of `record` contains exactly one record call of i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 
 from nsysalign.align.belongs import other_runs
 from nsysalign.align.clock import TOLERANCE_NS, ClockMap, clock_map, refine
+from nsysalign.align.given import Seen, look
 from nsysalign.model import CALL, EventLog, Trace
-from nsysalign.sweep.tiles import distinct, group
+from nsysalign.sweep.tiles import group
 
 _PID = 0xFFFFFF
 #: A map this good needs no help from the record calls.
 _SHARP_NS = 2_000
 
 
-def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[str]]:
+def match_processes(
+    trace: Trace, log: EventLog, seen: Seen | None = None
+) -> tuple[dict[int, int], list[str]]:
     """log process -> globalPid, by pid, else by the thread ids that made record calls.
 
-    EventLogError where the log is of another run.
+    EventLogError where the log is of another run.  `seen`: who appears in the whole trace, where `trace` is a part of it.
     """
-    kind = trace.calls["kind"].to_numpy()
-    threads = np.unique(trace.calls["thread"].to_numpy()[kind == CALL["record"]])
-    processes = np.unique(
-        np.concatenate([distinct(t["process"].to_numpy()) for t in (trace.calls, trace.operations)])
-    )
+    seen = seen or look(trace)
+    threads, processes = sorted(seen.recorders), sorted(seen.processes)
     by_pid = {int(p >> 24) & _PID: int(p) for p in processes}
     found, notes = {}, []
     tids = {int(p): set(g.tolist()) for p, g in log.records.groupby("process")["tid"].unique().items()}
     host_tids = {int(p): set(g.tolist()) for p, g in log.hosts.groupby("process")["tid"].unique().items()}
-    others = other_runs(trace, log)
+    others = other_runs(seen, trace.info.session_start_utc_ns, log)
     for number, header in enumerate(log.headers):
         if number in others:
             notes.append(others[number])
@@ -64,11 +66,15 @@ def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[s
 
 
 def match_records(
-    trace: Trace, log: EventLog, processes: dict[int, int]
+    trace: Trace,
+    log: EventLog,
+    processes: Mapping[int, int],
+    known: Mapping[int, ClockMap] | None = None,
 ) -> tuple[pd.DataFrame, dict[int, ClockMap], list[str]]:
     """Positions in `calls` for every record and wait of the log.
 
-    Returns (frame indexed like log.records with columns call, thread; clock maps by log process; notes).
+    Returns (frame indexed like log.records with columns call, thread; clock maps by log process; notes).  `known`: clock
+    maps that are good already.
     """
     calls = trace.calls
     kind, thread = calls["kind"].to_numpy(), calls["thread"].to_numpy()
@@ -82,7 +88,7 @@ def match_records(
     notes: list[str] = []
     for number, process in processes.items():
         mine = log.records[log.records["process"] == number]
-        clock = clock_map(
+        clock = (known or {}).get(number) or clock_map(
             clocks=log.clocks[log.clocks["process"] == number],
             marked=log.marked[log.marked["process"] == number],
             marks=trace.marks,
@@ -110,7 +116,7 @@ def match_records(
             notes.append(
                 "the event log has no clock line that fits the trace: the clocks were joined on the record calls alone"
             )
-        if clock.width_ns > _SHARP_NS or _share(clock, arrays) < 0.9:
+        if number not in (known or {}) and (clock.width_ns > _SHARP_NS or _share(clock, arrays) < 0.9):
             clock = refine(clock, arrays)
         clocks[number] = clock
         for index, t0, t1, positions, globaltid in groups:

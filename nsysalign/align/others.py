@@ -9,7 +9,8 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.align.clock import ClockMap
-from nsysalign.model import EventLog, Trace
+from nsysalign.align.unplaced import Unplaced, unplaced
+from nsysalign.model import ORIGIN, EventLog, Trace
 from nsysalign.sweep.tiles import distinct, ragged
 
 
@@ -27,6 +28,7 @@ def _frame(count: int, columns: dict[str, object]) -> pd.DataFrame:
         "site": "",
         "end_site": "",
         "library": False,
+        "source": -1,
     }
     out = pd.DataFrame(
         {k: columns.get(k, v) for k, v in default.items()}
@@ -40,16 +42,20 @@ def _frame(count: int, columns: dict[str, object]) -> pd.DataFrame:
 
 
 def host_windows(
-    trace: Trace, log: EventLog, processes: Mapping[int, int], clocks: Mapping[int, ClockMap]
-) -> tuple[pd.DataFrame, list[dict[str, str]]]:
+    trace: Trace,
+    log: EventLog,
+    processes: Mapping[int, int],
+    clocks: Mapping[int, ClockMap],
+    origin: int = ORIGIN["host"],
+) -> tuple[pd.DataFrame, list[Unplaced]]:
     """Host lines of the log on the trace's clock.  What the clocks cannot connect is returned with the reason."""
     hosts = log.hosts
     known = np.array([p in clocks and p in processes for p in hosts["process"].tolist()], dtype=bool)
     lost = [
-        {"name": r or s or "host timer", "reason": "no clock connects its process with the trace", "site": s}
-        for r, s in hosts.loc[~known, ["region", "site"]].itertuples(index=False)
+        unplaced(r or s or "host timer", "no clock connects its process with the trace", s, origin, n)
+        for n, r, s in hosts.loc[~known, ["region", "site"]].itertuples()
     ]
-    rows = hosts[known].reset_index(drop=True)
+    rows, number = hosts[known].reset_index(drop=True), hosts.index.to_numpy()[known]
     if rows.empty:
         return frames.empty(frames.WINDOWS), lost
     start, end = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
@@ -62,8 +68,8 @@ def host_windows(
         width[at] = clock.width_ns
     backwards = end < start
     lost += [
-        {"name": r, "reason": "its end is before its start", "site": s}
-        for r, s in rows.loc[backwards, ["region", "site"]].itertuples(index=False)
+        unplaced(r, "its end is before its start", s, origin, int(number[at]))
+        for at, r, s in rows.loc[backwards, ["region", "site"]].itertuples()
     ]
     process = np.array([processes[p] for p in rows["process"].tolist()], dtype=np.int64)
     tid = rows["tid"].to_numpy()
@@ -78,6 +84,8 @@ def host_windows(
         region=rows["region"].to_numpy(),
         site=rows["site"].to_numpy(),
         end_site=rows["site"].to_numpy(),
+        origin=origin,
+        source=number,
     )
     return out[~backwards].reset_index(drop=True), lost
 
@@ -93,6 +101,8 @@ def host_frame(
     region: np.ndarray,
     site: np.ndarray,
     end_site: np.ndarray,
+    origin: int,
+    source: np.ndarray,
 ) -> pd.DataFrame:
     """Windows of kind host: arrays of equal length, times on the trace's clock, `width` the clock's uncertainty."""
     end = start + elapsed
@@ -116,6 +126,8 @@ def host_frame(
             "region": region,
             "site": site,
             "end_site": end_site,
+            "origin": origin,
+            "source": source,
         },
     )
 
@@ -185,6 +197,7 @@ def inferred_windows(records: pd.DataFrame, spread: np.ndarray) -> pd.DataFrame:
             "start_upper_ns": np.maximum(np.minimum(of("upper_ns", start), t[end]), t[start]),
             "error_ns": error,
             "method": "inferred",
+            "origin": ORIGIN["records"],
             "region": [f"records of thread {x & 0xFFFFFF}" for x in of("thread", start).tolist()],
         },
     )
@@ -232,6 +245,7 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
         len(spans),
         {
             "kind": "nvtx",
+            "origin": ORIGIN["range"],
             "process": ranges["process"].to_numpy()[r],
             "thread": ranges["thread"].to_numpy()[r],
             "end_thread": ranges["thread"].to_numpy()[r],

@@ -49,6 +49,24 @@ class Pairs:
     start: np.ndarray
     end: np.ndarray
     guessed: np.ndarray
+    number: np.ndarray
+    again: Mapping[str, int] = field(default_factory=dict)
+    unclear: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Pairs that are intervals, `certain` ones in any case, the others where work for the GPU was issued in between.
+
+    Arrays of equal length, sorted by start and end: positions in the readings, whether the pair is `guessed`, and its
+    `number`.  `again` and `unclear` as in Pairs.
+    """
+
+    start: np.ndarray
+    end: np.ndarray
+    guessed: np.ndarray
+    certain: np.ndarray
+    number: np.ndarray
     again: Mapping[str, int] = field(default_factory=dict)
     unclear: Mapping[str, int] = field(default_factory=dict)
 
@@ -65,29 +83,42 @@ def pair(
     thread, clock: integers; place: positions in `sites`; all in the order of each thread.  holds_launch(i, j): whether
     work for the GPU was issued between readings i and j; without any, nothing is guessed.
     """
-    found: list[tuple[int, int, bool]] = []
+    return chosen(candidates(thread, clock, place, sites), holds_launch)
+
+
+def candidates(thread: np.ndarray, clock: np.ndarray, place: np.ndarray, sites: Sequence[Site]) -> Candidates:
+    """What the source and the order of the readings say, before anybody looks at a trace."""
+    found: dict[tuple[int, int], tuple[bool, bool]] = {}  # (guessed, certain)
     again: dict[str, int] = {}
     unclear: dict[str, int] = {}
     groups = pd.Series(np.arange(len(thread))).groupby([thread, clock], sort=True) if len(thread) else ()
     for _, rows in groups:
         mine = rows.tolist()
         places = place[mine].tolist()
-        found += [(mine[i], mine[j], False) for i, j in _told(places, sites, again, unclear)]
-        loops = _loops(
-            places, sites
-        )  # torch.utils.benchmark also times an empty loop, that only synchronises
-        found += [(mine[i], mine[j], False) for i, j in loops if holds_launch(mine[i], mine[j])]
-        found += [
-            (mine[i], mine[j], True) for i, j in _guessed(places, sites) if holds_launch(mine[i], mine[j])
-        ]
-    best: dict[tuple[int, int], bool] = {}  # a reading that two variables hold is still one start
-    for i, j, guess in found:
-        best[i, j] = best.get((i, j), True) and guess
-    found = [(i, j, guess) for (i, j), guess in sorted(best.items())]
-    start, end, guessed = (
-        (np.array(c) for c in zip(*found, strict=True)) if found else (np.empty(0, np.int64),) * 3
-    )
-    return Pairs(start.astype(np.int64), end.astype(np.int64), guessed.astype(bool), again, unclear)
+        for pairs, is_guess, is_certain in (
+            (_told(places, sites, again, unclear), False, True),
+            (
+                _loops(places, sites),
+                False,
+                False,
+            ),  # torch.utils.benchmark also times an empty loop, that only waits
+            (_guessed(places, sites), True, False),
+        ):
+            for i, j in pairs:  # a reading that two variables hold is still one start
+                guess, certain = found.get((mine[i], mine[j]), (True, False))
+                found[mine[i], mine[j]] = (guess and is_guess, certain or is_certain)
+    order = sorted(found)
+    start, end = (np.array([key[k] for key in order], dtype=np.int64) for k in (0, 1))
+    guessed, certain = (np.array([found[key][k] for key in order], dtype=bool) for k in (0, 1))
+    return Candidates(start, end, guessed, certain, np.arange(len(order)), again, unclear)
+
+
+def chosen(c: Candidates, holds_launch: Callable[[int, int], bool]) -> Pairs:
+    """The candidates that are intervals."""
+    keep = c.certain.copy()
+    for at in np.flatnonzero(~keep).tolist():
+        keep[at] = holds_launch(int(c.start[at]), int(c.end[at]))
+    return Pairs(c.start[keep], c.end[keep], c.guessed[keep], c.number[keep], c.again, c.unclear)
 
 
 def _told(

@@ -10,7 +10,8 @@ import pandas as pd
 from nsysalign.align import bounds
 from nsysalign.align.clock import ClockMap
 from nsysalign.align.match import contained
-from nsysalign.model import CALL, EventLog, Trace
+from nsysalign.align.unplaced import Unplaced, unplaced
+from nsysalign.model import CALL, ORIGIN, EventLog, Trace
 
 
 def build_records(
@@ -170,7 +171,7 @@ def wait_arrays(trace: Trace, waits: pd.DataFrame) -> bounds.Waits:
     )
 
 
-def compared_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, list[dict[str, str]]]:
+def compared_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, list[Unplaced]]:
     """elapsed lines as positions in `records`; what cannot be a pair goes to the list with its reason."""
     asked = log.elapsed
     mine = records[records["log_process"] >= 0]
@@ -186,7 +187,13 @@ def compared_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, 
             np.where(at >= 0, position[np.maximum(at, 0)], -1) if len(position) else np.full(len(asked), -1)
         )
 
-    out = asked.assign(start_seq=asked["start"], end_seq=asked["end"], start=find("start"), end=find("end"))
+    out = asked.assign(
+        start_seq=asked["start"],
+        end_seq=asked["end"],
+        start=find("start"),
+        end=find("end"),
+        source=asked.index.to_numpy(),
+    )
     out["elapsed_ns"] = np.rint(asked["ms"].fillna(0.0).clip(-1e12, 1e12) * 1e6).astype(np.int64)
     reason = np.full(len(out), "", dtype=object)
     reason[((out["start"] < 0) | (out["end"] < 0)).to_numpy()] = (
@@ -202,12 +209,12 @@ def compared_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, 
     return out[~bad].reset_index(drop=True), unaligned
 
 
-def reasons(pairs: pd.DataFrame, records: pd.DataFrame, reasons: np.ndarray) -> list[dict[str, str]]:
+def reasons(pairs: pd.DataFrame, records: pd.DataFrame, reasons: np.ndarray) -> list[Unplaced]:
     site = records["site"].to_numpy(dtype=object)
     out = []
-    for n, (start, end, region, asked_at) in enumerate(
-        pairs[["start", "end", "region", "site"]].itertuples(index=False)
+    for n, (start, end, region, asked_at, source) in enumerate(
+        pairs[["start", "end", "region", "site", "source"]].itertuples(index=False)
     ):
         at = site[start] if start >= 0 else site[end] if end >= 0 else asked_at
-        out.append({"name": region or at or "unnamed", "reason": str(reasons[n]), "site": at})
+        out.append(unplaced(region or at or "unnamed", str(reasons[n]), at, ORIGIN["pair"], source))
     return out

@@ -15,14 +15,16 @@ from nsysalign.align import bounds, lanes
 from nsysalign.align.chain import find_links, settle
 from nsysalign.align.clock import ClockMap
 from nsysalign.align.evidence import gather
+from nsysalign.align.given import Given
 from nsysalign.align.latency import Evidence, LatencyModel, calibrate
 from nsysalign.align.match import match_processes, match_records
 from nsysalign.align.neighbours import neighbours
 from nsysalign.align.others import host_windows, inferred_windows, nvtx_windows
 from nsysalign.align.place import place_pairs
 from nsysalign.align.records import awaited, build_records, compared_pairs, match_waits, reasons, wait_arrays
-from nsysalign.align.timers import timer_windows
-from nsysalign.model import Alignment, EventLog, Trace
+from nsysalign.align.timers import Timers, read_timers, timer_notes, timer_windows
+from nsysalign.align.unplaced import Unplaced, unplaced_frame
+from nsysalign.model import ORIGIN, Alignment, EventLog, Trace
 from nsysalign.sweep.issue import FAR, LaneOperations, lane_operations
 
 #: Bounds that cross by less than this are the two clocks' disagreement, not a contradiction.
@@ -41,21 +43,27 @@ class _Bounded:
     pairs: pd.DataFrame
     lower: np.ndarray
     upper: np.ndarray
-    unaligned: list[dict[str, str]]
+    unaligned: list[Unplaced]
     contradictions: int
 
 
-def align(trace: Trace, log: EventLog | None) -> Alignment:
+def align(
+    trace: Trace, log: EventLog | None, given: Given | None = None, timers: Timers | None = None
+) -> Alignment:
     """Place everything that was measured on the trace's clock.
+
+    `given` and `timers` are what is known of the whole trace and of the program's clock readings, where `trace` and `log`
+    are a stretch of them.
 
     With a log: every successful elapsed_time call and every host timer ends in `windows` or, with the reason, in
     `unaligned`.  Without: NVTX ranges become windows of kind nvtx, consecutive records of a thread inferred pairs.
     """
     known = log if log is not None else no_log()
-    processes, notes = match_processes(trace, known)
-    matched, clocks, more = match_records(trace, known, processes)
+    processes, notes = (dict(given.processes), []) if given else match_processes(trace, known)
+    matched, clocks, more = match_records(trace, known, processes, given.clocks if given else None)
     notes += more
-    table, operation_lane = lanes.build_lanes(trace)
+    table, operation_lane = lanes.build_lanes(trace, given.lanes if given else None)
+    busy = given.busy if given else lanes.busy_lanes(table, operation_lane)
     per_lane = lane_operations(trace, operation_lane, len(table))
     records = build_records(trace, known, processes, matched)
     waits = match_waits(trace, known, processes, clocks, lanes.wait_calls(trace, table))
@@ -65,7 +73,7 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     asked = _asked(known, clocks, records)
 
     def bounded(offset: int | None) -> tuple[_Bounded, list[str]]:
-        lane, remarks = lanes.lane_of_log(trace, table, operation_lane, records, waits, offset, exact >= 0)
+        lane, remarks = lanes.lane_of_log(trace, table, operation_lane, records, waits, offset, exact >= 0, busy)
         lane = np.where(exact >= 0, exact, lane)
         lane = (
             np.where(lane >= 0, lane, lanes.lane_of_thread(trace, operation_lane, records))
@@ -84,7 +92,9 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     records, lower, upper, unaligned = best.records, best.lower, best.upper, best.unaligned
     evidence = gather(trace, records, best.around, table, operation_lane, waits)
     usable = (records["lane"].to_numpy() >= 0) & (records["call"].to_numpy() >= 0)
-    model = _calibrate(evidence, usable, best.pairs, event_tracing(trace))
+    model = given.model if given else None
+    if model is None:
+        model = _calibrate(evidence, usable, best.pairs, event_tracing(trace))
     windows = _windows(known, records, best.pairs, evidence, model, lower, upper)
     records["lower_ns"], records["upper_ns"] = np.minimum(lower, upper), np.maximum(lower, upper)
     records["t_ns"] = _record_places(records, windows, evidence, model)
@@ -94,12 +104,14 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     )
     told = replace(known, hosts=known.hosts[~known.hosts["implicit"].to_numpy()])
     hosts, lost = host_windows(trace, told, processes, clocks)
-    timers, missed, said = timer_windows(trace, known, processes, clocks)
-    notes += said
-    every = [windows, hosts, timers]
+    read = read_timers(known, processes, clocks) if timers is None else timers
+    timed, missed, alone = timer_windows(trace, known, processes, clocks, read)
+    if given is None:
+        notes += timer_notes(timed, read.candidates, alone)
+    every = [windows, hosts, timed]
     if known.records.empty and told.hosts.empty:
         ranges = nvtx_windows(trace, operation_lane, table)
-        regions = set(timers["region"]) - {""}  # they are NVTX ranges as well
+        regions = set(timed["region"]) - {""}  # they are NVTX ranges as well
         every += [
             inferred_windows(records, model.idle_scale(evidence)),
             ranges[~ranges["region"].isin(list(regions))],
@@ -111,10 +123,13 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
         operation_lane=operation_lane,
         wait_calls=waits[["call", "lane", "record", "inferred"]],
         windows=frames.check(pd.concat(every, ignore_index=True), frames.WINDOWS),
-        unaligned=_unaligned_frame(unaligned + lost + missed),
+        unaligned=unplaced_frame(unaligned + lost + missed),
         calibration=_calibration(model, clocks, processes),
         notes=tuple(notes),
         clock_maps=clocks,
+        model=model,
+        busy=busy,
+        alone=alone,
     )
 
 
@@ -199,7 +214,7 @@ def _asked(log: EventLog, clocks: Mapping[int, ClockMap], records: pd.DataFrame)
 
 def _placeable(
     records: pd.DataFrame, pairs: pd.DataFrame, lower: np.ndarray, upper: np.ndarray
-) -> tuple[pd.DataFrame, list[dict[str, str]], int]:
+) -> tuple[pd.DataFrame, list[Unplaced], int]:
     """(pairs whose records are in the trace on known streams and whose bounds allow their elapsed_time; the others with
     the reason; how many contradict elapsed_time)."""
     problem = records["problem"].to_numpy(dtype=object)
@@ -303,6 +318,7 @@ def _windows(
     residual[~((stamp[start] > 0) & (stamp[end] > 0))] = pd.NA
     out["clock_residual_ns"] = residual
     out["remarks"] = pd.Series([()] * len(out), dtype=object, index=out.index)
+    out["origin"], out["source"] = np.int8(ORIGIN["pair"]), pairs["source"].to_numpy()
     return frames.check(out, frames.WINDOWS)
 
 
@@ -343,12 +359,6 @@ def _record_places(
     stamp = records["timestamp_ns"].to_numpy()
     known = records["call"].to_numpy() >= 0
     return np.where(stamp > 0, stamp, np.where(known, t, -1))
-
-
-def _unaligned_frame(rows: list[dict[str, str]]) -> pd.DataFrame:
-    return pd.DataFrame(
-        {c: pd.Series([r.get(c, "") for r in rows], dtype="str") for c in ("name", "reason", "site")}
-    )
 
 
 def _calibration(

@@ -7,7 +7,7 @@ Only what holds CUDA work counts: a call of the reading thread, or a launch by a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,8 +16,9 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.align.clock import ClockMap
 from nsysalign.align.others import host_frame, host_windows
-from nsysalign.align.pairing import Pairs, Site, pair
-from nsysalign.model import CALL, EventLog, Trace
+from nsysalign.align.pairing import Candidates, Pairs, Site, candidates, chosen, pair
+from nsysalign.align.unplaced import Unplaced, unplaced
+from nsysalign.model import CALL, ORIGIN, EventLog, Trace
 from nsysalign.sweep.tiles import group, index_type, one_of
 
 _LAUNCHING = ("launch", "graph_launch", "memcpy", "memset", "host_function", "stream_memory_op")
@@ -32,7 +33,7 @@ class _Inside:
     """When each thread's calls began, for questions about stretches of time.  Looked up when the first one is asked: a
     log without readings and regions asks none."""
 
-    def __init__(self, trace: Trace, readers: set[int]) -> None:
+    def __init__(self, trace: Trace, readers: frozenset[int]) -> None:
         self._calls, self._readers = trace.calls, readers
 
     @cached_property
@@ -74,10 +75,59 @@ def _any(times: np.ndarray | None, start: int, end: int) -> bool:
     return times is not None and bool(np.searchsorted(times, start) < np.searchsorted(times, end))
 
 
-def timer_windows(
-    trace: Trace, log: EventLog, processes: Mapping[int, int], clocks: Mapping[int, ClockMap]
-) -> tuple[pd.DataFrame, list[dict[str, str]], list[str]]:
-    """(windows, what could not be placed, notes) of the log's clock readings and regions."""
+@dataclass(frozen=True)
+class Timers:
+    """A log's clock readings on the trace's clock.
+
+    Per reading: `place` among the `sites`, trace time `t`, globalPid, globalTid, the position of the reading of its clock
+    on its thread before it (-1 for the first), and whether it is one whose fate is told here (`own`).  `readers`: all
+    threads that read a clock.
+    """
+
+    readings: pd.DataFrame
+    sites: list[Site]
+    place: np.ndarray
+    t: np.ndarray
+    process: np.ndarray
+    thread: np.ndarray
+    previous: np.ndarray
+    own: np.ndarray
+    readers: frozenset[int]
+    candidates: Candidates
+
+    def within(self, begin: int, end: int) -> Timers:
+        """The pairs that start, and the readings that were taken, from `begin` to before `end` (trace ns)."""
+        c, inside = self.candidates, (self.t >= begin) & (self.t < end)
+        mine = np.flatnonzero(inside[c.start]) if len(c.start) else np.empty(0, np.int64)
+        keep = inside.copy()
+        keep[c.start[mine]], keep[c.end[mine]] = True, True
+        before = self.previous[inside & self.own]
+        keep[before[before >= 0]] = True
+        at, index = np.flatnonzero(keep), np.cumsum(keep) - 1
+        previous = self.previous[at]
+        known = (previous >= 0) & keep[np.maximum(previous, 0)]
+        return replace(
+            self,
+            readings=self.readings.iloc[at].reset_index(drop=True),
+            place=self.place[at],
+            t=self.t[at],
+            process=self.process[at],
+            thread=self.thread[at],
+            previous=np.where(known, index[np.maximum(previous, 0)], -1),
+            own=(self.own & inside)[at],
+            candidates=replace(
+                c,
+                start=index[c.start[mine]],
+                end=index[c.end[mine]],
+                guessed=c.guessed[mine],
+                certain=c.certain[mine],
+                number=c.number[mine],
+            ),
+        )
+
+
+def read_timers(log: EventLog, processes: Mapping[int, int], clocks: Mapping[int, ClockMap]) -> Timers:
+    """The readings of the processes that the trace knows."""
     readings = log.clock_readings
     known = np.array([p in clocks and p in processes for p in readings["process"].tolist()], dtype=bool)
     readings = readings[known].reset_index(drop=True)
@@ -87,20 +137,42 @@ def timer_windows(
         t[rows.index.to_numpy()] = clocks[int(number)].to_trace(rows["t_ns"].to_numpy())
     process = np.array([processes[p] for p in readings["process"].tolist()], dtype=np.int64)
     thread = process | (readings["tid"].to_numpy() & 0xFFFFFF)
-    inside = _Inside(trace, set(thread.tolist()))
-    pairs = pair(
-        thread,
-        pd.factorize(readings["clock"])[0],
-        place,
-        sites,
-        lambda i, j: inside.launch(int(thread[i]), int(t[i]), int(t[j])),
+    clock = pd.factorize(readings["clock"])[0]
+    order = np.lexsort((np.arange(len(thread)), clock, thread))
+    previous = np.full(len(thread), -1, dtype=np.int64)
+    same = (thread[order][1:] == thread[order][:-1]) & (clock[order][1:] == clock[order][:-1])
+    previous[order[1:][same]] = order[:-1][same]
+    return Timers(
+        readings=readings,
+        sites=sites,
+        place=place,
+        t=t,
+        process=process,
+        thread=thread,
+        previous=previous,
+        own=np.ones(len(t), dtype=bool),
+        readers=frozenset(thread.tolist()),
+        candidates=candidates(thread, clock, place, sites),
     )
-    windows, lost = _windows(readings, pairs, sites, place, clocks, t, process, thread, inside)
+
+
+def timer_windows(
+    trace: Trace,
+    log: EventLog,
+    processes: Mapping[int, int],
+    clocks: Mapping[int, ClockMap],
+    timers: Timers,
+) -> tuple[pd.DataFrame, list[Unplaced], dict[str, int]]:
+    """(windows, what could not be placed, readings per site that belong to no interval) of the log's clock readings and
+    regions."""
+    inside = _Inside(trace, timers.readers)
+    t, thread = timers.t, timers.thread
+    pairs = chosen(timers.candidates, lambda i, j: inside.launch(int(thread[i]), int(t[i]), int(t[j])))
+    windows, lost = _windows(timers, pairs, clocks, inside)
     regions, lost_regions = _regions(trace, log, processes, clocks, inside, set(windows["region"]))
-    notes = _notes(windows, pairs, readings, sites, place, thread, t, inside)
     every = [w for w in (windows, regions) if len(w)]
     whole, disturbed = _undisturbed(pd.concat(every, ignore_index=True) if every else windows, log, clocks)
-    return whole, lost + lost_regions + disturbed, notes
+    return whole, lost + lost_regions + disturbed, _alone(timers, pairs, inside)
 
 
 def timed(log: EventLog) -> pd.DataFrame:
@@ -148,7 +220,7 @@ def _names(
 
 def _undisturbed(
     windows: pd.DataFrame, log: EventLog, clocks: Mapping[int, ClockMap]
-) -> tuple[pd.DataFrame, list[dict[str, str]]]:
+) -> tuple[pd.DataFrame, list[Unplaced]]:
     """Windows without the harness's own calibration work, which runs before the first event: and those with it."""
     ours = log.records[log.records["calibration"].to_numpy(dtype=bool)]
     hit = np.zeros(len(windows), dtype=bool)
@@ -158,13 +230,14 @@ def _undisturbed(
         at = np.sort(clocks[int(number)].to_trace(rows["t0_ns"].to_numpy()))
         first, last = (np.searchsorted(at, windows[c].to_numpy()) for c in ("start_ns", "end_ns"))
         hit |= (windows["log_process"].to_numpy() == number) & (last > first)
+    reason = (
+        "the harness's own calibration work ran inside, before the first event (--no-calibrate leaves it out)"
+    )
     lost = [
-        {
-            "name": region or site or "host timer",
-            "reason": "the harness's own calibration work ran inside, before the first event (--no-calibrate leaves it out)",
-            "site": site,
-        }
-        for region, site in windows.loc[hit, ["region", "site"]].itertuples(index=False)
+        unplaced(region or site or "host timer", reason, site, origin, source)
+        for region, site, origin, source in windows.loc[
+            hit, ["region", "site", "origin", "source"]
+        ].itertuples(index=False)
     ]
     return windows[~hit].reset_index(drop=True), lost
 
@@ -179,31 +252,26 @@ def clock_sites(table: pd.DataFrame, readings: pd.DataFrame) -> tuple[list[Site]
 
 
 def _windows(
-    readings: pd.DataFrame,
-    pairs: Pairs,
-    sites: list[Site],
-    place: np.ndarray,
-    clocks: Mapping[int, ClockMap],
-    t: np.ndarray,
-    process: np.ndarray,
-    thread: np.ndarray,
-    inside: _Inside,
-) -> tuple[pd.DataFrame, list[dict[str, str]]]:
+    timers: Timers, pairs: Pairs, clocks: Mapping[int, ClockMap], inside: _Inside
+) -> tuple[pd.DataFrame, list[Unplaced]]:
     """One window per pair with CUDA work inside.  Its length is the difference that the program computed."""
+    readings, sites, place = timers.readings, timers.sites, timers.place
+    t, process, thread = timers.t, timers.process, timers.thread
     own = readings["value_ns"].to_numpy()
     keep = [
         inside.work(int(thread[a]), int(t[a]), int(t[b])) for a, b in zip(pairs.start, pairs.end, strict=True)
     ]
     keep = np.array(keep, dtype=bool)
-    start, end, guessed = pairs.start[keep], pairs.end[keep], pairs.guessed[keep]
+    start, end, guessed, number = (c[keep] for c in (pairs.start, pairs.end, pairs.guessed, pairs.number))
     elapsed, truth = own[end] - own[start], t[end] - t[start]
     stepped = np.abs(elapsed - truth) > _STEP_NS + _STEP_SHARE * truth
-    lost = [
-        {"name": sites[place[i]].site or "host timer", "reason": "the wall clock was set in between", "site": sites[place[i]].site}
-        for i in start[stepped | (elapsed < 0)].tolist()
-    ]  # fmt: skip
     good = ~stepped & (elapsed >= 0)
-    start, end, guessed, elapsed = start[good], end[good], guessed[good], elapsed[good]
+    lost = [
+        unplaced(site or "host timer", "the wall clock was set in between", site, ORIGIN["timer"], n)
+        for i, n in zip(start[~good].tolist(), number[~good].tolist(), strict=True)
+        for site in [sites[place[i]].site]
+    ]
+    start, end, guessed, elapsed, number = (c[good] for c in (start, end, guessed, elapsed, number))
     width = np.array(
         [clocks[p].width_ns for p in readings["process"].to_numpy()[start].tolist()], dtype=np.int64
     )
@@ -223,6 +291,8 @@ def _windows(
         region=_names(readings, start, end, sites, place),
         site=site,
         end_site=np.array([sites[n].site for n in place[end].tolist()], dtype=object),
+        origin=ORIGIN["timer"],
+        source=number,
     )
     index = frame.index
     frame["callers"] = pd.Series([sites[n].callers for n in place[start].tolist()], dtype=object, index=index)
@@ -237,10 +307,12 @@ def _regions(
     clocks: Mapping[int, ClockMap],
     inside: _Inside,
     timed: set[str],
-) -> tuple[pd.DataFrame, list[dict[str, str]]]:
+) -> tuple[pd.DataFrame, list[Unplaced]]:
     """Regions around CUDA work; one that holds timed readings has its interval already."""
     wanted = log.hosts["implicit"].to_numpy() & ~log.hosts["region"].isin(list(timed)).to_numpy()
-    windows, lost = host_windows(trace, replace(log, hosts=log.hosts[wanted]), processes, clocks)
+    windows, lost = host_windows(
+        trace, replace(log, hosts=log.hosts[wanted]), processes, clocks, ORIGIN["region"]
+    )
     keep = [
         inside.work(*row)
         for row in windows[["thread", "start_ns", "end_ns"]].itertuples(index=False, name=None)
@@ -248,17 +320,9 @@ def _regions(
     return windows[np.array(keep, dtype=bool)].reset_index(drop=True), lost
 
 
-def _notes(
-    windows: pd.DataFrame,
-    pairs: Pairs,
-    readings: pd.DataFrame,
-    sites: list[Site],
-    place: np.ndarray,
-    thread: np.ndarray,
-    t: np.ndarray,
-    inside: _Inside,
-) -> list[str]:
-    """What was guessed, and what is missed."""
+def timer_notes(windows: pd.DataFrame, c: Candidates, alone: Mapping[str, int]) -> list[str]:
+    """What was guessed, and what is missed.  `windows`: their site, end_site and remarks; `alone`: per site, readings that
+    belong to none."""
     notes = []
     guessed = windows[np.array([GUESSED in r for r in windows["remarks"].tolist()], dtype=bool)]
     for (a, b), rows in guessed.groupby(["site", "end_site"], sort=False):
@@ -269,31 +333,31 @@ def _notes(
         )
     notes += [
         f"host timers, {site}: {count} more differences from a start that was already subtracted there are no intervals"
-        for site, count in sorted(pairs.again.items())
+        for site, count in sorted(c.again.items())
     ]
     notes += [
         f"host timers, {site}: {count} differences in a coroutine belong to no interval: several of its activations took "
         "turns, and the log does not say which of them read the clock"
-        for site, count in sorted(pairs.unclear.items())
+        for site, count in sorted(c.unclear.items())
     ]
-    paired = np.zeros(len(readings), dtype=bool)
-    paired[pairs.start], paired[pairs.end] = True, True
-    alone: dict[str, int] = {}
-    previous: dict[tuple[int, str], int] = {}
-    clock = readings["clock"].tolist()
-    for i, n in enumerate(place.tolist()):
-        key = (int(thread[i]), clock[i])
-        before = previous.get(key)
-        previous[key] = i
-        said = sites[n].site in pairs.again or sites[n].site in pairs.unclear
-        unclear = (
-            not (paired[i] or said) and sites[n].use in ("", "kept", "difference") and before is not None
-        )
-        if unclear and inside.launch(int(thread[i]), int(t[before]), int(t[i])):
-            alone[sites[n].site] = alone.get(sites[n].site, 0) + 1
     notes += [
         f"host timers, {site or 'an unknown place'}: {count} readings after CUDA work belong to no interval: what they are "
         "subtracted from could not be told; nsysalign.region names such a stretch"
         for site, count in sorted(alone.items())
     ]
     return notes
+
+
+def _alone(timers: Timers, pairs: Pairs, inside: _Inside) -> dict[str, int]:
+    """Readings after CUDA work, per site, that nobody subtracts and that are subtracted from nothing."""
+    paired = np.zeros(len(timers.t), dtype=bool)
+    paired[pairs.start], paired[pairs.end] = True, True
+    said = pairs.again.keys() | pairs.unclear.keys()
+    alone: dict[str, int] = {}
+    for i in np.flatnonzero(timers.own & ~paired & (timers.previous >= 0)).tolist():
+        site = timers.sites[timers.place[i]]
+        if site.site in said or site.use not in ("", "kept", "difference"):
+            continue
+        if inside.launch(int(timers.thread[i]), int(timers.t[timers.previous[i]]), int(timers.t[i])):
+            alone[site.site] = alone.get(site.site, 0) + 1
+    return alone

@@ -133,7 +133,9 @@ class Index:
         whole = Excerpt(tuple(merged), {}, self.last_ns)
         runs = {name: _runs(b, whole.touches(b.start, b.end)) for name, b in self.tables.items()}
         counted = {
-            name: _runs(b, (b.start >= home[0]) & (b.start < home[1])) for name, b in self.tables.items() if home
+            name: _runs(b, (b.start >= home[0]) & (b.start < home[1]))
+            for name, b in self.tables.items()
+            if home
         }
         return Excerpt(whole.spans, runs, whole.last_ns, counted)
 
@@ -171,7 +173,9 @@ def _blocks(path: Path, table: schema.Table, block_rows: int) -> Blocks | None:
         if last - first + 1 < min(_FEW_ROWS, 2 * block_rows):
             return None
         start, end = (f'"{source.column(table, name)}"' for name in ("start_ns", "end_ns"))
-        last_end = f"coalesce({end}, {OPEN})" if table is schema.NVTX else end  # a range that was never closed
+        last_end = (
+            f"coalesce({end}, {OPEN})" if table is schema.NVTX else end
+        )  # a range that was never closed
         sql = f'select count(*), coalesce(min({start}), 0), coalesce(max({last_end}), 0) from "{table.name}"'
         rows = [
             (low, min(low + block_rows - 1, last), *found)

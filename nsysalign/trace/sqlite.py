@@ -162,7 +162,7 @@ class Source:
         if fit and fast.readable(self.path):
             first, last = self.row_numbers(table)
             count = _count(runs if runs is not None else ((first, last),))
-            quick = _WORTH_ROWS <= count and last - first < fast.most_rows(self.path)
+            quick = count >= _WORTH_ROWS and last - first < fast.most_rows(self.path)
             return _Plan(table.name, table.where, names, expressions, constants, runs, first, last, quick)
         return _Plan(table.name, table.where, names, expressions, constants, runs, 0, -1, False)
 
