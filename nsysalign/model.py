@@ -96,6 +96,16 @@ ORIGIN: Mapping[str, int] = {name: code for code, name in enumerate(ORIGINS)}
 INTERVAL_KINDS: tuple[str, ...] = ("event", "host", "nvtx")
 
 
+def pid_of(process: Any) -> Any:
+    """Process id inside a globalPid or globalTid."""
+    return (process >> 24) & 0xFFFFFF
+
+
+def tid_of(thread: Any) -> Any:
+    """Linux thread id (24 bits) inside a globalTid."""
+    return thread & 0xFFFFFF
+
+
 @dataclass(frozen=True)
 class TraceInfo:
     """What is known about a trace as a whole: never holds environment, host or user names."""
@@ -164,6 +174,27 @@ class Alignment:
     busy: Any = None  # bool array: on which lanes work ran
     #: Site -> readings of a host clock after CUDA work that belong to no interval.
     alone: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Portion:
+    """What was found of the intervals of a trace, or of a stretch of it, before they have names and findings.
+
+    `rows`: what an interval has by itself, and the columns of its window by which it is known; `total`, `low`, `high`: ns
+    per interval and cause, with their bounds (int64 arrays, intervals x causes); `details`, `other_streams`: as in the
+    analysis, intervals numbered by their rows; `size`: about how many segments each has.
+    """
+
+    rows: pd.DataFrame
+    total: Any
+    low: Any
+    high: Any
+    details: pd.DataFrame
+    other_streams: pd.DataFrame
+    size: Any
+    unaligned: pd.DataFrame
+    notes: tuple[str, ...]
+    alone: Mapping[str, int]
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ The DataFrames' columns are declared, with dtype and unit, in `nsysalign.frames`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -20,22 +21,25 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.align.clock import ClockMap
 from nsysalign.align.samples import place_samples
 from nsysalign.align.solve import align
 from nsysalign.align.timers import timed
-from nsysalign.attribute.budget import Budgets, attribute
-from nsysalign.attribute.labels import label_table, name_intervals
-from nsysalign.attribute.timeline import chosen_intervals, timeline
+from nsysalign.attribute.budget import attribute
+from nsysalign.attribute.labels import label_table
+from nsysalign.attribute.pictures import FromMemory, Pictures
+from nsysalign.attribute.portion import intervals_table, parts_table, portion
+from nsysalign.attribute.timeline import chosen_intervals
 from nsysalign.attribute.unprofiled import predict
 from nsysalign.compare.baseline import side_by_side
 from nsysalign.diagnose.rules import diagnose
 from nsysalign.errors import AnalysisError, EventLogError
 from nsysalign.memory import give_back
-from nsysalign.model import Alignment, Analysis, EventLog, Trace
+from nsysalign.model import KIND, Alignment, Analysis, EventLog, Portion, Trace, TraceInfo
 from nsysalign.private import without_paths
 from nsysalign.trace.clocks import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs
-from nsysalign.trace.read import pid_of, read_trace, tid_of
+from nsysalign.trace.read import read_trace
 
 #: Segments of all intervals are kept up to about so many; sums, bounds and details are of all intervals always.
 MOST_PIECES = 100_000
@@ -110,7 +114,19 @@ def analyze_trace(
     budgets = attribute(trace, alignment)
     give_back()
     tell("explaining", 90)
-    return _analysis(trace, log, alignment, budgets, draw, clocks, baseline, all_segments)
+    measured = Measured(
+        trace.info,
+        portion(alignment, budgets, log),
+        alignment.lanes[alignment.busy],
+        alignment.clock_maps,
+        dict(alignment.calibration),
+        budgets.launch_latency,
+        FromMemory(trace, alignment, budgets),
+    )
+    beside = None
+    if baseline is not None:
+        beside = partial(_beside, trace=trace, alignment=alignment, log=log, baseline=baseline)
+    return explained(measured, log, clocks=clocks, beside=beside, draw=draw, all_segments=all_segments)
 
 
 def _silent(step: str, percent: int) -> None:
@@ -143,19 +159,34 @@ def load(path: str | PathLike[str]) -> Analysis:
     return analysis
 
 
-def _analysis(
-    trace: Trace,
+@dataclass(frozen=True)
+class Measured:
+    """What alignment and attribution found in a trace.  `lanes`: the streams on which work ran."""
+
+    info: TraceInfo
+    portion: Portion
+    lanes: pd.DataFrame
+    clock_maps: Mapping[int, ClockMap]
+    calibration: Mapping[str, Any]
+    launch_latency: Mapping[int, int]
+    pictures: Pictures
+
+
+def explained(
+    measured: Measured,
     log: EventLog | None,
-    alignment: Alignment,
-    budgets: Budgets,
-    draw: Sequence[str],
-    clocks: str | PathLike[str] | None,
-    baseline: EventLog | None,
-    all_segments: bool,
+    *,
+    clocks: str | PathLike[str] | None = None,
+    beside: Callable[[Analysis], Analysis] | None = None,
+    draw: Sequence[str] = (),
+    all_segments: bool = False,
 ) -> Analysis:
-    intervals = _intervals(alignment, budgets, log)
+    """Names, labels, findings, pictures: what is the same whether the trace was looked at as a whole or piece by piece.
+    `beside` puts a run without nsys beside it."""
+    p = measured.portion
+    intervals = intervals_table(p)
     labels = label_table(intervals)
-    notes = [*(log.notes if log else ()), *alignment.notes]
+    notes = [*(log.notes if log else ()), *p.notes]
     if len(intervals) and "profiler-disturbed" in {f for flags in intervals["flags"] for f in flags}:
         count = sum("profiler-disturbed" in flags for flags in intervals["flags"])
         notes.append(
@@ -166,22 +197,23 @@ def _analysis(
         notes.append(
             f"{inferred} intervals are inferred: pairs of consecutive records in the trace; nothing says that the program compared them"
         )
-    gpu_clocks, more = _gpu_clocks(trace, alignment, clocks)
+    gpu_clocks, more = _gpu_clocks(measured, clocks)
     notes += more
-    unaligned = alignment.unaligned
+    unaligned = p.unaligned
     unaligned = unaligned.assign(label=unaligned["name"].astype(str).str.replace(r"#\d+$", "", regex=True))
-    calibration = dict(alignment.calibration) | {
-        "launch_latency_ns": budgets.launch_latency_ns,
+    calibration = dict(measured.calibration) | {
+        "launch_latency_ns": {k: measured.launch_latency[KIND[k]] for k in KIND},
         "collected_with": _headers(log),
     }
-    whole = all_segments or budgets.size.sum() <= MOST_PIECES
+    whole = all_segments or p.size.sum() <= MOST_PIECES
+    pictures = measured.pictures
     analysis = Analysis(
-        trace=trace.info,
+        trace=measured.info,
         intervals=intervals,
-        parts=budgets.parts,
-        segments=budgets.segments(np.arange(len(intervals))) if whole else frames.empty(frames.SEGMENTS),
-        details=budgets.details,
-        other_streams=budgets.other_streams,
+        parts=parts_table(p),
+        segments=pictures.segments(np.arange(len(intervals))) if whole else frames.empty(frames.SEGMENTS),
+        details=p.details,
+        other_streams=p.other_streams,
         labels=labels,
         unaligned=frames.check(unaligned, frames.UNALIGNED),
         findings=frames.empty(frames.FINDINGS),
@@ -190,46 +222,46 @@ def _analysis(
         calibration=calibration,
         gpu_clocks=gpu_clocks,
     )
-    if baseline is not None:
-        analysis = _beside(analysis, trace, log, alignment, baseline)
-    analysis = diagnose(analysis, None if whole else budgets.segment_arrays)
+    if beside is not None:
+        analysis = beside(analysis)
+    analysis = diagnose(analysis, None if whole else pictures.segment_arrays)
     give_back()
     wanted = intervals.loc[intervals["name"].isin(list(draw)), "interval"].tolist()
     if not whole:
-        analysis = _some_segments(analysis, budgets, wanted)
-    return replace(analysis, timeline=timeline(trace, alignment, analysis, wanted))
+        analysis = _some_segments(analysis, measured, wanted)
+    drawn = np.array(chosen_intervals(analysis, wanted), dtype=np.int64)
+    return replace(analysis, timeline=pictures.timeline(drawn, analysis))
 
 
-def _some_segments(analysis: Analysis, budgets: Budgets, wanted: Sequence[int]) -> Analysis:
+def _some_segments(analysis: Analysis, measured: Measured, wanted: Sequence[int]) -> Analysis:
     """Segments of the wanted intervals and of those that are drawn, as many as fit, and a note that says so."""
     drawn = np.setdiff1d(chosen_intervals(analysis), wanted)
-    drawn = drawn[np.argsort(budgets.size[drawn], kind="stable")]
-    fit = drawn[np.cumsum(budgets.size[drawn]) <= MOST_PIECES // 3]
+    size = measured.portion.size
+    drawn = drawn[np.argsort(size[drawn], kind="stable")]
+    fit = drawn[np.cumsum(size[drawn]) <= MOST_PIECES // 3]
     kept = np.union1d(fit, np.array(wanted, dtype=np.int64)).astype(np.int64)
     note = (
         f"segments are kept of {len(kept):,} of {len(analysis.intervals):,} intervals (medians, slowest, first, every "
         "finding's): of all there are too many for a table of ordinary size; nsysalign analyze --all-segments keeps them"
     )
-    return replace(analysis, segments=budgets.segments(kept), notes=(*analysis.notes, note))
+    return replace(analysis, segments=measured.pictures.segments(kept), notes=(*analysis.notes, note))
 
 
-def _gpu_clocks(
-    trace: Trace, alignment: Alignment, clocks: str | PathLike[str] | None
-) -> tuple[pd.DataFrame, list[str]]:
+def _gpu_clocks(measured: Measured, clocks: str | PathLike[str] | None) -> tuple[pd.DataFrame, list[str]]:
     """The run's clock samples on the trace's clock, and notes."""
     if clocks is None:
         return frames.empty(frames.GPU_CLOCKS), []
     samples, notes = read_clock_samples(Path(clocks))
-    used = trace.operations[["process", "device"]].drop_duplicates()
+    used = measured.lanes[["process", "device"]].drop_duplicates()
     shared = bool(used["device"].duplicated().any())  # or each process saw one GPU of its own, as device 0
     placed, more = place_samples(
-        samples, alignment.clock_maps, trace.info.session_start_utc_ns, shared=shared
+        samples, measured.clock_maps, measured.info.session_start_utc_ns, shared=shared
     )
     return placed, notes + more
 
 
 def _beside(
-    analysis: Analysis, trace: Trace, log: EventLog | None, alignment: Alignment, baseline: EventLog
+    analysis: Analysis, *, trace: Trace, log: EventLog | None, alignment: Alignment, baseline: EventLog
 ) -> Analysis:
     """The same with the run without nsys beside it, and what the profiled one says it should have measured."""
     unprofiled, parts = predict(trace, alignment, analysis.intervals, analysis.parts, analysis.labels)
@@ -249,75 +281,3 @@ def _headers(log: EventLog | None) -> list[dict[str, Any]]:
     """What the probe said of itself, without anything private."""
     keys = ("pid", "device_name", "torch", "python", "nvtx", "calibration_ns")
     return [{k: h[k] for k in keys if k in h} for h in (log.headers if log else ())]
-
-
-def _intervals(alignment: Alignment, budgets: Budgets, log: EventLog | None) -> pd.DataFrame:
-    w, records, lanes = alignment.windows, alignment.records, alignment.lanes
-    if w.empty:
-        return frames.empty(frames.INTERVALS)
-    names, labels = name_intervals(w)
-    lane_stream = np.append(lanes["stream"].to_numpy(), -1)
-    lane_device = np.append(lanes["device"].to_numpy(), -1)
-    seq = np.append(records["seq"].to_numpy(), -1)
-    out = pd.DataFrame(
-        {
-            "interval": np.arange(len(w)),
-            "name": names,
-            "label": labels,
-            "pid": pid_of(w["process"].to_numpy()),
-            "tid": tid_of(w["thread"].to_numpy()),
-            "start_record": seq[w["start"].to_numpy()],
-            "end_record": seq[w["end"].to_numpy()],
-            "device": lane_device[w["end_lane"].to_numpy()],
-            "start_stream": lane_stream[w["start_lane"].to_numpy()],
-            "end_stream": lane_stream[w["end_lane"].to_numpy()],
-        }
-    )
-    same = [
-        "kind",
-        "elapsed_ns",
-        "start_ns",
-        "end_ns",
-        "start_lower_ns",
-        "start_upper_ns",
-        "error_ns",
-        "method",
-        "clock_residual_ns",
-        "site",
-        "end_site",
-        "callers",
-        "library",
-    ]
-    for column in same:
-        out[column] = w[column].to_numpy() if column != "clock_residual_ns" else w[column]
-    for column in ("kernel_only_ns", "kernel_only_upper_ns", "kernel_outside_ns", "operations"):
-        out[column] = budgets.columns[column].to_numpy()
-    flags = [
-        (
-            *(("profiler-disturbed",) if disturbed else ()),
-            *(("intervened",) if intervened else ()),
-            *remarks,
-            *synchronised,
-        )
-        for disturbed, intervened, remarks, synchronised in zip(
-            budgets.columns["disturbed"].tolist(),
-            _intervened(alignment, log),
-            w["remarks"].tolist(),
-            budgets.columns["synchronised"].tolist(),
-            strict=True,
-        )
-    ]
-    out["flags"] = pd.Series(flags, dtype=object)
-    out["findings"] = pd.Series([()] * len(out), dtype=object)
-    return frames.check(out, frames.INTERVALS)
-
-
-def _intervened(alignment: Alignment, log: EventLog | None) -> list[bool]:
-    """Whether `nsysalign confirm` did something before the start record, per window."""
-    if log is None or not log.records["intervened"].any():
-        return [False] * len(alignment.windows)
-    mine = log.records[log.records["intervened"]]
-    wanted = set(zip(mine["process"].tolist(), mine["seq"].tolist(), strict=True))
-    seq = np.append(alignment.records["seq"].to_numpy(), -1)[alignment.windows["start"].to_numpy()]
-    process = alignment.windows["log_process"].tolist()
-    return [pair in wanted for pair in zip(process, seq.tolist(), strict=True)]

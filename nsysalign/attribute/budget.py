@@ -21,7 +21,7 @@ from nsysalign.attribute.sums import executing, stream_sums
 from nsysalign.attribute.synchronised import synchronisation_flags
 from nsysalign.attribute.threads import Threads
 from nsysalign.memory import give_back
-from nsysalign.model import CAUSES, KIND, Alignment, SegmentArrays, Trace
+from nsysalign.model import CAUSES, Alignment, SegmentArrays, Trace
 from nsysalign.sweep.issue import lane_operations
 
 #: Host windows to cut into pieces at once.
@@ -30,13 +30,16 @@ _WINDOWS_AT_ONCE = 1 << 12
 
 @dataclass(frozen=True)
 class Budgets:
-    """Per window (row of alignment.windows): parts, details, other streams, interval columns; `segments` of any."""
+    """Per window (row of alignment.windows): ns per cause and their bounds (int64 arrays, windows x causes), details, other
+    streams, interval columns; `segments` of any."""
 
-    parts: pd.DataFrame
+    total: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
     details: pd.DataFrame
     other_streams: pd.DataFrame
     columns: pd.DataFrame
-    launch_latency_ns: dict[str, int]
+    launch_latency: dict[int, int]  # by code of operation kind, ns
     #: Segments of the windows with these numbers (ascending).
     segments: Callable[[np.ndarray], pd.DataFrame]
     #: The same without words, for rules.
@@ -45,8 +48,9 @@ class Budgets:
     size: np.ndarray
 
 
-def attribute(trace: Trace, alignment: Alignment) -> Budgets:
-    """Partition every window of the alignment (design section 4).
+def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None = None) -> Budgets:
+    """Partition every window of the alignment (design section 4).  `latency`: how long launches take where the device is
+    idle (`launch_latency`), where `trace` is not all that can say it.
 
     sum(parts) == elapsed_ns for every window; AssertionError would be a bug of ours, never the trace's fault.
     """
@@ -54,7 +58,7 @@ def attribute(trace: Trace, alignment: Alignment) -> Budgets:
     lane_device = alignment.lanes["device"].to_numpy()
     streams, threads = Streams(trace, alignment.operation_lane, lane_device), Threads(trace)
     per_lane = lane_operations(trace, alignment.operation_lane, len(alignment.lanes))
-    latency = launch_latency(trace, per_lane)
+    latency = launch_latency(trace) if latency is None else latency
     give_back()
     explainer = Explainer(trace, alignment, streams, threads, per_lane, latency)
     groups = Groups(trace, alignment)
@@ -100,24 +104,14 @@ def attribute(trace: Trace, alignment: Alignment) -> Budgets:
         )
     details = groups.table()
     give_back()
-    low, high = np.minimum.reduce(totals), np.maximum.reduce(totals)
-    used = total.any(axis=0) | high.any(axis=0)
-    window, cause = np.nonzero(np.broadcast_to(used, total.shape))
-    parts = pd.DataFrame(
-        {
-            "interval": window,
-            "cause": np.array(CAUSES, dtype=object)[cause],
-            "ns": total[window, cause],
-            "lower_ns": low[window, cause],
-            "upper_ns": high[window, cause],
-        }
-    )
     return Budgets(
-        parts=frames.check(parts, frames.PARTS),
+        total=total,
+        low=np.minimum.reduce(totals),
+        high=np.maximum.reduce(totals),
         details=details,
         other_streams=_other_streams(trace, alignment, streams),
         columns=_columns(trace, alignment, total, operations),
-        launch_latency_ns={k: latency[KIND[k]] for k in KIND},
+        launch_latency=latency,
         segments=lambda which: describe.segments(trace, alignment, pieces(which)),
         segment_arrays=lambda which: describe.segment_arrays(trace, alignment, pieces(which)),
         size=size,

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from nsysalign.model import KIND, OPERATION_KINDS, Trace
-from nsysalign.sweep.issue import LaneOperations
 from nsysalign.sweep.tiles import distinct
 
 #: Used where a trace shows no operation of a kind on an idle device (ns).
@@ -17,7 +16,7 @@ _ENOUGH = 5
 _AT_ONCE = 1 << 17
 
 
-def launch_latency(trace: Trace, per_lane: dict[int, LaneOperations]) -> dict[int, int]:
+def launch_latency(trace: Trace) -> dict[int, int]:
     """Operation kind code -> median latency in ns (0 where operations start before their call returns)."""
     samples = [
         s for number in distinct(trace.operations["device"].to_numpy()) for s in _idle(trace, int(number))

@@ -51,14 +51,11 @@ def chosen_intervals(analysis: Analysis, wanted: Sequence[int] = ()) -> list[int
     return sorted(list(dict.fromkeys(order))[: max(MAX_INTERVALS, len(wanted))])
 
 
-def timeline(
-    trace: Trace, alignment: Alignment, analysis: Analysis, wanted: Sequence[int] = ()
-) -> pd.DataFrame:
-    """Rows of `frames.TIMELINE` for the chosen intervals, `wanted` ones first."""
-    chosen = np.array(chosen_intervals(analysis, wanted), dtype=np.int64)
-    if not len(chosen):
+def timeline(trace: Trace, alignment: Alignment, windows: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
+    """Rows of `frames.TIMELINE` for some intervals: their `windows`, with a column `interval`."""
+    if windows.empty:
         return frames.empty(frames.TIMELINE)
-    w = alignment.windows.iloc[chosen]
+    w, chosen = windows, windows["interval"].to_numpy()
     views = _Views(
         chosen,
         w["process"].to_numpy(),

@@ -13,7 +13,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.errors import TraceError
 from nsysalign.memory import give_back
-from nsysalign.model import CALL, Trace, TraceInfo
+from nsysalign.model import CALL, Trace, TraceInfo, pid_of
 from nsysalign.private import without_paths
 from nsysalign.sweep.tiles import distinct, one_of
 from nsysalign.trace import schema
@@ -25,16 +25,6 @@ MARK = "nsysalign"  # how texts of the harness's own marks and ranges begin
 PROCESS_MASK = ~np.int64(0xFFFFFF)
 _AT_ONCE = 1 << 18
 _MOST_INT32 = np.iinfo(np.int32).max
-
-
-def pid_of(process: np.ndarray | int) -> np.ndarray | int:
-    """Process id inside a globalPid or globalTid."""
-    return (process >> 24) & 0xFFFFFF
-
-
-def tid_of(thread: np.ndarray | int) -> np.ndarray | int:
-    """Linux thread id (24 bits) inside a globalTid."""
-    return thread & 0xFFFFFF
 
 
 def read_trace(path: Path, excerpt: Excerpt | None = None) -> Trace:

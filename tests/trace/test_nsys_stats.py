@@ -21,7 +21,8 @@ import pytest
 
 from nsysalign.collect.nsys import find_nsys
 from nsysalign.model import KIND, Trace
-from nsysalign.trace.read import pid_of, read_trace, tid_of
+from nsysalign.model import pid_of, tid_of
+from nsysalign.trace.read import read_trace
 
 pytestmark = pytest.mark.nsys
 

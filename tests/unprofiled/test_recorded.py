@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from nsysalign import pipeline
+from nsysalign.attribute.portion import intervals_table, parts_table, portion
 from nsysalign.attribute.unprofiled import predict
 
 from .recordings import unpack
@@ -64,8 +65,9 @@ def test_the_first_recording_against_the_numbers_measured_alone(tmp_path):
     trace, log = pipeline.read_trace(files["sqlite"]), pipeline.read_event_logs([files["events.jsonl"]])
     alignment = pipeline.align(trace, log)
     budgets = pipeline.attribute(trace, alignment)
-    intervals = pipeline._intervals(alignment, budgets, log)
-    table, _ = predict(trace, alignment, intervals, budgets.parts, pipeline.label_table(intervals))
+    found = portion(alignment, budgets, log)
+    intervals = intervals_table(found)
+    table, _ = predict(trace, alignment, intervals, parts_table(found), pipeline.label_table(intervals))
     table["label"] = intervals["label"].to_numpy()[table["interval"]]
     predicted = table.dropna().groupby("label")["predicted_ns"].median() / 1e3
     error = pd.Series({k: predicted[k] / us - 1 for k, us in ALONE_US.items()})
@@ -87,6 +89,7 @@ def test_where_more_was_traced_there_is_a_reason_instead(tmp_path, more):
     else:
         trace = replace(trace, os_calls=pd.DataFrame([(0, 1, 2, 3)], columns=trace.os_calls.columns))
     budgets = pipeline.attribute(trace, alignment)
-    intervals = pipeline._intervals(alignment, budgets, log)
-    table, parts = predict(trace, alignment, intervals, budgets.parts, pipeline.label_table(intervals))
+    found = portion(alignment, budgets, log)
+    intervals = intervals_table(found)
+    table, parts = predict(trace, alignment, intervals, parts_table(found), pipeline.label_table(intervals))
     assert table["predicted_ns"].isna().all() and table["reason"].str.contains(more).all() and parts.empty

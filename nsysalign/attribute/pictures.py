@@ -1,0 +1,45 @@
+"""What is kept of few intervals only: their segments, and what ran around them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pandas as pd
+
+from nsysalign.attribute.budget import Budgets
+from nsysalign.attribute.timeline import timeline
+from nsysalign.model import Alignment, Analysis, SegmentArrays, Trace
+
+
+class Pictures(Protocol):
+    """Of intervals by their numbers (ascending)."""
+
+    def segments(self, which: np.ndarray) -> pd.DataFrame:
+        """`frames.SEGMENTS`."""
+
+    def segment_arrays(self, which: np.ndarray) -> SegmentArrays:
+        """The same without words, for rules."""
+
+    def timeline(self, which: np.ndarray, analysis: Analysis) -> pd.DataFrame:
+        """`frames.TIMELINE`."""
+
+
+@dataclass(frozen=True)
+class FromMemory:
+    """Pictures of a trace that is in memory, whose windows are all intervals."""
+
+    trace: Trace
+    alignment: Alignment
+    budgets: Budgets
+
+    def segments(self, which: np.ndarray) -> pd.DataFrame:
+        return self.budgets.segments(which)
+
+    def segment_arrays(self, which: np.ndarray) -> SegmentArrays:
+        return self.budgets.segment_arrays(which)
+
+    def timeline(self, which: np.ndarray, analysis: Analysis) -> pd.DataFrame:
+        windows = self.alignment.windows.iloc[which].assign(interval=which)
+        return timeline(self.trace, self.alignment, windows, analysis)

@@ -1,0 +1,165 @@
+"""Alignment and budgets as one portion of the answer: of the whole trace, or of a stretch of it.
+
+Rows of several portions are put one below the other: nothing in them depends on how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.attribute.budget import Budgets
+from nsysalign.attribute.labels import name_intervals
+from nsysalign.model import CAUSES, Alignment, EventLog, Portion, pid_of, tid_of
+
+#: Columns of windows that intervals have under the same name.
+_SAME = (
+    "kind",
+    "elapsed_ns",
+    "start_ns",
+    "end_ns",
+    "start_lower_ns",
+    "start_upper_ns",
+    "error_ns",
+    "method",
+    "clock_residual_ns",
+    "site",
+    "end_site",
+    "callers",
+    "library",
+)
+#: What else a window is known by, until intervals have names and pictures.
+_BESIDE = ("region", "remarks", "origin", "source", "process", "open_ns", "close_ns", "close_end_ns")
+_COMPUTED = ("kernel_only_ns", "kernel_only_upper_ns", "kernel_outside_ns", "operations")
+
+
+def portion(alignment: Alignment, budgets: Budgets, log: EventLog | None) -> Portion:
+    """What was found of all windows of an alignment."""
+    return Portion(
+        rows=_rows(alignment, budgets, log),
+        total=budgets.total,
+        low=budgets.low,
+        high=budgets.high,
+        details=budgets.details,
+        other_streams=budgets.other_streams,
+        size=budgets.size,
+        unaligned=alignment.unaligned,
+        notes=alignment.notes,
+        alone=alignment.alone,
+    )
+
+
+def parts_table(p: Portion) -> pd.DataFrame:
+    """`frames.PARTS`: a row per interval and cause that occurs at all."""
+    used = p.total.any(axis=0) | p.high.any(axis=0)
+    interval, cause = np.nonzero(np.broadcast_to(used, p.total.shape))
+    table = pd.DataFrame(
+        {
+            "interval": interval,
+            "cause": np.array(CAUSES, dtype=object)[cause],
+            "ns": p.total[interval, cause],
+            "lower_ns": p.low[interval, cause],
+            "upper_ns": p.high[interval, cause],
+        }
+    )
+    return frames.check(table, frames.PARTS)
+
+
+def intervals_table(p: Portion) -> pd.DataFrame:
+    """`frames.INTERVALS`, named and without findings."""
+    if p.rows.empty:
+        return frames.empty(frames.INTERVALS)
+    names, labels = name_intervals(p.rows)
+    out = p.rows.assign(interval=np.arange(len(p.rows)), name=names, label=labels)
+    out["findings"] = pd.Series([()] * len(out), dtype=object)
+    return frames.check(out, frames.INTERVALS)
+
+
+def together(portions: Sequence[Portion]) -> Portion:
+    """Portions of one trace as one: intervals in the order in which the log has them, whichever portion they are of."""
+    rows = pd.concat([p.rows for p in portions], ignore_index=True)
+    order = np.lexsort((rows["source"].to_numpy(), rows["origin"].to_numpy()))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    first = np.cumsum([0, *(len(p.rows) for p in portions)])
+    alone: dict[str, int] = {}
+    for p in portions:
+        for site, count in p.alone.items():
+            alone[site] = alone.get(site, 0) + count
+    unaligned = pd.concat([p.unaligned for p in portions], ignore_index=True)
+    return Portion(
+        rows=rows.iloc[order].reset_index(drop=True),
+        total=np.concatenate([p.total for p in portions])[order],
+        low=np.concatenate([p.low for p in portions])[order],
+        high=np.concatenate([p.high for p in portions])[order],
+        details=_renumbered([p.details for p in portions], first, place),
+        other_streams=_renumbered([p.other_streams for p in portions], first, place),
+        size=np.concatenate([p.size for p in portions])[order],
+        unaligned=unaligned.sort_values(["origin", "source"], kind="stable", ignore_index=True),
+        notes=tuple(dict.fromkeys(note for p in portions for note in p.notes)),
+        alone=alone,
+    )
+
+
+def _renumbered(tables: Sequence[pd.DataFrame], first: np.ndarray, place: np.ndarray) -> pd.DataFrame:
+    """Tables with a column `interval`, one below the other: portion k's interval i is place[first[k] + i] of all."""
+    number = np.concatenate(
+        [place[begin + t["interval"].to_numpy()] for begin, t in zip(first, tables, strict=False)]
+    )
+    whole = pd.concat([t for t in tables if len(t)] or list(tables[:1]), ignore_index=True)
+    order = np.argsort(number, kind="stable")
+    return whole.assign(interval=number).iloc[order].reset_index(drop=True)
+
+
+def _rows(alignment: Alignment, budgets: Budgets, log: EventLog | None) -> pd.DataFrame:
+    """Columns of frames.INTERVALS that a window has by itself, and those by which it is known."""
+    w, records, lanes = alignment.windows, alignment.records, alignment.lanes
+    lane_stream = np.append(lanes["stream"].to_numpy(), -1)
+    lane_device = np.append(lanes["device"].to_numpy(), -1)
+    seq = np.append(records["seq"].to_numpy(), -1)
+    out = pd.DataFrame(
+        {
+            "pid": pid_of(w["process"].to_numpy()),
+            "tid": tid_of(w["thread"].to_numpy()),
+            "start_record": seq[w["start"].to_numpy()],
+            "end_record": seq[w["end"].to_numpy()],
+            "device": lane_device[w["end_lane"].to_numpy()],
+            "start_stream": lane_stream[w["start_lane"].to_numpy()],
+            "end_stream": lane_stream[w["end_lane"].to_numpy()],
+        }
+    )
+    for column in (*_SAME, *_BESIDE):
+        out[column] = w[column].array.copy()
+    for column in _COMPUTED:
+        out[column] = budgets.columns[column].to_numpy()
+    flags = [
+        (
+            *(("profiler-disturbed",) if disturbed else ()),
+            *(("intervened",) if intervened else ()),
+            *remarks,
+            *synchronised,
+        )
+        for disturbed, intervened, remarks, synchronised in zip(
+            budgets.columns["disturbed"].tolist(),
+            _intervened(alignment, log),
+            w["remarks"].tolist(),
+            budgets.columns["synchronised"].tolist(),
+            strict=True,
+        )
+    ]
+    out["flags"] = pd.Series(flags, dtype=object)
+    return out
+
+
+def _intervened(alignment: Alignment, log: EventLog | None) -> list[bool]:
+    """Whether `nsysalign confirm` did something before the start record, per window."""
+    if log is None or not log.records["intervened"].any():
+        return [False] * len(alignment.windows)
+    mine = log.records[log.records["intervened"]]
+    wanted = set(zip(mine["process"].tolist(), mine["seq"].tolist(), strict=True))
+    seq = np.append(alignment.records["seq"].to_numpy(), -1)[alignment.windows["start"].to_numpy()]
+    process = alignment.windows["log_process"].tolist()
+    return [pair in wanted for pair in zip(process, seq.tolist(), strict=True)]
