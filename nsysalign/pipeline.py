@@ -22,9 +22,10 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.align.clock import ClockMap
+from nsysalign.align.match import match_processes
 from nsysalign.align.samples import place_samples
 from nsysalign.align.solve import align
-from nsysalign.align.timers import timed
+from nsysalign.align.timers import timed, timer_notes
 from nsysalign.attribute.budget import attribute
 from nsysalign.attribute.labels import label_table
 from nsysalign.attribute.pictures import FromMemory, Pictures
@@ -37,12 +38,19 @@ from nsysalign.errors import AnalysisError, EventLogError
 from nsysalign.memory import give_back
 from nsysalign.model import KIND, Alignment, Analysis, EventLog, Portion, Trace, TraceInfo
 from nsysalign.private import without_paths
+from nsysalign.slices.pictures import FromFile
+from nsysalign.slices.plan import SLICE_ROWS, survey
+from nsysalign.slices.run import crew, measure
 from nsysalign.trace.clocks import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs
-from nsysalign.trace.read import read_trace
+from nsysalign.trace.index import build_index, rows_at_most
+from nsysalign.trace.read import lost_notes, read_trace
 
 #: Segments of all intervals are kept up to about so many; sums, bounds and details are of all intervals always.
 MOST_PIECES = 100_000
+
+#: Traces with as many calls and operations are analysed stretch by stretch.
+SLICED_FROM_ROWS = 1_500_000
 
 #: Told what begins and how much of the whole is done, in percent.
 Progress = Callable[[str, int], None]
@@ -57,6 +65,7 @@ def analyze(
     draw: Sequence[str] = (),
     all_segments: bool = False,
     progress: Progress | None = None,
+    jobs: int = 1,
 ) -> Analysis:
     """Analyse an nsys SQLite export, with the event logs of its processes.
 
@@ -64,25 +73,83 @@ def analyze(
     `baseline` the event logs of the same program run without nsys, to be put beside.  `draw` names intervals whose
     timeline and segments are kept whatever their place among the runs; `all_segments` keeps those of every interval,
     where a long trace has more than fit into a table of ordinary size; `progress(step, percent)` is told what begins.
+    A long trace is analysed stretch by stretch, by `jobs` processes at once: a script that asks for more than one has
+    `if __name__ == "__main__":` around what it does, as `multiprocessing` wants it.
     Raises TraceError or EventLogError with what to do next.
     """
     tell = progress or _silent
     tell("reading the trace", 0)
+    if events and not baseline and not all_segments and rows_at_most(Path(trace)) >= SLICED_FROM_ROWS:
+        found = _in_slices(Path(trace), [Path(e) for e in events], jobs, tell)
+        if found is not None:
+            measured, log = found
+            tell("explaining", 90)
+            return explained(measured, log, clocks=clocks, draw=draw)
     with ThreadPoolExecutor(1) as pool:  # big tables are read outside of Python: there is time for the logs
         logs = pool.submit(read_event_logs, [Path(e) for e in events]) if events else None
         read = read_trace(Path(trace))
         tell("reading the event logs", 45)
         log = logs.result() if logs is not None else None
-    if log is not None and any(h.get("baseline") for h in log.headers):
-        raise EventLogError(
-            "this is the event log of a run without nsys: it belongs to no trace",
-            "name the profiled run's log with --events, and this one with --baseline",
-        )
+    _refuse_baseline(log)
     without, notes = read_baseline(baseline)
     analysis = analyze_trace(
         read, log, clocks=clocks, baseline=without, draw=draw, all_segments=all_segments, progress=progress
     )
     return replace(analysis, notes=(*analysis.notes, *notes)) if notes else analysis
+
+
+def _refuse_baseline(log: EventLog | None) -> None:
+    if log is not None and any(h.get("baseline") for h in log.headers):
+        raise EventLogError(
+            "this is the event log of a run without nsys: it belongs to no trace",
+            "name the profiled run's log with --events, and this one with --baseline",
+        )
+
+
+def _in_slices(
+    trace: Path, events: Sequence[Path], jobs: int, tell: Progress
+) -> tuple[Measured, EventLog] | None:
+    """A long trace, stretch by stretch.  None where it cannot be cut: an interval as long as the run, clocks that nothing
+    connects."""
+    with crew(jobs) as others, ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(build_index, trace)
+        log = read_event_logs(events)
+        _refuse_baseline(log)
+        index = looking.result()
+        tell("looking over the trace", 10)
+        known = survey(trace, log, index)
+        if known is None:
+            return None
+        tell("reading, placing and splitting", 15)
+        count = -(-index.rows // (SLICE_ROWS * jobs)) * jobs
+        found = measure(
+            trace,
+            index,
+            known,
+            count,
+            others,
+            lambda done, of: tell("reading, placing and splitting", 15 + 75 * done // of),
+        )
+    if found is None:
+        return None
+    whole, known, lost = found
+    given, log = known.given, known.timed.log
+    _, notes = match_processes(known.seen, known.info.session_start_utc_ns, log)
+    notes += [*whole.notes, *timer_notes(whole.rows, known.timed.timers.candidates, whole.alone)]
+    info = replace(known.info, notes=(*lost_notes(lost), *known.info.notes))
+    whole = replace(whole, notes=tuple(notes))
+    return (
+        Measured(
+            info,
+            whole,
+            given.lanes[given.busy],
+            known.clock_maps,
+            known.calibration,
+            known.latency,
+            FromFile(trace, index, known, whole),
+        ),
+        log,
+    )
 
 
 def read_baseline(logs: Sequence[str | PathLike[str]]) -> tuple[EventLog | None, list[str]]:

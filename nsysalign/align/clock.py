@@ -17,6 +17,7 @@ from nsysalign.sweep.tiles import ragged
 #: Python's call of `record` must contain the API call; readings of the two clocks agree this well.
 TOLERANCE_NS = 300
 _CHUNK_NS, _CHUNK_RECORDS = 250_000_000, 400
+FROM_MARKS = "NVTX marks"
 #: (how far, in which steps) to look for a shift: clocks read together first, then steps of CLOCK_REALTIME.
 _REACH = ((60_000, 500), (2_000_000, 1_000), (20_000_000, 2_000))
 
@@ -84,7 +85,7 @@ def _from_marks(marked: pd.DataFrame, marks: pd.DataFrame) -> ClockMap | None:
         width.append(int(abs(high - low) // 2) + 1)
     if not at:
         return None
-    return ClockMap(np.array(at), np.array(offset), "NVTX marks", max(width))
+    return ClockMap(np.array(at), np.array(offset), FROM_MARKS, max(width))
 
 
 def refine(rough: ClockMap, threads: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]) -> ClockMap:

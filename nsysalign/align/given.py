@@ -54,11 +54,11 @@ def look(trace: Trace) -> Seen:
 @dataclass(frozen=True)
 class Given:
     """`processes`: log process -> globalPid.  `clocks`: of every process whose clock needs no refinement on record calls.
-    `lanes`: all streams; `busy`: on which of them work ran.  `model`: how long records take, None where that is to be
+    `lanes`: all streams; `busy`: on which of them work ran; `model`: how long records take: None where that is to be
     found out."""
 
     processes: Mapping[int, int]
     clocks: Mapping[int, ClockMap]
-    lanes: pd.DataFrame
-    busy: np.ndarray
+    lanes: pd.DataFrame | None = None
+    busy: np.ndarray | None = None
     model: LatencyModel | None = None

@@ -13,7 +13,7 @@ import pandas as pd
 
 from nsysalign.align.belongs import other_runs
 from nsysalign.align.clock import TOLERANCE_NS, ClockMap, clock_map, refine
-from nsysalign.align.given import Seen, look
+from nsysalign.align.given import Seen
 from nsysalign.model import CALL, EventLog, Trace
 from nsysalign.sweep.tiles import group
 
@@ -23,19 +23,18 @@ _SHARP_NS = 2_000
 
 
 def match_processes(
-    trace: Trace, log: EventLog, seen: Seen | None = None
+    seen: Seen, session_start_utc_ns: int | None, log: EventLog
 ) -> tuple[dict[int, int], list[str]]:
     """log process -> globalPid, by pid, else by the thread ids that made record calls.
 
-    EventLogError where the log is of another run.  `seen`: who appears in the whole trace, where `trace` is a part of it.
+    EventLogError where the log is of another run.
     """
-    seen = seen or look(trace)
     threads, processes = sorted(seen.recorders), sorted(seen.processes)
     by_pid = {int(p >> 24) & _PID: int(p) for p in processes}
     found, notes = {}, []
     tids = {int(p): set(g.tolist()) for p, g in log.records.groupby("process")["tid"].unique().items()}
     host_tids = {int(p): set(g.tolist()) for p, g in log.hosts.groupby("process")["tid"].unique().items()}
-    others = other_runs(seen, trace.info.session_start_utc_ns, log)
+    others = other_runs(seen, session_start_utc_ns, log)
     for number, header in enumerate(log.headers):
         if number in others:
             notes.append(others[number])

@@ -15,7 +15,7 @@ from nsysalign.align import bounds, lanes
 from nsysalign.align.chain import find_links, settle
 from nsysalign.align.clock import ClockMap
 from nsysalign.align.evidence import gather
-from nsysalign.align.given import Given
+from nsysalign.align.given import Given, look
 from nsysalign.align.latency import Evidence, LatencyModel, calibrate
 from nsysalign.align.match import match_processes, match_records
 from nsysalign.align.neighbours import neighbours
@@ -59,11 +59,15 @@ def align(
     `unaligned`.  Without: NVTX ranges become windows of kind nvtx, consecutive records of a thread inferred pairs.
     """
     known = log if log is not None else no_log()
-    processes, notes = (dict(given.processes), []) if given else match_processes(trace, known)
+    if given is None:
+        processes, notes = match_processes(look(trace), trace.info.session_start_utc_ns, known)
+    else:
+        processes, notes = dict(given.processes), []
     matched, clocks, more = match_records(trace, known, processes, given.clocks if given else None)
     notes += more
     table, operation_lane = lanes.build_lanes(trace, given.lanes if given else None)
-    busy = given.busy if given else lanes.busy_lanes(table, operation_lane)
+    busy = given.busy if given else None
+    busy = lanes.busy_lanes(table, operation_lane) if busy is None else busy
     per_lane = lane_operations(trace, operation_lane, len(table))
     records = build_records(trace, known, processes, matched)
     waits = match_waits(trace, known, processes, clocks, lanes.wait_calls(trace, table))

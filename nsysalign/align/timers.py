@@ -95,9 +95,9 @@ class Timers:
     readers: frozenset[int]
     candidates: Candidates
 
-    def within(self, begin: int, end: int) -> Timers:
-        """The pairs that start, and the readings that were taken, from `begin` to before `end` (trace ns)."""
-        c, inside = self.candidates, (self.t >= begin) & (self.t < end)
+    def within(self, inside: np.ndarray) -> Timers:
+        """The pairs that start with some readings (a mask), and the fate of these."""
+        c = self.candidates
         mine = np.flatnonzero(inside[c.start]) if len(c.start) else np.empty(0, np.int64)
         keep = inside.copy()
         keep[c.start[mine]], keep[c.end[mine]] = True, True

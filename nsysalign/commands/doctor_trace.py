@@ -226,9 +226,10 @@ def _logs(path: Path, trace: Trace | None, is_run: bool) -> list[Row]:
 
 
 def _of_this_run(trace: Trace, log: EventLog) -> list[str]:
+    from nsysalign.align.given import look
     from nsysalign.align.match import match_processes
 
-    return match_processes(trace, log)[1]
+    return match_processes(look(trace), trace.info.session_start_utc_ns, log)[1]
 
 
 def _private(path: Path, given: Path) -> Row:

@@ -92,6 +92,10 @@ class Index:
         )
 
     @property
+    def calls(self) -> int:
+        return int(self._calls_before[-1]) if len(self._calls_before) else 0
+
+    @property
     def first_ns(self) -> int:
         return min(int(b.start.min()) for b in self.tables.values())
 
@@ -101,8 +105,7 @@ class Index:
 
     def cuts(self, count: int) -> list[int]:
         """Times that part the calls into `count` stretches of about as many calls each."""
-        total = int(self._calls_before[-1]) if len(self._calls_before) else 0
-        at = np.searchsorted(self._calls_before, [total * k // count for k in range(1, count)])
+        at = np.searchsorted(self._calls_before, [self.calls * k // count for k in range(1, count)])
         times = np.unique(self._call_start[at])
         return [int(t) for t in times if t > self._call_start[0]]
 

@@ -69,6 +69,14 @@ def read_trace(path: Path, excerpt: Excerpt | None = None) -> Trace:
     return trace
 
 
+def read_header(path: Path) -> tuple[TraceInfo, pd.DataFrame]:
+    """What an export says of itself, and the probe's marks (`frames.MARKS`): without looking at what happened."""
+    with open_readonly(path) as connection:
+        source = Source(connection, path)
+        marks = _marks(source, source.strings())
+        return _info(path, source, {}), marks
+
+
 def _refuse_without_calls(path: Path, source: Source, calls: pd.DataFrame, operations: pd.DataFrame) -> None:
     """TraceError where what every answer needs is not there: the host's calls, and what they are called."""
     if calls.empty and operations.empty:
@@ -377,6 +385,8 @@ def _ranges(source: Source, names: dict[int, str]) -> pd.DataFrame:
 
 
 def _marks(source: Source, names: dict[int, str]) -> pd.DataFrame:
+    """Of the whole trace, whatever part of it is read: they join the clocks."""
+    source = Source(source.connection)
     frame = source.read(schema.NVTX_MARKS)
     if frame is None or frame.empty:
         return frames.empty(frames.MARKS)

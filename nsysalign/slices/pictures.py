@@ -1,0 +1,108 @@
+"""Segments and timelines of few intervals of a long trace: what surrounds them is read again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.align.solve import align
+from nsysalign.attribute.budget import Budgets, attribute
+from nsysalign.attribute.timeline import timeline
+from nsysalign.model import ORIGIN, Alignment, Analysis, Portion, SegmentArrays, Trace
+from nsysalign.slices.plan import Survey
+from nsysalign.slices.work import narrow
+from nsysalign.trace.index import Index
+from nsysalign.trace.read import read_trace
+
+#: Blocks of calls around each interval: some, more, all.
+_LEAN = (0, 4, 64, None)
+_KEPT = 4  # scenes
+#: Where an interval lies was settled when its slice was looked at.
+_SETTLED = ("start_ns", "end_ns", "start_lower_ns", "start_upper_ns", "error_ns")
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """Some intervals with the trace around them; `numbers`: whose windows the alignment's are, ascending."""
+
+    numbers: np.ndarray
+    trace: Trace
+    alignment: Alignment
+    budgets: Budgets
+
+
+class FromFile:
+    """Pictures of a trace of which nothing is in memory.  An interval that looks different the second time, however much is
+    read around it, has none."""
+
+    def __init__(self, path: Path, index: Index, known: Survey, found: Portion) -> None:
+        self._path, self._index, self._known, self._found = path, index, known, found
+        self._scenes: list[_Scene] = []
+
+    def segments(self, which: np.ndarray) -> pd.DataFrame:
+        scene, at = self._scene(which)
+        table = scene.budgets.segments(at)
+        return table.assign(interval=scene.numbers[table["interval"].to_numpy()])
+
+    def segment_arrays(self, which: np.ndarray) -> SegmentArrays:
+        scene, at = self._scene(which)
+        arrays = scene.budgets.segment_arrays(at)
+        return replace(arrays, interval=scene.numbers[arrays.interval])
+
+    def timeline(self, which: np.ndarray, analysis: Analysis) -> pd.DataFrame:
+        if not len(which):
+            return frames.empty(frames.TIMELINE)
+        scene, at = self._scene(which)
+        windows = scene.alignment.windows.iloc[at].assign(interval=scene.numbers[at])
+        return timeline(scene.trace, scene.alignment, windows, analysis)
+
+    def _scene(self, which: np.ndarray) -> tuple[_Scene, np.ndarray]:
+        """(a scene, where in it those of the intervals are that it shows)."""
+        for scene in self._scenes:
+            if np.isin(which, scene.numbers).all():
+                return scene, np.searchsorted(scene.numbers, which)
+        scene = self._made(which)
+        self._scenes = [scene, *self._scenes][:_KEPT]
+        return scene, np.flatnonzero(np.isin(scene.numbers, which))
+
+    def _made(self, which: np.ndarray) -> _Scene:
+        for lean in _LEAN:
+            scene, good = self._look(which, lean)
+            if good.all() and len(good) == len(which):
+                return scene
+        alignment = replace(scene.alignment, windows=scene.alignment.windows[good].reset_index(drop=True))
+        budgets = attribute(scene.trace, alignment, self._known.latency)
+        return _Scene(scene.numbers[good], scene.trace, alignment, budgets)
+
+    def _look(self, which: np.ndarray, lean: int | None) -> tuple[_Scene, np.ndarray]:
+        """(the intervals with so much around each, which of them look as they did in their slice)."""
+        rows, known, index = self._found.rows.iloc[which], self._known, self._index
+        whole = (index.first_ns, index.last_ns)
+        spans = [whole]
+        if lean is not None:
+            begin = np.minimum(rows["open_ns"], rows["start_ns"]).tolist()
+            end = np.maximum(rows["close_end_ns"], rows["end_ns"]).tolist()
+            spans = [
+                (index.before(a, lean), index.after(b, lean)) for a, b in zip(begin, end, strict=True)
+            ] or [(whole[0], whole[0])]
+        excerpt = index.excerpt(spans)
+        trace = read_trace(self._path, excerpt)
+        of_timers = rows.loc[rows["origin"] == ORIGIN["timer"], "source"].tolist()
+        stretch = known.timed.some(excerpt.spans, of_timers)
+        alignment = align(trace, stretch.log, known.given, stretch.timers)
+        windows, keys = alignment.windows, ["origin", "source"]
+        at = pd.MultiIndex.from_frame(windows[keys]).get_indexer(pd.MultiIndex.from_frame(rows[keys]))
+        there = at >= 0
+        windows = windows.iloc[at[there]].reset_index(drop=True)
+        for column in _SETTLED:
+            windows[column] = rows[column].to_numpy()[there]
+        alignment = replace(alignment, windows=windows)
+        budgets = attribute(trace, alignment, known.latency)
+        same = (budgets.total == self._found.total[which[there]]).all(axis=1)
+        if lean is not None and narrow(trace, alignment, excerpt, whole[0]):
+            same[:] = False
+        return _Scene(which[there], trace, alignment, budgets), same

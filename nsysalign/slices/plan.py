@@ -1,0 +1,149 @@
+"""Where a long trace is cut, and what is known of it as a whole.
+
+    calls    |.......:.......|.......:.......|.......      cuts, about as many calls in each slice
+    slice 2          [.. own ................. ]           its own intervals begin between two cuts
+              [ lean ][                       ][ lean ]    what is read: some thousand calls more on either side, and to
+                                                           the end of its longest interval
+
+What an interval depends on lies near it: the operations before and after it on its streams, the calls that issued them
+(a stream takes about a thousand launches before the host must wait), the records between.  Whether a slice saw enough
+is looked at afterwards (`work.narrow`), and if not it is read again with more around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.align.clock import FROM_MARKS, ClockMap, clock_map
+from nsysalign.align.given import Given, Seen, look, together
+from nsysalign.align.match import match_processes
+from nsysalign.align.solve import align
+from nsysalign.attribute.launch import launch_latency
+from nsysalign.model import EventLog, TraceInfo
+from nsysalign.slices.timed import TimedLog
+from nsysalign.sweep.issue import FAR
+from nsysalign.trace.index import Index
+from nsysalign.trace.read import read_header, read_trace
+
+FOREVER = int(FAR)
+#: Calls and operations of one slice: enough that what a slice costs by itself does not matter, few enough that several
+#: fit into a small machine.
+SLICE_ROWS = 800_000
+#: Blocks of calls that are read on either side of a slice, at first.
+LEAN_BLOCKS = 1
+#: Intervals can be so long that slices overlap; not more than so many times the trace is read.
+_MOST_READ = 1.5
+#: How long records take is learned from so many stretches, spread over the run, of about so many pairs each.
+_STRETCHES, _PAIRS_EACH = 8, 250
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is known of a trace as a whole."""
+
+    info: TraceInfo
+    given: Given
+    latency: dict[int, int]
+    timed: TimedLog
+    seen: Seen
+    calibration: dict[str, Any]
+    clock_maps: Mapping[int, ClockMap]
+
+
+def survey(path: Path, log: EventLog, index: Index, slice_rows: int = SLICE_ROWS) -> Survey | None:
+    """Look at some stretches of a trace: who appears in it, how its clocks go, how long records and launches take.  None
+    where nothing connects its clock with the log's."""
+    whole = (index.first_ns, index.last_ns)
+    info, marks = read_header(path)
+    rough = {}
+    for number in range(len(log.headers)):
+        clock = clock_map(
+            clocks=log.clocks[log.clocks["process"] == number],
+            marked=log.marked[log.marked["process"] == number],
+            marks=marks,
+            session_start_utc_ns=info.session_start_utc_ns,
+        )
+        if clock is None:
+            return None
+        rough[number] = clock
+    timed = TimedLog(log, {}, rough, whole)
+    excerpt = index.excerpt(_spread(timed, index, slice_rows // _STRETCHES))
+    trace = read_trace(path, excerpt)
+    seen = together([look(trace), Seen(frozenset(), frozenset(), *whole)])
+    processes, _ = match_processes(seen, info.session_start_utc_ns, log)
+    alignment = align(trace, timed.stretch(excerpt.spans, 0, 0).log, Given(processes, {}))
+    clocks = rough | dict(alignment.clock_maps)
+    given = Given(
+        processes,
+        {n: c for n, c in clocks.items() if n in processes and c.source == rough[n].source == FROM_MARKS},
+        alignment.lanes,
+        alignment.busy,
+        alignment.model,
+    )
+    timed = TimedLog(log, processes, clocks, whole)
+    return Survey(
+        info, given, launch_latency(trace), timed, seen, dict(alignment.calibration), alignment.clock_maps
+    )
+
+
+def amended(
+    known: Survey, lanes: Sequence[pd.DataFrame], busy: np.ndarray | None, seen: Sequence[Seen]
+) -> Survey:
+    """The same with streams and processes that only a closer look showed."""
+    keys = ["process", "context", "stream"]
+    every = pd.concat([known.given.lanes, *lanes], ignore_index=True)
+    table = every.drop_duplicates(keys).sort_values(keys, ignore_index=True)
+    before = known.given.lanes.assign(busy=known.given.busy if busy is None else busy)
+    was = table[keys].merge(before[[*keys, "busy"]], on=keys, how="left")["busy"]
+    everybody = together([known.seen, *seen])
+    processes, _ = match_processes(everybody, known.info.session_start_utc_ns, known.timed.log)
+    given = replace(
+        known.given,
+        processes=processes,
+        lanes=frames.check(table, frames.LANES),
+        # streams that nobody knew of were seen because work ran on them
+        busy=was.astype(object).where(was.notna(), True).to_numpy(dtype=bool),
+    )
+    timed = TimedLog(known.timed.log, processes, known.timed.clocks, known.timed.whole)
+    return replace(known, given=given, seen=everybody, timed=timed)
+
+
+def cuts(timed: TimedLog, index: Index, count: int) -> list[tuple[int, int]] | None:
+    """(begin, end) of the slices.  None where an interval is so long that slices would hold much of the trace each."""
+    edges = [-FOREVER, *index.cuts(count), FOREVER]
+    slices = list(pairwise(edges))
+    read = [span(timed, index, begin, end, LEAN_BLOCKS) for begin, end in slices]
+    calls = index.calls_at(np.array(read)).reshape(-1, 2)
+    return slices if (calls[:, 1] - calls[:, 0]).sum() <= _MOST_READ * index.calls else None
+
+
+def span(timed: TimedLog, index: Index, begin: int, end: int, lean: int) -> tuple[int, int]:
+    """What is read for a slice: to the end of its longest interval, and `lean` blocks of calls more on either side."""
+    return (
+        index.before(max(begin, index.first_ns), lean),
+        index.after(min(timed.longest_until(begin, end), index.last_ns), lean),
+    )
+
+
+def _spread(timed: TimedLog, index: Index, most_calls: int) -> list[tuple[int, int]]:
+    """Stretches, evenly spread over the pairs that the program compared, or over the calls where there are none."""
+    pairs = timed.pairs
+    if not len(pairs):
+        edges = [index.first_ns, *index.cuts(_STRETCHES)]
+        return [(index.before(t, 0), index.after(t, 0)) for t in edges]
+    spans = []
+    firsts = np.unique(np.arange(_STRETCHES) * len(pairs) // _STRETCHES)
+    for first, stop in zip(firsts.tolist(), [*firsts[1:].tolist(), len(pairs)], strict=True):
+        mine = pairs[first : min(stop, first + _PAIRS_EACH)]
+        begin, reach = int(timed.open_ns[mine[0]]), np.maximum.accumulate(timed.close_ns[mine])
+        fit = index.calls_at(reach) - index.calls_at(np.array([begin])) <= most_calls
+        spans.append((index.before(begin, 0), index.after(int(reach[max(int(fit.sum()) - 1, 0)]), 0)))
+    return spans

@@ -1,0 +1,130 @@
+"""An event log whose lines are known by their time on the trace's clock, so that stretches of it can be taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.align.clock import ClockMap
+from nsysalign.align.timers import Timers, read_timers
+from nsysalign.model import EventLog
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The lines of a log that matter for some spans of time."""
+
+    log: EventLog  # rows keep the numbers (index) that they have in the whole log
+    timers: Timers
+    pairs: np.ndarray  # numbers of the rows of `elapsed` and `hosts` that begin in it
+    hosts: np.ndarray
+
+
+class TimedLog:
+    """Times are trace ns, none before or after the trace (`whole`): every line is in some stretch of it."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        processes: Mapping[int, int],
+        clocks: Mapping[int, ClockMap],
+        whole: tuple[int, int],
+    ) -> None:
+        self.log = log
+        self.clocks, self.whole = clocks, whole
+        self._first, self._last = whole
+        self._record = self._times(log.records, "t0_ns")
+        self._wait = self._times(log.waits, "t0_ns")
+        self._host, self._host_end = (self._times(log.hosts, c) for c in ("t0_ns", "t1_ns"))
+        self._ends = [self._position(c) for c in ("start", "end")]
+        self.open_ns, self.close_ns = self._pair_times()
+        self.timers = read_timers(log, processes, clocks)
+
+    @property
+    def pairs(self) -> np.ndarray:
+        """Numbers of the pairs that the program itself compared, by their start."""
+        e = self.log.elapsed
+        own = ~e["calibration"].to_numpy(dtype=bool) & (e["error"] == "").to_numpy()
+        mine = np.flatnonzero(own & (self._ends[0] >= 0) & (self._ends[1] >= 0))
+        return mine[np.argsort(self.open_ns[mine], kind="stable")]
+
+    def longest_until(self, begin: int, end: int) -> int:
+        """Host time by which all that begins from `begin` to before `end` has been closed."""
+        reach = end
+        for opened, closed in (
+            (self.open_ns, self.close_ns),
+            (self._host, self._host_end),
+            (self.timers.t[self.timers.candidates.start], self.timers.t[self.timers.candidates.end]),
+        ):
+            here = (opened >= begin) & (opened < end)
+            reach = max(reach, int(closed[here].max(initial=reach)))
+        return reach
+
+    def stretch(self, spans: Sequence[tuple[int, int]], begin: int, end: int) -> Stretch:
+        """The lines inside the spans; what begins from `begin` to before `end` is the stretch's own."""
+        log = self.log
+        records = _inside(self._record, spans)
+        first, last = self._ends
+        both = (first >= 0) & (last >= 0) & _at(records, first) & _at(records, last)
+        pairs = (self.open_ns >= begin) & (self.open_ns < end)
+        own_hosts = (self._host >= begin) & (self._host < end)
+        hosts = own_hosts | _inside(self._host, spans)
+        part = replace(
+            log,
+            records=log.records[records],
+            waits=log.waits[_inside(self._wait, spans)],
+            elapsed=log.elapsed[both | pairs],
+            hosts=log.hosts[hosts],
+            clock_readings=frames.empty(frames.CLOCK_READINGS),
+            notes=(),
+        )
+        timers = self.timers.within((self.timers.t >= begin) & (self.timers.t < end))
+        return Stretch(part, timers, np.flatnonzero(pairs), np.flatnonzero(own_hosts))
+
+    def some(self, spans: Sequence[tuple[int, int]], pairs: Sequence[int]) -> Stretch:
+        """The lines inside the spans, and these pairs of readings (numbers of `timers.candidates`)."""
+        found = self.stretch(spans, 0, 0)
+        starts = np.zeros(len(self.timers.t), dtype=bool)
+        starts[self.timers.candidates.start[list(pairs)]] = True
+        return replace(found, timers=self.timers.within(starts))
+
+    def _times(self, table: pd.DataFrame, column: str) -> np.ndarray:
+        out = np.full(len(table), self._first, dtype=np.int64)
+        process, t = table["process"].to_numpy(), table[column].to_numpy()
+        for number, clock in self.clocks.items():
+            here = process == number
+            out[here] = np.clip(clock.to_trace(t[here]), self._first, self._last)
+        return out
+
+    def _position(self, column: str) -> np.ndarray:
+        """Row of `records` of every pair's start or end, -1 for none."""
+        records = self.log.records
+        index = pd.MultiIndex.from_frame(records[["process", "seq"]])
+        first = np.flatnonzero(~index.duplicated())
+        asked = self.log.elapsed
+        keys = pd.MultiIndex.from_arrays([asked["process"].to_numpy(), asked[column].to_numpy()])
+        at = index[first].get_indexer(keys)
+        return np.where(at >= 0, first[np.maximum(at, 0)], -1) if len(first) else np.full(len(asked), -1)
+
+    def _pair_times(self) -> tuple[np.ndarray, np.ndarray]:
+        """When each pair's first and last record were made; one that is not known is taken to be where the other is."""
+        first, last = self._ends
+        times = np.append(self._record, self._first)
+        start = np.where(first >= 0, times[first], np.where(last >= 0, times[last], self._first))
+        end = np.where(last >= 0, times[last], start)
+        return np.minimum(start, end), np.maximum(start, end)
+
+
+def _inside(times: np.ndarray, spans: Sequence[tuple[int, int]]) -> np.ndarray:
+    """Which of some times lie in one of the spans (sorted, disjoint)."""
+    begin, end = (np.array(edge, dtype=np.int64) for edge in zip(*spans, strict=True))
+    at = np.searchsorted(end, times)
+    return (at < len(begin)) & (begin[np.minimum(at, len(begin) - 1)] <= times)
+
+
+def _at(mask: np.ndarray, index: np.ndarray) -> np.ndarray:
+    return np.append(mask, False)[index]

@@ -1,0 +1,126 @@
+"""One slice of a trace: read, aligned, attributed.  Runs in this process or in another one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from nsysalign.align.given import Given, Seen, look
+from nsysalign.align.lanes import build_lanes, busy_lanes
+from nsysalign.align.solve import align
+from nsysalign.attribute.budget import attribute
+from nsysalign.attribute.portion import portion
+from nsysalign.model import ORIGIN, Alignment, Portion, Trace
+from nsysalign.slices.timed import Stretch
+from nsysalign.trace.index import Excerpt
+from nsysalign.trace.read import read_trace
+
+#: An interval that ends closer to the end of what was read could have been cut.
+_GUARD_NS = 100_000
+
+
+@dataclass(frozen=True)
+class Job:
+    """A slice: the excerpt that shows it, the log's lines, and what is known of the whole trace."""
+
+    path: Path
+    excerpt: Excerpt
+    stretch: Stretch
+    given: Given
+    latency: dict[int, int]
+    first_ns: int  # of the whole trace
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a slice found; who and what appears in it."""
+
+    portion: Portion
+    busy: np.ndarray  # on which of the given lanes work ran
+    lost: dict[str, int]
+    seen: Seen
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """The excerpt does not show all that its intervals depend on: something was issued before, or ends after it."""
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """Streams or processes that nobody knew of."""
+
+    lanes: pd.DataFrame
+    seen: Seen
+
+
+def work(job: Job) -> Done | Narrow | Unseen:
+    """Place and split the intervals of a slice."""
+    trace = read_trace(job.path, job.excerpt)
+    lanes, operation_lane = build_lanes(trace, job.given.lanes)
+    if (operation_lane < 0).any():
+        return Unseen(build_lanes(trace)[0], look(trace))
+    alignment = own(align(trace, job.stretch.log, job.given, job.stretch.timers), job.stretch)
+    if narrow(trace, alignment, job.excerpt, job.first_ns):
+        return Narrow()
+    budgets = attribute(trace, alignment, job.latency)
+    found = portion(alignment, budgets, job.stretch.log)
+    return Done(found, busy_lanes(lanes, operation_lane), dict(trace.lost), look(trace))
+
+
+def own(alignment: Alignment, stretch: Stretch) -> Alignment:
+    """Without what other slices answer for: the windows at the edges, which are there to be leant on."""
+
+    def mine(table: pd.DataFrame) -> pd.DataFrame:
+        origin, source = table["origin"].to_numpy(), table["source"].to_numpy()
+        keep = origin == ORIGIN["timer"]  # a stretch has no others
+        keep |= (origin == ORIGIN["pair"]) & np.isin(source, stretch.pairs)
+        keep |= np.isin(origin, [ORIGIN["host"], ORIGIN["region"]]) & np.isin(source, stretch.hosts)
+        return table[keep].reset_index(drop=True)
+
+    return replace(alignment, windows=mine(alignment.windows), unaligned=mine(alignment.unaligned))
+
+
+def narrow(trace: Trace, alignment: Alignment, excerpt: Excerpt, first_ns: int) -> bool:
+    """Whether an interval reaches the end of the excerpt, or an operation in one was issued before its beginning."""
+    w = alignment.windows
+    if w.empty:
+        return False
+    start, end = w["start_ns"].to_numpy(), w["end_ns"].to_numpy()
+    begins, ends = (np.array(edge, dtype=np.int64) for edge in zip(*excerpt.spans, strict=True))
+    span = np.minimum(np.searchsorted(ends, w["open_ns"].to_numpy()), len(ends) - 1)
+    if ((end + _GUARD_NS > ends[span]) & (ends[span] < excerpt.last_ns)).any():
+        return True
+    at = _issued_before(trace, begins, ends, first_ns)
+    if not len(at[0]):
+        return False
+    order = np.argsort(start, kind="stable")
+    reach = np.maximum.accumulate(end[order])
+    before = np.searchsorted(start[order], at[1], side="right") - 1
+    return bool(((before >= 0) & (reach[np.maximum(before, 0)] > at[0])).any())
+
+
+def _issued_before(
+    trace: Trace, begins: np.ndarray, ends: np.ndarray, first_ns: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(start, end) of operations whose call is not there, and was made before their span: calls of a process are
+    numbered as they are made."""
+    operations, calls = trace.operations, trace.calls
+    lost = np.flatnonzero((operations["call"].to_numpy() < 0) & (operations["correlation"].to_numpy() >= 0))
+    start, end, process, number = (
+        operations[c].to_numpy()[lost] for c in ("start_ns", "end_ns", "process", "correlation")
+    )
+    span = np.minimum(np.searchsorted(ends, start), len(ends) - 1)
+    earlier = np.zeros(len(lost), dtype=bool)
+    for one in np.unique(process):
+        mine = np.flatnonzero(calls["process"].to_numpy() == one)
+        made, numbers = (calls[c].to_numpy()[mine] for c in ("start_ns", "correlation"))
+        first = np.searchsorted(made, begins)
+        least = np.append(numbers, np.iinfo(np.int64).max)[first]  # of the first call in each span
+        here = process == one
+        earlier[here] = number[here] <= least[span[here]]
+    earlier &= begins[span] > first_ns
+    return start[earlier], end[earlier]
