@@ -137,6 +137,8 @@ class Trace:
     names: Mapping[int, str]
     #: What could not be used, and how many rows of it.
     lost: Mapping[str, int] = field(default_factory=dict)
+    #: Of an excerpt: where the rows lie that it answers for (table -> trace.index.Blocks).
+    blocks: Mapping[str, Any] = field(default_factory=dict)
     #: Grid and block of kernels by rowid, (kernels, 6): read from the file when asked, for those that are drawn.
     shapes: Callable[[Any], Any] | None = None
 

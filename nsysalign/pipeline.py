@@ -43,7 +43,7 @@ from nsysalign.slices.plan import SLICE_ROWS, survey
 from nsysalign.slices.run import crew, measure
 from nsysalign.trace.clocks import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs
-from nsysalign.trace.index import build_index, rows_at_most
+from nsysalign.trace.index import rows_at_most, sampled
 from nsysalign.trace.read import lost_notes, read_trace
 
 #: Segments of all intervals are kept up to about so many; sums, bounds and details are of all intervals always.
@@ -79,8 +79,9 @@ def analyze(
     """
     tell = progress or _silent
     tell("reading the trace", 0)
-    if events and not baseline and not all_segments and rows_at_most(Path(trace)) >= SLICED_FROM_ROWS:
-        found = _in_slices(Path(trace), [Path(e) for e in events], jobs, tell)
+    rows = rows_at_most(Path(trace)) if events and not baseline and not all_segments else 0
+    if rows >= SLICED_FROM_ROWS:
+        found = _in_slices(Path(trace), [Path(e) for e in events], rows, jobs, tell)
         if found is not None:
             measured, log = found
             tell("explaining", 90)
@@ -107,49 +108,41 @@ def _refuse_baseline(log: EventLog | None) -> None:
 
 
 def _in_slices(
-    trace: Path, events: Sequence[Path], jobs: int, tell: Progress
+    trace: Path, events: Sequence[Path], rows: int, jobs: int, tell: Progress
 ) -> tuple[Measured, EventLog] | None:
     """A long trace, stretch by stretch.  None where it cannot be cut: an interval as long as the run, clocks that nothing
     connects."""
-    with crew(jobs) as others, ThreadPoolExecutor(1) as pool:
-        looking = pool.submit(build_index, trace)
+    slices = 2 * -(-rows // (2 * SLICE_ROWS))  # whatever `jobs` is: the same on every machine
+    with crew(min(jobs, slices)) as others, ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(sampled, trace)
         log = read_event_logs(events)
         _refuse_baseline(log)
         index = looking.result()
         tell("looking over the trace", 10)
-        known = survey(trace, log, index)
+        known = survey(trace, log, index) if index.calls else None
         if known is None:
             return None
         tell("reading, placing and splitting", 15)
-        count = -(-index.rows // (SLICE_ROWS * jobs)) * jobs
         found = measure(
             trace,
             index,
             known,
-            count,
+            slices,
             others,
             lambda done, of: tell("reading, placing and splitting", 15 + 75 * done // of),
         )
     if found is None:
         return None
-    whole, known, lost = found
+    known = found.known
     given, log = known.given, known.timed.log
+    rows, alone = found.portion.rows, found.portion.alone
     _, notes = match_processes(known.seen, known.info.session_start_utc_ns, log)
-    notes += [*whole.notes, *timer_notes(whole.rows, known.timed.timers.candidates, whole.alone)]
-    info = replace(known.info, notes=(*lost_notes(lost), *known.info.notes))
-    whole = replace(whole, notes=tuple(notes))
-    return (
-        Measured(
-            info,
-            whole,
-            given.lanes[given.busy],
-            known.clock_maps,
-            known.calibration,
-            known.latency,
-            FromFile(trace, index, known, whole),
-        ),
-        log,
-    )
+    notes += [*found.portion.notes, *timer_notes(rows, known.timed.timers.candidates, alone)]
+    info = replace(known.info, notes=(*known.info.notes, *lost_notes(found.lost)))
+    whole = replace(found.portion, notes=tuple(notes))
+    pictures = FromFile(trace, found.index, known, whole)
+    lanes = given.lanes[given.busy]
+    return Measured(info, whole, lanes, known.clock_maps, known.calibration, known.latency, pictures), log
 
 
 def read_baseline(logs: Sequence[str | PathLike[str]]) -> tuple[EventLog | None, list[str]]:

@@ -98,10 +98,13 @@ class Timers:
     def within(self, inside: np.ndarray) -> Timers:
         """The pairs that start with some readings (a mask), and the fate of these."""
         c = self.candidates
-        mine = np.flatnonzero(inside[c.start]) if len(c.start) else np.empty(0, np.int64)
+        told = self.own & inside
+        # what ends a pair that starts elsewhere is subtracted, or nothing was issued before it: never alone
+        told[c.end[~inside[c.start]]] = False
+        mine = np.flatnonzero(inside[c.start])
         keep = inside.copy()
         keep[c.start[mine]], keep[c.end[mine]] = True, True
-        before = self.previous[inside & self.own]
+        before = self.previous[told]
         keep[before[before >= 0]] = True
         at, index = np.flatnonzero(keep), np.cumsum(keep) - 1
         previous = self.previous[at]
@@ -114,7 +117,7 @@ class Timers:
             process=self.process[at],
             thread=self.thread[at],
             previous=np.where(known, index[np.maximum(previous, 0)], -1),
-            own=(self.own & inside)[at],
+            own=told[at],
             candidates=replace(
                 c,
                 start=index[c.start[mine]],

@@ -6,6 +6,7 @@ Rows of several portions are put one below the other: nothing in them depends on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.attribute.budget import Budgets
 from nsysalign.attribute.labels import name_intervals
-from nsysalign.model import CAUSES, Alignment, EventLog, Portion, pid_of, tid_of
+from nsysalign.model import CAUSES, ORIGIN, Alignment, EventLog, Portion, pid_of, tid_of
 
 #: Columns of windows that intervals have under the same name.
 _SAME = (
@@ -101,6 +102,31 @@ def together(portions: Sequence[Portion]) -> Portion:
         unaligned=unaligned.sort_values(["origin", "source"], kind="stable", ignore_index=True),
         notes=tuple(dict.fromkeys(note for p in portions for note in p.notes)),
         alone=alone,
+    )
+
+
+def without_timed_regions(p: Portion) -> Portion:
+    """A region that holds timed readings has its intervals already, whichever slice they are in."""
+    origin, region = p.rows["origin"].to_numpy(), p.rows["region"]
+    timed = region[origin == ORIGIN["timer"]].unique().tolist()
+    keep = ~((origin == ORIGIN["region"]) & region.isin(timed).to_numpy())
+    if keep.all():
+        return p
+    place = np.where(keep, np.cumsum(keep) - 1, -1)
+
+    def renumbered(table: pd.DataFrame) -> pd.DataFrame:
+        number = place[table["interval"].to_numpy()]
+        return table.assign(interval=number)[number >= 0].reset_index(drop=True)
+
+    return replace(
+        p,
+        rows=p.rows[keep].reset_index(drop=True),
+        total=p.total[keep],
+        low=p.low[keep],
+        high=p.high[keep],
+        details=renumbered(p.details),
+        other_streams=renumbered(p.other_streams),
+        size=p.size[keep],
     )
 
 

@@ -45,7 +45,8 @@ from nsysalign.errors import TraceError, UsageError
     "--jobs",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Several traces: so many at once (default: what cores and memory allow).",
+    help="So many processes at once: for the slices of one long trace, or for several traces (default: what cores and "
+    "memory allow).",
 )
 @click.option(
     "--dask", metavar="ADDRESS|local", help="Several traces: on the workers of a Dask scheduler instead."
@@ -113,9 +114,9 @@ def analyze(
             debug=bool((ctx.obj or {}).get("debug")),
         )
         return
-    if jobs or dask:
+    if dask:
         raise UsageError(
-            f"--jobs and --dask are for several traces; {trace} is one",
+            f"--dask is for several traces; {trace} is one",
             "nsysalign analyze RUN1 RUN2 ... | FOLDER",
         )
     if trace.is_dir():
@@ -128,6 +129,7 @@ def analyze(
             json_out=json_out,
             nsys=nsys,
             all_segments=all_segments,
+            jobs=jobs,
             use_cache=not no_cache,
         )
     elif not trace.exists():
@@ -138,6 +140,6 @@ def analyze(
         output = output or trace.with_name(trace.stem + ".nsysalign")
         output.mkdir(parents=True, exist_ok=True)
         export = exported(trace, output, nsys=nsys, quiet=quiet)
-        inputs = Inputs(export, trace.parent, events, baseline, all_segments)
+        inputs = Inputs(export, trace.parent, events, baseline, all_segments, jobs)
         presented = present_files(inputs, output, quiet=quiet, json_out=json_out, use_cache=not no_cache)
     ctx.exit(1 if fail_on and closed(presented.analysis, fail_on, quiet=quiet) else 0)

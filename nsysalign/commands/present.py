@@ -36,6 +36,7 @@ class Inputs:
     logs: tuple[Path, ...] = ()
     baseline: tuple[Path, ...] = ()  # event logs of the run without nsys
     all_segments: bool = False
+    jobs: int | None = None  # processes that share the work on a long trace, None for as many as there are cores
 
     @property
     def clocks(self) -> Path | None:
@@ -74,6 +75,7 @@ def present(
     json_out: str | Path | None = None,
     nsys: str | None = None,
     all_segments: bool = False,
+    jobs: int | None = None,
     use_cache: bool = True,
 ) -> Presented:
     """Analyse a run directory, write its pages and print its table."""
@@ -91,7 +93,7 @@ def present(
 
         baseline = baseline_logs(run_dir)
     export = exported(trace, output, nsys=nsys, quiet=quiet)
-    inputs = Inputs(export, run_dir, tuple(logs), tuple(baseline), all_segments)
+    inputs = Inputs(export, run_dir, tuple(logs), tuple(baseline), all_segments, jobs)
     return present_files(inputs, output, quiet=quiet, json_out=json_out, use_cache=use_cache)
 
 
@@ -188,6 +190,7 @@ def _analysed(inputs: Inputs, tell: ProgressLine) -> Analysis:
     from nsysalign.compare.confirm import attach
     from nsysalign.pipeline import analyze
     from nsysalign.report import confirmations
+    from nsysalign.slices.run import cores
 
     analysis = analyze(
         inputs.trace,
@@ -196,6 +199,7 @@ def _analysed(inputs: Inputs, tell: ProgressLine) -> Analysis:
         baseline=list(inputs.baseline),
         all_segments=inputs.all_segments,
         progress=tell,
+        jobs=inputs.jobs or cores(),
     )
     analysis = attach(analysis, confirmations.read(inputs.folder / CONFIRMED))
     said = conditions(inputs.folder)

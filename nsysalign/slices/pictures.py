@@ -15,7 +15,7 @@ from nsysalign.attribute.timeline import timeline
 from nsysalign.model import ORIGIN, Alignment, Analysis, Portion, SegmentArrays, Trace
 from nsysalign.slices.plan import Survey
 from nsysalign.slices.work import narrow
-from nsysalign.trace.index import Index
+from nsysalign.trace.index import FOREVER, Index
 from nsysalign.trace.read import read_trace
 
 #: Blocks of calls around each interval: some, more, all.
@@ -81,14 +81,13 @@ class FromFile:
     def _look(self, which: np.ndarray, lean: int | None) -> tuple[_Scene, np.ndarray]:
         """(the intervals with so much around each, which of them look as they did in their slice)."""
         rows, known, index = self._found.rows.iloc[which], self._known, self._index
-        whole = (index.first_ns, index.last_ns)
-        spans = [whole]
+        spans = [(-FOREVER, FOREVER)]
         if lean is not None:
             begin = np.minimum(rows["open_ns"], rows["start_ns"]).tolist()
             end = np.maximum(rows["close_end_ns"], rows["end_ns"]).tolist()
             spans = [
                 (index.before(a, lean), index.after(b, lean)) for a, b in zip(begin, end, strict=True)
-            ] or [(whole[0], whole[0])]
+            ] or [(-FOREVER, -FOREVER)]
         excerpt = index.excerpt(spans)
         trace = read_trace(self._path, excerpt)
         of_timers = rows.loc[rows["origin"] == ORIGIN["timer"], "source"].tolist()
@@ -103,6 +102,6 @@ class FromFile:
         alignment = replace(alignment, windows=windows)
         budgets = attribute(trace, alignment, known.latency)
         same = (budgets.total == self._found.total[which[there]]).all(axis=1)
-        if lean is not None and narrow(trace, alignment, excerpt, whole[0]):
+        if lean is not None and narrow(trace, alignment, excerpt):
             same[:] = False
         return _Scene(which[there], trace, alignment, budgets), same

@@ -29,20 +29,18 @@ from nsysalign.align.solve import align
 from nsysalign.attribute.launch import launch_latency
 from nsysalign.model import EventLog, TraceInfo
 from nsysalign.slices.timed import TimedLog
-from nsysalign.sweep.issue import FAR
-from nsysalign.trace.index import Index
+from nsysalign.trace.index import FOREVER, Index
 from nsysalign.trace.read import read_header, read_trace
 
-FOREVER = int(FAR)
 #: Calls and operations of one slice: enough that what a slice costs by itself does not matter, few enough that several
 #: fit into a small machine.
-SLICE_ROWS = 800_000
+SLICE_ROWS = 1_300_000
 #: Blocks of calls that are read on either side of a slice, at first.
 LEAN_BLOCKS = 1
 #: Intervals can be so long that slices overlap; not more than so many times the trace is read.
 _MOST_READ = 1.5
 #: How long records take is learned from so many stretches, spread over the run, of about so many pairs each.
-_STRETCHES, _PAIRS_EACH = 8, 250
+_STRETCHES, _PAIRS_EACH = 8, 100
 
 
 @dataclass(frozen=True)

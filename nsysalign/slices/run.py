@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import concurrent.futures
 import multiprocessing
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nsysalign.attribute.portion import together
+from nsysalign.attribute.portion import together, without_timed_regions
 from nsysalign.model import Portion
 from nsysalign.slices.plan import LEAN_BLOCKS, Survey, amended, cuts, span
 from nsysalign.slices.work import Done, Job, Narrow, Unseen, work
-from nsysalign.trace.index import Index
+from nsysalign.trace.index import FOREVER, Excerpt, Index
 
-#: How much more is read around a slice that did not see enough, time after time; then everything.
-_WIDER = (LEAN_BLOCKS, 4, 16, 64)
+#: How much is read around a slice (blocks of calls), and around one that did not see enough, time after time; then all.
+_WIDER = (LEAN_BLOCKS, 4, 16, 64, None)
+#: How often slices may show that what was known of the trace is not all.
+_ROUNDS = 3
 #: Told how many slices are done, and of how many.
 Progress = Callable[[int, int], None]
 
@@ -92,6 +97,13 @@ def _wake() -> None:
     """Importing this module is what takes time."""
 
 
+def cores() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 @contextmanager
 def crew(count: int) -> Iterator[Crew]:
     made = Crew(count)
@@ -101,29 +113,34 @@ def crew(count: int) -> Iterator[Crew]:
         made.close()
 
 
-def measure(
-    path: Path, index: Index, known: Survey, count: int, crew: Crew, tell: Progress
-) -> tuple[Portion, Survey, dict[str, int]] | None:
-    """All intervals of a trace, from `count` slices; what is known of it now; what could not be used.  None where it cannot
-    be cut."""
-    for _ in range(
-        3
-    ):  # what slices see amends what is known, once; then once more where that showed something else
+@dataclass(frozen=True)
+class Whole:
+    """All intervals of a trace; what is known of it now; how many rows could not be used."""
+
+    portion: Portion
+    known: Survey
+    index: Index
+    lost: dict[str, int]
+
+
+def measure(path: Path, index: Index, known: Survey, count: int, crew: Crew, tell: Progress) -> Whole | None:
+    """All intervals of a trace, from `count` slices.  None where it cannot be cut."""
+    for _ in range(_ROUNDS):  # what slices see may amend what is known
         slices = cuts(known.timed, index, count)
         if slices is None:
             return None
-        found = _round(path, index, known, slices, crew, tell)
-        unseen = [f for f in found if isinstance(f, Unseen)]
+        found, index = _round(path, index, known, slices, crew, tell)
         done = [f for f in found if isinstance(f, Done)]
-        if unseen:
-            known = amended(known, [u.lanes for u in unseen], None, [f.seen for f in found])
+        if len(done) < len(found):
+            lanes = [f.lanes for f in found if isinstance(f, Unseen)]
+            known = amended(known, lanes, None, [f.seen for f in found])
             continue
         busy = np.logical_or.reduce([d.busy for d in done])
         now = amended(known, [], busy, [d.seen for d in done])
-        same = np.array_equal(busy, known.given.busy) and now.given.processes == known.given.processes
-        if same:
+        if np.array_equal(busy, known.given.busy) and now.given.processes == known.given.processes:
             lost = {what: sum(d.lost[what] for d in done) for what in done[0].lost}
-            return together([d.portion for d in done]), now, lost
+            portion = without_timed_regions(together([d.portion for d in done]))
+            return Whole(portion, now, index, lost)
         known = now
     return None
 
@@ -135,29 +152,31 @@ def _round(
     slices: Sequence[tuple[int, int]],
     crew: Crew,
     tell: Progress,
-) -> list[Done | Unseen]:
+) -> tuple[list[Done | Unseen], Index]:
+    """What every slice found, with as much around it as it needs, and where the trace's blocks really lie."""
     found: dict[int, Any] = {}
-    left = list(range(len(slices)))
-    for lean in (*_WIDER, None):
-        jobs = [_job(path, index, known, slices[n], lean) for n in left]
+    excerpts: dict[int, Excerpt] = {}
+    narrow = dict.fromkeys(range(len(slices)), 0)  # how often each was
+    left = list(narrow)
+    while left:
+        excerpts.update((n, _excerpt(known, index, slices[n], _WIDER[narrow[n]])) for n in left)
+        jobs = [partial(_job, path, known, slices[n], excerpts[n]) for n in left]
         before = len(slices) - len(left)
-        results = crew.map(work, jobs, lambda done: tell(before + done, len(slices)))  # noqa: B023  called here
+        results = crew.map(work, jobs, lambda done, before=before: tell(before + done, len(slices)))
         found.update(zip(left, results, strict=True))
+        index = index.corrected([f.blocks for f in results])
         left = [n for n in left if isinstance(found[n], Narrow)]
-        if not left:
-            break
-    return [found[n] for n in range(len(slices))]
+        for n in left:
+            narrow[n] += 1
+        # a buffer that came late, a call that lasts: rows that a slice needed, and did not look for where they are
+        left += [n for n in found if n not in left and index.misses(excerpts[n])]
+    return [found[n] for n in narrow], index
 
 
-def _job(
-    path: Path, index: Index, known: Survey, slice_: tuple[int, int], lean: int | None
-) -> Callable[[], Job]:
-    def make() -> Job:
-        begin, end = slice_
-        whole = (index.first_ns, index.last_ns)
-        read = whole if lean is None else span(known.timed, index, begin, end, lean)
-        excerpt = index.excerpt([read], home=slice_)
-        stretch = known.timed.stretch(excerpt.spans, begin, end)
-        return Job(path, excerpt, stretch, known.given, known.latency, whole[0])
+def _excerpt(known: Survey, index: Index, slice_: tuple[int, int], lean: int | None) -> Excerpt:
+    read = (-FOREVER, FOREVER) if lean is None else span(known.timed, index, *slice_, lean)
+    return index.excerpt([read], home=slice_)
 
-    return make
+
+def _job(path: Path, known: Survey, slice_: tuple[int, int], excerpt: Excerpt) -> Job:
+    return Job(path, excerpt, known.timed.stretch(excerpt.spans, *slice_), known.given, known.latency)

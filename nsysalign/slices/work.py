@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from nsysalign.attribute.budget import attribute
 from nsysalign.attribute.portion import portion
 from nsysalign.model import ORIGIN, Alignment, Portion, Trace
 from nsysalign.slices.timed import Stretch
-from nsysalign.trace.index import Excerpt
+from nsysalign.trace.index import FOREVER, Blocks, Excerpt
 from nsysalign.trace.read import read_trace
 
 #: An interval that ends closer to the end of what was read could have been cut.
@@ -31,7 +32,6 @@ class Job:
     stretch: Stretch
     given: Given
     latency: dict[int, int]
-    first_ns: int  # of the whole trace
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class Done:
     portion: Portion
     busy: np.ndarray  # on which of the given lanes work ran
     lost: dict[str, int]
+    blocks: Mapping[str, Blocks]  # where the rows really lie for which the slice answers
     seen: Seen
 
 
@@ -48,12 +49,15 @@ class Done:
 class Narrow:
     """The excerpt does not show all that its intervals depend on: something was issued before, or ends after it."""
 
+    blocks: Mapping[str, Blocks]
+
 
 @dataclass(frozen=True)
 class Unseen:
     """Streams or processes that nobody knew of."""
 
     lanes: pd.DataFrame
+    blocks: Mapping[str, Blocks]
     seen: Seen
 
 
@@ -62,13 +66,13 @@ def work(job: Job) -> Done | Narrow | Unseen:
     trace = read_trace(job.path, job.excerpt)
     lanes, operation_lane = build_lanes(trace, job.given.lanes)
     if (operation_lane < 0).any():
-        return Unseen(build_lanes(trace)[0], look(trace))
+        return Unseen(build_lanes(trace)[0], trace.blocks, look(trace))
     alignment = own(align(trace, job.stretch.log, job.given, job.stretch.timers), job.stretch)
-    if narrow(trace, alignment, job.excerpt, job.first_ns):
-        return Narrow()
+    if narrow(trace, alignment, job.excerpt):
+        return Narrow(trace.blocks)
     budgets = attribute(trace, alignment, job.latency)
     found = portion(alignment, budgets, job.stretch.log)
-    return Done(found, busy_lanes(lanes, operation_lane), dict(trace.lost), look(trace))
+    return Done(found, busy_lanes(lanes, operation_lane), dict(trace.lost), trace.blocks, look(trace))
 
 
 def own(alignment: Alignment, stretch: Stretch) -> Alignment:
@@ -84,7 +88,7 @@ def own(alignment: Alignment, stretch: Stretch) -> Alignment:
     return replace(alignment, windows=mine(alignment.windows), unaligned=mine(alignment.unaligned))
 
 
-def narrow(trace: Trace, alignment: Alignment, excerpt: Excerpt, first_ns: int) -> bool:
+def narrow(trace: Trace, alignment: Alignment, excerpt: Excerpt) -> bool:
     """Whether an interval reaches the end of the excerpt, or an operation in one was issued before its beginning."""
     w = alignment.windows
     if w.empty:
@@ -92,9 +96,9 @@ def narrow(trace: Trace, alignment: Alignment, excerpt: Excerpt, first_ns: int) 
     start, end = w["start_ns"].to_numpy(), w["end_ns"].to_numpy()
     begins, ends = (np.array(edge, dtype=np.int64) for edge in zip(*excerpt.spans, strict=True))
     span = np.minimum(np.searchsorted(ends, w["open_ns"].to_numpy()), len(ends) - 1)
-    if ((end + _GUARD_NS > ends[span]) & (ends[span] < excerpt.last_ns)).any():
+    if (end + _GUARD_NS > ends[span]).any():
         return True
-    at = _issued_before(trace, begins, ends, first_ns)
+    at = _issued_before(trace, begins, ends)
     if not len(at[0]):
         return False
     order = np.argsort(start, kind="stable")
@@ -103,9 +107,7 @@ def narrow(trace: Trace, alignment: Alignment, excerpt: Excerpt, first_ns: int) 
     return bool(((before >= 0) & (reach[np.maximum(before, 0)] > at[0])).any())
 
 
-def _issued_before(
-    trace: Trace, begins: np.ndarray, ends: np.ndarray, first_ns: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _issued_before(trace: Trace, begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(start, end) of operations whose call is not there, and was made before their span: calls of a process are
     numbered as they are made."""
     operations, calls = trace.operations, trace.calls
@@ -122,5 +124,5 @@ def _issued_before(
         least = np.append(numbers, np.iinfo(np.int64).max)[first]  # of the first call in each span
         here = process == one
         earlier[here] = number[here] <= least[span[here]]
-    earlier &= begins[span] > first_ns
+    earlier &= begins[span] > -FOREVER
     return start[earlier], end[earlier]

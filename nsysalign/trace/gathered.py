@@ -6,6 +6,8 @@ number.  A column with one value costs nothing, one whose values fit into 32 bit
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 _INT32 = np.iinfo(np.int32)
@@ -60,3 +62,12 @@ class Gathered:
         elif self._only is not None:
             self._values[: self._length] = self._only
             self._only = None
+
+
+def chosen(columns: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
+    """The rows of a table that a mask or positions name; a column of one value stays one that takes no memory."""
+    count = int(rows.sum()) if rows.dtype == bool else len(rows)
+    return {
+        name: np.broadcast_to(values[0], count) if count and not any(values.strides) else values[rows]
+        for name, values in columns.items()
+    }

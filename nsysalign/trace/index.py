@@ -1,61 +1,71 @@
 """Where in the big tables of an export the rows of a stretch of time lie.
 
-nsys writes rows nearly in the order of their times, but not always (buffers come late), and a call can last as long as
-the program.  So every table is looked through once, in blocks of row numbers, for the first start and the last end of
-each block: whatever touches a stretch of time lies in the blocks that touch it.
-
     block        rows          from ... to
       0        1 ..  8192      [-----------------------------------)     a thread that waits until the end
       1     8193 .. 16384          [------)
       2    16385 .. 24576                 [-----)
     stretch                            [--)                        -> blocks 0 and 1
+
+nsys writes rows in the order of their times, mostly: buffers come late, and a call can last as long as the program.  To
+look through all rows would take a tenth of an analysis.  So the first row of each block says where it lies, at first
+(`sampled`); whoever reads a block says where it really lies (`Excerpt.observe`), and afterwards it is known whether
+somebody missed something (`Index.corrected`, `Index.misses`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from nsysalign.trace import schema
-from nsysalign.trace.sqlite import Source, open_readonly
+from nsysalign.trace.sqlite import Source, open_readonly, possible
 
 BLOCK_ROWS = 1 << 13
-#: Ends of ranges that were never closed.
-OPEN = 1 << 62
+#: Later than anything: the end of what was never closed, and of what lasts to the trace's end.
+FOREVER = 1 << 62
 #: Tables with fewer rows are read whole.
 _FEW_ROWS = 1 << 12
 _TABLES = (schema.RUNTIME, *schema.OPERATION_TABLES, schema.SYNCHRONIZATION, schema.NVTX, schema.OSRT)
-
-
 Runs = tuple[tuple[int, int], ...]  # row numbers, both ends included
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Arrays of equal length, one row per block: its row numbers (both ends included), how many rows it has, its first
-    start and its last end (ns)."""
+    """Arrays of equal length, one row per block: its row numbers (both ends included), the start of its first row in
+    the file, and its first start and last end (ns)."""
 
     first: np.ndarray
     last: np.ndarray
-    rows: np.ndarray
+    filed: np.ndarray
     start: np.ndarray
     end: np.ndarray
+
+    def take(self, which: np.ndarray) -> Blocks:
+        return Blocks(**{f: getattr(self, f)[which] for f in self.__dataclass_fields__})
+
+    def runs(self, which: np.ndarray) -> Runs:
+        """Row numbers of some blocks (a mask), neighbours together."""
+        at = np.flatnonzero(which)
+        if not len(at):
+            return ()
+        begins = np.flatnonzero(np.concatenate([[True], np.diff(at) > 1]))
+        ends = np.append(begins[1:], len(at)) - 1
+        return tuple(zip(self.first[at[begins]].tolist(), self.last[at[ends]].tolist(), strict=True))
 
 
 @dataclass(frozen=True)
 class Excerpt:
     """Stretches of a trace: `spans` are their (begin, end) in ns, sorted and disjoint; `runs` the row numbers, table by
-    table, among which their rows lie (a table that is not named is read whole); `last_ns` is where the trace ends.
-    `home`: row numbers whose losses this excerpt counts, and no other one of the same set."""
+    table, among which their rows lie (a table that is not named is read whole); `last_range_ns`: end of ranges that were
+    never closed.  `home`: the blocks that this excerpt answers for, and no other one of the same set."""
 
     spans: tuple[tuple[int, int], ...]
     runs: Mapping[str, Runs]
-    last_ns: int
-    home: Mapping[str, Runs] = field(default_factory=dict)
+    last_range_ns: int = 0
+    home: Mapping[str, Blocks] = field(default_factory=dict)
 
     def touches(self, start: np.ndarray, end: np.ndarray) -> np.ndarray:
         """Which of some intervals (ns; an end before the start is one that never came) lie in a span, or reach into
@@ -63,13 +73,24 @@ class Excerpt:
         begin, over = (np.array(edge, dtype=np.int64) for edge in zip(*self.spans, strict=True))
         if len(begin) == 1:
             return (start <= over[0]) & ((end >= begin[0]) | (end < start))
-        end = np.where(end < start, OPEN, end)
         at = np.searchsorted(over, start)
-        return (at < len(begin)) & (begin[np.minimum(at, len(begin) - 1)] <= end)
+        reach = np.where(end < start, FOREVER, end)
+        return (at < len(begin)) & (begin[np.minimum(at, len(begin) - 1)] <= reach)
 
-    def at_home(self, table: str, rows: np.ndarray) -> int:
-        """How many of these rows of a table this excerpt counts."""
-        return sum(int(((rows >= a) & (rows <= b)).sum()) for a, b in self.home.get(table, ()))
+    def observe(self, table: str, row: np.ndarray, start: np.ndarray, end: np.ndarray) -> tuple[Blocks, int]:
+        """From all rows of the home blocks of a table (and others; by ascending number): where these blocks really lie,
+        and how many of their rows have times that cannot be."""
+        home, good = self.home[table], possible(start, end)
+        at, stop = np.searchsorted(row, home.first), np.searchsorted(row, home.last, side="right")
+        bad = np.flatnonzero(~good)
+        if len(bad):
+            start, end = np.where(good, start, FOREVER), np.where(good, end, -FOREVER)
+        first, last = home.start.copy(), home.end.copy()
+        for n, (a, b) in enumerate(zip(at.tolist(), stop.tolist(), strict=True)):
+            if b > a:
+                first[n], last[n] = start[a:b].min(), end[a:b].max()
+        lost = int((np.searchsorted(bad, stop) - np.searchsorted(bad, at)).sum())
+        return replace(home, start=first, end=last), lost
 
 
 class Index:
@@ -80,16 +101,7 @@ class Index:
         calls = tables.get(schema.RUNTIME.name)
         order = np.argsort(calls.start, kind="stable") if calls is not None else np.empty(0, np.int64)
         self._call_start = calls.start[order] if calls is not None else order
-        self._calls_before = np.cumsum(calls.rows[order]) if calls is not None else order
-
-    @property
-    def rows(self) -> int:
-        """Calls and operations."""
-        return sum(
-            int(self.tables[t.name].rows.sum())
-            for t in (schema.RUNTIME, *schema.OPERATION_TABLES)
-            if t.name in self.tables
-        )
+        self._calls_before = np.cumsum((calls.last - calls.first + 1)[order]) if calls is not None else order
 
     @property
     def calls(self) -> int:
@@ -97,17 +109,20 @@ class Index:
 
     @property
     def first_ns(self) -> int:
-        return min(int(b.start.min()) for b in self.tables.values())
+        return min(int(b.start.min(initial=FOREVER)) for b in self.tables.values())
 
     @property
     def last_ns(self) -> int:
-        return max(int(b.end[b.end < OPEN].max(initial=0)) for b in self.tables.values())
+        """About: the last block may go on."""
+        ends = (np.where(b.end < FOREVER, b.end, b.start) for b in self.tables.values())
+        return max(int(e.max(initial=0)) for e in ends)
 
     def cuts(self, count: int) -> list[int]:
         """Times that part the calls into `count` stretches of about as many calls each."""
+        if not self.calls:
+            return []
         at = np.searchsorted(self._calls_before, [self.calls * k // count for k in range(1, count)])
-        times = np.unique(self._call_start[at])
-        return [int(t) for t in times if t > self._call_start[0]]
+        return [int(t) for t in np.unique(self._call_start[at]) if t > self._call_start[0]]
 
     def calls_at(self, times: np.ndarray) -> np.ndarray:
         """About how many calls began before each time."""
@@ -115,42 +130,59 @@ class Index:
         return before[np.searchsorted(self._call_start, times)]
 
     def before(self, time: int, blocks: int) -> int:
-        """The time by which about so many blocks of calls less had been made."""
+        """The time by which about so many blocks of calls less had been made; -FOREVER before the first of them."""
         at = int(np.searchsorted(self._call_start, time, side="right")) - 1 - blocks
-        return int(self._call_start[at]) if at >= 0 else min(time, self.first_ns)
+        return int(self._call_start[at]) if at > 0 else -FOREVER
 
     def after(self, time: int, blocks: int) -> int:
-        """The time by which about so many blocks of calls more had been made."""
+        """The time by which about so many blocks of calls more had been made; FOREVER after the last of them."""
         at = int(np.searchsorted(self._call_start, time, side="left")) + 1 + blocks
-        return int(self._call_start[at]) if at < len(self._call_start) else max(time, self.last_ns)
+        return int(self._call_start[at]) if at < len(self._call_start) else FOREVER
 
     def excerpt(self, spans: Sequence[tuple[int, int]], home: tuple[int, int] | None = None) -> Excerpt:
-        """The rows of some stretches of time (begin, end), which may overlap.  `home`: the stretch whose losses are
-        counted; a set of excerpts has homes that are disjoint and together hold all times."""
+        """The rows of some stretches of time (begin, end), which may overlap.  `home`: the excerpt answers for the blocks
+        whose first rows lie in this stretch; a set of excerpts has homes that are disjoint and together hold all times.
+        """
         merged: list[tuple[int, int]] = []
         for begin, end in sorted(spans):
             if merged and begin <= merged[-1][1]:
                 merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
             else:
                 merged.append((begin, end))
-        whole = Excerpt(tuple(merged), {}, self.last_ns)
-        runs = {name: _runs(b, whole.touches(b.start, b.end)) for name, b in self.tables.items()}
-        counted = {
-            name: _runs(b, (b.start >= home[0]) & (b.start < home[1]))
-            for name, b in self.tables.items()
-            if home
-        }
-        return Excerpt(whole.spans, runs, whole.last_ns, counted)
+        found = Excerpt(tuple(merged), {})
+        runs, mine = {}, {}
+        for name, b in self.tables.items():
+            at_home = (
+                (b.filed >= home[0]) & (b.filed < home[1]) if home else np.zeros(len(b.filed), dtype=bool)
+            )
+            runs[name] = b.runs(found.touches(b.start, b.end) | at_home)
+            if home:
+                mine[name] = b.take(at_home)
+        ranges = self.tables.get(schema.NVTX.name)
+        closed = ranges.end[ranges.end < FOREVER] if ranges is not None else np.empty(0, np.int64)
+        return replace(found, runs=runs, home=mine, last_range_ns=int(closed.max(initial=0)))
 
+    def corrected(self, observed: Sequence[Mapping[str, Blocks]]) -> Index:
+        """The same with blocks as those found them who read them."""
+        tables = {}
+        for name, blocks in self.tables.items():
+            start, end = blocks.start.copy(), blocks.end.copy()
+            for found in (o[name] for o in observed if name in o):
+                at = np.searchsorted(blocks.first, found.first)
+                start[at], end[at] = found.start, found.end
+            tables[name] = replace(blocks, start=start, end=end)
+        return Index(tables)
 
-def _runs(blocks: Blocks, wanted: np.ndarray) -> Runs:
-    """Row numbers of the wanted blocks, neighbours together."""
-    at = np.flatnonzero(wanted)
-    if not len(at):
-        return ()
-    begins = np.flatnonzero(np.concatenate([[True], np.diff(at) > 1]))
-    ends = np.append(begins[1:], len(at)) - 1
-    return tuple(zip(blocks.first[at[begins]].tolist(), blocks.last[at[ends]].tolist(), strict=True))
+    def misses(self, excerpt: Excerpt) -> bool:
+        """Whether rows of the excerpt's spans lie in blocks that it does not have."""
+        for name, b in self.tables.items():
+            read = np.zeros(len(b.first) + 1, np.int64)
+            for low, high in excerpt.runs[name]:
+                read[np.searchsorted(b.first, low)] += 1
+                read[np.searchsorted(b.first, high, side="right")] -= 1
+            if (excerpt.touches(b.start, b.end) & (np.cumsum(read)[:-1] == 0)).any():
+                return True
+        return False
 
 
 def rows_at_most(path: Path) -> int:
@@ -161,31 +193,35 @@ def rows_at_most(path: Path) -> int:
     return sum(last - first + 1 for first, last in ends)
 
 
-def build_index(path: Path, block_rows: int = BLOCK_ROWS) -> Index:
-    """Look through the tables of an export, two at a time."""
-    with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda table: _blocks(path, table, block_rows), _TABLES))
-    return Index({t.name: b for t, b in zip(_TABLES, found, strict=True) if b is not None})
-
-
-def _blocks(path: Path, table: schema.Table, block_rows: int) -> Blocks | None:
-    """None for a table that is absent, or small."""
+def sampled(path: Path, block_rows: int = BLOCK_ROWS) -> Index:
+    """Look at the first row of every block (of NVTX ranges, which nest, at all rows)."""
     with open_readonly(path) as connection:
         source = Source(connection, path)
-        first, last = source.row_numbers(table)
-        if last - first + 1 < min(_FEW_ROWS, 2 * block_rows):
-            return None
-        start, end = (f'"{source.column(table, name)}"' for name in ("start_ns", "end_ns"))
-        last_end = (
-            f"coalesce({end}, {OPEN})" if table is schema.NVTX else end
-        )  # a range that was never closed
-        sql = f'select count(*), coalesce(min({start}), 0), coalesce(max({last_end}), 0) from "{table.name}"'
-        rows = [
-            (low, min(low + block_rows - 1, last), *found)
-            for low in range(first, last + 1, block_rows)
-            for found in connection.execute(
-                f"{sql} where rowid between ? and ?", (low, min(low + block_rows - 1, last))
-            )
-            if found[0]
-        ]
-    return Blocks(*(np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)))
+        found = {table.name: _blocks(source, table, block_rows) for table in _TABLES}
+    return Index({name: blocks for name, blocks in found.items() if blocks is not None})
+
+
+def _blocks(source: Source, table: schema.Table, block_rows: int) -> Blocks | None:
+    """None for a table that is absent, or small."""
+    first, last = source.row_numbers(table)
+    if last - first + 1 < min(_FEW_ROWS, 2 * block_rows):
+        return None
+    start, end = (f'"{source.column(table, name)}"' for name in ("start_ns", "end_ns"))
+    low = np.arange(first, last + 1, block_rows, dtype=np.int64)
+    high = np.append(low[1:] - 1, last)
+    nested = table is schema.NVTX
+    look = f"min({start}), max(coalesce({end}, {FOREVER}))" if nested else f"{start}, {end}"
+    where = f" and {table.where}" if table.where else ""
+    one = "" if nested else " order by rowid limit 1"
+    sql = f'select {look} from "{table.name}" where rowid between ? and ?{where}{one}'
+    rows = [
+        source.connection.execute(sql, pair).fetchone() or (None, None)
+        for pair in zip(low.tolist(), high.tolist(), strict=True)
+    ]
+    there = np.array([isinstance(row[0], int) for row in rows], dtype=bool)
+    begin = np.array([row[0] for row, ok in zip(rows, there, strict=True) if ok], dtype=np.int64)
+    if nested:
+        over = np.array([row[1] for row, ok in zip(rows, there, strict=True) if ok], dtype=np.int64)
+    else:  # until the next block begins; the last one may go on
+        over = np.append(np.maximum(begin[1:], begin[:-1]), FOREVER)
+    return Blocks(low[there], high[there], begin, begin, over)

@@ -17,6 +17,7 @@ from nsysalign.model import CALL, Trace, TraceInfo, pid_of
 from nsysalign.private import without_paths
 from nsysalign.sweep.tiles import distinct, one_of
 from nsysalign.trace import schema
+from nsysalign.trace.gathered import chosen
 from nsysalign.trace.index import Excerpt
 from nsysalign.trace.sqlite import Source, open_readonly, possible
 
@@ -62,6 +63,7 @@ def read_trace(path: Path, excerpt: Excerpt | None = None) -> Trace:
             names=names,
             info=_info(path, source, lost if excerpt is None else {}),
             lost=lost,
+            blocks=source.observed,
             shapes=partial(_shapes, path),
         )
         if excerpt is None:
@@ -128,15 +130,6 @@ def _possible(table: Mapping[str, np.ndarray] | pd.DataFrame) -> np.ndarray:
     return possible(np.asarray(table["start_ns"]), np.asarray(table["end_ns"]))
 
 
-def _chosen(columns: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
-    """The rows of a table that a mask or positions name; a column of one value stays one that takes no memory."""
-    count = int(rows.sum()) if rows.dtype == bool else len(rows)
-    return {
-        name: np.broadcast_to(values[0], count) if count and not any(values.strides) else values[rows]
-        for name, values in columns.items()
-    }
-
-
 def _in_order(
     columns: dict[str, np.ndarray],
     then: Callable[[dict[str, np.ndarray], np.ndarray], tuple[np.ndarray, ...]],
@@ -154,7 +147,7 @@ def _in_order(
         tied[:-1] |= same
         rows = order[tied]
         order[tied] = rows[np.lexsort((*reversed(then(columns, rows)), start[rows]))]
-    return _chosen(columns, order)
+    return chosen(columns, order)
 
 
 def _calls(columns: dict[str, np.ndarray] | None, names: dict[int, str]) -> tuple[pd.DataFrame, int]:
@@ -163,7 +156,7 @@ def _calls(columns: dict[str, np.ndarray] | None, names: dict[int, str]) -> tupl
     ok = _possible(columns)
     bad = int((~ok).sum())
     if bad:
-        columns = _chosen(columns, ok)
+        columns = chosen(columns, ok)
     columns = _in_order(columns, lambda of, rows: (-of["end_ns"][rows], of["row"][rows]))
     columns["process"] = _each(columns["thread"], lambda thread: thread & PROCESS_MASK)
     ids = distinct(columns["name_id"])
@@ -229,7 +222,7 @@ def _operations(
         ok = _possible(columns)
         if not ok.all():
             bad += int((~ok).sum())
-            columns = _chosen(columns, ok)
+            columns = chosen(columns, ok)
         parts.append(columns | {"kind": np.broadcast_to(np.int8(kind), len(columns["row"]))})
     if not parts:
         return frames.empty(frames.OPERATIONS), bad
@@ -280,7 +273,7 @@ def _join(
     if not len(position) or not len(process):
         return out
     theirs, ids = calls["process"].to_numpy(), calls["correlation"].to_numpy()[position]
-    theirs = _chosen({"": theirs}, position)[""]
+    theirs = chosen({"": theirs}, position)[""]
     for mine in _by_value(process):
         of_process = theirs == process[mine][0]
         which = position if of_process.all() else position[of_process]
@@ -379,7 +372,7 @@ def _ranges(source: Source, names: dict[int, str]) -> pd.DataFrame:
     frame["process"] = frame["thread"].to_numpy() & PROCESS_MASK
     last = int(max(frame["end_ns"].max(), frame["start_ns"].max()))
     if source.excerpt is not None:
-        last = max(last, source.excerpt.last_ns)
+        last = max(last, source.excerpt.last_range_ns)
     frame["end_ns"] = np.where(frame["end_ns"] < frame["start_ns"], last, frame["end_ns"])  # never closed
     return frames.check(frame.sort_values(["start_ns", "row"], ignore_index=True), frames.RANGES)
 

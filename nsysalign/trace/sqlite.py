@@ -15,11 +15,11 @@ import pandas as pd
 from nsysalign import untrusted
 from nsysalign.errors import TraceError
 from nsysalign.trace import fast, schema
-from nsysalign.trace.gathered import Gathered
+from nsysalign.trace.gathered import Gathered, chosen
 from nsysalign.trace.schema import Table
 
 if TYPE_CHECKING:
-    from nsysalign.trace.index import Excerpt
+    from nsysalign.trace.index import Blocks, Excerpt
 
 _CHUNK = untrusted.ROWS_AT_ONCE
 _LONGEST_NAME = 16 << 10  # bytes: C++ kernels have names of some kilobytes; the rest of a longer one is cut
@@ -54,7 +54,8 @@ class Source:
         self.connection = connection
         self.path = path  # lets big tables be read by a faster reader (fast.py)
         self.excerpt = excerpt
-        self.lost: dict[str, int] = {}  # rows of an excerpt without times that can be
+        self.observed: dict[str, Blocks] = {}  # where the excerpt's own blocks lie
+        self.lost: dict[str, int] = {}  # and how many of their rows have times that cannot be
         self.tables = untrusted.ordinary_tables(connection)
         self._columns: dict[str, dict[str, bool]] = {}
         for name, what in untrusted.unlike_tables(connection, schema.NAMES).items():
@@ -112,20 +113,21 @@ class Source:
         with ThreadPoolExecutor(2) as pool:
             begun = [pool.submit(_fast, p, self.path) if p is not None and p.fast else None for p in plans]
             return [
-                None if p is None else self._touching(p.table, self._whole(p, ahead.result() if ahead else None))
+                None
+                if p is None
+                else self._touching(p.table, self._whole(p, ahead.result() if ahead else None))
                 for p, ahead in zip(plans, begun, strict=True)
             ]
 
     def _touching(self, table: str, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The rows that lie in the excerpt's spans or reach into them, and notes how many have no times that can be."""
+        """The rows that lie in the excerpt's spans or reach into them, once the excerpt's own blocks have been looked at."""
         if self.excerpt is None or not {"start_ns", "end_ns"} <= columns.keys():
             return columns
         start, end = columns["start_ns"], columns["end_ns"]
         keep = self.excerpt.touches(start, end)
-        if table in self.excerpt.home:
-            bad = np.flatnonzero(~possible(start, end))
-            self.lost[table] = self.excerpt.at_home(table, columns["row"][bad])
-        return columns if keep.all() else {name: values[keep] for name, values in columns.items()}
+        if table in self.excerpt.home and table != schema.NVTX.name:  # whose ranges have all been looked at
+            self.observed[table], self.lost[table] = self.excerpt.observe(table, columns["row"], start, end)
+        return columns if keep.all() else chosen(columns, keep)
 
     def row_numbers(self, table: Table) -> tuple[int, int]:
         """Least and greatest; (0, -1) where the table is absent or empty."""
@@ -262,7 +264,9 @@ class _Plan(NamedTuple):
 
 def _few(runs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
     """As many runs as one SELECT can name; the rest, in one piece, is read over its holes."""
-    return runs if len(runs) <= _MOST_RUNS else (*runs[: _MOST_RUNS - 1], (runs[_MOST_RUNS - 1][0], runs[-1][1]))
+    return (
+        runs if len(runs) <= _MOST_RUNS else (*runs[: _MOST_RUNS - 1], (runs[_MOST_RUNS - 1][0], runs[-1][1]))
+    )
 
 
 def _gathered(plan: _Plan) -> list[Gathered]:
