@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 VERSION = 1
 _LONGEST_TEXT = 1 << 20  # of what is stored here: notes and evidence are a few kilobytes
-_LISTED_AT_ONCE = 20_000
+_LISTED_AT_ONCE = 5_000
 #: Rows that one statement inserts, and the values that SQLite before 3.32 lets it have.
-_MOST_ROWS, _MOST_VARIABLES = 50, 999
+_MOST_ROWS, _MOST_VARIABLES = 100, 999
 #: An analysis' number for its parts, and nothing else, identifies a row.
 _KEYS = {
     "intervals": "interval",

@@ -129,7 +129,9 @@ def fragment(analysis: Analysis) -> str:
     sites = any(row.site for row in rows)
     heads = ["label", *(["site"] if sites else []), "budget", "n", "time us"]
     heads += [f"{_swatch(cause)}{LOOKS[cause].short} us" for cause in causes]
-    lines = [f"<p><b>{text(v.label)}</b>: {text(v.title)}</p>" for v in verdicts(analysis)[:MOST_VERDICTS]]
+    lines = [
+        f"<p><b>{text(v.label)}</b>: {text(v.title)}</p>" for v in verdicts(analysis, rows)[:MOST_VERDICTS]
+    ]
     lines += ["<table>", "<thead><tr>", *(f"<th>{head}</th>" for head in heads), "</tr></thead>", "<tbody>"]
     for row in rows:
         left = [text(row.label), *([text(row.site)] if sites else []), _bar(row)]

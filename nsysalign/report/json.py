@@ -24,7 +24,8 @@ from nsysalign.report.listed import listed, numbers
 from nsysalign.report.rows import known_as, parts_matrices, positions
 
 FORMAT, VERSION = "nsysalign-analysis", 1
-_AT_ONCE = 4096
+#: Intervals: their text stays in the processor's cache on its way to the file.
+_AT_ONCE = 512
 _BOUNDS = {"parts_ns": "ns", "parts_lower_ns": "lower_ns", "parts_upper_ns": "upper_ns"}
 #: What `json.dumps` makes anew for every call with such options.
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode

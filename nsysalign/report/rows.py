@@ -52,11 +52,11 @@ def parts_matrices(analysis: Analysis, columns: Sequence[str]) -> list[np.ndarra
     """The same of several columns of `parts`, whose places are looked up once."""
     rows, causes = positions(analysis.intervals, analysis.parts), known_as(analysis.parts["cause"], CAUSES)
     placed = (rows >= 0) & (causes >= 0)
-    at = (rows[placed], causes[placed])
+    at = rows[placed] * len(CAUSES) + causes[placed]
     matrices = []
     for column in columns:
         matrix = np.zeros((len(analysis.intervals), len(CAUSES)), dtype=np.int64)
-        np.add.at(matrix, at, analysis.parts[column].to_numpy(np.int64)[placed])
+        np.add.at(matrix.reshape(-1), at, analysis.parts[column].to_numpy(np.int64)[placed])
         matrices.append(matrix)
     return matrices
 
