@@ -144,6 +144,8 @@ def _views(database: Any) -> None:
 
 def _insert(connection: sqlite3.Connection, spec: frames.Spec, frame: pd.DataFrame) -> None:
     """Rows in their order, many with each statement: SQLite spends more on beginning one than on a row."""
+    if frame.empty:
+        return
     storable = {"str": _encodable, "object": _as_json}
     columns = listed(frame[spec.names], {c.name: storable.get(c.dtype, plain) for c in spec.columns})
     marks, bound = [], []
