@@ -123,7 +123,7 @@ def _intervals(analysis: Analysis, budgets: _Budgets) -> list[dict[str, Any]]:
 
 
 def _spelled_intervals(analysis: Analysis, budgets: _Budgets) -> Iterator[str]:
-    """The objects of `_intervals` as text, comma between them, some thousands at a time."""
+    """The objects of `_intervals` as text, comma between them, some hundreds at a time."""
     spell = lambda value: _encode(plain(value))  # noqa: E731
     template, columns = spelled.template(listed(analysis.intervals, spell))
     for key, matrix in budgets.items():
