@@ -18,7 +18,8 @@ from nsysalign import frames, untrusted
 from nsysalign.errors import AnalysisError
 from nsysalign.model import CAUSES, Analysis, TraceInfo
 from nsysalign.report.files import replacing
-from nsysalign.report.json import columns, plain, texts
+from nsysalign.report.json import plain
+from nsysalign.report.listed import Listed, listed
 from nsysalign.report.restore import series
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
 VERSION = 1
 _LONGEST_TEXT = 1 << 20  # of what is stored here: notes and evidence are a few kilobytes
-_ROWS_AT_ONCE = 20_000
+_LISTED_AT_ONCE = 5_000
+#: Rows that one statement inserts, and the values that SQLite before 3.32 lets it have.
+_MOST_ROWS, _MOST_VARIABLES = 100, 999
 #: An analysis' number for its parts, and nothing else, identifies a row.
 _KEYS = {
     "intervals": "interval",
@@ -140,27 +143,54 @@ def _views(database: Any) -> None:
 
 
 def _insert(connection: sqlite3.Connection, spec: frames.Spec, frame: pd.DataFrame) -> None:
-    names = ", ".join(f'"{name}"' for name in spec.names)
-    marks = ", ".join("?" * len(spec.names))
-    statement = f'INSERT INTO "{spec.name}" ({names}) VALUES ({marks})'
-    for first in range(0, len(frame), _ROWS_AT_ONCE):  # a row as Python objects takes ten times its size
-        lists = _plain(spec, frame.iloc[first : first + _ROWS_AT_ONCE])
-        connection.executemany(statement, zip(*lists, strict=True))
+    """Rows in their order, many with each statement: SQLite spends more on beginning one than on a row."""
+    if frame.empty:
+        return
+    storable = {"str": _encodable, "object": _as_json}
+    columns = listed(frame[spec.names], {c.name: storable.get(c.dtype, plain) for c in spec.columns})
+    marks, bound = [], []
+    for name, column in columns.items():
+        literal = _literal(column) if bound or name != spec.names[-1] else None  # one at least is bound
+        marks.append(literal or "?")
+        bound += [column] if literal is None else []
+    head = f'INSERT INTO "{spec.name}" ({", ".join(map(_quoted, spec.names))}) VALUES '
+    row, width = f"({','.join(marks)})", len(bound)
+    together = min(_MOST_ROWS, _MOST_VARIABLES // width)
+    for first in range(0, len(frame), _LISTED_AT_ONCE):  # a row as Python objects takes ten times its size
+        lists = [column.rows(slice(first, first + _LISTED_AT_ONCE)) for column in bound]
+        values: list[Any] = [None] * (width * len(lists[0]))
+        for position, column in enumerate(lists):
+            values[position::width] = column
+        lots = [values[at : at + together * width] for at in range(0, len(values), together * width)]
+        rest = lots.pop() if lots and len(lots[-1]) < together * width else []
+        connection.executemany(head + ",".join([row] * together), lots)
+        if rest:
+            connection.execute(head + ",".join([row] * (len(rest) // width)), rest)
 
 
-def _plain(spec: frames.Spec, frame: pd.DataFrame) -> list[list[Any]]:
-    lists = columns(frame[[c.name for c in spec.columns if c.dtype != "str"]])
-    for column in spec.columns:
-        if column.dtype == "object":
-            lists[column.name] = ["[]" if value == [] else json.dumps(value) for value in lists[column.name]]
-        elif column.dtype == "str":
-            lists[column.name] = texts(frame[column.name], _encodable)
-    return [lists[name] for name in spec.names]
+def _literal(column: Listed) -> str | None:
+    """The SQL of what every row of a column has, if it is a number or nothing; foreign text is never part of SQL."""
+    if not column.constant:
+        return None
+    (value,) = column.values
+    if isinstance(value, int):
+        return str(int(value))
+    return {None: "NULL", "": "''", "[]": "'[]'"}.get(value)
 
 
-def _encodable(text: str) -> str:
+def _quoted(name: str) -> str:
+    return f'"{name}"'
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(plain(value))
+
+
+def _encodable(text: str | None) -> str | None:
     """Lone surrogates (undecodable bytes of a path) cannot be stored as UTF-8."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+    if text is None or text.isascii():
+        return text
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _index(database: Any) -> None:

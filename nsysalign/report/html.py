@@ -46,40 +46,51 @@ SCRIPTS = (
 
 def write(analysis: Analysis, path: str | os.PathLike[str], focus: int | None = None) -> None:
     """Write the page; the file appears whole or not at all.  `focus`: the interval that it opens with."""
-    with replacing(path) as temporary:
-        temporary.write_text(page(analysis, focus), encoding="utf-8")
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        file.writelines(_page(analysis, focus))
 
 
 def page(analysis: Analysis, focus: int | None = None) -> str:
     """The whole page as text: style, data, script and plotly.js inside, no network."""
+    return b"".join(_page(analysis, focus)).decode("utf-8")
+
+
+def _page(analysis: Analysis, focus: int | None) -> list[bytes]:
     from plotly.offline import get_plotlyjs
 
     markup = {"baseline": beside_html.section(analysis)}
-    return assemble("page.html", SCRIPTS, payload(analysis, focus), markup, plotly=get_plotlyjs())
+    return _pieces("page.html", SCRIPTS, payload(analysis, focus), markup, {"plotly": get_plotlyjs()})
 
 
 def assemble(
+    template: str, scripts: Sequence[str], data: Mapping[str, Any], markup: Mapping[str, str] = {}
+) -> str:
+    """A page from its template: `data` (with its "title") and the scripts are embedded, `markup` is finished HTML for
+    its places."""
+    return b"".join(_pieces(template, scripts, data, markup, {})).decode("utf-8")
+
+
+def _pieces(
     template: str,
     scripts: Sequence[str],
     data: Mapping[str, Any],
-    markup: Mapping[str, str] = {},
-    **more: str,
-) -> str:
-    """A page from its template: `data` (with its "title") and the scripts are embedded, `markup` is finished HTML for
-    its places, `more` are further scripts."""
-    script = "\n".join(_template(name) for name in scripts)
-    fields = {
+    markup: Mapping[str, str],
+    libraries: Mapping[str, str],
+) -> list[bytes]:
+    """The same in pieces, `libraries` are further scripts: plotly's 4.8 MB are encoded once and not copied."""
+    own = "\n".join(_template(name) for name in scripts)
+    code = {name: text.encode("utf-8") for name, text in {"script": own, **libraries}.items()}
+    words = {
         "title": html.escape(data["title"]),
-        "policy": _policy(script, *more.values()),
+        "policy": _policy(*code.values()),
         "style": _template("report.css"),
         "data": embed(data),
-        "script": script,
         **markup,
-        **more,
     }
+    fields = {name: text.encode("utf-8") for name, text in words.items()} | code
     # One pass over the template: a value that looks like a placeholder is never replaced.
     pieces = _with_sections(_template(template)).split("@@")
-    return "".join(fields[piece] if number % 2 else piece for number, piece in enumerate(pieces))
+    return [fields[piece] if number % 2 else piece.encode("utf-8") for number, piece in enumerate(pieces)]
 
 
 def _with_sections(template: str) -> str:
@@ -100,10 +111,9 @@ def embed(data: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _policy(*scripts: str) -> str:
+def _policy(*scripts: bytes) -> str:
     hashes = " ".join(
-        "'sha256-" + base64.b64encode(hashlib.sha256(s.encode("utf-8")).digest()).decode() + "'"
-        for s in scripts
+        "'sha256-" + base64.b64encode(hashlib.sha256(s).digest()).decode() + "'" for s in scripts
     )
     # plotly writes style attributes and makes images for its camera button.
     return (
@@ -129,7 +139,9 @@ def fragment(analysis: Analysis) -> str:
     sites = any(row.site for row in rows)
     heads = ["label", *(["site"] if sites else []), "budget", "n", "time us"]
     heads += [f"{_swatch(cause)}{LOOKS[cause].short} us" for cause in causes]
-    lines = [f"<p><b>{text(v.label)}</b>: {text(v.title)}</p>" for v in verdicts(analysis)[:MOST_VERDICTS]]
+    lines = [
+        f"<p><b>{text(v.label)}</b>: {text(v.title)}</p>" for v in verdicts(analysis, rows)[:MOST_VERDICTS]
+    ]
     lines += ["<table>", "<thead><tr>", *(f"<th>{head}</th>" for head in heads), "</tr></thead>", "<tbody>"]
     for row in rows:
         left = [text(row.label), *([text(row.site)] if sites else []), _bar(row)]

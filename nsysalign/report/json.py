@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +18,27 @@ import numpy as np
 from nsysalign import frames
 from nsysalign.errors import AnalysisError
 from nsysalign.model import CAUSES, Analysis, TraceInfo
+from nsysalign.report import spelled
 from nsysalign.report.files import replacing
-from nsysalign.report.rows import parts_matrix
+from nsysalign.report.listed import listed, numbers
+from nsysalign.report.rows import known_as, parts_matrices, positions
 
 FORMAT, VERSION = "nsysalign-analysis", 1
-_TIGHT = (",", ":")
-_AT_ONCE = 4096
+#: Intervals: their text stays in the processor's cache on its way to the file.
+_AT_ONCE = 512
 _BOUNDS = {"parts_ns": "ns", "parts_lower_ns": "lower_ns", "parts_upper_ns": "upper_ns"}
+#: What `json.dumps` makes anew for every call with such options.
+_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+#: "parts_ns" and its bounds: one row per interval, one column per cause.
+_Budgets = Mapping[str, np.ndarray]
 _ELAPSED = ("median_ns", "mean_ns", "std_ns", "min_ns", "max_ns", "p05_ns", "p95_ns")
 
 
 def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
     """Write the document; the file appears whole or not at all."""
-    with replacing(path) as temporary, temporary.open("w", encoding="ascii", newline="") as file:
+    with replacing(path) as temporary, temporary.open("wb") as file:
         for piece in pieces(analysis):
-            file.write(piece)
+            file.write(piece.encode("ascii"))
 
 
 def dumps(analysis: Analysis) -> str:
@@ -43,20 +48,21 @@ def dumps(analysis: Analysis) -> str:
 
 def pieces(analysis: Analysis) -> Iterator[str]:
     """The text in pieces: `document`, whose intervals are spelled column by column instead of object by object."""
-    rest = json.dumps(_document(analysis, intervals=[]), allow_nan=False, separators=_TIGHT)
-    before, mark, after = rest.partition('"intervals":[')
+    budgets = _budgets(analysis)
+    before, mark, after = _encode(_document(analysis, [], budgets)).partition('"intervals":[')
     yield before + mark
-    for number, lot in enumerate(_spelled_intervals(analysis)):
+    for number, lot in enumerate(_spelled_intervals(analysis, budgets)):
         yield ("," if number else "") + lot
     yield after
 
 
 def document(analysis: Analysis) -> dict[str, Any]:
     """The document as plain Python objects."""
-    return _document(analysis, _intervals(analysis))
+    budgets = _budgets(analysis)
+    return _document(analysis, _intervals(analysis, budgets), budgets)
 
 
-def _document(analysis: Analysis, intervals: list[dict[str, Any]]) -> dict[str, Any]:
+def _document(analysis: Analysis, intervals: list[dict[str, Any]], budgets: _Budgets) -> dict[str, Any]:
     info = analysis.trace
     return {
         "format": FORMAT,
@@ -66,7 +72,7 @@ def _document(analysis: Analysis, intervals: list[dict[str, Any]]) -> dict[str, 
         "calibration": plain(analysis.calibration),
         "intervals": intervals,
         "unaligned": records(analysis.unaligned),
-        "labels": _labels(analysis),
+        "labels": _labels(analysis, budgets["parts_ns"]),
         "findings": _findings(analysis),
         "confirmations": records(analysis.confirmations),
         "gpu_clocks": records(analysis.gpu_clocks),
@@ -91,43 +97,20 @@ def plain(value: Any) -> Any:
     return None if value != value else str(value)
 
 
-def columns(frame) -> dict[str, list[Any]]:  # a pandas DataFrame
-    """A table as lists of plain values, column by column: nothing is looked up row by row."""
-    lists: dict[str, list[Any]] = {}
-    for name in frame.columns:
-        column = frame[name]
-        if column.dtype == object:
-            lists[name] = [[] if value == () else plain(value) for value in column]
-        elif column.dtype.kind == "f":
-            lists[name] = [value if math.isfinite(value) else None for value in column.tolist()]
-        elif str(column.dtype) == "Int64":
-            lists[name] = column.astype(object).where(column.notna(), None).tolist()
-        elif str(column.dtype) == "str":
-            lists[name] = texts(column)
-        else:
-            lists[name] = column.tolist()
-    return lists
-
-
-def texts(column, change: Callable[[str], Any] = str) -> list[Any]:  # of dtype str
-    """A column of texts as a list, `change` applied once to each that occurs: most occur often."""
-    import pandas as pd
-
-    codes, found = pd.factorize(column)
-    changed = [change(text) for text in found.tolist()]
-    return [changed[code] for code in codes.tolist()]
-
-
 def records(frame) -> list[dict[str, Any]]:  # a pandas DataFrame
     """A table as a list of objects."""
-    lists = columns(frame)
-    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+    lists = [column.rows(slice(None)) for column in listed(frame, plain).values()]
+    return [dict(zip(frame.columns, row, strict=True)) for row in zip(*lists, strict=True)]
 
 
-def _intervals(analysis: Analysis) -> list[dict[str, Any]]:
+def _budgets(analysis: Analysis) -> _Budgets:
+    return dict(zip(_BOUNDS, parts_matrices(analysis, tuple(_BOUNDS.values())), strict=True))
+
+
+def _intervals(analysis: Analysis, budgets: _Budgets) -> list[dict[str, Any]]:
     intervals = records(analysis.intervals)
-    for key, column in _BOUNDS.items():
-        for interval, row in zip(intervals, parts_matrix(analysis, column).tolist(), strict=True):
+    for key, matrix in budgets.items():
+        for interval, row in zip(intervals, matrix.tolist(), strict=True):
             interval[key] = dict(zip(CAUSES, row, strict=True))
     by_number = {interval["interval"]: interval for interval in intervals}
     for interval in intervals:
@@ -139,65 +122,34 @@ def _intervals(analysis: Analysis) -> list[dict[str, Any]]:
     return intervals
 
 
-def _spelled_intervals(analysis: Analysis) -> Iterator[str]:
-    """The objects of `_intervals` as text, comma between them, some thousands at a time."""
-    intervals = analysis.intervals
-    numbers = intervals["interval"].to_numpy()
-    names = [n for n in analysis.details.columns if n != "interval"]
-    of = analysis.details["interval"].to_numpy()
-    by_interval = np.argsort(of, kind="stable")
-    first_detail, end_detail = (
-        np.searchsorted(of[by_interval], numbers, side=side) for side in ("left", "right")
+def _spelled_intervals(analysis: Analysis, budgets: _Budgets) -> Iterator[str]:
+    """The objects of `_intervals` as text, comma between them, some hundreds at a time."""
+    spell = lambda value: _encode(plain(value))  # noqa: E731
+    template, columns = spelled.template(listed(analysis.intervals, spell))
+    for key, matrix in budgets.items():
+        causes = zip(CAUSES, map(numbers, np.ascontiguousarray(matrix.T)), strict=True)
+        budget, varying = spelled.template(dict(causes))
+        template, columns = f'{template[:-1]},"{key}":{budget}}}', columns + varying
+    template = template[:-1] + ',"details":[%s],"other_streams_ns":{%s}}'
+    details, others = listed(analysis.details, spell), listed(analysis.other_streams, spell)
+    del details["interval"]
+    inside = (
+        (analysis.details, *spelled.template(details)),
+        (analysis.other_streams, '"%s":%s', [others["stream"], others["ns"]]),
     )
-    others: dict[int, dict[str, int]] = {}
-    for other in records(analysis.other_streams):
-        others.setdefault(other["interval"], {})[str(other["stream"])] = other["ns"]
-    matrices = {key: parts_matrix(analysis, column) for key, column in _BOUNDS.items()}
-    budget = "{" + ",".join(f'"{cause}":%d' for cause in CAUSES) + "}"
-    tail = "".join(f',"{key}":{budget}' for key in matrices) + ',"details":[%s],"other_streams_ns":%s}'
-    for first in range(0, len(intervals), _AT_ONCE):
-        rows = slice(first, first + _AT_ONCE)
-        parts = np.concatenate([m[rows] for m in matrices.values()], axis=1).tolist()
-        begin, end = first_detail[rows], end_detail[rows]
-        mine = np.concatenate([by_interval[a:b] for a, b in zip(begin, end, strict=True)])
-        details = iter(_objects(analysis.details[names].iloc[mine]))
-        yield ",".join(
-            head[:-1]
-            + tail
-            % (*part, ",".join(islice(details, count)), json.dumps(others.get(number, {}), separators=_TIGHT))
-            for number, count, head, part in zip(
-                numbers[rows].tolist(),
-                (end - begin).tolist(),
-                _objects(intervals.iloc[rows]),
-                parts,
-                strict=True,
-            )
-        )
-
-
-def _objects(frame) -> Iterator[str]:  # a pandas DataFrame
-    """The rows of a table as JSON objects."""
-    spelled = [_spelled(frame[name]) for name in frame.columns]
-    template = "{" + ",".join(json.dumps(name) + ":%s" for name in frame.columns) + "}"
-    return (template % row for row in zip(*spelled, strict=True))
-
-
-def _spelled(column) -> list[str]:  # a column of one
-    """The values of a column as JSON."""
-    if str(column.dtype) == "str":
-        return texts(column, json.dumps)
-    if column.dtype.kind == "i" and column.dtype != "Int64":
-        return list(map(str, column.tolist()))
-    (values,) = columns(column.to_frame()).values()
-    return [
-        "[]" if value == [] else json.dumps(value, allow_nan=False, separators=_TIGHT) for value in values
+    nested = [
+        spelled.Nested(positions(analysis.intervals, table), len(analysis.intervals), text, varying)
+        for table, text, varying in inside
     ]
+    for first in range(0, len(analysis.intervals), _AT_ONCE):
+        rows = slice(first, first + _AT_ONCE)
+        lists = [column.rows(rows) for column in columns]
+        yield ",".join(map(template.__mod__, zip(*lists, *(n.texts(rows) for n in nested), strict=True)))
 
 
-def _labels(analysis: Analysis) -> list[dict[str, Any]]:
+def _labels(analysis: Analysis, matrix: np.ndarray) -> list[dict[str, Any]]:
     labels = records(analysis.labels)
-    codes, _ = _factorize(analysis.intervals["label"], [label["label"] for label in labels])
-    matrix = parts_matrix(analysis)
+    codes = known_as(analysis.intervals["label"], [label["label"] for label in labels])
     sums = np.zeros((len(labels) + 1, len(CAUSES)), dtype=np.int64)
     np.add.at(sums, codes, matrix)  # code -1 (no such label) lands in the spare last row
     counts = np.bincount(codes[codes >= 0], minlength=len(labels))
@@ -229,13 +181,6 @@ def _baseline(analysis: Analysis) -> dict[str, Any] | None:
     for part in records(analysis.unprofiled_parts):
         by_number[part["interval"]]["parts_ns"][part["cause"]] = part["ns"]
     return {"labels": records(analysis.baseline), "intervals": intervals}
-
-
-def _factorize(values, order: list[str]) -> tuple[np.ndarray, Any]:
-    import pandas as pd
-
-    index = pd.Index(order)
-    return index.get_indexer(values), index
 
 
 # --- reading ---

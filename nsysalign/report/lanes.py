@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from nsysalign import frames
 from nsysalign.model import CALL_KINDS, CAUSES, OPERATION_KINDS, Analysis
 from nsysalign.report.clocks import reason_words
 from nsysalign.report.format import bandwidth, bytes_text, duration, quantity, safe_text, words
+from nsysalign.report.listed import listed
 from nsysalign.report.palette import CALL_LOOK
 
 if TYPE_CHECKING:
@@ -32,8 +32,35 @@ LANE_WORDS = {"nvtx": "NVTX, ", "host": "CUDA calls, ", "event": "records, "}
 LANE_ORDER = {"nvtx": (0, 0), "host": (1, 0), "event": (2, 0), "stream": (2, 1)}
 
 
+_START = attrgetter("start_ns")
+_CAUSE = {cause: number for number, cause in enumerate(CAUSES)}
+_Row = TypeVar("_Row", bound=tuple)
 #: Kind of a source -> its number -> (x, lane).
 _Sources = Mapping[str, Mapping[int, tuple[int, int]]]
+
+
+class _Item(NamedTuple):
+    """A row of `frames.TIMELINE`."""
+
+    lane_kind: str
+    lane: str
+    kind: str
+    name: str
+    start_ns: int
+    end_ns: int
+    ref_kind: str
+    ref_id: int
+    link: int
+    detail: Any
+
+
+class _Piece(NamedTuple):
+    """A row of `frames.SEGMENTS`."""
+
+    start_ns: int
+    end_ns: int
+    cause: str
+    detail: str
 
 
 @dataclass
@@ -41,15 +68,22 @@ class Strings:
     """A list of distinct strings; `number` adds one."""
 
     texts: list[str] = field(default_factory=list)
+    size: int = 0  # characters in all
     _numbers: dict[str, int] = field(default_factory=dict)
+    _seen: dict[Any, int] = field(default_factory=dict)  # by the text as it came
 
     def number(self, text: Any) -> int:
+        known = self._seen.get(text)
+        return known if known is not None else self._seen.setdefault(text, self._add(text))
+
+    def _add(self, text: Any) -> int:
         text = safe_text(text)
         if len(text) > MAX_NAME:
             text = text[: MAX_NAME - 101] + "…" + text[-100:]
         if text not in self._numbers:
             self._numbers[text] = len(self.texts)
             self.texts.append(text)
+            self.size += len(text)
         return self._numbers[text]
 
 
@@ -63,35 +97,48 @@ class Timelines:
 def timelines(analysis: Analysis, priority: list[int], max_bytes: int = 2_000_000) -> Timelines:
     """Pictures of the intervals in `analysis.timeline`, by `priority`, while they fit in `max_bytes`."""
     strings = Strings()
-    items = dict(iter(analysis.timeline.groupby("interval", sort=False)))
+    items = _by_interval(analysis.timeline, _Item)
     # A label with one run names the same interval as median, slowest and first.
-    chosen = [number for number in dict.fromkeys([*priority, *map(int, items)]) if number in items]
+    chosen = [number for number in dict.fromkeys([*priority, *items]) if number in items]
     rows = analysis.intervals[analysis.intervals["interval"].isin(chosen)]
     windows = {int(row.interval): row for row in rows.itertuples(index=False)}
-    segments = analysis.segments[analysis.segments["interval"].isin(chosen)]
-    pieces = dict(iter(segments.groupby("interval", sort=False)))
+    pieces = _by_interval(analysis.segments[analysis.segments["interval"].isin(chosen)], _Piece)
     pictures: dict[str, dict[str, Any]] = {}
     size = 0
     for number in chosen:
         if number not in windows:
             continue
-        before = sum(map(len, strings.texts))
+        before = strings.size
         picture = _picture(windows[number], items[number], pieces.get(number), strings)
-        size += len(json.dumps(picture, separators=(",", ":"))) + sum(map(len, strings.texts)) - before
+        size += len(json.dumps(picture, separators=(",", ":"))) + strings.size - before
         if size > max_bytes and pictures:
             break
         pictures[str(number)] = picture
     return Timelines(pictures, strings.texts, sum(n in windows for n in chosen) - len(pictures))
 
 
-def _picture(window, items: pd.DataFrame, pieces: pd.DataFrame | None, strings: Strings) -> dict[str, Any]:
+def _by_interval(table: pd.DataFrame, kind: type[_Row]) -> dict[int, list[_Row]]:
+    """The rows of each interval: plain tuples, because a picture looks at every one of them."""
+    columns = listed(table, lambda value: value)
+    every = slice(None)
+    rows = zip(*(columns[name].rows(every) for name in kind._fields), strict=True)
+    found: dict[int, list[_Row]] = {}
+    for number, row in zip(columns["interval"].rows(every), rows, strict=True):
+        found.setdefault(number, []).append(kind._make(row))
+    return found
+
+
+def _picture(window, items: list[_Item], pieces: list[_Piece] | None, strings: Strings) -> dict[str, Any]:
     origin = int(window.start_ns)
-    drawn = items[items["lane_kind"].isin(list(LANE_ORDER))]
-    numbers = _lane_numbers(drawn)
+    drawn: dict[tuple[str, str], list[_Item]] = {}
+    for item in items:
+        if item.lane_kind in LANE_ORDER:
+            drawn.setdefault((item.lane_kind, item.lane), []).append(item)
+    numbers = {key: number for number, key in enumerate(sorted(drawn, key=_place))}
     sources = _sources(drawn, numbers, origin)
     lanes: list[Any] = [None] * len(numbers)
-    for key, lane in drawn.groupby(["lane_kind", "lane"], sort=False):
-        lanes[numbers[key]] = _lane(*key, lane.sort_values("start_ns"), origin, sources, strings)
+    for key, lane in drawn.items():
+        lanes[numbers[key]] = _lane(*key, sorted(lane, key=_START), origin, sources, strings)
     picture: dict[str, Any] = {
         "width": int(window.elapsed_ns),
         "error": int(window.error_ns),
@@ -103,91 +150,82 @@ def _picture(window, items: pd.DataFrame, pieces: pd.DataFrame | None, strings: 
         "clock": _clock(items, origin, strings),
     }
     if pieces is not None:
-        ordered = pieces.sort_values("start_ns")
+        pieces = sorted(pieces, key=_START)
         picture["strip"] = {
-            "x": (ordered["start_ns"] - origin).tolist(),
-            "d": (ordered["end_ns"] - ordered["start_ns"]).tolist(),
-            "c": [CAUSES.index(c) if c in CAUSES else len(CAUSES) - 1 for c in ordered["cause"]],
-            "n": [strings.number(detail) for detail in ordered["detail"]],
+            "x": [piece.start_ns - origin for piece in pieces],
+            "d": [piece.end_ns - piece.start_ns for piece in pieces],
+            "c": [_CAUSE.get(piece.cause, len(CAUSES) - 1) for piece in pieces],
+            "n": [strings.number(piece.detail) for piece in pieces],
         }
     return picture
 
 
-def _lane_numbers(items: pd.DataFrame) -> dict[tuple[str, str], int]:
+def _place(key: tuple[str, str]) -> tuple[Any, ...]:
     """Lanes from top to bottom."""
-    keys = items[["lane_kind", "lane"]].drop_duplicates().itertuples(index=False, name=None)
-    place = lambda key: (LANE_ORDER[key[0]][0], _natural(key[1]), LANE_ORDER[key[0]][1])  # noqa: E731
-    return {key: number for number, key in enumerate(sorted(keys, key=place))}
+    kind, lane = key
+    return (LANE_ORDER[kind][0], _natural(lane), LANE_ORDER[kind][1])
 
 
-def _sources(items: pd.DataFrame, numbers: Mapping[tuple[str, str], int], origin: int) -> _Sources:
+def _sources(
+    drawn: Mapping[tuple[str, str], list[_Item]], numbers: Mapping[tuple[str, str], int], origin: int
+) -> _Sources:
     """Where arrows begin: API calls by rowid, records by their number; each as (x, lane)."""
-    places: dict[str, dict[int, tuple[int, int]]] = {}
-    for kind, lane_kind, ref_kind in (("call", "host", "api"), ("record", "event", "event")):
-        rows = items[(items["lane_kind"] == lane_kind) & (items["ref_kind"] == ref_kind)]
-        columns = (rows["ref_id"].tolist(), (rows["start_ns"] - origin).tolist(), rows["lane"].tolist())
-        places[kind] = {ref: (x, numbers[(lane_kind, lane)]) for ref, x, lane in zip(*columns, strict=True)}
+    places: dict[str, dict[int, tuple[int, int]]] = {"call": {}, "record": {}}
+    origins = {("host", "api"): places["call"], ("event", "event"): places["record"]}
+    for key, lane in drawn.items():
+        for item in lane:
+            if (found := origins.get((item.lane_kind, item.ref_kind))) is not None:
+                found[item.ref_id] = (item.start_ns - origin, numbers[key])
     return places
 
 
-def _omitted(items: pd.DataFrame) -> list[str]:
+def _omitted(items: list[_Item]) -> list[str]:
     """What the picture does not hold, in words."""
-    rows = items[items["lane_kind"] == "omitted"]
     return [
-        f"The {detail['count']:,} shortest {name} near this interval are not in the page "
-        f"(none longer than {duration(detail['longest_ns'])}, {duration(detail['ns'])} together)."
-        for name, detail in zip(rows["name"], rows["detail"], strict=True)
+        f"The {item.detail['count']:,} shortest {item.name} near this interval are not in the page "
+        f"(none longer than {duration(item.detail['longest_ns'])}, {duration(item.detail['ns'])} together)."
+        for item in items
+        if item.lane_kind == "omitted"
     ]
 
 
-def _clock(items: pd.DataFrame, origin: int, strings: Strings) -> dict[str, list[Any]] | None:
+def _clock(items: list[_Item], origin: int, strings: Strings) -> dict[str, list[Any]] | None:
     """The SM clock around the interval: both ends of every stretch of equal samples, and what it says."""
-    rows = items[items["lane_kind"] == "clock"].sort_values("start_ns")
-    if rows.empty:
+    samples = sorted((item for item in items if item.lane_kind == "clock"), key=_START)
+    if not samples:
         return None
     out: dict[str, list[Any]] = {"x": [], "mhz": [], "t": []}
-    for start, end, detail in zip(
-        rows["start_ns"].tolist(), rows["end_ns"].tolist(), rows["detail"], strict=True
-    ):
-        said = {key: value for key, value in detail.items() if key not in ("mhz", "reasons")}
-        why = reason_words(int(detail.get("reasons", 0)))
+    for item in samples:
+        said = {key: value for key, value in item.detail.items() if key not in ("mhz", "reasons")}
+        why = reason_words(int(item.detail.get("reasons", 0)))
         text = strings.number(", ".join([t for t in (hover(said, 0), why) if t]))
-        for at in dict.fromkeys((start, end)):
+        for at in dict.fromkeys((item.start_ns, item.end_ns)):
             out["x"].append(at - origin)
-            out["mhz"].append(float(detail.get("mhz", 0)))
+            out["mhz"].append(float(item.detail.get("mhz", 0)))
             out["t"].append(text)
     return out
 
 
 def _lane(
-    kind: str,
-    name: str,
-    lane: pd.DataFrame,
-    origin: int,
-    sources: _Sources,
-    strings: Strings,
+    kind: str, name: str, items: list[_Item], origin: int, sources: _Sources, strings: Strings
 ) -> dict[str, Any]:
-    starts, ends = lane["start_ns"].to_numpy(), lane["end_ns"].to_numpy()
-    depths = _depths(starts, ends)
+    depths = _depths((item.start_ns, item.end_ns) for item in items)
     data: dict[str, Any] = {
-        "kind": str(kind),
-        "name": LANE_WORDS.get(str(kind), "") + safe_text(name),
+        "kind": kind,
+        "name": LANE_WORDS.get(kind, "") + safe_text(name),
         "rows": max(depths, default=0) + 1,
-        "x": (starts - origin).tolist(),
-        "d": (ends - starts).tolist(),
+        "x": [item.start_ns - origin for item in items],
+        "d": [item.end_ns - item.start_ns for item in items],
         "r": depths if any(depths) else 0,
-        "n": [strings.number(n) for n in lane["name"]],
-        "t": [
-            strings.number(hover(detail, int(duration)))
-            for detail, duration in zip(lane["detail"], ends - starts, strict=True)
-        ],
-        "c": [_look(str(kind), str(k)) for k in lane["kind"]],
+        "n": [strings.number(item.name) for item in items],
+        "t": [strings.number(hover(item.detail, item.end_ns - item.start_ns)) for item in items],
+        "c": [_look(kind, item.kind) for item in items],
     }
     if kind in ("stream", "event"):
         # Waits are released by records, everything else is issued by a call.
         arrows = [
-            sources["record" if what == "wait" else "call"].get(int(link), (None, None))
-            for what, link in zip(lane["kind"], lane["link"], strict=True)
+            sources["record" if item.kind == "wait" else "call"].get(item.link, (None, None))
+            for item in items
         ]
         data["ax"], data["al"] = [a[0] for a in arrows], [a[1] for a in arrows]
     return data
@@ -234,7 +272,7 @@ def _look(lane_kind: str, kind: str) -> int:
     return CAUSES.index(CALL_LOOK[kind]) if kind in CALL_KINDS else CAUSES.index("api")
 
 
-def _depths(starts: np.ndarray, ends: np.ndarray) -> list[int]:
+def _depths(items: Iterable[tuple[int, int]]) -> list[int]:
     """Rows for items that overlap: each takes the first row that is free when it begins.
 
     0:  |--------------|  |---|
@@ -242,7 +280,7 @@ def _depths(starts: np.ndarray, ends: np.ndarray) -> list[int]:
     """
     free_at: list[int] = []
     depths = []
-    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+    for start, end in items:
         for row, free in enumerate(free_at):
             if free <= start:
                 free_at[row] = end

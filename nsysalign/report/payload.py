@@ -35,13 +35,16 @@ def payload(analysis: Analysis, focus: int | None = None) -> dict[str, Any]:
     """
     rows = label_rows(analysis)
     roles = examples.roles(analysis)
-    said = verdicts(analysis)
+    said = verdicts(analysis, rows)
     # Most wanted first: what was asked for, what a verdict points at, the medians, the slowest, the first.
     wanted = [focus, *(v.interval for v in said)] if focus is not None else [v.interval for v in said]
     wanted += [roles[row.label][role] for role in range(3) for row in rows]
     clocks = page_clocks(analysis)
-    present = [c for c in CAUSES if np.any(parts_matrix(analysis)[:, CAUSES.index(c)])] or ["kernel"]
-    runs = _runs(analysis, rows, present, clocks)
+    matrix = parts_matrix(analysis)
+    present = [cause for cause, any_ns in zip(CAUSES, matrix.any(axis=0), strict=True) if any_ns] or [
+        "kernel"
+    ]
+    runs = _runs(analysis, rows, matrix, present, clocks)
     rest = MAX_BYTES - len(json.dumps(plain([runs, clocks]), separators=(",", ":")))
     held = timelines(analysis, wanted, max(LEAST_TIMELINES, min(MOST_TIMELINES, rest)))
     return {
@@ -156,11 +159,14 @@ def _label(row: LabelRow, roles: dict[str, int]) -> dict[str, Any]:
 
 
 def _runs(
-    analysis: Analysis, rows: list[LabelRow], present: list[str], clocks: dict[str, Any] | None
+    analysis: Analysis,
+    rows: list[LabelRow],
+    matrix: np.ndarray,
+    present: list[str],
+    clocks: dict[str, Any] | None,
 ) -> list[dict[str, Any]]:
     """Every interval of every label, in time order and in columns, for the plots and tables of runs."""
     intervals = analysis.intervals
-    matrix = parts_matrix(analysis)
     # Stable order by start within the label, by positions: groupby.indices needs no copy of the rows.
     groups = intervals.groupby("label", sort=False).indices
     starts = intervals["start_ns"].to_numpy()
@@ -179,11 +185,11 @@ def _runs(
                 parts[cause] = packed(values)
         runs.append(
             {
-                "names": _constant_step([_repetition(str(n), row.label) for n in names[at]]),
+                "names": _repetitions(names[at].tolist(), row.label),
                 "elapsed": packed(elapsed[at]),
                 "kernel": None if "kernel" in parts else packed(kernel[at]),
                 "error": _constant(errors[at]),
-                "interval": _constant_step(numbers[at].tolist()),
+                "interval": _constant_step(numbers[at]),
                 "parts": parts,
             }
         )
@@ -193,8 +199,18 @@ def _runs(
     return runs
 
 
-def _repetition(name: str, label: str) -> int | str:
+def _repetitions(names: list[str], label: str) -> list[Any] | dict[str, int]:
     """`label#7` is kept as 7: names would be the largest part of the page."""
+    first = _repetition(str(names[0]), label)
+    if isinstance(first, int) and names == [f"{label}#{first + k}" for k in range(len(names))]:
+        kept = list(range(first, first + len(names)))  # what a loop's runs are, unless they overlap
+    else:
+        kept = [_repetition(str(name), label) for name in names]
+    small = all(isinstance(number, int) and number < 1 << 53 for number in kept)  # whole in the page, too
+    return _constant_step(np.array(kept)) if small else kept
+
+
+def _repetition(name: str, label: str) -> int | str:
     head, mark, number = name.rpartition("#")
     return (
         int(number)
@@ -207,12 +223,12 @@ def _constant(values: np.ndarray) -> str | list[int] | int:
     return int(values[0]) if len(values) and values.min() == values.max() else packed(values)
 
 
-def _constant_step(values: list[Any]) -> list[Any] | dict[str, int]:
+def _constant_step(values: np.ndarray) -> list[int] | dict[str, int]:
     """1000, 1010, 1020 as {from, step}: repetitions are counted, and interleaved labels number their intervals evenly."""
-    if len(values) < 3 or not all(isinstance(value, int) for value in values):
-        return values
-    steps = set(np.diff(values).tolist())
-    return {"from": values[0], "step": steps.pop(), "count": len(values)} if len(steps) == 1 else values
+    steps = np.diff(values)
+    if len(values) < 3 or steps.min() != steps.max():
+        return values.tolist()
+    return {"from": int(values[0]), "step": int(steps[0]), "count": len(values)}
 
 
 def _holds(analysis: Analysis, held: Timelines) -> list[str]:

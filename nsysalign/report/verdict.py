@@ -30,9 +30,12 @@ class Verdict:
     confirmation: str = ""  # what a re-run said, "not confirmed" for findings without one, '' for readings
 
 
-def verdicts(analysis: Analysis) -> list[Verdict]:
-    """Findings first, the most severe first; then a reading of every label that no finding speaks about."""
-    rows = label_rows(analysis)
+def verdicts(analysis: Analysis, rows: list[LabelRow] | None = None) -> list[Verdict]:
+    """Findings first, the most severe first; then a reading of every label that no finding speaks about.
+
+    `rows`: the analysis' `label_rows`, where the caller has them.
+    """
+    rows = label_rows(analysis) if rows is None else rows
     found = [
         Verdict(
             severity=str(f.severity),
