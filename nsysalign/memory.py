@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 def give_back() -> None:
@@ -15,3 +18,15 @@ def give_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
     except (AttributeError, OSError):  # another C library
         return
+
+
+@contextmanager
+def keeping_everything() -> Iterator[None]:
+    """While millions of small objects are made that are all kept, looking for garbage among them only takes time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

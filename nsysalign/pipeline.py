@@ -284,6 +284,11 @@ def explained(
     )
     if beside is not None:
         analysis = beside(analysis)
+    if not whole:  # rules look at the same intervals that will be drawn, mostly
+        drawn = chosen_intervals(
+            analysis, intervals.loc[intervals["name"].isin(list(draw)), "interval"].tolist()
+        )
+        pictures.expect(np.array(drawn, dtype=np.int64))
     analysis = diagnose(analysis, None if whole else pictures.segment_arrays)
     give_back()
     wanted = intervals.loc[intervals["name"].isin(list(draw)), "interval"].tolist()

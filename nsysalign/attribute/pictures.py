@@ -16,6 +16,9 @@ from nsysalign.model import Alignment, Analysis, SegmentArrays, Trace
 class Pictures(Protocol):
     """Of intervals by their numbers (ascending)."""
 
+    def expect(self, which: np.ndarray) -> None:
+        """These will be asked for: fetching them together is quicker."""
+
     def segments(self, which: np.ndarray) -> pd.DataFrame:
         """`frames.SEGMENTS`."""
 
@@ -33,6 +36,9 @@ class FromMemory:
     trace: Trace
     alignment: Alignment
     budgets: Budgets
+
+    def expect(self, which: np.ndarray) -> None:
+        """All are here."""
 
     def segments(self, which: np.ndarray) -> pd.DataFrame:
         return self.budgets.segments(which)

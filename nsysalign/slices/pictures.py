@@ -43,6 +43,9 @@ class FromFile:
         self._path, self._index, self._known, self._found = path, index, known, found
         self._scenes: list[_Scene] = []
 
+    def expect(self, which: np.ndarray) -> None:
+        self._scene(which)
+
     def segments(self, which: np.ndarray) -> pd.DataFrame:
         scene, at = self._scene(which)
         table = scene.budgets.segments(at)

@@ -40,7 +40,7 @@ LEAN_BLOCKS = 1
 #: Intervals can be so long that slices overlap; not more than so many times the trace is read.
 _MOST_READ = 1.5
 #: How long records take is learned from so many stretches, spread over the run, of about so many pairs each.
-_STRETCHES, _PAIRS_EACH = 8, 100
+_STRETCHES, _PAIRS_EACH = 5, 100
 
 
 @dataclass(frozen=True)

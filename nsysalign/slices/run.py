@@ -20,6 +20,7 @@ from nsysalign.attribute.portion import together, without_timed_regions
 from nsysalign.model import Portion
 from nsysalign.slices.plan import LEAN_BLOCKS, Survey, amended, cuts, span
 from nsysalign.slices.work import Done, Job, Narrow, Unseen, work
+from nsysalign.trace import fast
 from nsysalign.trace.index import FOREVER, Excerpt, Index
 
 #: How much is read around a slice (blocks of calls), and around one that did not see enough, time after time; then all.
@@ -94,7 +95,8 @@ class Crew:
 
 
 def _wake() -> None:
-    """Importing this module is what takes time."""
+    """Importing this module is what takes time, and what reads traces."""
+    fast.available()
 
 
 def cores() -> int:

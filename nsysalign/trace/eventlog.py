@@ -18,6 +18,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.errors import EventLogError
+from nsysalign.memory import keeping_everything
 from nsysalign.model import EventLog
 from nsysalign.private import short_path, without_paths
 from nsysalign.trace.lines import lines_of
@@ -79,9 +80,10 @@ _LATEST_NS = 1 << 62  # so that the difference of two times fits into int64
 def read_event_logs(paths: Sequence[Path]) -> EventLog:
     """Read and merge logs.  EventLogError where a file is not an event log or holds no usable line."""
     reader = _Reader()
-    for path in {p.resolve(): p for p in paths}.values():  # a log named twice is one log
-        reader.read(path)
-    return reader.log()
+    with keeping_everything():
+        for path in {p.resolve(): p for p in paths}.values():  # a log named twice is one log
+            reader.read(path)
+        return reader.log()
 
 
 def decorated_regions(paths: Sequence[Path]) -> frozenset[str]:

@@ -73,12 +73,19 @@ class _Stream(ctypes.Structure):
 _RELEASE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
-def readable(path: Path) -> bool:
-    """Whether the driver is there and the file is one that reading leaves alone."""
+def available() -> bool:
+    """Whether the driver is there."""
     try:
         import adbc_driver_manager  # noqa: F401
         import adbc_driver_sqlite  # noqa: F401
     except ImportError:
+        return False
+    return True
+
+
+def readable(path: Path) -> bool:
+    """Whether the driver is there and the file is one that reading leaves alone."""
+    if not available():
         return False
     try:
         with path.open("rb") as file:

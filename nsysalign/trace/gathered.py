@@ -66,6 +66,10 @@ class Gathered:
 
 def chosen(columns: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
     """The rows of a table that a mask or positions name; a column of one value stays one that takes no memory."""
+    if rows.dtype == bool and rows.any():
+        first, stop = int(rows.argmax()), len(rows) - int(rows[::-1].argmax())
+        if rows[first:stop].all():  # one piece: nothing is copied
+            return {name: values[first:stop] for name, values in columns.items()}
     count = int(rows.sum()) if rows.dtype == bool else len(rows)
     return {
         name: np.broadcast_to(values[0], count) if count and not any(values.strides) else values[rows]
