@@ -109,12 +109,12 @@ def columns(frame) -> dict[str, list[Any]]:  # a pandas DataFrame
     return lists
 
 
-def texts(column, change: Callable[[str], Any] = str) -> list[Any]:  # of dtype str
+def texts(column, change: Callable[[str], Any] = str, missing: Any = None) -> list[Any]:  # of dtype str
     """A column of texts as a list, `change` applied once to each that occurs: most occur often."""
     import pandas as pd
 
     codes, found = pd.factorize(column)
-    changed = [change(text) for text in found.tolist()]
+    changed = [*map(change, found.tolist()), missing]  # code -1 is NA
     return [changed[code] for code in codes.tolist()]
 
 
@@ -185,7 +185,7 @@ def _objects(frame) -> Iterator[str]:  # a pandas DataFrame
 def _spelled(column) -> list[str]:  # a column of one
     """The values of a column as JSON."""
     if str(column.dtype) == "str":
-        return texts(column, json.dumps)
+        return texts(column, json.dumps, "null")
     if column.dtype.kind == "i" and column.dtype != "Int64":
         return list(map(str, column.tolist()))
     (values,) = columns(column.to_frame()).values()
