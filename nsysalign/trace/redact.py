@@ -110,16 +110,26 @@ def pseudonyms() -> Rename:
 
 
 def redact_log(log: Path, out: Path, *, rename: Rename | None = None) -> None:
-    """Write the lines of an event log that analysis reads, with the keys that it reads, to `out`, a new file."""
+    """Write the lines of an event log that analysis reads, with the keys that it reads, to `out`, a new file.
+
+    Line for line: of a line that analysis cannot use only its place is kept (`null`; `{}` for an unknown type), because
+    an unusable line is an error before the first header and counted in a note after it.  So what cannot be read
+    is refused of both files, and both have the same notes.
+    """
     with new_file(out) as partial, partial.open("w", encoding="utf-8") as file:
         for line in lines_of(log):
-            try:
-                item = json.loads(line)
-                kept = _line(item, rename) if isinstance(item, dict) else None
-            except (ValueError, RecursionError):
-                continue  # cut short: analysis cannot use it either
-            if kept:
-                file.write(json.dumps(kept, separators=(",", ":")) + "\n")
+            file.write(_shared(line, rename) + "\n")
+
+
+def _shared(line: str, rename: Rename | None) -> str:
+    if not line.strip():
+        return ""
+    try:
+        item = json.loads(line)
+        kept = _line(item, rename) if isinstance(item, dict) else None
+    except (ValueError, RecursionError):
+        return "null"  # cut short: analysis cannot use it either
+    return json.dumps(kept, separators=(",", ":"))
 
 
 def redact_samples(samples: Path, out: Path) -> None:
@@ -139,9 +149,9 @@ def redact_samples(samples: Path, out: Path) -> None:
             file.write(json.dumps(item, separators=(",", ":")) + "\n")
 
 
-def _line(item: dict[str, Any], rename: Rename | None) -> dict[str, Any] | None:
+def _line(item: dict[str, Any], rename: Rename | None) -> dict[str, Any]:
     if not isinstance(item.get("type"), str) or item["type"] not in PLAIN_KEYS:
-        return None
+        return {}
     kept: dict[str, Any] = {"type": item["type"]}
     for key, value in item.items():
         if key in PLAIN_KEYS[item["type"]] and (value is None or isinstance(value, int | float)):

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 import nsysalign
 from nsysalign import frames
 from nsysalign.cli import cli
-from nsysalign.errors import TraceError, UsageError
+from nsysalign.errors import EventLogError, TraceError, UsageError
 from nsysalign.model import EventLog, Trace
 from nsysalign.report import json as document
 from nsysalign.trace.eventlog import read_event_logs
@@ -291,13 +291,42 @@ def test_every_line_of_a_log_keeps_what_analysis_reads(tmp_path):
     assert {k: v for k, v in before.items() if k != "secret"} == after
 
 
+UNUSABLE = ['{"type": null}', '{"type": "secret"}', "[7]", "null", "cut {", ""]
+
+
+@pytest.mark.parametrize("line", UNUSABLE)
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_line_that_cannot_be_used_is_the_same_to_a_shared_log(tmp_path, line, at):
+    """Before the header it is an error, of both files; after it a note, if anything."""
+    lines = [json.dumps(item) for item in EVERY_LINE]
+    log, out = tmp_path / "events-7.jsonl", tmp_path / "shared" / "events-7.jsonl"
+    out.parent.mkdir()
+    log.write_text("\n".join([*lines[:at], line, *lines[at:]]) + "\n")
+    redact_log(log, out)
+    assert "secret" not in out.read_text() and "cut" not in out.read_text()
+    if at or not line:
+        same_log(read_event_logs([log]), read_event_logs([out]))
+        return
+    messages = []
+    for path in (log, out):
+        with pytest.raises(EventLogError) as caught:
+            read_event_logs([path])
+        messages.append(caught.value.message)
+    assert messages[0] == messages[1]
+
+
 def test_a_run_directory_keeps_its_clock_samples_and_its_run_without_nsys(tmp_path):
     run, out = tmp_path / "run", tmp_path / "out"
     (run / "baseline").mkdir(parents=True)
     export_of(run / "trace.sqlite")
     for folder in (run, run / "baseline"):
         (folder / "events-7.jsonl").write_text(json.dumps(EVERY_LINE[0]) + "\n")
-    header = {"type": "header", "format": "nsysalign-clocks", "version": 1, "columns": ["monotonic_ns", "device"]}
+    header = {
+        "type": "header",
+        "format": "nsysalign-clocks",
+        "version": 1,
+        "columns": ["monotonic_ns", "device"],
+    }
     lines = [{**header, "host": SECRETS["host"]}, [5, 0], [9, None], [SECRETS["token"], 0], "cut"]
     (run / "clocks.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert CliRunner().invoke(cli, ["redact", "-q", str(run), str(out)]).exit_code == 0
