@@ -55,6 +55,7 @@ class Groups:
         self._rows: list[tuple[np.ndarray, ...]] = []  # window, key, ns, longest, its start, ref_kind, ref
         self._sized: list[np.ndarray] = []  # (window, key, operation) of copies and memsets, columns
         self._of_call: dict[int, np.ndarray] = {}
+        self._of_size = np.empty(0, dtype=bool)  # per key: whether it is of a copy or memset
 
     def call_keys(self, cause: int) -> np.ndarray:
         """Per number of a call's name (`call_names`): the key under a cause."""
@@ -213,7 +214,9 @@ class Groups:
         )
 
     def _note_sizes(self, window: np.ndarray, lot: Lot) -> None:
-        of_size = np.array([k.cause in ("memcpy", "memset") for k in tuple(self._keys)], dtype=bool)
+        if len(self._of_size) != len(self._keys):
+            self._of_size = np.array([k.cause in ("memcpy", "memset") for k in tuple(self._keys)], dtype=bool)
+        of_size = self._of_size
         if not of_size.any():
             return
         sized = np.flatnonzero(of_size[lot.key] & np.isin(lot.ref_kind, _ON_GPU))

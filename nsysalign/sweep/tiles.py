@@ -38,19 +38,46 @@ def tile(start: np.ndarray, end: np.ndarray, block_start: np.ndarray, block_end:
         return Tiles(none, none, none, none)
     first = np.searchsorted(block_end, start, side="right")
     last = np.searchsorted(block_start, end, side="left")
-    touched = np.maximum(last - first, 0)
+    if not len(block_start):
+        return _uncut(start, end, np.full(len(start), -1), end > start)
+    # most pieces lie in one block, or in none
+    here = np.minimum(first, len(block_start) - 1)
+    inside = (last == first + 1) & (block_start[here] <= start) & (block_end[here] >= end)
+    simple = inside | (last <= first)
+    whole = _uncut(start, end, np.where(inside, first, -1), simple & (end > start))
+    rest = np.flatnonzero(~simple)
+    if not len(rest):
+        return whole
+    cut = _cut(start[rest], end[rest], first[rest], last[rest], block_start, block_end)
+    both = [np.concatenate(c) for c in zip(whole, cut._replace(piece=rest[cut.piece]), strict=True)]
+    order = np.argsort(both[0], kind="stable")
+    return Tiles(*(c[order] for c in both))
+
+
+def _uncut(start: np.ndarray, end: np.ndarray, block: np.ndarray, which: np.ndarray) -> Tiles:
+    at = np.flatnonzero(which)
+    return Tiles(at, start[at], end[at], block[at])
+
+
+def _cut(
+    start: np.ndarray,
+    end: np.ndarray,
+    first: np.ndarray,
+    last: np.ndarray,
+    block_start: np.ndarray,
+    block_end: np.ndarray,
+) -> Tiles:
+    """Pieces that touch the blocks first..last-1."""
+    touched = last - first
     # each piece becomes gap, block, gap, block, ..., gap: 2n + 1 tiles
     owner, number = ragged(np.zeros(len(start), np.int64), 2 * touched + 1)
     inside = number % 2 == 1
     block = first[owner] + number // 2
     least, most = (np.int64(end) for end in (np.iinfo(np.int64).min, np.iinfo(np.int64).max))
-    if len(block_start):
-        here = np.minimum(block, len(block_start) - 1)
-        previous = np.where(number > 0, block_end[np.maximum(block - 1, 0)], least)
-        following = np.where(number < 2 * touched[owner], block_start[here], most)
-        lo, hi = np.where(inside, block_start[here], previous), np.where(inside, block_end[here], following)
-    else:
-        lo, hi = np.full(len(owner), least), np.full(len(owner), most)
+    here = np.minimum(block, len(block_start) - 1)
+    previous = np.where(number > 0, block_end[np.maximum(block - 1, 0)], least)
+    following = np.where(number < 2 * touched[owner], block_start[here], most)
+    lo, hi = np.where(inside, block_start[here], previous), np.where(inside, block_end[here], following)
     lo, hi = np.maximum(lo, start[owner]), np.minimum(hi, end[owner])
     keep = hi > lo
     return Tiles(owner[keep], lo[keep], hi[keep], np.where(inside, block, -1)[keep])
