@@ -113,11 +113,10 @@ def _in_slices(
     """A long trace, stretch by stretch.  None where it cannot be cut: an interval as long as the run, clocks that nothing
     connects."""
     slices = 2 * -(-rows // (2 * SLICE_ROWS))  # whatever `jobs` is: the same on every machine
-    with crew(min(jobs, slices)) as others, ThreadPoolExecutor(1) as pool:
-        looking = pool.submit(sampled, trace)
+    with crew(min(jobs, slices)) as others:
         log = read_event_logs(events)
         _refuse_baseline(log)
-        index = looking.result()
+        index = sampled(trace)
         tell("looking over the trace", 10)
         known = survey(trace, log, index) if index.calls else None
         if known is None:

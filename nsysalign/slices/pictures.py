@@ -47,9 +47,11 @@ class FromFile:
         self._scene(which)
 
     def segments(self, which: np.ndarray) -> pd.DataFrame:
-        scene, at = self._scene(which)
-        table = scene.budgets.segments(at)
-        return table.assign(interval=scene.numbers[table["interval"].to_numpy()])
+        tables = []
+        for scene, at in self._scenes_of(which):
+            table = scene.budgets.segments(at)
+            tables.append(table.assign(interval=scene.numbers[table["interval"].to_numpy()]))
+        return _joined(tables, frames.SEGMENTS)
 
     def segment_arrays(self, which: np.ndarray) -> SegmentArrays:
         scene, at = self._scene(which)
@@ -57,11 +59,21 @@ class FromFile:
         return replace(arrays, interval=scene.numbers[arrays.interval])
 
     def timeline(self, which: np.ndarray, analysis: Analysis) -> pd.DataFrame:
-        if not len(which):
-            return frames.empty(frames.TIMELINE)
-        scene, at = self._scene(which)
-        windows = scene.alignment.windows.iloc[at].assign(interval=scene.numbers[at])
-        return timeline(scene.trace, scene.alignment, windows, analysis)
+        tables = []
+        for scene, at in self._scenes_of(which):
+            windows = scene.alignment.windows.iloc[at].assign(interval=scene.numbers[at])
+            tables.append(timeline(scene.trace, scene.alignment, windows, analysis))
+        return _joined(tables, frames.TIMELINE)
+
+    def _scenes_of(self, which: np.ndarray) -> list[tuple[_Scene, np.ndarray]]:
+        """The intervals where they have been seen already; one more look for the rest."""
+        found, left = [], which
+        for scene in self._scenes:
+            there = np.isin(left, scene.numbers)
+            if there.any():
+                found.append((scene, np.searchsorted(scene.numbers, left[there])))
+                left = left[~there]
+        return [*found, self._scene(left)] if len(left) else found
 
     def _scene(self, which: np.ndarray) -> tuple[_Scene, np.ndarray]:
         """(a scene, where in it those of the intervals are that it shows)."""
@@ -108,3 +120,12 @@ class FromFile:
         if lean is not None and narrow(trace, alignment, excerpt):
             same[:] = False
         return _Scene(which[there], trace, alignment, budgets), same
+
+
+def _joined(tables: list[pd.DataFrame], spec: frames.Spec) -> pd.DataFrame:
+    """Pictures in the order of their intervals."""
+    some = [t for t in tables if len(t)]
+    if not some:
+        return frames.empty(spec)
+    whole = pd.concat(some, ignore_index=True) if len(some) > 1 else some[0]
+    return frames.check(whole.sort_values("interval", kind="stable", ignore_index=True), spec)

@@ -28,6 +28,7 @@ BLOCK_ROWS = 1 << 13
 FOREVER = 1 << 62
 #: Tables with fewer rows are read whole.
 _FEW_ROWS = 1 << 12
+_LEAST = 64
 _TABLES = (schema.RUNTIME, *schema.OPERATION_TABLES, schema.SYNCHRONIZATION, schema.NVTX, schema.OSRT)
 Runs = tuple[tuple[int, int], ...]  # row numbers, both ends included
 
@@ -194,18 +195,22 @@ def rows_at_most(path: Path) -> int:
 
 
 def sampled(path: Path, block_rows: int = BLOCK_ROWS) -> Index:
-    """Look at the first row of every block (of NVTX ranges, which nest, at all rows)."""
+    """Look at the first row of every block (of NVTX ranges, which nest, at all rows).  `block_rows`: of the calls; other
+    tables are cut into about as many blocks."""
     with open_readonly(path) as connection:
         source = Source(connection, path)
-        found = {table.name: _blocks(source, table, block_rows) for table in _TABLES}
+        first, last = source.row_numbers(schema.RUNTIME)
+        count = -(-(last - first + 1) // block_rows)
+        found = {table.name: _blocks(source, table, count, block_rows) for table in _TABLES}
     return Index({name: blocks for name, blocks in found.items() if blocks is not None})
 
 
-def _blocks(source: Source, table: schema.Table, block_rows: int) -> Blocks | None:
+def _blocks(source: Source, table: schema.Table, count: int, most: int) -> Blocks | None:
     """None for a table that is absent, or small."""
     first, last = source.row_numbers(table)
-    if last - first + 1 < min(_FEW_ROWS, 2 * block_rows):
+    if last - first + 1 < min(_FEW_ROWS, 2 * most):
         return None
+    block_rows = int(np.clip((last - first + 1) // max(count, 1), min(_LEAST, most), most))
     start, end = (f'"{source.column(table, name)}"' for name in ("start_ns", "end_ns"))
     low = np.arange(first, last + 1, block_rows, dtype=np.int64)
     high = np.append(low[1:] - 1, last)
