@@ -9,12 +9,12 @@ calibration's own uncertainty.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
 from nsysalign.align.latency import Evidence, LatencyModel
+from nsysalign.effort import together
 
 _STEP_NS = 40
 _BELOW_NS = 8_000
@@ -22,7 +22,6 @@ _ABOVE_NS = 24_000
 _GRID = np.arange(-_BELOW_NS, _ABOVE_NS + 1, _STEP_NS)
 _POINTS = len(_GRID)
 _AT_ONCE = 1 << 15  # grid points: their arrays stay in the processor's cache
-_AT_A_TIME = 2  # lots
 #: Weights of (calibrated latency, later than that, anything) and the tail lengths.
 _CORE, _LATE, _FLOOR = 0.72, 0.25, 0.03
 _LATE_NS = 1_800.0
@@ -65,9 +64,8 @@ def place_pairs(
         out[rows] = np.clip(origin[rows] + at, lower[rows], upper[rows])
         spread[rows] = half
 
-    with ThreadPoolExecutor(_AT_A_TIME) as pool:  # numpy lets go of Python; no two lots share a pair
-        for _ in pool.map(place, _lots(count)):
-            pass
+    for _ in together(place, _lots(count)):  # no two lots share a pair
+        pass
     lag = model.lag_ns(a) + model.lag_ns(b)
     bar = np.minimum(
         np.sqrt(spread**2 + (1.96 * _systematic(model, a, b)) ** 2 + (0.5 * lag) ** 2),

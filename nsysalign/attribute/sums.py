@@ -18,6 +18,7 @@ from nsysalign.attribute.groups import Groups
 from nsysalign.attribute.interior import Interior
 from nsysalign.attribute.pieces import Pieces, sums
 from nsysalign.attribute.stream import Span, StreamWindows, edge_pieces, span_of, stream_pieces
+from nsysalign.effort import threads
 from nsysalign.memory import give_back
 from nsysalign.model import CAUSES, KIND, Trace
 from nsysalign.sweep.tiles import ragged
@@ -160,7 +161,7 @@ def _add_interiors(
 
 def _ahead(jobs: Sequence[Any], work: Callable[[Any], Any]) -> Iterator[Any]:
     """Results in order, the next one being made by another thread while this one is used: numpy lets go of Python."""
-    if len(jobs) < 2:
+    if len(jobs) < 2 or threads() < 2:
         yield from map(work, jobs)
         return
     with ThreadPoolExecutor(1) as pool:

@@ -8,7 +8,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from nsysalign.attribute.portion import together, without_timed_regions
+from nsysalign.effort import alone, keep_alone
 from nsysalign.model import Portion
 from nsysalign.slices.plan import LEAN_BLOCKS, Survey, amended, cuts, span
 from nsysalign.slices.work import Done, Job, Narrow, Unseen, work
@@ -74,17 +75,18 @@ class Crew:
         helpers = [threading.Thread(target=with_, args=(other,), daemon=True) for other in self._others]
         for helper in helpers:
             helper.start()
-        while len(found) < len(jobs) and not failed:
-            try:
-                number, job = todo.popleft()
-            except IndexError:
-                for helper in helpers:
-                    helper.join()
-                if not todo:
-                    break
-                continue
-            found[number] = function(job())
-            tell(len(found))
+        with alone() if self._others else nullcontext():  # the others have the other processors
+            while len(found) < len(jobs) and not failed:
+                try:
+                    number, job = todo.popleft()
+                except IndexError:
+                    for helper in helpers:
+                        helper.join()
+                    if not todo:
+                        break
+                    continue
+                found[number] = function(job())
+                tell(len(found))
         if failed:
             raise failed[0]
         return [found[n] for n in range(len(jobs))]
@@ -97,6 +99,7 @@ class Crew:
 def _wake() -> None:
     """Importing this module is what takes time, and what reads traces."""
     fast.available()
+    keep_alone()
 
 
 def cores() -> int:

@@ -8,6 +8,7 @@ Every name that reaches an SQL statement comes from this file, never from the in
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from nsysalign.model import CALL
@@ -79,6 +80,13 @@ MEMSET = Table(
 GRAPH = Table("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", _WHERE_AND_WHEN)
 #: In the order of model.OPERATION_KINDS.
 OPERATION_TABLES = (KERNEL, GRAPH, MEMCPY, MEMSET)
+
+
+def without_graphs(table: Table) -> Table:
+    """A table of operations of which none came out of a graph: that column is far back in every row."""
+    return table._replace(fields=tuple(f for f in table.fields if f.name != "graph_node"))
+
+
 
 RUNTIME = Table(
     "CUPTI_ACTIVITY_KIND_RUNTIME",
@@ -224,6 +232,11 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ("wait_event", r"^(cuda|cu)StreamWaitEvent"),
 )
 _COMPILED = tuple((CALL[kind], re.compile(pattern)) for kind, pattern in _PATTERNS)
+
+
+def launches_graphs(names: Iterable[str]) -> bool:
+    """Whether one of the calls with these names launches CUDA graphs."""
+    return any("GraphLaunch" in name for name in names)
 
 
 def call_kind(name: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import untrusted
+from nsysalign.effort import together
 from nsysalign.errors import TraceError
 from nsysalign.trace import fast, schema
 from nsysalign.trace.gathered import Gathered, chosen
@@ -110,14 +110,11 @@ class Source:
         """The same of several tables as arrays, each as narrow as its values allow (`gathered.Gathered`): for the big
         ones, which are read side by side."""
         plans = [self._plan(table) if table.name in self.tables else None for table in tables]
-        with ThreadPoolExecutor(2) as pool:
-            begun = [pool.submit(_fast, p, self.path) if p is not None and p.fast else None for p in plans]
-            return [
-                None
-                if p is None
-                else self._touching(p.table, self._whole(p, ahead.result() if ahead else None))
-                for p, ahead in zip(plans, begun, strict=True)
-            ]
+        ahead = together(lambda p: _fast(p, self.path) if p is not None and p.fast else None, plans)
+        return [
+            None if plan is None else self._touching(plan.table, self._whole(plan, columns))
+            for plan, columns in zip(plans, ahead, strict=True)
+        ]
 
     def _touching(self, table: str, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The rows that lie in the excerpt's spans or reach into them, once the excerpt's own blocks have been looked at."""

@@ -57,7 +57,7 @@ def test_a_line_as_long_as_a_file_is_passed_over(tmp_path, packed, monkeypatch):
     assert read.notes == (f"{log.name}: 1 lines could not be used (cut or malformed)",)
     redact_log(log, tmp_path / "shared.jsonl")
     assert "xxx" not in (tmp_path / "shared.jsonl").read_text()
-    assert len((tmp_path / "shared.jsonl").read_text().splitlines()) == len(PAIR) + 1
+    assert len((tmp_path / "shared.jsonl").read_text().splitlines()) == len(PAIR) + 2, "line for line"
 
 
 @pytest.mark.parametrize("length", [999, 1_000, 1_001, 2_000, 2_001])

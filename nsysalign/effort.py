@@ -1,0 +1,41 @@
+"""How many threads a stage may keep busy: two, unless other processes of ours have the other processors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+_threads = 2
+
+
+def threads() -> int:
+    """Numpy and SQLite let go of Python: a second thread helps where a processor is idle, and costs where none is."""
+    return _threads
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Inside, every stage keeps to one thread."""
+    global _threads
+    before, _threads = _threads, 1
+    try:
+        yield
+    finally:
+        _threads = before
+
+
+def keep_alone() -> None:
+    """The same for the rest of this process."""
+    global _threads
+    _threads = 1
+
+
+def together(function: Callable[[Any], Any], jobs: Sequence[Any]) -> Iterator[Any]:
+    """function(job) for all jobs, in order; nothing is kept of what nobody waits for."""
+    if _threads < 2:
+        yield from map(function, jobs)
+        return
+    with ThreadPoolExecutor(_threads) as pool:
+        yield from pool.map(function, jobs)
