@@ -40,7 +40,7 @@ from nsysalign.model import KIND, Alignment, Analysis, EventLog, Portion, Trace,
 from nsysalign.private import without_paths
 from nsysalign.slices.pictures import FromFile
 from nsysalign.slices.plan import SLICE_ROWS, survey
-from nsysalign.slices.run import crew, measure
+from nsysalign.slices.run import crew, measure, read_ahead
 from nsysalign.trace.clocks import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.index import rows_at_most, sampled
@@ -114,9 +114,10 @@ def _in_slices(
     connects."""
     slices = 2 * -(-rows // (2 * SLICE_ROWS))  # whatever `jobs` is: the same on every machine
     with crew(min(jobs, slices)) as others:
+        index = sampled(trace)
+        read_ahead(others, trace, index, slices)
         log = read_event_logs(events)
         _refuse_baseline(log)
-        index = sampled(trace)
         tell("looking over the trace", 10)
         known = survey(trace, log, index) if index.calls else None
         if known is None:

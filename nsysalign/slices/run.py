@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from nsysalign.effort import alone, keep_alone
 from nsysalign.model import Portion
 from nsysalign.slices.plan import LEAN_BLOCKS, Survey, amended, cuts, span
 from nsysalign.slices.work import Done, Job, Narrow, Unseen, work
-from nsysalign.trace import fast
+from nsysalign.slices.work import read_ahead as ahead
 from nsysalign.trace.index import FOREVER, Excerpt, Index
 
 #: How much is read around a slice (blocks of calls), and around one that did not see enough, time after time; then all.
@@ -42,7 +43,12 @@ class Crew:
             concurrent.futures.ProcessPoolExecutor(1, mp_context=context) for _ in range(count - 1)
         ]
         for other in self._others:
-            other.submit(_wake)
+            other.submit(keep_alone)  # this process has the other processors
+
+    def prepare(self, function: Callable[..., None], each: Sequence[tuple]) -> None:
+        """function(*arguments) in the others, one after the other: they have nothing else to do yet."""
+        for other, arguments in zip(self._others, each, strict=False):
+            other.submit(function, *arguments)
 
     def map(
         self,
@@ -50,8 +56,8 @@ class Crew:
         jobs: Sequence[Callable[[], Any]],
         tell: Callable[[int], None],
     ) -> list[Any]:
-        """function(job()) for all jobs, in their order.  Jobs are made when somebody is free; one that is lost with its
-        process is done here.  `tell` is told how many are done."""
+        """function(job()) for all jobs, in their order: this process takes the first, the others the last ones, each made when
+        somebody is free.  One that is lost with its process is done here.  `tell` is told how many are done."""
         todo = deque(enumerate(jobs))
         found: dict[int, Any] = {}
         failed: list[BaseException] = []
@@ -59,7 +65,7 @@ class Crew:
         def with_(other: concurrent.futures.Executor) -> None:
             while todo and not failed:
                 try:
-                    number, job = todo.popleft()
+                    number, job = todo.pop()
                 except IndexError:
                     return
                 try:
@@ -96,12 +102,6 @@ class Crew:
             other.shutdown(wait=False, cancel_futures=True)
 
 
-def _wake() -> None:
-    """Importing this module is what takes time, and what reads traces."""
-    fast.available()
-    keep_alone()
-
-
 def cores() -> int:
     """Processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -126,6 +126,25 @@ class Whole:
     known: Survey
     index: Index
     lost: dict[str, int]
+
+
+def read_ahead(crew: Crew, path: Path, index: Index, count: int) -> None:
+    """Let the others read the last slices, which are theirs, as far as they can be known before the log is."""
+    edges = [-FOREVER, *index.cuts(count), FOREVER]
+    slices = list(pairwise(edges))[::-1]
+    excerpts = [
+        index.excerpt(
+            [
+                (
+                    index.before(max(a, index.first_ns), LEAN_BLOCKS),
+                    index.after(min(b, index.last_ns), LEAN_BLOCKS),
+                )
+            ],
+            home=(a, b),
+        )
+        for a, b in slices
+    ]
+    crew.prepare(ahead, [(path, excerpt) for excerpt in excerpts])
 
 
 def measure(path: Path, index: Index, known: Survey, count: int, crew: Crew, tell: Progress) -> Whole | None:

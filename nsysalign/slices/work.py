@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from nsysalign.align.lanes import build_lanes, busy_lanes
 from nsysalign.align.solve import align
 from nsysalign.attribute.budget import attribute
 from nsysalign.attribute.portion import portion
+from nsysalign.errors import NsysAlignError
 from nsysalign.model import ORIGIN, Alignment, Portion, Trace
 from nsysalign.slices.timed import Stretch
+from nsysalign.trace import fast
 from nsysalign.trace.index import FOREVER, Blocks, Excerpt
 from nsysalign.trace.read import read_trace
 
@@ -61,9 +64,24 @@ class Unseen:
     seen: Seen
 
 
+def read_ahead(path: Path, excerpt: Excerpt) -> None:
+    """Read what this process will probably be asked for first, while nobody has anything else for it to do."""
+    fast.available()
+    with suppress(NsysAlignError):  # it is said when it is asked for
+        _read[_key(path, excerpt)] = read_trace(path, excerpt)
+
+
+_read: dict[tuple, Trace] = {}
+
+
+def _key(path: Path, excerpt: Excerpt) -> tuple:
+    return (str(path), excerpt.spans, tuple(sorted(excerpt.runs.items())))
+
+
 def work(job: Job) -> Done | Narrow | Unseen:
     """Place and split the intervals of a slice."""
-    trace = read_trace(job.path, job.excerpt)
+    trace = _read.pop(_key(job.path, job.excerpt), None) or read_trace(job.path, job.excerpt)
+    _read.clear()
     lanes, operation_lane = build_lanes(trace, job.given.lanes)
     if (operation_lane < 0).any():
         return Unseen(build_lanes(trace)[0], trace.blocks, look(trace))
