@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -51,15 +52,20 @@ def _labels(windows: pd.DataFrame) -> list[str]:
     region = windows["region"].tolist()
     callers = windows["callers"].tolist()
     short = _short_files(windows)
-    sites = [_sites(short(a), short(b)) for a, b in windows[["site", "end_site"]].itertuples(index=False)]
-    callers = [tuple(short(c) for c in calls) for calls in callers]
+    # few lines of code, many intervals: each text is looked at once
+    pair = cache(lambda a, b: _sites(short(a), short(b)))
+    sites = list(map(pair, windows["site"].tolist(), windows["end_site"].tolist()))
+    shortened = cache(lambda calls: tuple(short(c) for c in calls))
+    callers = [shortened(tuple(calls)) for calls in callers]
     level = _first_difference(sites, callers, region)
+    numbered = cache(lambda text: _TORCH_NUMBERS.sub("", text).strip())
     labels = []
     for text, site, calls, deep, kind in zip(
         region, sites, callers, level, windows["kind"].tolist(), strict=True
     ):
         if text:
-            labels.append(_TORCH_NUMBERS.sub("", _REPETITION.sub("", text)).strip() or text)
+            plain = _REPETITION.sub("", text)
+            labels.append(numbered(plain) or text)
         elif deep >= 0 and len(calls) > deep:
             labels.append(f"{calls[deep]} ({site})")
         else:
@@ -94,9 +100,8 @@ def _sites(start: str, end: str) -> str:
 def _first_difference(sites: list[str], callers: list[tuple[str, ...]], region: list[str]) -> list[int]:
     """Per interval: the depth of the first caller that differs among intervals of the same sites, -1 where none does."""
     groups: dict[str, set[tuple[str, ...]]] = {}
-    for site, calls, text in zip(sites, callers, region, strict=True):
-        if not text:
-            groups.setdefault(site, set()).add(tuple(calls))
+    for site, calls in {(s, c) for s, c, text in zip(sites, callers, region, strict=True) if not text}:
+        groups.setdefault(site, set()).add(calls)
     depth = {}
     for site, variants in groups.items():
         longest = max((len(v) for v in variants), default=0)
