@@ -1,0 +1,129 @@
+"""Slices shared with other processes, and an analysis from its file to its findings."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import nsysalign
+from nsysalign import pipeline
+from nsysalign.cli import cli
+from nsysalign.effort import threads
+from nsysalign.errors import TraceError
+from nsysalign.slices import run
+from nsysalign.trace.index import sampled
+
+
+def squared(number: int) -> tuple[int, int]:
+    return number * number, os.getpid()
+
+
+def dying(job: tuple[int, int]) -> int:
+    number, parent = job
+    if number == 5 and os.getpid() != parent:  # the others take the last ones
+        os._exit(9)
+    return number
+
+
+def failing(number: int) -> int:
+    raise TraceError(f"slice {number} is damaged")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_all_jobs_are_done_in_their_order(count):
+    with run.crew(count) as crew:
+        told = []
+        found = crew.map(squared, [partial(int, n) for n in range(20)], told.append)
+    assert [square for square, _ in found] == [n * n for n in range(20)]
+    assert threads() == 2, "as before"
+    if count == 1:
+        assert {pid for _, pid in found} == {os.getpid()} and told == list(range(1, 21))
+
+
+def test_a_process_that_dies_takes_no_slice_with_it():
+    with run.crew(2) as crew:
+        crew._others[0].submit(squared, 1).result()  # it is there, and will be asked first
+        jobs = [partial(lambda n: (n, os.getpid()), n) for n in range(6)]
+        assert crew.map(dying, jobs, lambda done: None) == list(range(6))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_is_wrong_with_a_slice_is_said(count):
+    with run.crew(count) as crew, pytest.raises(TraceError, match="is damaged"):
+        crew.map(failing, [partial(int, n) for n in range(4)], lambda done: None)
+
+
+@pytest.fixture
+def small_slices(monkeypatch):
+    monkeypatch.setattr(pipeline, "SLICED_FROM_ROWS", 1_000)
+    monkeypatch.setattr(pipeline, "SLICE_ROWS", 10_000)
+    monkeypatch.setattr(pipeline, "sampled", partial(sampled, block_rows=512))
+    monkeypatch.setattr(pipeline, "MOST_PIECES", 2_000)
+
+
+def placed_alike(one: nsysalign.Analysis, other: nsysalign.Analysis) -> None:
+    """The same intervals within their error bars (each learned how long records take from other pairs), exact budgets."""
+    a, b = one.intervals, other.intervals
+    for column in ("name", "label", "elapsed_ns", "start_stream", "operations", "flags", "site"):
+        assert a[column].tolist() == b[column].tolist(), column
+    assert (np.abs(a["start_ns"] - b["start_ns"]) <= a["error_ns"] + b["error_ns"]).all()
+    for analysis in (one, other):
+        parts = analysis.parts.groupby("interval")["ns"].sum()
+        assert (parts.to_numpy() == analysis.intervals["elapsed_ns"].to_numpy()).all()
+        assert (analysis.parts["ns"] >= 0).all()
+        s = analysis.segments.sort_values(["interval", "start_ns"])
+        ends = s.groupby("interval").agg(start=("start_ns", "first"), end=("end_ns", "last"))
+        rows = analysis.intervals.set_index("interval").loc[ends.index]
+        assert (ends["start"] == rows["start_ns"]).all() and (ends["end"] == rows["end_ns"]).all()
+        inner = s["interval"].to_numpy()[1:] == s["interval"].to_numpy()[:-1]
+        assert (s["start_ns"].to_numpy()[1:][inner] == s["end_ns"].to_numpy()[:-1][inner]).all()
+    assert one.findings["rule"].tolist() == other.findings["rule"].tolist()
+    assert one.trace == other.trace
+
+
+def test_an_analysis_in_slices_is_the_analysis(puzzle, small_slices, monkeypatch):
+    trace, logs = puzzle("clocks")
+    cut = []
+    monkeypatch.setattr(pipeline, "measure", lambda *a: cut.append(run.measure(*a)) or cut[-1])
+    told = []
+    arguments = {"clocks": trace.with_name("clocks.jsonl"), "draw": ["stop#7"]}
+    in_slices = nsysalign.analyze(trace, logs, progress=lambda *said: told.append(said), **arguments)
+    assert cut and cut[0] is not None
+    monkeypatch.setattr(pipeline, "SLICED_FROM_ROWS", 1 << 60)
+    whole = nsysalign.analyze(trace, logs, **arguments)
+    placed_alike(in_slices, whole)
+    assert not in_slices.segments.empty and in_slices.gpu_clocks.equals(whole.gpu_clocks)
+    lanes = ["interval", "lane_kind", "lane", "kind", "name"]
+    assert set(map(tuple, in_slices.timeline[lanes].to_numpy())) == set(
+        map(tuple, whole.timeline[lanes].to_numpy())
+    )
+    percents = [percent for _, percent in told]
+    assert percents == sorted(percents) and percents[-1] <= 100
+
+
+def test_the_command_shares_the_work(puzzle, small_slices, tmp_path):
+    trace, logs = puzzle("clocks")
+    events = [part for log in logs for part in ("--events", str(log))]
+    results = []
+    for jobs in ("1", "2"):
+        out = tmp_path / f"out{jobs}"
+        done = CliRunner().invoke(
+            cli, ["analyze", str(trace), *events, "-q", "-o", str(out), "--jobs", jobs]
+        )
+        assert done.exit_code == 0, done.output
+        results.append((out / "analysis.json").read_text())
+    assert results[0] == results[1]
+
+
+def test_clocks_that_nothing_connects_are_left_to_the_whole(puzzle, small_slices, tmp_path):
+    trace, logs = puzzle("clean")
+    bare = tmp_path / "bare.jsonl"
+    lines = [line for line in logs[0].read_text().splitlines() if '"type":"clock"' not in line]
+    lines[0] = lines[0].replace('"clock":', '"no_clock":')
+    bare.write_text("\n".join(line for line in lines if '"mark' not in line) + "\n")
+    found = nsysalign.analyze(trace, [bare])
+    assert len(found.intervals) + len(found.unaligned) > 0
