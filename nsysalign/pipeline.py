@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
@@ -38,9 +39,10 @@ from nsysalign.errors import AnalysisError, EventLogError
 from nsysalign.memory import give_back
 from nsysalign.model import KIND, Alignment, Analysis, EventLog, Portion, Trace, TraceInfo
 from nsysalign.private import without_paths
+from nsysalign.slices.crew import Crew, crew, wanted
 from nsysalign.slices.pictures import FromFile
 from nsysalign.slices.plan import SLICE_ROWS, survey
-from nsysalign.slices.run import crew, measure, read_ahead
+from nsysalign.slices.run import measure, read_ahead
 from nsysalign.trace.clocks import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.index import rows_at_most, sampled
@@ -66,6 +68,7 @@ def analyze(
     all_segments: bool = False,
     progress: Progress | None = None,
     jobs: int = 1,
+    others: Crew | None = None,
 ) -> Analysis:
     """Analyse an nsys SQLite export, with the event logs of its processes.
 
@@ -74,14 +77,16 @@ def analyze(
     timeline and segments are kept whatever their place among the runs; `all_segments` keeps those of every interval,
     where a long trace has more than fit into a table of ordinary size; `progress(step, percent)` is told what begins.
     A long trace is analysed stretch by stretch, by `jobs` processes at once: a script that asks for more than one has
-    `if __name__ == "__main__":` around what it does, as `multiprocessing` wants it.
+    `if __name__ == "__main__":` around what it does, as `multiprocessing` wants it.  `others`: these processes, where they
+    wait already.
     Raises TraceError or EventLogError with what to do next.
     """
     tell = progress or _silent
     tell("reading the trace", 0)
     rows = rows_at_most(Path(trace)) if events and not baseline and not all_segments else 0
     if rows >= SLICED_FROM_ROWS:
-        found = _in_slices(Path(trace), [Path(e) for e in events], rows, jobs, tell)
+        with nullcontext(others) if others is not None else crew(wanted(Path(trace), jobs)) as helpers:
+            found = _in_slices(Path(trace), [Path(e) for e in events], rows, helpers, tell)
         if found is not None:
             measured, log = found
             tell("explaining", 90)
@@ -108,29 +113,28 @@ def _refuse_baseline(log: EventLog | None) -> None:
 
 
 def _in_slices(
-    trace: Path, events: Sequence[Path], rows: int, jobs: int, tell: Progress
+    trace: Path, events: Sequence[Path], rows: int, others: Crew, tell: Progress
 ) -> tuple[Measured, EventLog] | None:
     """A long trace, stretch by stretch.  None where it cannot be cut: an interval as long as the run, clocks that nothing
     connects."""
-    slices = 2 * -(-rows // (2 * SLICE_ROWS))  # whatever `jobs` is: the same on every machine
-    with crew(min(jobs, slices)) as others:
-        index = sampled(trace)
-        read_ahead(others, trace, index, slices)
-        log = read_event_logs(events)
-        _refuse_baseline(log)
-        tell("looking over the trace", 10)
-        known = survey(trace, log, index) if index.calls else None
-        if known is None:
-            return None
-        tell("reading, placing and splitting", 15)
-        found = measure(
-            trace,
-            index,
-            known,
-            slices,
-            others,
-            lambda done, of: tell("reading, placing and splitting", 15 + 75 * done // of),
-        )
+    slices = 2 * -(-rows // (2 * SLICE_ROWS))  # however many help: the same on every machine
+    index = sampled(trace)
+    read_ahead(others, trace, index, slices)
+    log = read_event_logs(events)
+    _refuse_baseline(log)
+    tell("looking over the trace", 10)
+    known = survey(trace, log, index) if index.calls else None
+    if known is None:
+        return None
+    tell("reading, placing and splitting", 15)
+    found = measure(
+        trace,
+        index,
+        known,
+        slices,
+        others,
+        lambda done, of: tell("reading, placing and splitting", 15 + 75 * done // of),
+    )
     if found is None:
         return None
     known = found.known

@@ -19,6 +19,7 @@ from nsysalign.commands.progress import ProgressLine
 from nsysalign.errors import NsysError, TraceError, UsageError
 from nsysalign.memory import give_back
 from nsysalign.ranks.sources import REPORT_SUFFIXES
+from nsysalign.slices.crew import Crew, cores, crew, wanted
 
 if TYPE_CHECKING:
     from nsysalign.model import Analysis
@@ -42,6 +43,13 @@ class Inputs:
     def clocks(self) -> Path | None:
         path = self.folder / CLOCKS
         return path if path.is_file() else None
+
+    @property
+    def processes(self) -> int:
+        """How many can share the work."""
+        if self.baseline or self.all_segments or not self.logs:
+            return 1
+        return wanted(self.trace, self.jobs or cores())
 
     def files(self) -> list[Path]:
         """All that decides what the results are."""
@@ -163,11 +171,11 @@ def present_files(
         presented, text = Presented(output), cache.printed()
         _copy(output, json_out)
     else:
-        with ProgressLine(quiet) as tell:
-            presented, text = Presented(output, _analysed(inputs, tell)), None
+        with ProgressLine(quiet) as tell, crew(inputs.processes) as others:
+            presented, text = Presented(output, _analysed(inputs, tell, others)), None
             tell("writing the report", 97)
             give_back()  # the trace's memory
-            store(presented.analysis, output, json_out=json_out)
+            store(presented.analysis, output, json_out=json_out, others=others)
     if text is None and not silent:
         text = printed(presented.analysis, output, hint_at=inputs.folder)
         if cache is not None:
@@ -184,13 +192,12 @@ def present_files(
     return presented
 
 
-def _analysed(inputs: Inputs, tell: ProgressLine) -> Analysis:
+def _analysed(inputs: Inputs, tell: ProgressLine, others: Crew) -> Analysis:
     """The analysis with what the run directory says besides: verdicts of re-runs, conditions of the run."""
     from nsysalign.collect.session import conditions
     from nsysalign.compare.confirm import attach
     from nsysalign.pipeline import analyze
     from nsysalign.report import confirmations
-    from nsysalign.slices.run import cores
 
     analysis = analyze(
         inputs.trace,
@@ -199,7 +206,7 @@ def _analysed(inputs: Inputs, tell: ProgressLine) -> Analysis:
         baseline=list(inputs.baseline),
         all_segments=inputs.all_segments,
         progress=tell,
-        jobs=inputs.jobs or cores(),
+        others=others,
     )
     analysis = attach(analysis, confirmations.read(inputs.folder / CONFIRMED))
     said = conditions(inputs.folder)
@@ -213,15 +220,21 @@ def store_and_show(analysis: Analysis, output: Path, *, quiet: bool = False) -> 
         sys.stdout.write(printed(analysis, output))
 
 
-def store(analysis: Analysis, output: Path, *, json_out: str | Path | None) -> None:
+def store(
+    analysis: Analysis, output: Path, *, json_out: str | Path | None, others: Crew | None = None
+) -> None:
     """Write analysis.json, analysis.db and report.html to `output`, and the copy that was asked for."""
     from nsysalign.report import database, html
     from nsysalign.report import json as document
 
     _check_copy(output, json_out)
+    written = others.begin(database.write, analysis, output / DATABASE) if others is not None else None
     document.write(analysis, output / DOCUMENT)
-    database.write(analysis, output / DATABASE)
     html.write(analysis, output / REPORT)
+    if written is not None:
+        written()
+    else:
+        database.write(analysis, output / DATABASE)
     _copy(output, json_out)
 
 

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import concurrent.futures
-import multiprocessing
-import os
-import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -18,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from nsysalign.attribute.portion import together, without_timed_regions
-from nsysalign.effort import alone, keep_alone
 from nsysalign.model import Portion
+from nsysalign.slices.crew import Crew
 from nsysalign.slices.plan import LEAN_BLOCKS, Survey, amended, cuts, span
 from nsysalign.slices.work import Done, Job, Narrow, Unseen, work
 from nsysalign.slices.work import read_ahead as ahead
@@ -31,91 +25,6 @@ _WIDER = (LEAN_BLOCKS, 4, 16, 64, None)
 _ROUNDS = 3
 #: Told how many slices are done, and of how many.
 Progress = Callable[[int, int], None]
-
-
-class Crew:
-    """This process and `count` - 1 others, that are started at once and wait for work."""
-
-    def __init__(self, count: int) -> None:
-        # spawn: a fork would copy threads' locks
-        context = multiprocessing.get_context("spawn")
-        self._others = [
-            concurrent.futures.ProcessPoolExecutor(1, mp_context=context) for _ in range(count - 1)
-        ]
-        for other in self._others:
-            other.submit(keep_alone)  # this process has the other processors
-
-    def prepare(self, function: Callable[..., None], each: Sequence[tuple]) -> None:
-        """function(*arguments) in the others, one after the other: they have nothing else to do yet."""
-        for other, arguments in zip(self._others, each, strict=False):
-            other.submit(function, *arguments)
-
-    def map(
-        self,
-        function: Callable[[Any], Any],
-        jobs: Sequence[Callable[[], Any]],
-        tell: Callable[[int], None],
-    ) -> list[Any]:
-        """function(job()) for all jobs, in their order: this process takes the first, the others the last ones, each made when
-        somebody is free.  One that is lost with its process is done here.  `tell` is told how many are done."""
-        todo = deque(enumerate(jobs))
-        found: dict[int, Any] = {}
-        failed: list[BaseException] = []
-
-        def with_(other: concurrent.futures.Executor) -> None:
-            while todo and not failed:
-                try:
-                    number, job = todo.pop()
-                except IndexError:
-                    return
-                try:
-                    found[number] = other.submit(function, job()).result()
-                except (concurrent.futures.BrokenExecutor, concurrent.futures.CancelledError, RuntimeError):
-                    todo.append(
-                        (number, job)
-                    )  # its process is gone; RuntimeError: it cannot take work any more
-                    return
-                except BaseException as error:
-                    failed.append(error)
-
-        helpers = [threading.Thread(target=with_, args=(other,), daemon=True) for other in self._others]
-        for helper in helpers:
-            helper.start()
-        with alone() if self._others else nullcontext():  # the others have the other processors
-            while len(found) < len(jobs) and not failed:
-                try:
-                    number, job = todo.popleft()
-                except IndexError:
-                    for helper in helpers:
-                        helper.join()
-                    if not todo:
-                        break
-                    continue
-                found[number] = function(job())
-                tell(len(found))
-        if failed:
-            raise failed[0]
-        return [found[n] for n in range(len(jobs))]
-
-    def close(self) -> None:
-        for other in self._others:
-            other.shutdown(wait=False, cancel_futures=True)
-
-
-def cores() -> int:
-    """Processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-@contextmanager
-def crew(count: int) -> Iterator[Crew]:
-    made = Crew(count)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 @dataclass(frozen=True)
@@ -144,7 +53,7 @@ def read_ahead(crew: Crew, path: Path, index: Index, count: int) -> None:
         )
         for a, b in slices
     ]
-    crew.prepare(ahead, [(path, excerpt) for excerpt in excerpts])
+    crew.prepare(ahead, [(path, excerpt) for excerpt in excerpts[: crew.others]])
 
 
 def measure(path: Path, index: Index, known: Survey, count: int, crew: Crew, tell: Progress) -> Whole | None:

@@ -80,8 +80,10 @@ def _key(path: Path, excerpt: Excerpt) -> tuple:
 
 def work(job: Job) -> Done | Narrow | Unseen:
     """Place and split the intervals of a slice."""
-    trace = _read.pop(_key(job.path, job.excerpt), None) or read_trace(job.path, job.excerpt)
-    _read.clear()
+    trace = _read.pop(_key(job.path, job.excerpt), None)
+    if trace is None:
+        _read.clear()  # what was read in vain
+        trace = read_trace(job.path, job.excerpt)
     lanes, operation_lane = build_lanes(trace, job.given.lanes)
     if (operation_lane < 0).any():
         return Unseen(build_lanes(trace)[0], trace.blocks, look(trace))

@@ -74,6 +74,7 @@ TEXT_KEYS = {
 }
 _HEADER_NUMBERS = ("pid", "exit_status", "profiled_exit_status")  # what is no number there is not known
 _LONGEST_MS = 1e12  # 30 years: what lies beyond is no measurement, and its nanoseconds do not fit
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _LATEST_NS = 1 << 62  # so that the difference of two times fits into int64
 
 
@@ -125,7 +126,7 @@ class _Reader:
             if not line.strip():
                 continue
             try:
-                item = _encodable(json.loads(line)) if "\\u" in line else json.loads(line)
+                item = _parsed(line)
                 kind = item.get("type")
             except (ValueError, AttributeError, RecursionError):
                 bad += 1
@@ -303,6 +304,23 @@ class _Reader:
         return EventLog(headers=tuple(self.headers), notes=tuple(n for n in self.notes if n), **tables)
 
 
+def _parsed(line: str) -> Any:
+    """A line of JSON.  ValueError or RecursionError where it is none."""
+    if line[:1] == "{":
+        try:  # what json.loads does, without looking for blanks before every line
+            item, end = _scan(line, 0)
+        except StopIteration as error:
+            raise ValueError("not JSON") from error
+        if line[end:].strip(" \t\n\r"):
+            raise ValueError("more than one value")
+    else:
+        item = json.loads(line)
+    return _encodable(item) if "\\u" in line else item
+
+
+_scan = json.JSONDecoder().scan_once
+
+
 def _encodable(value: Any) -> Any:
     """The same without lone surrogates: JSON can spell them (`\\ud800`), but UTF-8 and pandas cannot hold them."""
     if isinstance(value, str):
@@ -316,15 +334,19 @@ def _encodable(value: Any) -> Any:
 
 def _has_times(item: dict[str, Any], *keys: str) -> bool:
     """Whether all of these are there and can be times in nanoseconds."""
-    return all(_is_int(item.get(k)) and abs(item[k]) < _LATEST_NS for k in keys)
+    for key in keys:
+        value = item.get(key)
+        if type(value) is not int or not -_LATEST_NS < value < _LATEST_NS:
+            return False
+    return True
 
 
 def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
+    return type(value) is int and _LEAST <= value <= _MOST  # type: bool is an int, too
 
 
 def _int(value: object) -> int:
-    return value if _is_int(value) else -1  # type: ignore[return-value]
+    return value if type(value) is int and _LEAST <= value <= _MOST else -1
 
 
 def _paths(value: object) -> tuple[str, ...]:

@@ -1,0 +1,148 @@
+"""Processes that share the work on one long trace.
+
+This module imports nothing that takes time: the others are started, and import what they need, while this process is
+still importing the same.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import importlib
+import multiprocessing
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nsysalign.effort import alone, keep_alone
+
+#: The smallest exports that are cut into slices have as many bytes for each.
+BYTES_PER_SLICE = 40_000_000
+#: What a process loses with its pool: it died, or cannot take work any more.
+_GONE = (concurrent.futures.BrokenExecutor, concurrent.futures.CancelledError, RuntimeError)
+
+
+class Crew:
+    """This process and `count` - 1 others, that are started at once and wait for work."""
+
+    def __init__(self, count: int) -> None:
+        # spawn: a fork would copy threads' locks
+        context = multiprocessing.get_context("spawn")
+        self._others = [
+            concurrent.futures.ProcessPoolExecutor(1, mp_context=context) for _ in range(count - 1)
+        ]
+        for other in self._others:
+            other.submit(_wake)
+
+    def begin(self, function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
+        """function(*arguments), by somebody else if there is somebody: the result is what that gives when it is called."""
+        if not self._others:
+            return partial(function, *arguments)
+        try:
+            begun = self._others[0].submit(function, *arguments)
+        except _GONE:
+            return partial(function, *arguments)
+
+        def result() -> Any:
+            try:
+                return begun.result()
+            except _GONE:
+                return function(*arguments)
+
+        return result
+
+    def prepare(self, function: Callable[..., None], each: Sequence[tuple]) -> None:
+        """function(*arguments) in the others, in turn: they have nothing else to do yet."""
+        for number, arguments in enumerate(each if self._others else ()):
+            self._others[number % len(self._others)].submit(function, *arguments)
+
+    @property
+    def others(self) -> int:
+        return len(self._others)
+
+    def map(
+        self,
+        function: Callable[[Any], Any],
+        jobs: Sequence[Callable[[], Any]],
+        tell: Callable[[int], None],
+    ) -> list[Any]:
+        """function(job()) for all jobs, in their order: this process takes the first, the others the last ones, each made when
+        somebody is free.  One that is lost with its process is done here.  `tell` is told how many are done."""
+        todo = deque(enumerate(jobs))
+        found: dict[int, Any] = {}
+        failed: list[BaseException] = []
+
+        def with_(other: concurrent.futures.Executor) -> None:
+            while todo and not failed:
+                try:
+                    number, job = todo.pop()
+                except IndexError:
+                    return
+                try:
+                    found[number] = other.submit(function, job()).result()
+                except _GONE:
+                    todo.append((number, job))
+                    return
+                except BaseException as error:
+                    failed.append(error)
+
+        helpers = [threading.Thread(target=with_, args=(other,), daemon=True) for other in self._others]
+        for helper in helpers:
+            helper.start()
+        try:
+            with alone() if self._others else nullcontext():  # the others have the other processors
+                while len(found) < len(jobs) and not failed:
+                    try:
+                        number, job = todo.popleft()
+                    except IndexError:
+                        for helper in helpers:
+                            helper.join()
+                        if not todo:
+                            break
+                        continue
+                    found[number] = function(job())
+                    tell(len(found))
+        except BaseException:
+            todo.clear()  # nobody begins another one
+            raise
+        if failed:
+            raise failed[0]
+        return [found[n] for n in range(len(jobs))]
+
+    def close(self) -> None:
+        for other in self._others:
+            other.shutdown(wait=False, cancel_futures=True)
+
+
+def _wake() -> None:
+    """What slices need is imported, and this process knows that it is not alone."""
+    keep_alone()
+    importlib.import_module("nsysalign.slices.work")
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def wanted(trace: Path, jobs: int) -> int:
+    """How many processes an analysis of an export could keep busy: one for every slice, at most `jobs`."""
+    try:
+        return max(1, min(jobs, trace.stat().st_size // BYTES_PER_SLICE))
+    except OSError:
+        return 1
+
+
+@contextmanager
+def crew(count: int) -> Iterator[Crew]:
+    made = Crew(count)
+    try:
+        yield made
+    finally:
+        made.close()
