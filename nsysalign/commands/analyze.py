@@ -90,8 +90,10 @@ def analyze(
               nsysalign analyze report_rank0.nsys-rep report_rank1.nsys-rep
     """
     from nsysalign.commands.present import Inputs, exported, present, present_files
+    from nsysalign.memory import look_for_garbage_less_often
     from nsysalign.ranks.sources import is_many
 
+    look_for_garbage_less_often()
     trace = traces[0]
     if ranks or len(traces) > 1 or is_many(trace):
         from nsysalign.commands.ranks import present_many

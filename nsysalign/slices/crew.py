@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from nsysalign.effort import alone, keep_alone
+from nsysalign.memory import look_for_garbage_less_often
 
 #: The smallest exports that are cut into slices have as many bytes for each.
 BYTES_PER_SLICE = 40_000_000
@@ -121,6 +122,7 @@ class Crew:
 def _wake() -> None:
     """What slices need is imported, and this process knows that it is not alone."""
     keep_alone()
+    look_for_garbage_less_often()
     importlib.import_module("nsysalign.slices.work")
 
 
