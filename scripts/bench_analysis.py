@@ -12,12 +12,14 @@ Wall time is for a quiet machine; CPU time (user and system) is good on a busy o
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,16 +34,44 @@ class Cost(NamedTuple):
     peak_mb: float
 
 
-def cost(command: Sequence[str]) -> Cost:
-    """One run of a command, its output thrown away.  Exits where it fails."""
+def cost(command: Sequence[str], *, weighed: bool = False) -> Cost:
+    """One run of a command and all processes that it starts, its output thrown away.  Exits where it fails.
+
+    The peak is what all of them hold at once (proportional set sizes, looked at ten times a second: which takes time
+    itself) where it is `weighed`, else that of the largest one.
+    """
     begin = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    over, peaks = threading.Event(), [0.0]
+    if weighed:
+        threading.Thread(target=_weigh, args=(process.pid, over, peaks), daemon=True).start()
     said = process.stderr.read() if process.stderr else b""
     _, status, used = os.wait4(process.pid, 0)
     wall = time.perf_counter() - begin
+    over.set()
     if status:
         sys.exit(f"{' '.join(command)} failed:\n{said.decode(errors='replace')}")
-    return Cost(wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+    return Cost(wall, used.ru_utime + used.ru_stime, max(peaks) if weighed else used.ru_maxrss / 1024)
+
+
+def _weigh(pid: int, over: threading.Event, peaks: list[float]) -> None:
+    while not over.wait(0.1):
+        total = 0.0
+        for one in _family(pid):
+            with contextlib.suppress(OSError):
+                lines = Path(f"/proc/{one}/smaps_rollup").read_text().splitlines()
+                total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+        peaks.append(total)
+
+
+def _family(pid: int) -> list[int]:
+    """A process and all that it has started."""
+    found = [pid]
+    for one in found:
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{one}/task").iterdir():
+                found += map(int, (task / "children").read_text().split())
+    return found
 
 
 def median(costs: Sequence[Cost]) -> Cost:
@@ -52,13 +82,16 @@ def measure(trace: Path, events: Path, nsys: str | None, repeat: int) -> tuple[C
     """(first analysis, second analysis, nsys stats)."""
     ours, again, theirs = [], [], []
     analyze = [sys.executable, "-m", "nsysalign", "analyze", str(trace), "--events", str(events), "-q"]
+    weighed = None
     for _ in range(repeat):
         with tempfile.TemporaryDirectory(dir=trace.parent) as out:
             ours.append(cost([*analyze, "-o", out]))
             again.append(cost([*analyze, "-o", out]))
+            weighed = cost([*analyze, "-o", out, "--no-cache"], weighed=True) if weighed is None else weighed
         if nsys:
             stats = [nsys, "stats", "-r", "cuda_kern_exec_trace", "--force-export=false", str(trace)]
             theirs.append(cost(stats))
+    ours = [one._replace(peak_mb=weighed.peak_mb) for one in ours]
     return median(ours), median(again), median(theirs) if theirs else None
 
 
