@@ -56,9 +56,9 @@ def main() -> None:
     )
     different = 0
     for column in whole.rows.columns:
-        mine, theirs = whole.rows[column].to_numpy(), found.portion.rows[column].to_numpy()
-        off = np.array([x != y for x, y in zip(mine.tolist(), theirs.tolist(), strict=True)])
-        if off.any():
+        if not whole.rows[column].equals(found.portion.rows[column]):
+            mine, theirs = whole.rows[column].to_numpy(), found.portion.rows[column].to_numpy()
+            off = np.array([str(x) != str(y) for x, y in zip(mine.tolist(), theirs.tolist(), strict=True)])
             by_origin = np.bincount(whole.rows["origin"].to_numpy()[off]).tolist()
             far = f", by up to {np.abs(mine - theirs)[off].max()}" if mine.dtype.kind == "i" else ""
             print(f"{column}: {int(off.sum())} differ (pairs, hosts, timers, regions: {by_origin}){far}")

@@ -10,6 +10,7 @@ import concurrent.futures
 import importlib
 import multiprocessing
 import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -121,6 +122,7 @@ class Crew:
 
 def _wake() -> None:
     """What slices need is imported, and this process knows that it is not alone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the first of us, who ends the others
     keep_alone()
     look_for_garbage_less_often()
     importlib.import_module("nsysalign.slices.work")
