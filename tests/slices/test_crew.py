@@ -15,6 +15,7 @@ from nsysalign.cli import cli
 from nsysalign.effort import threads
 from nsysalign.errors import TraceError
 from nsysalign.slices import run
+from nsysalign.slices.crew import crew
 from nsysalign.trace.index import sampled
 
 
@@ -35,9 +36,9 @@ def failing(number: int) -> int:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_all_jobs_are_done_in_their_order(count):
-    with run.crew(count) as crew:
+    with crew(count) as others:
         told = []
-        found = crew.map(squared, [partial(int, n) for n in range(20)], told.append)
+        found = others.map(squared, [partial(int, n) for n in range(20)], told.append)
     assert [square for square, _ in found] == [n * n for n in range(20)]
     assert threads() == 2, "as before"
     if count == 1:
@@ -45,16 +46,16 @@ def test_all_jobs_are_done_in_their_order(count):
 
 
 def test_a_process_that_dies_takes_no_slice_with_it():
-    with run.crew(2) as crew:
-        crew._others[0].submit(squared, 1).result()  # it is there, and will be asked first
+    with crew(2) as others:
+        others._others[0].submit(squared, 1).result()  # it is there, and will be asked first
         jobs = [partial(lambda n: (n, os.getpid()), n) for n in range(6)]
-        assert crew.map(dying, jobs, lambda done: None) == list(range(6))
+        assert others.map(dying, jobs, lambda done: None) == list(range(6))
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_what_is_wrong_with_a_slice_is_said(count):
-    with run.crew(count) as crew, pytest.raises(TraceError, match="is damaged"):
-        crew.map(failing, [partial(int, n) for n in range(4)], lambda done: None)
+    with crew(count) as others, pytest.raises(TraceError, match="is damaged"):
+        others.map(failing, [partial(int, n) for n in range(4)], lambda done: None)
 
 
 @pytest.fixture
@@ -111,9 +112,7 @@ def test_the_command_shares_the_work(puzzle, small_slices, tmp_path):
     results = []
     for jobs in ("1", "2"):
         out = tmp_path / f"out{jobs}"
-        done = CliRunner().invoke(
-            cli, ["analyze", str(trace), *events, "-q", "-o", str(out), "--jobs", jobs]
-        )
+        done = CliRunner().invoke(cli, ["analyze", str(trace), *events, "-q", "-o", str(out), "--jobs", jobs])
         assert done.exit_code == 0, done.output
         results.append((out / "analysis.json").read_text())
     assert results[0] == results[1]

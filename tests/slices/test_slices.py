@@ -18,6 +18,7 @@ from nsysalign.align.solve import align
 from nsysalign.attribute.budget import attribute
 from nsysalign.attribute.portion import portion
 from nsysalign.slices import plan, run, work
+from nsysalign.slices.crew import crew
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.index import FOREVER, sampled
 from nsysalign.trace.read import read_trace
@@ -32,7 +33,7 @@ def sliced(trace: Path, logs, *, block_rows: int, count: int, hosts_ns: int = 0)
     log, index = read_event_logs(logs), sampled(trace, block_rows)
     known = plan.survey(trace, log, index, slice_rows=5_000)
     assert known is not None
-    with run.crew(1) as alone:
+    with crew(1) as alone:
         found = run.measure(trace, index, known, count, alone, lambda done, of: None)
     assert found is not None, "it can be cut"
     read = read_trace(trace)

@@ -20,8 +20,7 @@ import pandas as pd
 import pytest
 
 from nsysalign.collect.nsys import find_nsys
-from nsysalign.model import KIND, Trace
-from nsysalign.model import pid_of, tid_of
+from nsysalign.model import KIND, Trace, pid_of, tid_of
 from nsysalign.trace.read import read_trace
 
 pytestmark = pytest.mark.nsys
