@@ -55,7 +55,7 @@ def host_windows(
         unplaced(r or s or "host timer", "no clock connects its process with the trace", s, origin, n)
         for n, r, s in hosts.loc[~known, ["region", "site"]].itertuples()
     ]
-    rows, number = hosts[known].reset_index(drop=True), hosts.index.to_numpy()[known]
+    rows, source = hosts[known].reset_index(drop=True), hosts.index.to_numpy()[known]
     if rows.empty:
         return frames.empty(frames.WINDOWS), lost
     start, end = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
@@ -68,7 +68,7 @@ def host_windows(
         width[at] = clock.width_ns
     backwards = end < start
     lost += [
-        unplaced(r, "its end is before its start", s, origin, int(number[at]))
+        unplaced(r, "its end is before its start", s, origin, int(source[at]))
         for at, r, s in rows.loc[backwards, ["region", "site"]].itertuples()
     ]
     process = np.array([processes[p] for p in rows["process"].tolist()], dtype=np.int64)
@@ -85,7 +85,7 @@ def host_windows(
         site=rows["site"].to_numpy(),
         end_site=rows["site"].to_numpy(),
         origin=origin,
-        source=number,
+        source=source,
     )
     return out[~backwards].reset_index(drop=True), lost
 

@@ -113,7 +113,7 @@ def align(
     if given is None:
         notes += timer_notes(timed, read.candidates, alone)
     every = [windows, hosts, timed]
-    if known.records.empty and told.hosts.empty:
+    if given is None and known.records.empty and told.hosts.empty:
         ranges = nvtx_windows(trace, operation_lane, table)
         regions = set(timed["region"]) - {""}  # they are NVTX ranges as well
         every += [

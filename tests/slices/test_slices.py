@@ -154,10 +154,16 @@ def steps(count: int) -> list:
 
 
 @pytest.mark.parametrize("rows", ["timestamps", "untimed", "none"])
-def test_programs_with_several_streams_that_never_quite_drain(tmp_path, rows):
+def test_programs_with_several_streams_that_never_quite_drain(tmp_path, monkeypatch, rows):
+    """Events, host timers and waits, each slice its own, and none read more than once."""
     world = machine.run(Program({500: steps(400)}, {7: LEGACY, 13: NON_BLOCKING}))
     trace, logs = export.write([world], tmp_path, Style(event_rows=rows))
+    said = []
+    monkeypatch.setattr(run, "work", lambda job: said.append(work.work(job)) or said[-1])
     sliced(trace, logs, block_rows=64, count=6)
+    assert len(said) == 6 and all(isinstance(s, work.Done) for s in said)
+    kinds = [set(s.portion.rows["kind"]) for s in said]
+    assert all({"event", "host"} <= kind for kind in kinds)
 
 
 def test_an_interval_as_long_as_the_run_is_not_cut(tmp_path):
