@@ -95,10 +95,10 @@ class Timers:
     readers: frozenset[int]
     candidates: Candidates
 
-    def within(self, inside: np.ndarray) -> Timers:
-        """The pairs that start with some readings (a mask), and the fate of these."""
+    def within(self, inside: np.ndarray, own: np.ndarray) -> Timers:
+        """The pairs that start with some readings (a mask); the fate of those of them that are `own` is told."""
         c = self.candidates
-        told = self.own & inside
+        told = self.own & inside & own
         # what ends a pair that starts elsewhere is subtracted, or nothing was issued before it: never alone
         told[c.end[~inside[c.start]]] = False
         mine = np.flatnonzero(inside[c.start])

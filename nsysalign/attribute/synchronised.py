@@ -44,7 +44,7 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
         mine = of_thread.get(number, np.empty(0, np.int64))
         launched, waited = np.sort(begin[mine[launches[mine]]]), np.sort(end[mine[syncs[mine]]])
         windows = host[thread[host] == number]
-        ends = np.sort(end_ns[windows])
+        ends = np.sort(np.append(end_ns[windows], _ends_around(alignment, number)))
         for at in windows.tolist():
             a, b = int(start_ns[at]), int(end_ns[at])
             flags = []
@@ -58,6 +58,14 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
                 flags.append(IDLE)
             out[at] = tuple(flags)
     return out
+
+
+def _ends_around(alignment: Alignment, thread: int) -> np.ndarray:
+    """Ends of the host windows of a thread that others answer for."""
+    w = alignment.around
+    if w is None:
+        return np.empty(0, np.int64)
+    return w.loc[(w["kind"] == "host") & (w["thread"] == thread), "end_ns"].to_numpy()
 
 
 def _last(times: np.ndarray, before: int) -> int:

@@ -20,8 +20,9 @@ class Stretch:
 
     log: EventLog  # rows keep the numbers (index) that they have in the whole log
     timers: Timers
-    pairs: np.ndarray  # numbers of the rows of `elapsed` and `hosts` that begin in it
+    pairs: np.ndarray  # numbers of the rows of `elapsed` and `hosts`, and of the pairs of readings, that begin in it
     hosts: np.ndarray
+    timed: np.ndarray
 
 
 class TimedLog:
@@ -82,15 +83,18 @@ class TimedLog:
             clock_readings=frames.empty(frames.CLOCK_READINGS),
             notes=(),
         )
-        timers = self.timers.within((self.timers.t >= begin) & (self.timers.t < end))
-        return Stretch(part, timers, np.flatnonzero(pairs), np.flatnonzero(own_hosts))
+        t, candidates = self.timers.t, self.timers.candidates
+        own = (t >= begin) & (t < end)
+        timers = self.timers.within(own | _inside(t, spans), own)
+        timed = candidates.number[own[candidates.start]]
+        return Stretch(part, timers, np.flatnonzero(pairs), np.flatnonzero(own_hosts), timed)
 
     def some(self, spans: Sequence[tuple[int, int]], pairs: Sequence[int]) -> Stretch:
         """The lines inside the spans, and these pairs of readings (numbers of `timers.candidates`)."""
         found = self.stretch(spans, 0, 0)
         starts = np.zeros(len(self.timers.t), dtype=bool)
         starts[self.timers.candidates.start[list(pairs)]] = True
-        return replace(found, timers=self.timers.within(starts))
+        return replace(found, timers=self.timers.within(starts, np.zeros_like(starts)))
 
     def _times(self, table: pd.DataFrame, column: str) -> np.ndarray:
         out = np.full(len(table), self._first, dtype=np.int64)

@@ -96,16 +96,22 @@ def work(job: Job) -> Done | Narrow | Unseen:
 
 
 def own(alignment: Alignment, stretch: Stretch) -> Alignment:
-    """Without what other slices answer for: the windows at the edges, which are there to be leant on."""
+    """With what other slices answer for, the windows at the edges, put aside: it is there to be leant on."""
 
-    def mine(table: pd.DataFrame) -> pd.DataFrame:
+    def mine(table: pd.DataFrame) -> np.ndarray:
         origin, source = table["origin"].to_numpy(), table["source"].to_numpy()
-        keep = origin == ORIGIN["timer"]  # a stretch has no others
-        keep |= (origin == ORIGIN["pair"]) & np.isin(source, stretch.pairs)
-        keep |= np.isin(origin, [ORIGIN["host"], ORIGIN["region"]]) & np.isin(source, stretch.hosts)
-        return table[keep].reset_index(drop=True)
+        keep = (origin == ORIGIN["pair"]) & np.isin(source, stretch.pairs)
+        keep |= (origin == ORIGIN["timer"]) & np.isin(source, stretch.timed)
+        return keep | (np.isin(origin, [ORIGIN["host"], ORIGIN["region"]]) & np.isin(source, stretch.hosts))
 
-    return replace(alignment, windows=mine(alignment.windows), unaligned=mine(alignment.unaligned))
+    windows, unaligned = alignment.windows, alignment.unaligned
+    own_windows = mine(windows)
+    return replace(
+        alignment,
+        windows=windows[own_windows].reset_index(drop=True),
+        around=windows[~own_windows].reset_index(drop=True),
+        unaligned=unaligned[mine(unaligned)].reset_index(drop=True),
+    )
 
 
 def narrow(trace: Trace, alignment: Alignment, excerpt: Excerpt) -> bool:
