@@ -43,7 +43,7 @@ def main() -> None:
             trace, index, known, -(-2 * index.calls // a.slice_rows), others, lambda done, of: None
         )
     if found is None:
-        sys.exit("this trace cannot be cut: an interval is as long as the run")
+        sys.exit("not cut: slices so small would overlap too much, or an interval is as long as the run")
     print(
         f"slices: {time.perf_counter() - begin:.1f} s, {index.calls:,} calls, {len(found.portion.rows):,} intervals"
     )
