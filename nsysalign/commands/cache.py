@@ -135,6 +135,8 @@ def _done(value: str) -> Future[str]:
 def _digest(path: Path) -> str | None:
     """Digest of a whole file: a size and a time would be quicker, and wrong one day."""
     state = hashlib.sha256()
+    if not path.is_file():  # a pipe would never end
+        return None
     try:
         with path.open("rb") as file:
             while block := file.read(_BLOCK):

@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -86,6 +88,9 @@ def test_a_pipe_in_a_run_directory_does_not_hang(run, name):
     done = invoke("analyze", run)
     assert isinstance(done.exception, NsysAlignError) and "no" in done.exception.message
     assert isinstance(done.exception, EventLogError) == (name == "events-8.jsonl")
+    # nor does anything that goes on beside the analysis: the process ends
+    command = [sys.executable, "-m", "nsysalign", "analyze", str(run)]
+    assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 3
 
 
 def test_labels_that_look_like_paths_stay_in_the_folder(run, tmp_path):
