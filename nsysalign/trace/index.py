@@ -100,9 +100,13 @@ class Index:
     def __init__(self, tables: Mapping[str, Blocks]) -> None:
         self.tables = tables
         calls = tables.get(schema.RUNTIME.name)
-        order = np.argsort(calls.start, kind="stable") if calls is not None else np.empty(0, np.int64)
-        self._call_start = calls.start[order] if calls is not None else order
-        self._calls_before = np.cumsum((calls.last - calls.first + 1)[order]) if calls is not None else order
+        none = np.empty(0, np.int64)
+        filed = calls.filed if calls is not None else none
+        order = np.argsort(filed, kind="stable")
+        # by the first rows as they lie in the file: a long call makes no block longer
+        until = np.append(np.maximum(filed[1:], filed[:-1]), FOREVER) if len(filed) else none
+        self._call_start, self._call_until = filed[order], until[order]
+        self._calls_before = np.cumsum((calls.last - calls.first + 1)[order]) if calls is not None else none
 
     @property
     def calls(self) -> int:
@@ -130,14 +134,28 @@ class Index:
         before = np.append(0, self._calls_before)
         return before[np.searchsorted(self._call_start, times)]
 
+    def _at(self, time: int) -> tuple[np.ndarray, int]:
+        """(which blocks of calls hold a time, how many these are: at least 1)."""
+        here = (self._call_start <= time) & (self._call_until > time)
+        return here, max(int(here.sum()), 1)
+
     def before(self, time: int, blocks: int) -> int:
-        """The time by which about so many blocks of calls less had been made; -FOREVER before the first of them."""
-        at = int(np.searchsorted(self._call_start, time, side="right")) - 1 - blocks
+        """The time by which about so many blocks of calls less had been made; -FOREVER before the first of them.
+
+        Processes may lie one behind the other in a table: as many blocks less of each that was at it at the time.
+        """
+        here, width = self._at(time)
+        last = int(np.searchsorted(self._call_start, time, side="right")) - 1
+        begin = int(np.flatnonzero(here).min(initial=last))
+        at = max(begin, last - 2 * width) - blocks * width
         return int(self._call_start[at]) if at > 0 else -FOREVER
 
     def after(self, time: int, blocks: int) -> int:
         """The time by which about so many blocks of calls more had been made; FOREVER after the last of them."""
-        at = int(np.searchsorted(self._call_start, time, side="left")) + 1 + blocks
+        here, width = self._at(time)
+        following = int(np.searchsorted(self._call_start, time))
+        end = int(np.searchsorted(self._call_start, self._call_until[here].max(initial=time)))
+        at = min(end, following + 2 * width) + blocks * width + 1
         return int(self._call_start[at]) if at < len(self._call_start) else FOREVER
 
     def excerpt(self, spans: Sequence[tuple[int, int]], home: tuple[int, int] | None = None) -> Excerpt:

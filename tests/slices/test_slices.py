@@ -95,7 +95,7 @@ def test_rows_in_any_order(puzzle):
             f"drop table {table}",
             f"alter table moved rename to {table}",
         )
-    sliced(trace, logs, block_rows=512, count=6)
+    sliced(trace, logs, block_rows=256, count=3)
 
 
 def test_what_was_lost_is_counted_once(puzzle):
@@ -164,6 +164,18 @@ def test_programs_with_several_streams_that_never_quite_drain(tmp_path, monkeypa
     assert len(said) == 6 and all(isinstance(s, work.Done) for s in said)
     kinds = [set(s.portion.rows["kind"]) for s in said]
     assert all({"event", "host"} <= kind for kind in kinds)
+
+
+def test_two_processes_in_one_trace(tmp_path):
+    """One begins late: slices before it have never seen it."""
+    streams = {7: LEGACY, 13: NON_BLOCKING}
+    programs = [
+        Program({500: steps(300)}, streams),
+        Program({600: steps(200)}, streams, begin=1_004_000_000, pid=78),
+    ]
+    trace, logs = export.write([machine.run(p) for p in programs], tmp_path, Style())
+    found = sliced(trace, logs, block_rows=64, count=3)
+    assert found.portion.rows["pid"].nunique() == 2
 
 
 def test_an_interval_as_long_as_the_run_is_not_cut(tmp_path):
