@@ -24,6 +24,8 @@ from nsysalign.memory import look_for_garbage_less_often
 
 #: The smallest exports that are cut into slices have as many bytes for each.
 BYTES_PER_SLICE = 40_000_000
+#: So many processes if nobody says how many: each takes some hundred megabytes, and the log is read by one.
+MOST = 8
 #: What a process loses with its pool: it died, or cannot take work any more.
 _GONE = (concurrent.futures.BrokenExecutor, concurrent.futures.CancelledError, RuntimeError)
 
@@ -129,10 +131,10 @@ def _wake() -> None:
 
 
 def cores() -> int:
-    """Processors that this process may use."""
+    """Processors that this process may use, MOST at most."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return min(len(os.sched_getaffinity(0)), MOST)
+    return min(os.cpu_count() or 1, MOST)
 
 
 def wanted(trace: Path, jobs: int) -> int:
