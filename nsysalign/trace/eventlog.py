@@ -186,10 +186,10 @@ class _Reader:
                     _str(item.get("region")),
                     short_path(_str(item.get("site"))),
                     _paths(item.get("callers")),
-                    bool(item.get("library")),
-                    bool(item.get("captured")),
-                    bool(item.get("calibration")),
-                    bool(item.get("intervened")),
+                    _flag(item.get("library")),
+                    _flag(item.get("captured")),
+                    _flag(item.get("calibration")),
+                    _flag(item.get("intervened")),
                 )
             )
         elif kind == "wait":
@@ -221,7 +221,7 @@ class _Reader:
                     _str(item.get("region")),
                     short_path(_str(item.get("site"))),
                     _int(item.get("t1_ns")),
-                    kind == "calibration" or bool(item.get("calibration")),
+                    kind == "calibration" or _flag(item.get("calibration")),
                 )
             )
         elif kind == "host":
@@ -235,7 +235,7 @@ class _Reader:
                     item["t1_ns"],
                     _int(item.get("tid")),
                     short_path(_str(item.get("site"))),
-                    bool(item.get("implicit")),
+                    _flag(item.get("implicit")),
                 )
             )
         elif kind == "clock_site":
@@ -252,7 +252,7 @@ class _Reader:
                     _str(item.get("use")),
                     _texts(item.get("stores")),
                     _texts(item.get("subtracts")),
-                    bool(item.get("interleaved")),
+                    _flag(item.get("interleaved")),
                 )
             )
         elif kind == "clock_reading":
@@ -347,6 +347,11 @@ def _is_int(value: object) -> bool:
 
 def _int(value: object) -> int:
     return value if type(value) is int and _LEAST <= value <= _MOST else -1
+
+
+def _flag(value: object) -> bool:
+    """Only numbers and truth values can be true: a text is nothing that a redacted log keeps here."""
+    return isinstance(value, bool | int | float) and bool(value)
 
 
 def _paths(value: object) -> tuple[str, ...]:

@@ -291,6 +291,15 @@ def test_every_line_of_a_log_keeps_what_analysis_reads(tmp_path):
     assert {k: v for k, v in before.items() if k != "secret"} == after
 
 
+@pytest.mark.parametrize("value", ["0", "yes", [1], {"a": 1}, 1, 0, 0.5, True, None])
+def test_a_flag_of_any_type_is_the_same_to_a_shared_log(tmp_path, value):
+    log, out = tmp_path / "events-7.jsonl", tmp_path / "out.jsonl"
+    flags = ("implicit", "intervened", "library", "captured", "calibration", "interleaved")
+    log.write_text("".join(json.dumps(line | dict.fromkeys(flags, value)) + "\n" for line in EVERY_LINE))
+    redact_log(log, out)
+    same_log(read_event_logs([log]), read_event_logs([out]))
+
+
 UNUSABLE = ['{"type": null}', '{"type": "secret"}', "[7]", "null", "cut {", ""]
 
 
