@@ -1,13 +1,19 @@
-"""How many threads a stage may keep busy: two, unless other processes of ours have the other processors."""
+"""How many processors there are, and how many threads a stage may keep busy: two, unless other processes of ours have the other processors."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 _threads = 2
+
+
+def processors() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def threads() -> int:

@@ -23,7 +23,6 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.align.clock import ClockMap
-from nsysalign.align.match import match_processes
 from nsysalign.align.samples import place_samples
 from nsysalign.align.solve import align
 from nsysalign.align.timers import timed, timer_notes
@@ -140,10 +139,9 @@ def _in_slices(
     known = found.known
     given, log = known.given, known.timed.log
     rows, alone = found.portion.rows, found.portion.alone
-    _, notes = match_processes(known.seen, known.info.session_start_utc_ns, log)
-    notes += [*found.portion.notes, *timer_notes(rows, known.timed.timers.candidates, alone)]
+    said = timer_notes(rows, known.timed.timers.candidates, alone)
     info = replace(known.info, notes=(*known.info.notes, *lost_notes(found.lost)))
-    whole = replace(found.portion, notes=tuple(notes))
+    whole = replace(found.portion, notes=(*known.notes, *found.portion.notes, *said))
     pictures = FromFile(trace, found.index, known, whole)
     lanes = given.lanes[given.busy]
     return Measured(info, whole, lanes, known.clock_maps, known.calibration, known.latency, pictures), log

@@ -14,7 +14,7 @@ import pandas as pd
 from nsysalign.align.belongs import other_runs
 from nsysalign.align.clock import TOLERANCE_NS, ClockMap, clock_map, refine
 from nsysalign.align.given import Seen
-from nsysalign.model import CALL, EventLog, Trace
+from nsysalign.model import CALL, EventLog, Trace, TraceInfo
 from nsysalign.sweep.tiles import group
 
 _PID = 0xFFFFFF
@@ -64,6 +64,16 @@ def match_processes(
     return found, notes
 
 
+def process_clock(log: EventLog, number: int, marks: pd.DataFrame, info: TraceInfo) -> ClockMap | None:
+    """The clock map of one process of the log; None where nothing connects its clock with the trace's."""
+    return clock_map(
+        clocks=log.clocks[log.clocks["process"] == number],
+        marked=log.marked[log.marked["process"] == number],
+        marks=marks,
+        session_start_utc_ns=info.session_start_utc_ns,
+    )
+
+
 def match_records(
     trace: Trace,
     log: EventLog,
@@ -87,12 +97,7 @@ def match_records(
     notes: list[str] = []
     for number, process in processes.items():
         mine = log.records[log.records["process"] == number]
-        clock = (known or {}).get(number) or clock_map(
-            clocks=log.clocks[log.clocks["process"] == number],
-            marked=log.marked[log.marked["process"] == number],
-            marks=trace.marks,
-            session_start_utc_ns=trace.info.session_start_utc_ns,
-        )
+        clock = (known or {}).get(number) or process_clock(log, number, trace.marks, trace.info)
         groups = []
         for tid, rows in mine.groupby("tid"):
             positions = by_thread.get(process | (int(tid) & _PID), np.empty(0, np.int64))

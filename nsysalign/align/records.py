@@ -171,27 +171,32 @@ def wait_arrays(trace: Trace, waits: pd.DataFrame) -> bounds.Waits:
     )
 
 
+def ends_of_pairs(
+    asked: pd.DataFrame, process: np.ndarray, seq: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of both records of every row of an event log's `elapsed`, among records given by their process and
+    number; -1 for one that is not there."""
+    index = pd.MultiIndex.from_arrays([process, seq])
+    first = np.flatnonzero(~index.duplicated())
+
+    def find(column: str) -> np.ndarray:
+        keys = pd.MultiIndex.from_arrays([asked["process"].to_numpy(), asked[column].to_numpy()])
+        at = index[first].get_indexer(keys)
+        return np.where(at >= 0, first[np.maximum(at, 0)], -1) if len(first) else np.full(len(asked), -1)
+
+    return find("start"), find("end")
+
+
 def compared_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, list[Unplaced]]:
     """elapsed lines as positions in `records`; what cannot be a pair goes to the list with its reason."""
     asked = log.elapsed
-    mine = records[records["log_process"] >= 0]
-    index = pd.MultiIndex.from_frame(mine[["log_process", "seq"]])
-    unique = ~index.duplicated()
-    position = mine.index.to_numpy()[unique]
-
-    def find(column: str) -> np.ndarray:
-        at = index[unique].get_indexer(
-            pd.MultiIndex.from_arrays([asked["process"].to_numpy(), asked[column].to_numpy()])
-        )
-        return (
-            np.where(at >= 0, position[np.maximum(at, 0)], -1) if len(position) else np.full(len(asked), -1)
-        )
-
+    mine = records[records["log_process"] >= 0]  # the log's come first: positions in `mine` are positions here
+    start, end = ends_of_pairs(asked, mine["log_process"].to_numpy(), mine["seq"].to_numpy())
     out = asked.assign(
         start_seq=asked["start"],
         end_seq=asked["end"],
-        start=find("start"),
-        end=find("end"),
+        start=start,
+        end=end,
         source=asked.index.to_numpy(),
     )
     out["elapsed_ns"] = np.rint(asked["ms"].fillna(0.0).clip(-1e12, 1e12) * 1e6).astype(np.int64)

@@ -228,13 +228,10 @@ def store(
     from nsysalign.report import json as document
 
     _check_copy(output, json_out)
-    written = others.begin(database.write, analysis, output / DATABASE) if others is not None else None
+    written = (others or Crew(1)).begin(database.write, analysis, output / DATABASE)
     document.write(analysis, output / DOCUMENT)
     html.write(analysis, output / REPORT)
-    if written is not None:
-        written()
-    else:
-        database.write(analysis, output / DATABASE)
+    written()
     _copy(output, json_out)
 
 

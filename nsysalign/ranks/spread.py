@@ -8,12 +8,12 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import multiprocessing
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from nsysalign.effort import processors
 from nsysalign.errors import UsageError
 
 Job = TypeVar("Job")
@@ -130,8 +130,7 @@ def workers(traces: Sequence[Path], wanted: int | None = None) -> int:
         if free < 0:
             break
         fits += 1
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(len(traces), cores, fits))
+    return max(1, min(len(traces), processors(), fits))
 
 
 def _size(trace: Path) -> int:

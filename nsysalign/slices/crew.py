@@ -9,7 +9,6 @@ from __future__ import annotations
 import concurrent.futures
 import importlib
 import multiprocessing
-import os
 import signal
 import threading
 from collections import deque
@@ -19,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nsysalign.effort import alone, keep_alone
+from nsysalign.effort import alone, keep_alone, processors
 from nsysalign.memory import look_for_garbage_less_often
 
 #: The smallest exports that are cut into slices have as many bytes for each.
@@ -124,7 +123,9 @@ class Crew:
 
 def _wake() -> None:
     """What slices need is imported, and this process knows that it is not alone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the first of us, who ends the others
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # a terminal's Ctrl-C is for the first of us, who ends the others
     keep_alone()
     look_for_garbage_less_often()
     importlib.import_module("nsysalign.slices.work")
@@ -132,9 +133,7 @@ def _wake() -> None:
 
 def cores() -> int:
     """Processors that this process may use, MOST at most."""
-    if hasattr(os, "sched_getaffinity"):
-        return min(len(os.sched_getaffinity(0)), MOST)
-    return min(os.cpu_count() or 1, MOST)
+    return min(processors(), MOST)
 
 
 def wanted(trace: Path, jobs: int) -> int:

@@ -106,7 +106,7 @@ class FromFile:
         excerpt = index.excerpt(spans)
         trace = read_trace(self._path, excerpt)
         of_timers = rows.loc[rows["origin"] == ORIGIN["timer"], "source"].tolist()
-        stretch = known.timed.some(excerpt.spans, of_timers)
+        stretch = known.timed.some(excerpt, of_timers)
         alignment = align(trace, stretch.log, known.given, stretch.timers)
         windows, keys = alignment.windows, ["origin", "source"]
         at = pd.MultiIndex.from_frame(windows[keys]).get_indexer(pd.MultiIndex.from_frame(rows[keys]))

@@ -22,9 +22,9 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.align.clock import FROM_MARKS, ClockMap, clock_map
+from nsysalign.align.clock import FROM_MARKS, ClockMap
 from nsysalign.align.given import Given, Seen, look, together
-from nsysalign.align.match import match_processes
+from nsysalign.align.match import match_processes, process_clock
 from nsysalign.align.solve import align
 from nsysalign.attribute.launch import launch_latency
 from nsysalign.model import EventLog, TraceInfo
@@ -54,6 +54,7 @@ class Survey:
     seen: Seen
     calibration: dict[str, Any]
     clock_maps: Mapping[int, ClockMap]
+    notes: tuple[str, ...]  # on processes
 
 
 def survey(path: Path, log: EventLog, index: Index, slice_rows: int = SLICE_ROWS) -> Survey | None:
@@ -63,12 +64,7 @@ def survey(path: Path, log: EventLog, index: Index, slice_rows: int = SLICE_ROWS
     info, marks = read_header(path)
     rough = {}
     for number in range(len(log.headers)):
-        clock = clock_map(
-            clocks=log.clocks[log.clocks["process"] == number],
-            marked=log.marked[log.marked["process"] == number],
-            marks=marks,
-            session_start_utc_ns=info.session_start_utc_ns,
-        )
+        clock = process_clock(log, number, marks, info)
         if clock is None:
             return None
         rough[number] = clock
@@ -76,8 +72,8 @@ def survey(path: Path, log: EventLog, index: Index, slice_rows: int = SLICE_ROWS
     excerpt = index.excerpt(_spread(timed, index, slice_rows // _STRETCHES))
     trace = read_trace(path, excerpt)
     seen = together([look(trace), Seen(frozenset(), frozenset(), *whole)])
-    processes, _ = match_processes(seen, info.session_start_utc_ns, log)
-    alignment = align(trace, timed.stretch(excerpt.spans, 0, 0).log, Given(processes, {}))
+    processes, notes = match_processes(seen, info.session_start_utc_ns, log)
+    alignment = align(trace, timed.stretch(excerpt, 0, 0).log, Given(processes, {}))
     clocks = rough | dict(alignment.clock_maps)
     given = Given(
         processes,
@@ -87,9 +83,8 @@ def survey(path: Path, log: EventLog, index: Index, slice_rows: int = SLICE_ROWS
         alignment.model,
     )
     timed = TimedLog(log, processes, clocks, whole)
-    return Survey(
-        info, given, launch_latency(trace), timed, seen, dict(alignment.calibration), alignment.clock_maps
-    )
+    calibration, latency = dict(alignment.calibration), launch_latency(trace)
+    return Survey(info, given, latency, timed, seen, calibration, alignment.clock_maps, tuple(notes))
 
 
 def amended(
@@ -102,7 +97,7 @@ def amended(
     before = known.given.lanes.assign(busy=known.given.busy if busy is None else busy)
     was = table[keys].merge(before[[*keys, "busy"]], on=keys, how="left")["busy"]
     everybody = together([known.seen, *seen])
-    processes, _ = match_processes(everybody, known.info.session_start_utc_ns, known.timed.log)
+    processes, notes = match_processes(everybody, known.info.session_start_utc_ns, known.timed.log)
     given = replace(
         known.given,
         processes=processes,
@@ -110,25 +105,28 @@ def amended(
         # streams that nobody knew of were seen because work ran on them
         busy=was.astype(object).where(was.notna(), True).to_numpy(dtype=bool),
     )
-    timed = TimedLog(known.timed.log, processes, known.timed.clocks, known.timed.whole)
-    return replace(known, given=given, seen=everybody, timed=timed)
+    timed = known.timed
+    if processes != known.given.processes:
+        timed = TimedLog(timed.log, processes, timed.clocks, timed.whole)
+    return replace(known, given=given, seen=everybody, timed=timed, notes=tuple(notes))
+
+
+def parted(index: Index, count: int) -> list[tuple[int, int]]:
+    """(begin, end) of about `count` slices, which together hold all times."""
+    return list(pairwise([-FOREVER, *index.cuts(count), FOREVER]))
 
 
 def cuts(timed: TimedLog, index: Index, count: int) -> list[tuple[int, int]] | None:
-    """(begin, end) of the slices.  None where an interval is so long that slices would hold much of the trace each."""
-    edges = [-FOREVER, *index.cuts(count), FOREVER]
-    slices = list(pairwise(edges))
-    read = [span(timed, index, begin, end, LEAN_BLOCKS) for begin, end in slices]
+    """The slices.  None where an interval is so long that they would hold much of the trace each."""
+    slices = parted(index, count)
+    read = [around(index, begin, timed.longest_until(begin, end), LEAN_BLOCKS) for begin, end in slices]
     calls = index.calls_at(np.array(read)).reshape(-1, 2)
     return slices if (calls[:, 1] - calls[:, 0]).sum() <= _MOST_READ * index.calls else None
 
 
-def span(timed: TimedLog, index: Index, begin: int, end: int, lean: int) -> tuple[int, int]:
-    """What is read for a slice: to the end of its longest interval, and `lean` blocks of calls more on either side."""
-    return (
-        index.before(max(begin, index.first_ns), lean),
-        index.after(min(timed.longest_until(begin, end), index.last_ns), lean),
-    )
+def around(index: Index, begin: int, end: int, lean: int) -> tuple[int, int]:
+    """What is read for a slice whose longest interval ends at `end`: `lean` blocks of calls more on either side."""
+    return index.before(max(begin, index.first_ns), lean), index.after(min(end, index.last_ns), lean)
 
 
 def _spread(timed: TimedLog, index: Index, most_calls: int) -> list[tuple[int, int]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 from nsysalign.attribute.portion import together, without_timed_regions
 from nsysalign.model import Portion
 from nsysalign.slices.crew import Crew
-from nsysalign.slices.plan import LEAN_BLOCKS, Survey, amended, cuts, span
+from nsysalign.slices.plan import LEAN_BLOCKS, Survey, amended, around, cuts, parted
 from nsysalign.slices.work import Done, Job, Narrow, Unseen, work
 from nsysalign.slices.work import read_ahead as ahead
 from nsysalign.trace.index import FOREVER, Excerpt, Index
@@ -39,21 +38,9 @@ class Whole:
 
 def read_ahead(crew: Crew, path: Path, index: Index, count: int) -> None:
     """Let the others read the last slices, which are theirs, as far as they can be known before the log is."""
-    edges = [-FOREVER, *index.cuts(count), FOREVER]
-    slices = list(pairwise(edges))[::-1]
-    excerpts = [
-        index.excerpt(
-            [
-                (
-                    index.before(max(a, index.first_ns), LEAN_BLOCKS),
-                    index.after(min(b, index.last_ns), LEAN_BLOCKS),
-                )
-            ],
-            home=(a, b),
-        )
-        for a, b in slices
-    ]
-    crew.prepare(ahead, [(path, excerpt) for excerpt in excerpts[: crew.others]])
+    slices = parted(index, count)[::-1][: crew.others]
+    read = [index.excerpt([around(index, *slice_, LEAN_BLOCKS)], home=slice_) for slice_ in slices]
+    crew.prepare(ahead, [(path, excerpt) for excerpt in read])
 
 
 def measure(path: Path, index: Index, known: Survey, count: int, crew: Crew, tell: Progress) -> Whole | None:
@@ -107,9 +94,11 @@ def _round(
 
 
 def _excerpt(known: Survey, index: Index, slice_: tuple[int, int], lean: int | None) -> Excerpt:
-    read = (-FOREVER, FOREVER) if lean is None else span(known.timed, index, *slice_, lean)
-    return index.excerpt([read], home=slice_)
+    if lean is None:
+        return index.excerpt([(-FOREVER, FOREVER)], home=slice_)
+    end = known.timed.longest_until(*slice_)
+    return index.excerpt([around(index, slice_[0], end, lean)], home=slice_)
 
 
 def _job(path: Path, known: Survey, slice_: tuple[int, int], excerpt: Excerpt) -> Job:
-    return Job(path, excerpt, known.timed.stretch(excerpt.spans, *slice_), known.given, known.latency)
+    return Job(path, excerpt, known.timed.stretch(excerpt, *slice_), known.given, known.latency)

@@ -10,8 +10,10 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.align.clock import ClockMap
+from nsysalign.align.records import ends_of_pairs
 from nsysalign.align.timers import Timers, read_timers
 from nsysalign.model import EventLog
+from nsysalign.trace.index import Excerpt
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,9 @@ class Stretch:
 
     log: EventLog  # rows keep the numbers (index) that they have in the whole log
     timers: Timers
-    pairs: np.ndarray  # numbers of the rows of `elapsed` and `hosts`, and of the pairs of readings, that begin in it
+    pairs: (
+        np.ndarray
+    )  # numbers of the rows of `elapsed` and `hosts`, and of the pairs of readings, that begin in it
     hosts: np.ndarray
     timed: np.ndarray
 
@@ -41,7 +45,9 @@ class TimedLog:
         self._record = self._times(log.records, "t0_ns")
         self._wait = self._times(log.waits, "t0_ns")
         self._host, self._host_end = (self._times(log.hosts, c) for c in ("t0_ns", "t1_ns"))
-        self._ends = [self._position(c) for c in ("start", "end")]
+        self._ends = ends_of_pairs(
+            log.elapsed, log.records["process"].to_numpy(), log.records["seq"].to_numpy()
+        )
         self.open_ns, self.close_ns = self._pair_times()
         self.timers = read_timers(log, processes, clocks)
 
@@ -65,19 +71,23 @@ class TimedLog:
             reach = max(reach, int(closed[here].max(initial=reach)))
         return reach
 
-    def stretch(self, spans: Sequence[tuple[int, int]], begin: int, end: int) -> Stretch:
-        """The lines inside the spans; what begins from `begin` to before `end` is the stretch's own."""
+    def stretch(self, excerpt: Excerpt, begin: int, end: int) -> Stretch:
+        """The lines inside the excerpt's spans; what begins from `begin` to before `end` is the stretch's own."""
         log = self.log
-        records = _inside(self._record, spans)
+
+        def inside(times: np.ndarray) -> np.ndarray:
+            return excerpt.touches(times, times)
+
+        records = inside(self._record)
         first, last = self._ends
         both = (first >= 0) & (last >= 0) & _at(records, first) & _at(records, last)
         pairs = (self.open_ns >= begin) & (self.open_ns < end)
         own_hosts = (self._host >= begin) & (self._host < end)
-        hosts = own_hosts | _inside(self._host, spans)
+        hosts = own_hosts | inside(self._host)
         part = replace(
             log,
             records=log.records[records],
-            waits=log.waits[_inside(self._wait, spans)],
+            waits=log.waits[inside(self._wait)],
             elapsed=log.elapsed[both | pairs],
             hosts=log.hosts[hosts],
             clock_readings=frames.empty(frames.CLOCK_READINGS),
@@ -85,13 +95,13 @@ class TimedLog:
         )
         t, candidates = self.timers.t, self.timers.candidates
         own = (t >= begin) & (t < end)
-        timers = self.timers.within(own | _inside(t, spans), own)
+        timers = self.timers.within(own | inside(t), own)
         timed = candidates.number[own[candidates.start]]
         return Stretch(part, timers, np.flatnonzero(pairs), np.flatnonzero(own_hosts), timed)
 
-    def some(self, spans: Sequence[tuple[int, int]], pairs: Sequence[int]) -> Stretch:
-        """The lines inside the spans, and these pairs of readings (numbers of `timers.candidates`)."""
-        found = self.stretch(spans, 0, 0)
+    def some(self, excerpt: Excerpt, pairs: Sequence[int]) -> Stretch:
+        """The lines inside the excerpt's spans, and these pairs of readings (numbers of `timers.candidates`)."""
+        found = self.stretch(excerpt, 0, 0)
         starts = np.zeros(len(self.timers.t), dtype=bool)
         starts[self.timers.candidates.start[list(pairs)]] = True
         return replace(found, timers=self.timers.within(starts, np.zeros_like(starts)))
@@ -104,16 +114,6 @@ class TimedLog:
             out[here] = np.clip(clock.to_trace(t[here]), self._first, self._last)
         return out
 
-    def _position(self, column: str) -> np.ndarray:
-        """Row of `records` of every pair's start or end, -1 for none."""
-        records = self.log.records
-        index = pd.MultiIndex.from_frame(records[["process", "seq"]])
-        first = np.flatnonzero(~index.duplicated())
-        asked = self.log.elapsed
-        keys = pd.MultiIndex.from_arrays([asked["process"].to_numpy(), asked[column].to_numpy()])
-        at = index[first].get_indexer(keys)
-        return np.where(at >= 0, first[np.maximum(at, 0)], -1) if len(first) else np.full(len(asked), -1)
-
     def _pair_times(self) -> tuple[np.ndarray, np.ndarray]:
         """When each pair's first and last record were made; one that is not known is taken to be where the other is."""
         first, last = self._ends
@@ -121,13 +121,6 @@ class TimedLog:
         start = np.where(first >= 0, times[first], np.where(last >= 0, times[last], self._first))
         end = np.where(last >= 0, times[last], start)
         return np.minimum(start, end), np.maximum(start, end)
-
-
-def _inside(times: np.ndarray, spans: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Which of some times lie in one of the spans (sorted, disjoint)."""
-    begin, end = (np.array(edge, dtype=np.int64) for edge in zip(*spans, strict=True))
-    at = np.searchsorted(end, times)
-    return (at < len(begin)) & (begin[np.minimum(at, len(begin) - 1)] <= times)
 
 
 def _at(mask: np.ndarray, index: np.ndarray) -> np.ndarray:

@@ -20,12 +20,13 @@ from pathlib import Path
 
 import numpy as np
 
+from nsysalign.sweep.issue import FAR
 from nsysalign.trace import schema
 from nsysalign.trace.sqlite import Source, open_readonly, possible
 
 BLOCK_ROWS = 1 << 13
 #: Later than anything: the end of what was never closed, and of what lasts to the trace's end.
-FOREVER = 1 << 62
+FOREVER = int(FAR)
 #: Tables with fewer rows are read whole.
 _FEW_ROWS = 1 << 12
 _LEAST = 64
