@@ -17,7 +17,7 @@ from nsysalign.collect import nsys as nsys_module
 from nsysalign.collect.nsys import describe, export_sqlite
 from nsysalign.errors import NsysError
 
-from .user import RUNS, analysed, elapsed, read_bytes, wait_for
+from .user import RUNS, analysed, elapsed, read_bytes, wait_for, wait_until
 
 DATABASE = 'printf "SQLite format 3\\000"'
 
@@ -177,16 +177,16 @@ def test_an_export_that_fails_leaves_report_and_logs(played):
 
 def test_an_export_that_hangs_is_stopped(played, tmp_path, monkeypatch):
     monkeypatch.setattr(nsys_module, "STALL_S", 0.5)
-    user = played(export=f'{DATABASE} >"$OUT"; echo "Processing 5 events: [= 7%]" >&2; sleep 98765')
+    waits = f'sleep 98765 & echo $! >"{tmp_path}/child"; wait'
+    user = played(export=f'{DATABASE} >"$OUT"; echo "Processing 5 events: [= 7%]" >&2; {waits}')
     tool = describe(user.env["NSYS"])
     began = time.monotonic()
     with pytest.raises(NsysError, match=r"nsys export did nothing for 0.5 s and was stopped") as error:
         export_sqlite(tool, tmp_path / "trace.nsys-rep", tmp_path / "trace.sqlite")
     assert time.monotonic() - began < 10 and "nsysalign analyze" in error.value.next_step
     assert not list(tmp_path.glob("trace*"))
-    assert not [p for p in Path("/proc").glob("[0-9]*/cmdline") if b"98765" in read_bytes(p)], (
-        "its child is gone"
-    )
+    child = Path("/proc", (tmp_path / "child").read_text().strip(), "cmdline")
+    wait_until(lambda: not read_bytes(child), "its child never ended")  # a killed process takes its time
 
 
 def test_an_export_that_is_slow_but_works_is_waited_for(played, tmp_path, monkeypatch):

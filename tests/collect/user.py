@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -110,11 +111,15 @@ def analysed(run_dir: Path) -> int:
     return len(document["intervals"])
 
 
-def wait_for(path: Path, seconds: float = 60) -> None:
+def wait_until(true: Callable[[], bool], otherwise: str, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path.name} never came"
+    while not true():
+        assert time.monotonic() < deadline, otherwise
         time.sleep(0.02)
+
+
+def wait_for(path: Path, seconds: float = 60) -> None:
+    wait_until(path.exists, f"{path.name} never came", seconds)
 
 
 def read_bytes(path: Path) -> bytes:
