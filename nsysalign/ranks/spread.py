@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 
 from nsysalign.effort import processors
 from nsysalign.errors import UsageError
+from nsysalign.workers import started
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -29,7 +29,7 @@ def over(
     function: Callable[[Job], Result],
     jobs: Sequence[Job],
     executor: concurrent.futures.Executor,
-    again: Callable[[], contextlib.AbstractContextManager[concurrent.futures.Executor]] | None = None,
+    again: Callable[[], contextlib.AbstractContextManager[concurrent.futures.Executor | None]] | None = None,
 ) -> Iterator[tuple[Job, Result | BaseException]]:
     """(job, result or what was raised), in the order in which they end.
 
@@ -42,18 +42,16 @@ def over(
         for future in concurrent.futures.as_completed(futures):
             outcome = _outcome(future)
             if isinstance(outcome, concurrent.futures.BrokenExecutor) and again:
-                lost.append(futures[future])
+                lost.append((futures[future], outcome))
             else:
                 yield futures[future], outcome
     except BaseException:
         for future in futures:
             future.cancel()
         raise
-    for job in lost:
+    for job, outcome in lost:
         with again() as alone:
-            future = alone.submit(function, job)
-            concurrent.futures.wait([future])
-            yield job, _outcome(future)
+            yield job, outcome if alone is None else _outcome(alone.submit(function, job))
 
 
 def _outcome(future: concurrent.futures.Future) -> Any:
@@ -66,21 +64,14 @@ def _outcome(future: concurrent.futures.Future) -> Any:
 @contextmanager
 def processes(count: int) -> Iterator[concurrent.futures.Executor]:
     """Worker processes of this machine; one job at a time needs none, only a thread of this one."""
-    pool: concurrent.futures.Executor
-    if count <= 1:
-        pool = concurrent.futures.ThreadPoolExecutor(1)
-    else:  # spawn: a fork would copy threads' locks (numpy's, a notebook's)
-        pool = concurrent.futures.ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
-    try:
+    with (started(count) if count > 1 else None) or concurrent.futures.ThreadPoolExecutor(1) as pool:
         yield pool
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 @contextmanager
-def alone() -> Iterator[concurrent.futures.Executor]:
-    """One fresh worker process."""
-    with concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+def alone() -> Iterator[concurrent.futures.Executor | None]:
+    """One fresh worker process, if it can be had: what killed another one must not run in this one."""
+    with started(1) or contextlib.nullcontext() as pool:
         yield pool
 
 

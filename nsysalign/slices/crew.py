@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import importlib
-import multiprocessing
-import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +18,7 @@ from typing import Any
 
 from nsysalign.effort import alone, keep_alone, processors
 from nsysalign.memory import look_for_garbage_less_often
+from nsysalign.workers import started
 
 #: The smallest exports that are cut into slices have as many bytes for each.
 BYTES_PER_SLICE = 40_000_000
@@ -30,16 +29,10 @@ _GONE = (concurrent.futures.BrokenExecutor, concurrent.futures.CancelledError, R
 
 
 class Crew:
-    """This process and `count` - 1 others, that are started at once and wait for work."""
+    """This process and `count` - 1 others, or as many as the machine gives, that are started at once and wait for work."""
 
     def __init__(self, count: int) -> None:
-        # spawn: a fork would copy threads' locks
-        context = multiprocessing.get_context("spawn")
-        self._others = [
-            concurrent.futures.ProcessPoolExecutor(1, mp_context=context) for _ in range(count - 1)
-        ]
-        for other in self._others:
-            other.submit(_wake)
+        self._others = [pool for _ in range(count - 1) if (pool := started(1, _wake))]
 
     def begin(self, function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
         """function(*arguments), by somebody else if there is somebody: the result is what that gives when it is called."""
@@ -117,15 +110,13 @@ class Crew:
         return [found[n] for n in range(len(jobs))]
 
     def close(self) -> None:
+        """They have nothing more to do; what they are doing still is in vain."""
         for other in self._others:
-            other.shutdown(wait=False, cancel_futures=True)
+            other.stop()
 
 
 def _wake() -> None:
     """What slices need is imported, and this process knows that it is not alone."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # a terminal's Ctrl-C is for the first of us, who ends the others
     keep_alone()
     look_for_garbage_less_often()
     importlib.import_module("nsysalign.slices.work")

@@ -1,0 +1,101 @@
+"""Processes that work for this one, and end with it.
+
+This module imports nothing that takes time: see `slices.crew`.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any
+
+#: What a worker may take to clean up behind itself, in seconds.
+_GRACE = 0.5
+
+
+class Workers(ProcessPoolExecutor):
+    """`count` processes, each of which does `first` before anything else.
+
+    As a context it waits for them at its end; where it is left by an error or Ctrl-C, they stop what they do.  So they do
+    when this process ends, however it ends: by itself a worker of a process that was killed waits for work for ever, as it
+    holds both ends of its queue.
+    """
+
+    def __init__(self, count: int, first: Callable[[], None] | None = None) -> None:
+        # spawn: a fork would copy threads' locks (numpy's, a notebook's)
+        context = get_context("spawn")
+        held, self._lifeline = context.Pipe(duplex=False)
+        super().__init__(count, mp_context=context, initializer=_begin, initargs=(held, first))
+        self.submit(_nothing)  # the first one is started now
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future:
+        return super().submit(_work, function, *arguments, **named)
+
+    def stop(self) -> None:
+        """Their work is in vain: they end in a moment, and nobody waits."""
+        self._lifeline.close()
+        self.shutdown(wait=False, cancel_futures=True)
+
+    def __exit__(self, kind: Any, value: Any, traceback: Any) -> bool | None:
+        if kind is not None:
+            self.stop()
+        return super().__exit__(kind, value, traceback)
+
+
+def started(count: int, first: Callable[[], None] | None = None) -> Workers | None:
+    """None where the machine gives no process: no shared memory for the locks, no more processes for this user."""
+    try:
+        return Workers(count, first)
+    except (OSError, ImportError, NotImplementedError):
+        return None
+
+
+#: In a worker: whether it is doing what somebody asked for, and whether nobody wants it any more.
+_at_work = False
+_over = threading.Event()
+
+
+def _begin(lifeline: Connection, first: Callable[[], None] | None) -> None:
+    signal.signal(signal.SIGINT, _interrupted)
+    threading.Thread(target=_watch, args=(lifeline,), daemon=True).start()
+    if first is not None:
+        first()
+
+
+def _watch(lifeline: Connection) -> None:
+    try:
+        lifeline.recv_bytes()  # nobody ever sends any
+    except (EOFError, OSError):
+        _over.set()
+        _thread.interrupt_main()
+        time.sleep(_GRACE)
+        os._exit(1)
+
+
+def _interrupted(*_: object) -> None:
+    """A terminal's Ctrl-C is for the process that started us: it says what becomes of us."""
+    if not _over.is_set():
+        return
+    if not _at_work:
+        os._exit(1)
+    raise SystemExit(1)  # half a file is removed by who writes it
+
+
+def _work(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    global _at_work
+    _at_work = True
+    try:
+        return function(*arguments, **named)
+    finally:
+        _at_work = False
+
+
+def _nothing() -> None:
+    """Keeps nobody busy."""
