@@ -87,7 +87,6 @@ def without_graphs(table: Table) -> Table:
     return table._replace(fields=tuple(f for f in table.fields if f.name != "graph_node"))
 
 
-
 RUNTIME = Table(
     "CUPTI_ACTIVITY_KIND_RUNTIME",
     (
