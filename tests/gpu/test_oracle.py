@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,7 @@ def outcome(tmp_path_factory):
     return {k["case"]: k for k in known}, json.loads((run_dir / "analysis.json").read_text())
 
 
+REPEATS = 10
 CASES = [
     "spin",
     "host_busy",
@@ -51,13 +53,24 @@ CASES = [
 @pytest.mark.parametrize("case", CASES)
 def test_the_dominant_cause_has_its_known_size(outcome, case):
     known, analysis = outcome
-    row = next(x["row"] for x in analysis["labels"] if x["label"] == case)
-    interval = next(i for i in analysis["intervals"] if i["name"] == row)
+    repetitions = [i for i in analysis["intervals"] if i["label"] == case]
+    assert len(repetitions) == REPEATS
     want = known[case]["us"]
-    if isinstance(want, list):  # timed anew in every repetition
-        want = want[int(row.rpartition("#")[2])]
-    got = interval["parts_ns"].get(known[case]["cause"], 0) / 1e3
-    assert abs(got - want) <= max(0.02 * want, 5.0), (got, want, interval["parts_ns"])
+    if isinstance(
+        want, list
+    ):  # timed anew in every repetition; the first ones are cold, some are interrupted
+        misses = [_miss(i, known[case]["cause"], us) for i, us in zip(repetitions, want, strict=True)]
+        assert statistics.median(m[0] for m in misses) <= 1, misses
+    else:  # the same in all: the fastest is the one that others on the machine disturbed least
+        fastest = min(repetitions, key=lambda i: i["elapsed_ns"])
+        miss = _miss(fastest, known[case]["cause"], want)
+        assert miss[0] <= 1, (miss, fastest["parts_ns"])
+
+
+def _miss(interval, cause: str, want_us: float) -> tuple[float, float, float]:
+    """How far off, in parts of what is allowed (2 %, at least 5 us); found and known, in us."""
+    got = interval["parts_ns"].get(cause, 0) / 1e3
+    return abs(got - want_us) / max(0.02 * want_us, 5.0), got, want_us
 
 
 @pytest.mark.gpu
