@@ -44,11 +44,13 @@ exec "$@"
 @dataclass(frozen=True)
 class Ended:
     """How a run ended.  `status` is nsys's, which is the application's own; None where nsys did not live to tell it.
-    `notes` say what we had to do; `stopped`: it was asked to end (Ctrl-C, a signal, --timeout)."""
+    `notes` say what we had to do; `stopped`: it was asked to end (Ctrl-C, a signal, --timeout); `never_began`: nsys failed
+    by itself before it began the application, of which nothing has happened."""
 
     status: int | None
     notes: tuple[str, ...] = ()
     stopped: bool = False
+    never_began: bool = False
 
 
 def launch(
@@ -60,7 +62,7 @@ def launch(
     timeout_s: float | None = None,
     stdout_to_stderr: bool = False,
 ) -> Ended:
-    """Run `profile command`, nsys's own messages go to `log`.  When it returns, no process of the run is left.
+    """Run `profile command`, nsys's own messages go to the end of `log`.  When it returns, no process of the run is left.
 
     An empty `profile` runs the command as it is, without nsys.  With `stdout_to_stderr` what it prints goes to our stderr.
 
@@ -68,7 +70,7 @@ def launch(
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    with _passed_output(2 if stdout_to_stderr else 1) as fds, open(log, "wb") as messages:
+    with _passed_output(2 if stdout_to_stderr else 1) as fds, open(log, "ab") as messages:
         wrapped = list(command)
         if fds:
             script = _SHELL.format(out=fds[0], err=fds[1], began=watch.BEGAN)
@@ -99,8 +101,12 @@ def launch(
     if left := end_all(env["NSYSALIGN_DIR"]):
         outlived = "nsys" if profile else "the script"
         several = "processes" if left > 1 else "process"
-        notes.append(f"{left} {several} of the run outlived {outlived} and {'were' if left > 1 else 'was'} ended")
-    return Ended(status, tuple(notes), bool(stopper.sent))
+        notes.append(
+            f"{left} {several} of the run outlived {outlived} and {'were' if left > 1 else 'was'} ended"
+        )
+    failed = not hung and process.returncode not in (0, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
+    never_began = bool(profile and fds) and failed and not stopper.sent and not stopper.watch.began()
+    return Ended(status, tuple(notes), bool(stopper.sent), never_began)
 
 
 def _status(code: int, stopper: _Stopper) -> int | None:

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from nsysalign.collect import clocks
@@ -79,9 +80,16 @@ def collect(
     importing = progress and (lambda percent: progress("nsys writes its report", percent))
     with hold_signals():  # around launch as well: between its own handlers and ours no signal may find none
         with sampling(run_dir / clocks.FILE, wanted=options.clocks) as unsampled, following(log, importing):
-            ended = launch(
-                profile, argv, env, log, timeout_s=options.timeout_s, stdout_to_stderr=options.stdout_to_stderr
-            )
+            go = partial(
+                launch, profile, argv, env, log,
+                timeout_s=options.timeout_s, stdout_to_stderr=options.stdout_to_stderr,
+            )  # fmt: skip
+            ended = go()
+            if ended.never_began:  # on a busy machine its parts do not always find each other
+                notes.append(
+                    f"nsys failed before it began the script, and was started again: {_last_words(log)}"
+                )
+                ended = go()
         took_s = time.monotonic() - began
         status, notes = ended.status, [*notes, *ended.notes, *unsampled]
         try:
@@ -143,9 +151,7 @@ def _report(run_dir: Path, nsys: Nsys, status: int | None, logs: Sequence[Path])
     report, stream = run_dir / "trace.nsys-rep", run_dir / "trace.qdstrm"
     if stream.is_file() and import_stream(nsys, stream, report):
         return report
-    log = run_dir / "nsys.log"
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    said = " ".join(lines[-3:]) or "it said nothing"
+    said = _last_words(run_dir / "nsys.log")
     kept = f"; {len(logs)} event logs are kept in {run_dir}" if logs else ""
     if not logs and not any(run_dir.glob("*.qdstrm")):
         shutil.rmtree(run_dir / "raw", ignore_errors=True)
@@ -153,6 +159,11 @@ def _report(run_dir: Path, nsys: Nsys, status: int | None, logs: Sequence[Path])
         f"nsys {nsys.version} left no report ({_told(status)}): {said}{kept}",
         "read the script's own output above; then check the free space and: nsysalign doctor",
     )
+
+
+def _last_words(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return " ".join(lines[-3:]) or "it said nothing"
 
 
 def _told(status: int | None) -> str:

@@ -58,6 +58,32 @@ def test_what_nsys_lacks_permission_for_is_passed_on(played):
     assert "it may not be run" in process.communicate(timeout=60)[1] and process.returncode == 3
 
 
+@pytest.mark.parametrize("ending", ["exit 1", "kill -ABRT $$"])
+def test_an_nsys_that_fails_before_it_begins_the_script_is_started_again(played, ending):
+    """2024.2 does so now and then where the processors are busy."""
+    fails = f"""echo $$ >>tries; if [ $(wc -l <tries) = 1 ]; then echo "Local Endpoint is not available."; {ending}; fi"""
+    user = played(profile=f'{fails}; APP "$@"; s=$?; FINISH; exit $s', export=f'{DATABASE} >"$OUT"')
+    _, out, err = user.the_end(user.run("import sys\npair(5)\nprint('ran')\nsys.exit(4)"))
+    (run_dir,) = user.run_dirs()
+    assert (out, elapsed(run_dir)) == ("ran\n", 5), err
+    said = "nsys failed before it began the script, and was started again: Local Endpoint is not available."
+    manifest = json.loads((run_dir / "run.json").read_text())
+    assert said in err and said in manifest["notes"] and manifest["exit_status"] == 4
+
+
+@pytest.mark.parametrize("ending", ["exit 1", "kill -9 $$", "kill -ABRT $$"])
+def test_a_script_that_was_begun_is_never_run_again(played, ending):
+    user = played(profile=f'APP "$@"; {ending}')
+    status, out, _ = user.the_end(user.run("pair(2)\nprint('ran')"))
+    assert (status, out) == (3, "ran\n") and elapsed(user.run_dirs()[0]) == 2
+
+
+def test_an_nsys_that_is_killed_before_it_begins_is_not_started_again(played):
+    user = played(profile="echo $$ >>tries; kill -9 $$")
+    assert user.the_end(user.run("pair()"))[0] == 3
+    assert (user.folder / "tries").read_text().count("\n") == 1
+
+
 def test_an_nsys_that_crashes_leaves_the_event_logs(played):
     user = played(profile='APP "$@" & while [ ! -e started ]; do sleep 0.05; done; kill -9 $$')
     text = "import pathlib, time\npair(6)\npathlib.Path('started').touch()\ntime.sleep(100)"

@@ -57,7 +57,8 @@ def finish(
 ) -> tuple[int, str, str, dict[int, list]]:
     out, err = process.communicate(stdin, timeout=120)
     (run_dir,) = (tmp_path / "nsysalign-runs").iterdir()
-    assert (run_dir / "trace.nsys-rep").stat().st_size and (run_dir / "trace.sqlite").stat().st_size, err
+    for name in ("trace.nsys-rep", "trace.sqlite"):
+        assert (run_dir / name).is_file() and (run_dir / name).stat().st_size, err
     assert not (run_dir / "raw").exists()
     return (
         process.returncode,

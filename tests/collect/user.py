@@ -83,7 +83,7 @@ class User:
         """Status, stdout and stderr; and nothing lives on or lies about half-written."""
         out, err = process.communicate(timeout=seconds)
         for folder in [run_dir] if run_dir else self.run_dirs():
-            assert of_run(folder) == [], "no process is left behind"
+            wait_until(lambda folder=folder: not of_run(folder), "a process is left behind", 10)
             assert not [p.name for p in folder.rglob("*") if "partial" in p.name], err
             for log in event_logs(folder):
                 assert read_log(log)[0]["type"] == "header"
