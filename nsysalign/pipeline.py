@@ -83,18 +83,19 @@ def analyze(
     tell = progress or _silent
     tell("reading the trace", 0)
     rows = rows_at_most(Path(trace)) if events and not baseline and not all_segments else 0
+    log = None
     if rows >= SLICED_FROM_ROWS:
         with nullcontext(others) if others is not None else crew(wanted(Path(trace), jobs)) as helpers:
-            found = _in_slices(Path(trace), [Path(e) for e in events], rows, helpers, tell)
-        if found is not None:
-            measured, log = found
+            measured, log = _in_slices(Path(trace), [Path(e) for e in events], rows, helpers, tell)
+        if measured is not None:
             tell("explaining", 90)
             return explained(measured, log, clocks=clocks, draw=draw)
     with ThreadPoolExecutor(1) as pool:  # big tables are read outside of Python: there is time for the logs
-        logs = pool.submit(read_event_logs, [Path(e) for e in events]) if events else None
+        unread = events and log is None
+        logs = pool.submit(read_event_logs, [Path(e) for e in events]) if unread else None
         read = read_trace(Path(trace))
         tell("reading the event logs", 45)
-        log = logs.result() if logs is not None else None
+        log = logs.result() if logs is not None else log
     _refuse_baseline(log)
     without, notes = read_baseline(baseline)
     analysis = analyze_trace(
@@ -113,9 +114,9 @@ def _refuse_baseline(log: EventLog | None) -> None:
 
 def _in_slices(
     trace: Path, events: Sequence[Path], rows: int, others: Crew, tell: Progress
-) -> tuple[Measured, EventLog] | None:
-    """A long trace, stretch by stretch.  None where it cannot be cut: an interval as long as the run, clocks that nothing
-    connects."""
+) -> tuple[Measured | None, EventLog]:
+    """A long trace, stretch by stretch, and its log.  None where it cannot be cut: an interval as long as the run, clocks
+    that nothing connects."""
     slices = 2 * -(-rows // (2 * SLICE_ROWS))  # however many help: the same on every machine
     index = sampled(trace)
     read_ahead(others, trace, index, slices)
@@ -124,7 +125,7 @@ def _in_slices(
     tell("looking over the trace", 10)
     known = survey(trace, log, index) if index.calls else None
     if known is None:
-        return None
+        return None, log
     tell("reading, placing and splitting", 15)
     found = measure(
         trace,
@@ -135,7 +136,7 @@ def _in_slices(
         lambda done, of: tell("reading, placing and splitting", 15 + 75 * done // of),
     )
     if found is None:
-        return None
+        return None, log
     known = found.known
     given, log = known.given, known.timed.log
     rows, alone = found.portion.rows, found.portion.alone
