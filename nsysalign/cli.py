@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from nsysalign import __version__
-from nsysalign.errors import NsysAlignError
+from nsysalign.errors import Interrupted, NsysAlignError
 
 #: name -> (module under nsysalign.commands, one line of help): a command's imports wait until it is called.
 COMMANDS = {
@@ -35,6 +35,12 @@ class _Lazy(click.Group):
         if name not in COMMANDS:
             return None
         return getattr(importlib.import_module(f"nsysalign.commands.{name}"), name)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted("interrupted") from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -66,6 +72,8 @@ def main(arguments: list[str] | None = None) -> Any:
     except NsysAlignError as error:
         if debug:
             raise
+        if isinstance(error, Interrupted):
+            click.echo(err=True)  # the terminal wrote ^C
         click.echo(f"nsysalign: {error}", err=True)
         sys.exit(error.exit_code)
     except BrokenPipeError:  # the reader of our output went away (| head)

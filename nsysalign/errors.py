@@ -1,7 +1,7 @@
 """Every error nsysalign raises on purpose.
 
 One tree, raised deep, caught once (in `nsysalign.cli`).  A message says what was found, what was expected and
-what to do next, in one or two lines; the exit code is 3 for everything but wrong usage.
+what to do next, in one or two lines; the exit code is 3 for everything but wrong usage and Ctrl-C.
 """
 
 from __future__ import annotations
@@ -34,6 +34,12 @@ class UsageError(NsysAlignError):
     """The request itself cannot be carried out (wrong options, nested profilers)."""
 
     exit_code = 2
+
+
+class Interrupted(NsysAlignError):
+    """Ctrl-C, where there is no script to pass it on to."""
+
+    exit_code = 130
 
 
 class NsysError(NsysAlignError):

@@ -206,16 +206,21 @@ def without_nsys(
 def finish(run_dir: Path, *, exit_status: int, quiet: bool, json_out: Path | None) -> Analysis | None:
     """Analyse the run directory and show the result: the same that `nsysalign analyze RUN_DIR` does.
 
-    A failed script keeps its status: the analysis of what it left may then fail as well, and that is only
-    said.
+    A failed script keeps its status: the analysis of what it left may then fail as well, or be interrupted, and that is
+    only said.
     """
     from nsysalign.commands.present import present
-    from nsysalign.errors import NsysAlignError
+    from nsysalign.errors import Interrupted, NsysAlignError
 
     try:
-        return present(run_dir, quiet=quiet, json_out=json_out).analysis
+        try:
+            return present(run_dir, quiet=quiet, json_out=json_out).analysis
+        except KeyboardInterrupt:
+            raise Interrupted(
+                "the analysis was interrupted; what was collected is kept", f"nsysalign analyze {run_dir}"
+            ) from None
     except NsysAlignError as error:
         if exit_status == 0:
             raise
-        click.echo(f"nothing to analyse: {error}", err=True)
+        click.echo(f"not analysed: {error}", err=True)
         return None

@@ -15,6 +15,7 @@ import time
 import pytest
 
 from nsysalign.collect.processes import of_run
+from nsysalign.collect.rundir import event_logs
 from nsysalign.collect.session import recover
 
 from .conftest import ROOT
@@ -177,11 +178,11 @@ def test_ctrl_c_and_sigterm_stop_the_script_and_all_is_analysed(whole):
     wait_for(whole.folder / "started")
     (whole.folder / "started").unlink()
     terminated = whole.run(LISTENS, script="terminated.py")
-    os.killpg(often.pid, signal.SIGINT)
     wait_for(whole.folder / "started")
+    os.killpg(often.pid, signal.SIGINT)
     terminated.terminate()
-    deadline = time.monotonic() + 30
-    while not (whole.folder / RUNS / "often-001" / "run.json").exists() and time.monotonic() < deadline:
+    deadline = time.monotonic() + 30  # until shortly before the analysis: that may be interrupted
+    while not event_logs(whole.folder / RUNS / "often-001") and time.monotonic() < deadline:
         os.killpg(often.pid, signal.SIGINT)
         time.sleep(0.05)
     terminated.wait(timeout=60)

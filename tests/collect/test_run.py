@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from nsysalign.cli import main
 from nsysalign.collect import session
 from nsysalign.commands.run import run
-from nsysalign.errors import TraceError
+from nsysalign.errors import Interrupted, TraceError
 
 
 @pytest.fixture
 def invoked(monkeypatch, tmp_path):
     """`invoked(*args, status=, fails=)`: the command with collect and present replaced, and both calls."""
 
-    def invoke(*args: str, status: int = 0, fails: bool = False):
+    def invoke(*args: str, status: int = 0, fails: BaseException | None = None):
         calls = {}
 
         def collect(command, options, progress):
@@ -28,7 +29,7 @@ def invoked(monkeypatch, tmp_path):
         def present(run_dir, *, quiet, json_out):
             calls["present"] = (run_dir, quiet, json_out)
             if fails:
-                raise TraceError("empty", "measure something")
+                raise fails
             return types.SimpleNamespace(analysis=None)
 
         monkeypatch.setattr(session, "collect", collect)
@@ -60,10 +61,31 @@ def test_a_command_after_two_dashes(invoked):
 def test_the_scripts_status_is_returned_after_the_analysis(invoked):
     result, calls = invoked("s.py", status=7)
     assert result.exit_code == 7 and "present" in calls and "ended with status 7" in result.output
-    result, _ = invoked("s.py", status=7, fails=True)
-    assert result.exit_code == 7 and "nothing to analyse: empty" in result.output
-    result, _ = invoked("s.py", fails=True)
-    assert isinstance(result.exception, TraceError)
+    error = TraceError("empty", "measure something")
+    result, _ = invoked("s.py", status=7, fails=error)
+    assert result.exit_code == 7 and "not analysed: empty" in result.output
+    result, _ = invoked("s.py", fails=error)
+    assert result.exception is error
+
+
+def test_ctrl_c_during_the_analysis_says_how_to_go_on(invoked, tmp_path):
+    result, _ = invoked("s.py", fails=KeyboardInterrupt())
+    assert isinstance(result.exception, Interrupted) and result.exception.exit_code == 130
+    assert str(result.exception).endswith(f"is kept\n  next: nsysalign analyze {tmp_path}")
+    result, _ = invoked("s.py", status=7, fails=KeyboardInterrupt())
+    assert result.exit_code == 7 and f"next: nsysalign analyze {tmp_path}" in result.output
+
+
+def test_ctrl_c_elsewhere_is_no_finding(monkeypatch, capsys, tmp_path):
+    """1 would be one of --fail-on."""
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nsysalign.commands.present.present", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main(["analyze", str(tmp_path)])
+    assert ended.value.code == 130 and capsys.readouterr().err == "\nnsysalign: interrupted\n"
 
 
 def test_no_command_is_wrong_usage(invoked):
