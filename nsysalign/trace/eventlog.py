@@ -75,6 +75,7 @@ TEXT_KEYS = {
 _HEADER_NUMBERS = ("pid", "exit_status", "profiled_exit_status")  # what is no number there is not known
 _LONGEST_MS = 1e12  # 30 years: what lies beyond is no measurement, and its nanoseconds do not fit
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_NUMBERS = (bool, int, float)  # made once: `bool | int` would be made for every value
 _LATEST_NS = 1 << 62  # so that the difference of two times fits into int64
 
 
@@ -209,7 +210,7 @@ class _Reader:
             )
         elif kind in ("elapsed", "calibration"):  # calibration: compared by the harness, never by the program
             ms = item.get("ms")
-            good = isinstance(ms, int | float) and not isinstance(ms, bool) and abs(ms) < _LONGEST_MS
+            good = isinstance(ms, _NUMBERS) and not isinstance(ms, bool) and abs(ms) < _LONGEST_MS
             error = "" if good else without_paths(_str(item.get("error"))) or f"elapsed_time gave {ms!r:.40}"
             self.rows["elapsed"].append(
                 (
@@ -351,7 +352,7 @@ def _int(value: object) -> int:
 
 def _flag(value: object) -> bool:
     """Only numbers and truth values can be true: a text is nothing that a redacted log keeps here."""
-    return isinstance(value, bool | int | float) and bool(value)
+    return value is not None and isinstance(value, _NUMBERS) and bool(value)
 
 
 def _paths(value: object) -> tuple[str, ...]:
