@@ -60,7 +60,7 @@ def test_what_nsys_lacks_permission_for_is_passed_on(played):
 
 @pytest.mark.parametrize("ending", ["exit 1", "kill -ABRT $$"])
 def test_an_nsys_that_fails_before_it_begins_the_script_is_started_again(played, ending):
-    """2024.2 does so now and then where the processors are busy."""
+    """Seen with 2024.2 where the processors were busy."""
     fails = f"""echo $$ >>tries; if [ $(wc -l <tries) = 1 ]; then echo "Local Endpoint is not available."; {ending}; fi"""
     user = played(profile=f'{fails}; APP "$@"; s=$?; FINISH; exit $s', export=f'{DATABASE} >"$OUT"')
     _, out, err = user.the_end(user.run("import sys\npair(5)\nprint('ran')\nsys.exit(4)"))
