@@ -9,19 +9,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
+from waiting import command_line, wait_until
 
 from nsysalign import workers
 from nsysalign.ranks import spread
 from nsysalign.slices.crew import crew
 
 LEAVES_TWO_AT_WORK = """
-import os, sys, time
-from functools import partial
+import os, time
 from nsysalign.slices.crew import crew
 from nsysalign.workers import started
 
@@ -42,7 +41,7 @@ def test_they_end_with_whoever_started_them(tmp_path, number):
     process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     pids = [int(process.stdout.readline()) for _ in range(2)]
-    assert all(map(_runs, pids)) and len({*pids, process.pid}) == 3
+    assert all(map(command_line, pids)) and len({*pids, process.pid}) == 3
     process.send_signal(number)
     process.communicate(timeout=60)
     _end(pids)
@@ -65,7 +64,7 @@ def test_half_a_file_is_removed(tmp_path):
             time.sleep(0.01)
         pool.stop()
     assert isinstance(begun.exception(60), SystemExit | concurrent.futures.BrokenExecutor)
-    _until(lambda: not (tmp_path / "half").exists(), "it lies there still")
+    wait_until(lambda: not (tmp_path / "half").exists(), "it lies there still")
 
 
 def begins_a_file(path: Path) -> None:
@@ -78,23 +77,7 @@ def begins_a_file(path: Path) -> None:
 
 
 def _end(pids: list[int]) -> None:
-    _until(lambda: not any(map(_runs, pids)), "one works on, for nobody")
-
-
-def _until(true: Callable[[], bool], otherwise: str) -> None:
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.02)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return bool(
-            Path(f"/proc/{pid}/cmdline").read_bytes()
-        )  # nothing is left of one that nobody has waited for
-    except OSError:
-        return False
+    wait_until(lambda: not any(map(command_line, pids)), "one works on, for nobody")
 
 
 def no_locks(*_, **__):

@@ -104,8 +104,10 @@ def launch(
         notes.append(
             f"{left} {several} of the run outlived {outlived} and {'were' if left > 1 else 'was'} ended"
         )
-    failed = not hung and process.returncode not in (0, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
-    never_began = bool(profile and fds) and failed and not stopper.sent and not stopper.watch.began()
+    # without descriptors of ours there is no mark of its beginning; by these signals somebody else ended nsys
+    by_itself = bool(profile and fds) and not hung and not stopper.sent
+    failed = process.returncode not in (0, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
+    never_began = by_itself and failed and not stopper.watch.began()
     return Ended(status, tuple(notes), bool(stopper.sent), never_began)
 
 

@@ -105,6 +105,7 @@ def end_all(run_dir: str | Path, *, grace_s: float = 5.0) -> int:
     kill(left, signal.SIGTERM)
     _wait_for_the_end(run_dir, grace_s)
     kill(of_run(run_dir), signal.SIGKILL)
+    _wait_for_the_end(run_dir, grace_s)  # a killed process takes a moment
     return len(left)
 
 

@@ -22,9 +22,8 @@ class Stretch:
 
     log: EventLog  # rows keep the numbers (index) that they have in the whole log
     timers: Timers
-    pairs: (
-        np.ndarray
-    )  # numbers of the rows of `elapsed` and `hosts`, and of the pairs of readings, that begin in it
+    # numbers of what begins in it: rows of `elapsed` and of `hosts`, pairs of readings
+    pairs: np.ndarray
     hosts: np.ndarray
     timed: np.ndarray
 

@@ -18,7 +18,6 @@ from nsysalign.collect.processes import of_run
 from nsysalign.trace.clocks import read_clock_samples
 
 from .conftest import FAKE_TORCH, ROOT
-from .user import wait_until
 
 FAKE_NVML = Path(__file__).parents[1] / "fakenvml"
 
@@ -104,7 +103,7 @@ def test_a_driver_that_hangs_does_not_hold_up_the_run(nvml, tmp_path, monkeypatc
     began = time.monotonic()
     with clocks.sampling(tmp_path / "a") as notes:
         time.sleep(0.05)
-    assert time.monotonic() - began < 20 and "did not answer" in notes[0]  # it answers after 60
+    assert time.monotonic() - began < 2 and "did not answer" in notes[0]
 
 
 def test_a_full_disk_ends_the_samples_and_nothing_else(nvml, monkeypatch):
@@ -158,6 +157,6 @@ def test_a_whole_run_is_sampled_whatever_ends_it(nsys, tmp_path, ending):
     process.communicate(timeout=60)
     samples, notes = read_clock_samples(tmp_path / "out" / "clocks.jsonl")
     assert notes == [] and len(samples) >= 8
-    wait_until(lambda: not of_run(tmp_path / "out"), "a process is left behind", 10)
+    assert of_run(tmp_path / "out") == []
     names = json.loads((tmp_path / "out" / "clocks.jsonl").read_text().splitlines()[0])["columns"]
     assert tuple(names) == clocks.COLUMNS

@@ -13,6 +13,7 @@ import signal
 import time
 
 import pytest
+from waiting import wait_for
 
 from nsysalign.collect.processes import of_run
 from nsysalign.collect.rundir import event_logs
@@ -20,7 +21,7 @@ from nsysalign.collect.session import recover
 
 from .conftest import ROOT
 from .programs import STUB
-from .user import RUNS, analysed, elapsed, read_log, wait_for
+from .user import RUNS, analysed, elapsed, read_log
 
 pytestmark = pytest.mark.nsys
 

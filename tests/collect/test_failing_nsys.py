@@ -12,12 +12,13 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import command_line, wait_for, wait_until
 
 from nsysalign.collect import nsys as nsys_module
 from nsysalign.collect.nsys import describe, export_sqlite
 from nsysalign.errors import NsysError
 
-from .user import RUNS, analysed, elapsed, read_bytes, wait_for, wait_until
+from .user import RUNS, analysed, elapsed
 
 DATABASE = 'printf "SQLite format 3\\000"'
 
@@ -161,7 +162,7 @@ def test_a_report_whose_import_failed_is_imported_again(real):
     while process.poll() is None and not killed:
         time.sleep(0.005)
         for path in Path("/proc").glob("[0-9]*/cmdline"):
-            words = read_bytes(path).split(b"\0")
+            words = command_line(path.parent.name).split(b"\0")
             if words[0].endswith(b"QdstrmImporter") and str(real.folder).encode() in b" ".join(words):
                 os.kill(int(path.parent.name), signal.SIGKILL)
                 killed += 1
@@ -211,8 +212,8 @@ def test_an_export_that_hangs_is_stopped(played, tmp_path, monkeypatch):
         export_sqlite(tool, tmp_path / "trace.nsys-rep", tmp_path / "trace.sqlite")
     assert time.monotonic() - began < 10 and "nsysalign analyze" in error.value.next_step
     assert not list(tmp_path.glob("trace*"))
-    child = Path("/proc", (tmp_path / "child").read_text().strip(), "cmdline")
-    wait_until(lambda: not read_bytes(child), "its child never ended")  # a killed process takes its time
+    child = (tmp_path / "child").read_text().strip()
+    wait_until(lambda: not command_line(child), "its child never ended")
 
 
 def test_an_export_that_is_slow_but_works_is_waited_for(played, tmp_path, monkeypatch):

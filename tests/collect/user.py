@@ -8,8 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -83,7 +81,7 @@ class User:
         """Status, stdout and stderr; and nothing lives on or lies about half-written."""
         out, err = process.communicate(timeout=seconds)
         for folder in [run_dir] if run_dir else self.run_dirs():
-            wait_until(lambda folder=folder: not of_run(folder), "a process is left behind", 10)
+            assert of_run(folder) == [], "no process is left behind"
             assert not [p.name for p in folder.rglob("*") if "partial" in p.name], err
             for log in event_logs(folder):
                 assert read_log(log)[0]["type"] == "header"
@@ -109,24 +107,6 @@ def analysed(run_dir: Path) -> int:
     for interval in document["intervals"]:
         assert sum(interval["parts_ns"].values()) == interval["elapsed_ns"] > 0
     return len(document["intervals"])
-
-
-def wait_until(true: Callable[[], bool], otherwise: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.02)
-
-
-def wait_for(path: Path, seconds: float = 60) -> None:
-    wait_until(path.exists, f"{path.name} never came", seconds)
-
-
-def read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:  # the process ended meanwhile
-        return b""
 
 
 def small_disk(folder: Path, size: str) -> tuple[str, ...]:

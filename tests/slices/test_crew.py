@@ -14,6 +14,7 @@ from nsysalign import pipeline
 from nsysalign.cli import cli
 from nsysalign.effort import threads
 from nsysalign.errors import TraceError
+from nsysalign.report.json import dumps
 from nsysalign.slices import run
 from nsysalign.slices.crew import crew
 from nsysalign.trace.index import sampled
@@ -118,11 +119,16 @@ def test_the_command_shares_the_work(puzzle, small_slices, tmp_path):
     assert results[0] == results[1]
 
 
-def test_clocks_that_nothing_connects_are_left_to_the_whole(puzzle, small_slices, tmp_path):
+def test_clocks_that_nothing_connects_are_left_to_the_whole(puzzle, small_slices, tmp_path, monkeypatch):
     trace, logs = puzzle("clean")
     bare = tmp_path / "bare.jsonl"
     lines = [line for line in logs[0].read_text().splitlines() if '"type":"clock"' not in line]
     lines[0] = lines[0].replace('"clock":', '"no_clock":')
     bare.write_text("\n".join(line for line in lines if '"mark' not in line) + "\n")
+    read = []
+    logs_of = pipeline.read_event_logs
+    monkeypatch.setattr(pipeline, "read_event_logs", lambda paths: read.append(paths) or logs_of(paths))
     found = nsysalign.analyze(trace, [bare])
-    assert len(found.intervals) + len(found.unaligned) > 0
+    assert len(found.intervals) + len(found.unaligned) > 0 and len(read) == 1
+    monkeypatch.setattr(pipeline, "SLICED_FROM_ROWS", 1 << 60)
+    assert dumps(found) == dumps(nsysalign.analyze(trace, [bare]))
