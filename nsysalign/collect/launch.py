@@ -105,9 +105,11 @@ def launch(
             f"{left} {several} of the run outlived {outlived} and {'were' if left > 1 else 'was'} ended"
         )
     # without descriptors of ours there is no mark of its beginning; by these signals somebody else ended nsys
-    by_itself = bool(profile and fds) and not hung and not stopper.sent
-    failed = process.returncode not in (0, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
-    never_began = by_itself and failed and not stopper.watch.began()
+    killed = process.returncode in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
+    by_itself = bool(profile and fds) and not (hung or killed or stopper.sent)
+    never_began = (
+        by_itself and not stopper.watch.began()
+    )  # whatever its status: nsys returns 0 after losses, too
     return Ended(status, tuple(notes), bool(stopper.sent), never_began)
 
 

@@ -103,7 +103,7 @@ def test_data_loader_workers_are_collected(real):
     status, out, err = real.the_end(process)
     (run_dir,) = real.run_dirs()
     batches = "[[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]\n"
-    assert (status, out) == (3, batches) and "holds no CUDA activity" in err
+    assert (status, out) == (3, batches) and "holds no CUDA activity" in err, err
     assert sorted(elapsed_of(run_dir)) == [4, 4], "two forked workers, nothing lost"
     assert not (run_dir / "raw").exists(), "the probe had no trouble"
 
