@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from .conftest import FAKE_TORCH, ROOT
-from .user import PAIRS, read_log
+from .user import PAIRS, read_log, refuse_a_broken_nsys
 
 pytestmark = pytest.mark.nsys
 
@@ -57,6 +57,7 @@ def finish(
 ) -> tuple[int, str, str, dict[int, list]]:
     out, err = process.communicate(stdin, timeout=120)
     (run_dir,) = (tmp_path / "nsysalign-runs").iterdir()
+    refuse_a_broken_nsys(run_dir)
     for name in ("trace.nsys-rep", "trace.sqlite"):
         assert (run_dir / name).is_file() and (run_dir / name).stat().st_size, err
     assert not (run_dir / "raw").exists()
