@@ -219,6 +219,31 @@ ELAPSED = _spec(
     ("site", "str", "where elapsed_time was called, '' unknown"),
     ("t1_ns", "int64", "CLOCK_MONOTONIC just after the call, -1 unknown"),
     ("calibration", "bool", "made by the harness's own calibration work"),
+    ("reference", "int64", "number of the reference event that both events were measured from, -1 none"),
+    ("start_ms", "float64", "distance of the start event from the reference, NaN unknown"),
+    ("end_ms", "float64", "distance of the end event from the reference, NaN unknown"),
+)
+
+REFERENCES = _spec(
+    "references", "reference events of the probe: all distances to one are on one clock",
+    ("process", "int64", "number of the header it belongs to"),
+    ("id", "int64", "number within the process"),
+    ("device", "int64", "CUDA device index, -1 unknown"),
+    ("t0_ns", "int64", "CLOCK_MONOTONIC just before its record call"),
+    ("t1_ns", "int64", "CLOCK_MONOTONIC just after its record call"),
+    ("previous", "int64", "the reference that it was measured from, -1 none"),
+    ("ms", "float64", "its distance from that one, NaN unknown"),
+)
+
+DISTANCES = _spec(
+    "distances", "further distances that the probe measured: of two records, or of a pair from an older reference",
+    ("process", "int64", "number of the header it belongs to"),
+    ("start", "int64", "seq of a record"),
+    ("end", "int64", "seq of another record"),
+    ("ms", "float64", "distance of the second from the first, NaN where a reference is named"),
+    ("reference", "int64", "number of a reference, -1 none"),
+    ("start_ms", "float64", "distance of the first from it, NaN unknown"),
+    ("end_ms", "float64", "distance of the second from it, NaN unknown"),
 )
 
 HOSTS = _spec(
@@ -579,7 +604,7 @@ RANK_WINDOWS = _spec(
 )
 
 TRACE_SPECS = (OPERATIONS, CALLS, SYNCS, EVENT_ROWS, RANGES, MARKS, STREAMS, OVERHEAD, OS_CALLS)
-LOG_SPECS = (RECORDS, WAITS, ELAPSED, HOSTS, CLOCK_SITES, CLOCK_READINGS, CLOCKS, MARKED)
+LOG_SPECS = (RECORDS, WAITS, ELAPSED, REFERENCES, DISTANCES, HOSTS, CLOCK_SITES, CLOCK_READINGS, CLOCKS, MARKED)
 ALIGN_SPECS = (PLACED_RECORDS, LANES, WINDOWS)
 #: Only a run with --baseline fills these; an analysis stored before they existed has none.
 BASELINE_SPECS = (BASELINE, UNPROFILED, UNPROFILED_PARTS)

@@ -151,6 +151,8 @@ class EventLog:
     records: pd.DataFrame
     waits: pd.DataFrame
     elapsed: pd.DataFrame
+    references: pd.DataFrame
+    distances: pd.DataFrame
     hosts: pd.DataFrame
     clock_sites: pd.DataFrame
     clock_readings: pd.DataFrame

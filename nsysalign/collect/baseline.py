@@ -45,6 +45,7 @@ def collect_baseline(
     profiled_status: int,
     calibrate: bool = True,
     host_timers: bool = True,
+    references: bool = True,
     timeout_s: float | None = None,
 ) -> Baseline:
     """Run `command` in the current directory with the probe and without nsys; its output is passed through.
@@ -62,7 +63,7 @@ def collect_baseline(
             f"cannot make {folder}: {error.strerror}", "the profiled run is kept: nsysalign analyze RUN_DIR"
         ) from error
     env = commands.probe_environment(
-        os.environ, folder, calibrate=calibrate, host_timers=host_timers
+        os.environ, folder, calibrate=calibrate, host_timers=host_timers, references=references
     )
     ended = launch((), argv, env, folder / "run.log", timeout_s=timeout_s)
     notes = [f"without nsys: {note}" for note in ended.notes]

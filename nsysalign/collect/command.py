@@ -81,7 +81,12 @@ def environment_notes(environ: Mapping[str, str]) -> list[str]:
 
 
 def probe_environment(
-    environ: Mapping[str, str], run_dir: Path, *, calibrate: bool, host_timers: bool = True
+    environ: Mapping[str, str],
+    run_dir: Path,
+    *,
+    calibrate: bool,
+    host_timers: bool = True,
+    references: bool = True,
 ) -> dict[str, str]:
     """The user's environment plus what starts the probe.  Nothing of the user's is removed."""
     folder = str(Path(__file__).resolve().parent / "probe_path")
@@ -91,4 +96,6 @@ def probe_environment(
         added["NSYSALIGN_CALIBRATE"] = "0"
     if not host_timers:
         added["NSYSALIGN_HOST_TIMERS"] = "0"
+    if not references:
+        added["NSYSALIGN_REFERENCES"] = "0"
     return {**environ, **added}

@@ -17,13 +17,18 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
+import numpy as np
+
 from nsysalign.collect.probe.layout import (
+    BETWEEN,
     CALIBRATION,
     CAPTURED,
     CHUNK_BYTES,
+    DISTANCE,
     ELAPSED,
     INTERVENED,
     RECORD,
+    REFERENCE,
     SLOT,
     SLOT_SIZE,
     WAIT,
@@ -155,6 +160,7 @@ def _slot_lines(
 ) -> Iterator[dict[str, Any]]:
     """Lines of the slots; fills `regions`: the seq of each record -> its region."""
     usable = len(data) - len(data) % SLOT_SIZE
+    distances = _Distances(data[:usable])
     places = {number: _place(context, cwd) for number, context in texts.contexts.items()}
     for index, slot in enumerate(SLOT.iter_unpack(data[:usable])):
         kind, flags, device, context, region, repetition, t0, t1, a, b, x, tid, error, _, again = slot
@@ -189,11 +195,23 @@ def _slot_lines(
             # not "elapsed": the program never compared these two, and no reader may count them as its own
             kind_of = "calibration" if flags & CALIBRATION else "elapsed"
             line = {"type": kind_of, "start": start, "end": end, "ms": None if math.isnan(x) else x}
+            first, *more = distances.of(seq) or [{}]
+            line |= first
+            for other in more:
+                yield {"type": "distance", "start": start, "end": end, **other}
             if error:
                 line["error"] = texts.errors.get(error, "unknown")
             both = {regions[n] for n in (start, end) if n is not None}
             if len(both) == 1 and (own := both.pop())[0] in texts.strings:
                 name = f"{texts.strings[own[0]]}#{own[1]}"
+        elif kind == REFERENCE:
+            line = {"type": "reference", "id": a, "device": device, "tid": tid}
+            if b >= 0 and not math.isnan(x):
+                line |= {"previous": b, "ms": x}
+        elif kind == BETWEEN:
+            if a in regions and b in regions:
+                yield {"type": "distance", "start": a, "end": b, "ms": x}
+            continue
         else:
             continue
         line |= {"t0_ns": t0, "t1_ns": t1}
@@ -214,6 +232,39 @@ def _slot_lines(
         if flags & CALIBRATION and kind == RECORD:
             line["calibration"] = True
         yield line
+
+
+class _Distances:
+    """Distances to references, by the seq of the `elapsed` slot that they belong to."""
+
+    def __init__(self, data: bytes) -> None:
+        slots = np.frombuffer(data, dtype=_DISTANCE_SLOT)
+        slots = slots[(slots["kind"] == DISTANCE) & (slots["again"] == DISTANCE)]
+        slots = slots[np.argsort(slots["seq"], kind="stable")]
+        self._seq, self._reference = slots["seq"], slots["reference"]
+        self._start, self._end = slots["start_ms"].astype(float), slots["end_ms"].astype(float)
+
+    def of(self, seq: int) -> list[dict[str, Any]]:
+        first, stop = np.searchsorted(self._seq, [seq, seq + 1]).tolist()
+        return [
+            {
+                "reference": int(self._reference[k]),
+                "start_ms": float(self._start[k]),
+                "end_ms": float(self._end[k]),
+            }
+            for k in range(first, stop)
+        ]
+
+
+#: What a distance slot holds (layout.SLOT); of t0 and t1 the lower halves are float32.
+_DISTANCE_SLOT = np.dtype(
+    {
+        "names": ["kind", "start_ms", "end_ms", "seq", "reference", "again"],
+        "formats": ["u1", "<f4", "<f4", "<i8", "<i8", "u1"],
+        "offsets": [0, 16, 24, 32, 40, SLOT_SIZE - 1],
+        "itemsize": SLOT_SIZE,
+    }
+)
 
 
 def _place(context: dict[str, Any], cwd: Path) -> dict[str, Any]:

@@ -31,6 +31,7 @@ class CollectOptions:
     output: Path | None = None
     accurate: bool = False
     calibrate: bool = True
+    references: bool = True  # of every compared pair the distances to a reference event
     host_timers: bool = True  # readings of the host's clocks become intervals as well
     graph_trace: str | None = None
     timeout_s: float | None = None  # stop the script after so long
@@ -74,7 +75,11 @@ def collect(
     )
     notes += commands.environment_notes(os.environ)
     env = commands.probe_environment(
-        os.environ, run_dir, calibrate=options.calibrate, host_timers=options.host_timers
+        os.environ,
+        run_dir,
+        calibrate=options.calibrate,
+        host_timers=options.host_timers,
+        references=options.references,
     ) | dict(options.environment)
     log, began = run_dir / "nsys.log", time.monotonic()
     importing = progress and (lambda percent: progress("nsys writes its report", percent))

@@ -73,6 +73,7 @@ class OptionsAtTheEnd(click.Command):
 )
 @click.option("--accurate", is_flag=True, help="As in nsysalign run, for both runs.")
 @click.option("--no-calibrate", is_flag=True, help="As in nsysalign run, for both runs.")
+@click.option("--no-references", is_flag=True, help="As in nsysalign run, for both runs.")
 @click.option("--graph-trace", type=click.Choice(["graph", "node"]), help="As in nsysalign run.")
 @click.option(
     "--timeout",
@@ -100,6 +101,7 @@ def confirm(
     output: Path | None,
     accurate: bool,
     no_calibrate: bool,
+    no_references: bool,
     graph_trace: str | None,
     timeout: float | None,
     lock_clocks: int | None,
@@ -135,6 +137,7 @@ def confirm(
         output=output,
         accurate=accurate,
         calibrate=not no_calibrate,
+        references=not no_references,
         graph_trace=graph_trace,
         timeout_s=timeout,
     )

@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     help="Do not run a few milliseconds of known GPU work before the first event.",
 )
 @click.option(
+    "--no-references",
+    is_flag=True,
+    help="Do not measure the compared events against reference events: saves some microseconds after each "
+    "elapsed_time, and leaves their places to an estimate.",
+)
+@click.option(
     "--no-clocks",
     is_flag=True,
     help="Do not sample the GPUs' clocks, power and throttling meanwhile (through NVML, in this process).",
@@ -94,6 +100,7 @@ def run(
     output: Path | None,
     accurate: bool,
     no_calibrate: bool,
+    no_references: bool,
     no_clocks: bool,
     no_host_timers: bool,
     graph_trace: str | None,
@@ -128,6 +135,7 @@ def run(
         output=output,
         accurate=accurate,
         calibrate=not no_calibrate,
+        references=not no_references,
         clocks=not no_clocks,
         host_timers=not no_host_timers,
         graph_trace=graph_trace,
@@ -193,6 +201,7 @@ def without_nsys(
             profiled_status=result.exit_status,
             calibrate=options.calibrate,
             host_timers=options.host_timers,
+            references=options.references,
             timeout_s=options.timeout_s,
         )
     except NsysAlignError as error:

@@ -25,6 +25,7 @@ from nsysalign.trace.lines import lines_of
 
 FORMAT = "nsysalign-events"
 VERSION = 1
+_FROM_REFERENCE = ("reference", "start_ms", "end_ms")
 #: What analysis reads of each type of line: numbers and flags, and texts.  (`callers` and `clock` are both.)
 PLAIN_KEYS = {
     "header": {
@@ -50,8 +51,10 @@ PLAIN_KEYS = {
         "intervened",
     },
     "wait": {"seq", "record", "tid", "stream_handle", "stream_id", "t0_ns", "t1_ns"},
-    "elapsed": {"start", "end", "ms", "t0_ns", "t1_ns", "calibration"},
-    "calibration": {"start", "end", "ms", "t0_ns", "t1_ns", "calibration"},
+    "elapsed": {"start", "end", "ms", "t0_ns", "t1_ns", "calibration", *_FROM_REFERENCE},
+    "calibration": {"start", "end", "ms", "t0_ns", "t1_ns", "calibration", *_FROM_REFERENCE},
+    "reference": {"id", "device", "tid", "stream_id", "t0_ns", "t1_ns", "previous", "ms"},
+    "distance": {"start", "end", "ms", *_FROM_REFERENCE},
     "host": {"t0_ns", "t1_ns", "tid", "implicit"},
     "clock_site": {"number", "position", "interleaved"},
     "clock_reading": {"site", "t_ns", "value_ns", "tid", "count"},
@@ -65,6 +68,8 @@ TEXT_KEYS = {
     "wait": set(),
     "elapsed": {"region", "site", "error"},
     "calibration": {"region", "site", "error"},
+    "reference": set(),
+    "distance": set(),
     "host": {"region", "site"},
     "clock_site": {"site", "function", "use"},
     "clock_reading": {"clock", "region"},
@@ -223,6 +228,31 @@ class _Reader:
                     short_path(_str(item.get("site"))),
                     _int(item.get("t1_ns")),
                     kind == "calibration" or _flag(item.get("calibration")),
+                    *_from_reference(item),
+                )
+            )
+        elif kind == "reference":
+            if not (_is_int(item.get("id")) and _has_times(item, "t0_ns", "t1_ns")):
+                return False
+            self.rows["references"].append(
+                (
+                    process,
+                    item["id"],
+                    _int(item.get("device")),
+                    item["t0_ns"],
+                    item["t1_ns"],
+                    _int(item.get("previous")),
+                    _ms(item.get("ms")),
+                )
+            )
+        elif kind == "distance":
+            self.rows["distances"].append(
+                (
+                    process,
+                    _int(item.get("start")),
+                    _int(item.get("end")),
+                    _ms(item.get("ms")),
+                    *_from_reference(item),
                 )
             )
         elif kind == "host":
@@ -348,6 +378,17 @@ def _is_int(value: object) -> bool:
 
 def _int(value: object) -> int:
     return value if type(value) is int and _LEAST <= value <= _MOST else -1
+
+
+def _ms(value: object) -> float:
+    return float(value) if type(value) in (int, float) and abs(value) < _LONGEST_MS else math.nan
+
+
+def _from_reference(item: dict[str, Any]) -> tuple[int, float, float]:
+    """Number of a reference and both distances from it; (-1, NaN, NaN) where one of them is missing."""
+    start, end = _ms(item.get("start_ms")), _ms(item.get("end_ms"))
+    number = _int(item.get("reference"))
+    return (number, start, end) if number >= 0 and start == start and end == end else (-1, math.nan, math.nan)
 
 
 def _flag(value: object) -> bool:

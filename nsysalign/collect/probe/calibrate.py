@@ -56,6 +56,8 @@ class Calibration:
         rt, sleep = self._rt, torch.cuda._sleep
         began = time.perf_counter_ns()
         marker = rt.nvtx.start(rt.text("nsysalign:calibration"), 0) if rt.nvtx else None
+        if rt.references is not None:
+            rt.references.renew(stream.device_index, wait=True)
         self._cycles = self._cycles_per_us(torch, stream)
         tight = [self._event(enable_timing=True) for _ in range(4)]
         pair = [self._event(enable_timing=True) for _ in range(2)]
@@ -74,17 +76,17 @@ class Calibration:
             slots.append(self._log(tight[2], stream))
             slots.append(self._log(tight[3], stream))
             stream.synchronize()
-            self._compare(tight, slots)
+            self._compare(tight, slots, stream.device_index)
         for _ in range(_REPEAT):  # idle: an empty pair
             slots = [self._log(pair[0], stream), self._log(pair[1], stream)]
             stream.synchronize()
-            self._compare(pair, slots)
+            self._compare(pair, slots, stream.device_index)
         for _ in range(_REPEAT):  # idle start, busy end
             slots = [self._log(pair[0], stream)]
             sleep(_MIDDLE_US * self._cycles)
             slots.append(self._log(pair[1], stream))
             stream.synchronize()
-            self._compare(pair, slots)
+            self._compare(pair, slots, stream.device_index)
         if marker is not None:
             rt.nvtx.end(marker)
         ended = time.perf_counter_ns()
@@ -108,13 +110,16 @@ class Calibration:
         rt.write(RECORD, self._flag, seq, device=stream.device_index, t0=t0, t1=t1, a=handle, b=stream_id)
         return seq
 
-    def _compare(self, events: list, slots: list[int]) -> None:
+    def _compare(self, events: list, slots: list[int], device: int) -> None:
         rt = self._rt
         for (start, end), (a, b) in zip(_neighbours(events), _neighbours(slots), strict=True):
             t0 = time.perf_counter_ns()
             ms = self._elapsed(start, end)
             t1 = time.perf_counter_ns()
-            rt.write(ELAPSED, self._flag, next(rt.count), t0=t0, t1=t1, a=a, b=b, x=ms)
+            seq = next(rt.count)
+            rt.write(ELAPSED, self._flag, seq, t0=t0, t1=t1, a=a, b=b, x=ms)
+            if rt.references is not None:
+                rt.references.calibrated(device, start, end, seq)
 
 
 def _neighbours(items: list) -> list[tuple]:

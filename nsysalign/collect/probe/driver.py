@@ -1,5 +1,5 @@
-"""The two questions the probe asks the CUDA driver itself, through ctypes: which stream is this, does it
-capture.
+"""What the probe asks the CUDA driver itself, through ctypes: which stream is this, does it capture, is this event
+complete (the runtime's own query would clear the last error of the program's); and a stream of its own.
 """
 
 from __future__ import annotations
@@ -7,6 +7,8 @@ from __future__ import annotations
 import ctypes
 
 from . import failed
+
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 
 
 class Driver:
@@ -18,7 +20,7 @@ class Driver:
 
     def __init__(self) -> None:
         self.ids: dict[int, int] = {}
-        self._get_id = self._is_capturing = None
+        self._get_id = self._is_capturing = self._query = self._create = None
         try:
             library = ctypes.CDLL("libcuda.so.1")
         except OSError as error:
@@ -31,6 +33,23 @@ class Driver:
         self._is_capturing = getattr(library, "cuStreamIsCapturing", None)
         if self._is_capturing is not None:
             self._is_capturing.argtypes = (ctypes.c_void_p, ctypes.POINTER(ctypes.c_int))
+        self._query = getattr(library, "cuEventQuery", None)
+        if self._query is not None:
+            self._query.argtypes = (ctypes.c_void_p,)
+        self._create = getattr(library, "cuStreamCreate", None)
+        if self._create is not None:
+            self._create.argtypes = (ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint)
+
+    def new_stream(self) -> int | None:
+        """The handle of a new stream of the current context that the legacy default stream does not wait for."""
+        out = ctypes.c_void_p()
+        if self._create is None or self._create(ctypes.byref(out), _NON_BLOCKING) != 0:
+            return None
+        return out.value
+
+    def is_complete(self, event: int) -> bool:
+        """Whether the latest record of the event (its handle) is complete."""
+        return self._query is not None and self._query(event) == 0
 
     def stream_id(self, stream: object, handle: int) -> int:
         """The driver's number of the stream, -1 unknown."""

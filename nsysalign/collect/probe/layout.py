@@ -20,6 +20,10 @@ import struct
 #:   record   a = stream handle, b = stream id
 #:   wait     a = stream handle, b = stream id, x = seq of the record waited for (-1 unknown)
 #:   elapsed  a = seq of the start record, b = seq of the end record (-1 unknown), x = milliseconds or NaN
+#:   reference  a = its number, b = number of the one before (-1 none), x = milliseconds from that one (NaN for none)
+#:   distance   a = seq of the elapsed slot, b = number of the reference; t0, t1 = bits of two float32: milliseconds
+#:              from the reference to the start and to the end event
+#:   between    a, b = seq of two records, x = milliseconds from one to the other, not compared by the program
 SLOT = struct.Struct("<BBhIIIqqqqdIHBB")
 SLOT_SIZE = SLOT.size
 
@@ -28,7 +32,7 @@ CHUNK_BITS = 13
 CHUNK_SLOTS = 1 << CHUNK_BITS
 CHUNK_BYTES = CHUNK_SLOTS * SLOT_SIZE
 
-RECORD, WAIT, ELAPSED = 1, 2, 3
+RECORD, WAIT, ELAPSED, REFERENCE, DISTANCE, BETWEEN = range(1, 7)
 CAPTURED, CALIBRATION, INTERVENED = 1, 2, 4
 
 #: Number 0 of strings, errors and contexts means "none".

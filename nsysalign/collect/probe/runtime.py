@@ -30,7 +30,9 @@ _PAIRS_PER_START = 4  # ranges begun at one start site: bounds the cost of one r
 class ThreadState:
     """What belongs to one thread.  `region` and `repetition` are those of the innermost open region."""
 
-    __slots__ = ("open", "region", "repetition", "stack", "tid")
+    __slots__ = (
+        "compared", "last", "noticed", "noticed_ns", "open", "region", "repetition", "stack", "tid",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.tid = threading.get_native_id()
@@ -38,6 +40,9 @@ class ThreadState:
         self.region = NONE
         self.repetition = 0
         self.open: dict[tuple[int, int], int] = {}
+        # seq of its latest record, and of the latest that it compared; what `reference` noticed of them, and when
+        self.last = self.compared = self.noticed = -1
+        self.noticed_ns = 0
 
 
 class Runtime:
@@ -53,7 +58,11 @@ class Runtime:
         self.count = itertools.count(0)
         self.first_seq = 0
         self.last_record = -1
+        self.last_record_ns = 0  # when it was made
         self.captures = 0
+        self.states: dict[int, ThreadState] = {}  # by thread id
+        self.references: Any = None  # reference.References, None where it is turned off
+        self.latest: Any = None  # event -> (seq, context, tid, device) of its latest record (`wrap`)
         self.driver = Driver()
         self.sites = Sites(start_cwd, lambda number, value: self._line({"ctx": number, **value}))
         self.tls = threading.local()
@@ -171,6 +180,7 @@ class Runtime:
             return self.tls.state
         except AttributeError:
             state = self.tls.state = ThreadState()
+            self.states[state.tid] = state
             return state
 
     def error_number(self, error: BaseException) -> int:
@@ -287,7 +297,10 @@ class Runtime:
             self.chunks.clear()
             self.first_seq = ((next(self.count) >> CHUNK_BITS) + 1) << CHUNK_BITS
             self.count = itertools.count(self.first_seq)
-            self.last_record = -1
+            self.last_record, self.last_record_ns = -1, 0
+            self.states.clear()
+            if self.references is not None:
+                self.references.after_fork()
             self.sites.clear()
             for table in (
                 self.starts,
@@ -301,6 +314,8 @@ class Runtime:
             me = getattr(self.tls, "state", None)
             if me is not None:
                 me.tid = threading.get_native_id()
+                me.last = me.compared = me.noticed = -1
+                self.states[me.tid] = me
                 me.open.clear()
                 me.stack = [(number, repetition, None) for number, repetition, _ in me.stack]
         except Exception as error:

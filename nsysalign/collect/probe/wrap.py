@@ -22,10 +22,12 @@ from . import failed
 from . import rawtime as time
 from .early import prepare_at_first_event
 from .layout import CALIBRATION, CAPTURED, CHUNK_BITS, CHUNK_SLOTS, ELAPSED, RECORD, SLOT, SLOT_SIZE, WAIT
+from .reference import RENEW_NS, References, nobody_is_timing
 from .runtime import Runtime
 
 _MARK = "_nsysalign_wrapped"
-_LATEST = "_nsysalign_record"  # on an event: (seq, context, tid) of its latest record
+_LATEST = "_nsysalign_record"  # on an event: (seq, context, tid, device) of its latest record
+_REFERENCES = os.environ.get("NSYSALIGN_REFERENCES", "1") != "0"
 
 
 def wrap_streams(module: Any, rt: Runtime) -> None:
@@ -33,6 +35,9 @@ def wrap_streams(module: Any, rt: Runtime) -> None:
     event, stream = module.Event, module.Stream
     if hasattr(event.record, _MARK):
         return
+    rt.latest = _latest
+    if _REFERENCES:
+        rt.references = References(event, rt)
     calibrate = _calibration(event, rt)
     _replace(event, "elapsed_time", _elapsed_time(event.elapsed_time, rt, calibrate))
     _replace(event, "wait", _wait(event.wait, module, rt))
@@ -119,6 +124,9 @@ def _record(original: Any, module: Any, rt: Runtime, calibrate: Any) -> Any:
             stream_id = ids.get(handle)
             if stream_id is None:
                 stream_id = -1 if flags else rt.driver.stream_id(stream, handle)
+            if rt.references is not None and clock() - rt.last_record_ns > RENEW_NS:
+                # no record for long: nothing is being timed that a few microseconds could change
+                rt.references.renew(device, wait=False)
             if intervene is not None and not flags:
                 flags = intervene(stream, device, context, me)
             begun = None
@@ -152,10 +160,11 @@ def _record(original: Any, module: Any, rt: Runtime, calibrate: Any) -> Any:
                 RECORD,
             )
             if type(self) is plain:
-                self._nsysalign_record = (seq, context, me.tid)
+                self._nsysalign_record = (seq, context, me.tid, device)
             else:  # a subclass may have a __setattr__ of its own
-                put(self, _LATEST, (seq, context, me.tid))
-            rt.last_record = seq
+                put(self, _LATEST, (seq, context, me.tid, device))
+            rt.last_record = me.last = seq
+            rt.last_record_ns = t1
             if context in ends:
                 for key in ends[context]:
                     rt.close_range(me.open, key)
@@ -268,22 +277,28 @@ def _log_elapsed(
         )
         if error is not None:
             return
+        me = rt.me()
+        me.compared = max(me.compared, start[0], end[0])
+        # nothing recorded since this pair ended: no timed pair is open, so there is time for our own work
+        quiet = end[0] == rt.last_record or start[0] == rt.last_record
+        if rt.references is not None and start[3] == end[3]:
+            alone = quiet and nobody_is_timing(rt, me)
+            rt.references.compared(start_event, end_event, (start[0], end[0]), seq, end[3], alone)
         if (start[1], end[1]) not in rt.pairs and start[2] == end[2] and start[0] >= 0 and end[0] >= 0:
             rt.learn_pair(start[1], end[1])
-        # nothing recorded since this pair ended: no timed pair is open, so there is time for our own work
-        if end[0] == rt.last_record or start[0] == rt.last_record:
+        if quiet:
             rt.housekeeping(seq)
             calibrate(None, None, None, first=False)
     except Exception as failure:
         failed(failure)
 
 
-def _latest(event: Any) -> tuple[int, int, int]:
+def _latest(event: Any) -> tuple[int, int, int, int]:
     """Its latest record, past any __getattr__ of the user's."""
     try:
         return object.__getattribute__(event, _LATEST)
     except AttributeError:
-        return (-1, 0, 0)
+        return (-1, 0, 0, -1)
 
 
 def _wait(original: Any, module: Any, rt: Runtime) -> Any:

@@ -1,0 +1,206 @@
+"""One clock for all events of a device: the distance of every compared event to a reference event of our own.
+
+An event carries the GPU's own time stamp.  `elapsed_time(reference, event)` reads it out, for any completed event on
+any stream of the device, without waiting.  So after a pair that the program compared, its two distances put both
+events on one clock (design.md, section 3).
+
+    reference 0 ......... reference 1 (new after 100 ms) ........
+         |---- start_ms ---->|            |-- start_ms -->
+         |-------- ms ------------------->|   links consecutive references
+
+A distance is a float32 of milliseconds: up to some 250 ms it names the GPU's tick, beyond it is rounded (0.5 us at 8 s).
+References are therefore renewed, on a stream of our own and only while no timed pair is open.  Where that was not
+possible for long (events of many seconds compared at the end), the distance to the pair compared before is noted too;
+and after a long pause the first pairs are measured against the old reference as well: each is rounded in its own way,
+together they say what one alone cannot.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import weakref
+from _thread import allocate_lock
+from typing import Any
+
+from . import failed
+from . import rawtime as time
+from .layout import BETWEEN, DISTANCE, REFERENCE
+
+RENEW_NS = 100_000_000
+#: Beyond this float32 milliseconds may not name a tick of 32 ns (its spacing is 31 ns from 262 ms on).
+EXACT_MS = 250.0
+#: Queries of a reference that was just recorded on an idle stream of our own; it takes some microseconds.
+_QUERIES = 40
+#: Pairs measured against the reference before a long pause, too.
+_AGAIN = 8
+_FAILURES = 20
+#: A thread whose last record nobody compared for so long is not about to.
+_FORGOTTEN_NS = 1_000_000_000
+
+
+class _Device:
+    """The references of one device.  `older`: (event, number) of the one before a long pause, for `again` more pairs;
+    `last`: (weak reference to an event, seq of its record) of the latest compared end."""
+
+    __slots__ = ("again", "event", "last", "number", "older", "pending", "recorded_ns", "stream")
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+        self.event: Any = None
+        self.number = -1
+        self.pending: Any = None  # (event, t0, t1) recorded, not known to be complete yet
+        self.recorded_ns = 0
+        self.older: Any = None
+        self.again = 0
+        self.last: Any = None
+
+
+class References:
+    """One per process.  `event` is torch.cuda.Event; its original methods are taken before they are wrapped."""
+
+    def __init__(self, event: type, rt: Any) -> None:
+        self._event, self._rt = event, rt
+        self._record, self._elapsed = event.record, event.elapsed_time
+        self._devices: dict[int, _Device] = {}
+        self._count = 0
+        self._failures = 0
+        self._lock = allocate_lock()
+
+    def renew(self, device: int, *, wait: bool) -> None:
+        """A new reference where the last is old (or there is none yet).  `wait`: ask a few times whether it is complete,
+        some microseconds, so that what comes next is measured against it.  The caller knows that no pair is open."""
+        rt = self._rt
+        # a device that is no number: a mock of the user's
+        if rt.captures or type(device) is not int or device < 0 or not self._lock.acquire(False):
+            return
+        try:
+            mine = self._devices.get(device) or self._begin(device)
+            if mine is None:
+                return
+            if mine.pending is None and time.perf_counter_ns() - mine.recorded_ns > RENEW_NS:
+                event = self._event(enable_timing=True)
+                t0 = time.perf_counter_ns()
+                self._record(event, mine.stream)
+                t1 = time.perf_counter_ns()
+                mine.pending, mine.recorded_ns = (event, t0, t1), t1
+            for _ in range(_QUERIES if wait else 1):
+                if mine.pending is None or self._adopt(device, mine):
+                    break
+        except Exception as error:
+            self._missed(error)
+        finally:
+            self._lock.release()
+
+    def compared(self, start: Any, end: Any, records: tuple, seq: int, device: int, alone: bool) -> None:
+        """Measure both events of a pair that the program has just compared.  `records`: seq of their records; `alone`: no
+        pair is open."""
+        if alone:
+            self.renew(device, wait=True)
+        mine = self._devices.get(device)
+        if mine is None or self._rt.captures:
+            return
+        try:
+            self._compared(mine, device, start, end, records, seq)
+        except Exception as error:
+            self._missed(error)
+
+    def _compared(self, mine: _Device, device: int, start: Any, end: Any, records: tuple, seq: int) -> None:
+        rt = self._rt
+        if mine.pending is not None and self._lock.acquire(False):
+            try:
+                self._adopt(device, mine)
+            finally:
+                self._lock.release()
+        reference = mine.event
+        if reference is None:
+            return
+        distance = self._measure(reference, mine.number, start, end, seq)
+        if mine.again > 0:
+            mine.again -= 1
+            self._measure(*mine.older, start, end, seq)
+            if not mine.again:
+                mine.older = None
+        if abs(distance) > EXACT_MS and mine.last is not None:
+            before, its_seq = mine.last[0](), mine.last[1]
+            if before is not None and rt.latest(before)[0] == its_seq:
+                rt.write(BETWEEN, 0, next(rt.count), a=its_seq, b=records[0], x=self._elapsed(before, start))
+        mine.last = (weakref.ref(end), records[1])
+
+    def _missed(self, error: Exception) -> None:
+        """One pair without distances: another thread may have recorded an event again meanwhile.  If it goes on, the rest
+        of the probe does without references."""
+        self._failures += 1
+        if self._failures >= _FAILURES:
+            self._rt.references = None
+            self._devices.clear()
+            failed(error)
+
+    def calibrated(self, device: int, start: Any, end: Any, seq: int) -> None:
+        """The same for a pair of the probe's own calibration."""
+        mine = self._devices.get(device)
+        if mine is not None and mine.event is not None:
+            self._measure(mine.event, mine.number, start, end, seq)
+
+    def after_fork(self) -> None:
+        """A child cannot use CUDA where its parent did; else it has references of its own."""
+        self._devices.clear()
+        self._count = 0
+        self._lock = allocate_lock()
+
+    def _begin(self, device: int) -> _Device | None:
+        """A stream of our own: torch's pool goes round, so a stream taken from it would be missed by the program."""
+        torch = sys.modules["torch"]
+        # the driver makes it in the current context: another time, where that is another device's
+        if not torch.cuda.is_initialized() or torch.cuda.current_device() != device:
+            return None
+        handle = self._rt.driver.new_stream()
+        if handle is None:
+            return None
+        mine = self._devices[device] = _Device(torch.cuda.ExternalStream(handle, device=device))
+        return mine
+
+    def _adopt(self, device: int, mine: _Device) -> bool:
+        """Make the pending reference the current one if it is complete."""
+        rt = self._rt
+        event, t0, t1 = mine.pending
+        if not rt.driver.is_complete(event.cuda_event):
+            return False
+        ms, previous = float("nan"), mine.number
+        if mine.event is not None:
+            ms = self._elapsed(mine.event, event)
+            if abs(ms) > EXACT_MS:
+                mine.older, mine.again = (mine.event, mine.number), _AGAIN
+        number, self._count = self._count, self._count + 1
+        rt.write(REFERENCE, 0, next(rt.count), device=device, t0=t0, t1=t1, a=number, b=previous, x=ms)
+        mine.event, mine.number, mine.pending = event, number, None
+        return True
+
+    def _measure(self, reference: Any, number: int, start: Any, end: Any, seq: int) -> float:
+        """Log both distances to a reference; returns that of the start in milliseconds."""
+        first, second = self._elapsed(reference, start), self._elapsed(reference, end)
+        rt = self._rt
+        rt.write(DISTANCE, 0, next(rt.count), t0=_bits(first), t1=_bits(second), a=seq, b=number)
+        return first
+
+
+def _bits(ms: float) -> int:
+    """CUDA's float32, as it is."""
+    return _INTEGER.unpack(_FLOAT.pack(ms))[0]
+
+
+_FLOAT, _INTEGER = struct.Struct("<f"), struct.Struct("<i")
+
+
+def nobody_is_timing(rt: Any, me: Any) -> bool:
+    """Whether no other thread has made a record that was not compared since (or long ago, and never will be)."""
+    now = time.perf_counter_ns()
+    for state in list(rt.states.values()):
+        if state is me or state.last <= state.compared:
+            continue
+        if state.noticed != state.last:
+            state.noticed, state.noticed_ns = state.last, now
+            return False
+        if now - state.noticed_ns < _FORGOTTEN_NS:
+            return False
+    return True
