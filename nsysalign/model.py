@@ -178,6 +178,8 @@ class Alignment:
     busy: Any = None  # bool array: on which lanes work ran
     #: Site -> readings of a host clock after CUDA work that belong to no interval.
     alone: Mapping[str, int] = field(default_factory=dict)
+    #: Event clock -> where it lies on the trace's (align.event_line.EventLine).
+    event_lines: Mapping[int, Any] = field(default_factory=dict)
     #: Windows that others answer for, None where there are none: those of this stretch lie among them.
     around: pd.DataFrame | None = None
 

@@ -13,6 +13,8 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.align.clock import ClockMap
+from nsysalign.align.event_clock import EventClock
+from nsysalign.align.event_line import EventLine
 from nsysalign.align.latency import LatencyModel
 from nsysalign.model import CALL, Trace
 from nsysalign.sweep.tiles import distinct
@@ -55,6 +57,7 @@ def look(trace: Trace) -> Seen:
 class Given:
     """`processes`: log process -> globalPid.  `clocks`: of every process whose clock needs no refinement on record calls.
     `lanes`: all streams; `busy`: on which of them work ran; `model`: how long records take: None where that is to be
+    found out.  `event_clock`: of all records of the whole log; `event_lines`: where its lines lie, None where that is to be
     found out."""
 
     processes: Mapping[int, int]
@@ -62,3 +65,5 @@ class Given:
     lanes: pd.DataFrame | None = None
     busy: np.ndarray | None = None
     model: LatencyModel | None = None
+    event_clock: EventClock | None = None
+    event_lines: Mapping[int, EventLine] | None = None

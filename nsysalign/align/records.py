@@ -187,6 +187,11 @@ def ends_of_pairs(
     return find("start"), find("end")
 
 
+def log_ends(log: EventLog) -> tuple[np.ndarray, np.ndarray]:
+    """Positions in `log.records` of both records of every row of `log.elapsed`, -1 for one that is not there."""
+    return ends_of_pairs(log.elapsed, log.records["process"].to_numpy(), log.records["seq"].to_numpy())
+
+
 def compared_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, list[Unplaced]]:
     """elapsed lines as positions in `records`; what cannot be a pair goes to the list with its reason."""
     asked = log.elapsed

@@ -14,6 +14,8 @@ from nsysalign import frames
 from nsysalign.align import bounds, lanes
 from nsysalign.align.chain import find_links, settle
 from nsysalign.align.clock import ClockMap
+from nsysalign.align.event_clock import EventClock, event_clock
+from nsysalign.align.event_line import ClockPlaces, EventLine, place_records
 from nsysalign.align.evidence import gather
 from nsysalign.align.given import Given, look
 from nsysalign.align.latency import Evidence, LatencyModel, calibrate
@@ -21,7 +23,15 @@ from nsysalign.align.match import match_processes, match_records
 from nsysalign.align.neighbours import neighbours
 from nsysalign.align.others import host_windows, inferred_windows, nvtx_windows
 from nsysalign.align.place import place_pairs
-from nsysalign.align.records import awaited, build_records, compared_pairs, match_waits, reasons, wait_arrays
+from nsysalign.align.records import (
+    awaited,
+    build_records,
+    compared_pairs,
+    log_ends,
+    match_waits,
+    reasons,
+    wait_arrays,
+)
 from nsysalign.align.timers import Timers, read_timers, timer_notes, timer_windows
 from nsysalign.align.unplaced import Unplaced, unplaced_frame
 from nsysalign.model import ORIGIN, Alignment, EventLog, Trace
@@ -29,6 +39,8 @@ from nsysalign.sweep.issue import FAR, LaneOperations, lane_operations
 
 #: Bounds that cross by less than this are the two clocks' disagreement, not a contradiction.
 _CROSSING_NS = 2_000
+#: The same for places by the event clock, beside their own error.
+_CLOCK_ROOM_NS = 500
 #: Densities learned on one trace are too sure of themselves on the next: error bars are this much wider.  With event
 #: tracing, stamps of consecutive records behind busy streams scatter by up to 0.8 us themselves.
 _WIDEN, _WIDEN_NS, _WIDEN_TRACED_NS = 1.3, 200, 450
@@ -36,7 +48,7 @@ _WIDEN, _WIDEN_NS, _WIDEN_TRACED_NS = 1.3, 200, 450
 
 @dataclass(frozen=True)
 class _Bounded:
-    """Records with their streams and bounds, and the pairs that can be placed."""
+    """Records with their streams and their own bounds, and the pairs that can be placed."""
 
     records: pd.DataFrame
     around: pd.DataFrame
@@ -45,6 +57,11 @@ class _Bounded:
     upper: np.ndarray
     unaligned: list[Unplaced]
     contradictions: int
+
+    @property
+    def stamped(self) -> np.ndarray:
+        """Which records have a timestamp of CUPTI's."""
+        return self.records["timestamp_ns"].to_numpy() > 0
 
 
 def align(
@@ -93,15 +110,20 @@ def align(
             if other.contradictions < best.contradictions:
                 best, remarks = other, said
     notes += remarks
-    records, lower, upper, unaligned = best.records, best.lower, best.upper, best.unaligned
+    records, unaligned = best.records, best.unaligned
     evidence = gather(trace, records, best.around, table, operation_lane, waits)
     usable = (records["lane"].to_numpy() >= 0) & (records["call"].to_numpy() >= 0)
+    clock = given.event_clock if given else event_clock(known, *log_ends(known))
+    places = _by_clock(clock, known, records, best.around, evidence, given.event_lines if given else None)
+    on_clock, more = _held_by_clock(places, best)
+    notes += more
+    lower, upper = _carried(records, best, places, on_clock, wait_arrays(trace, waits))
     model = given.model if given else None
     if model is None:
         model = _calibrate(evidence, usable, best.pairs, event_tracing(trace))
-    windows = _windows(known, records, best.pairs, evidence, model, lower, upper)
+    windows = _windows(known, records, best, places, on_clock, evidence, model, lower, upper)
     records["lower_ns"], records["upper_ns"] = np.minimum(lower, upper), np.maximum(lower, upper)
-    records["t_ns"] = _record_places(records, windows, evidence, model)
+    records["t_ns"] = _record_places(records, windows, places, evidence, model)
     lane = records["lane"].to_numpy()
     records["stream"] = (
         np.where(lane >= 0, table["stream"].to_numpy()[np.maximum(lane, 0)], -1) if len(table) else -1
@@ -128,12 +150,13 @@ def align(
         wait_calls=waits[["call", "lane", "record", "inferred"]],
         windows=frames.check(pd.concat(every, ignore_index=True), frames.WINDOWS),
         unaligned=unplaced_frame(unaligned + lost + missed),
-        calibration=_calibration(model, clocks, processes),
+        calibration=_calibration(model, clocks, processes, clock, places),
         notes=tuple(notes),
         clock_maps=clocks,
         model=model,
         busy=busy,
         alone=alone,
+        event_lines=places.lines if places is not None else {},
     )
 
 
@@ -173,28 +196,87 @@ def _bound(
     )
     pairs, unaligned = compared_pairs(log, records)
     good, refused, contradictions = _placeable(records, pairs, lower, upper)
-    start, end, elapsed = (good[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
+    return _Bounded(records, around, good, lower, upper, unaligned + refused, contradictions)
+
+
+def _by_clock(
+    clock: EventClock | None,
+    log: EventLog,
+    records: pd.DataFrame,
+    around: pd.DataFrame,
+    evidence: Evidence,
+    lines: Mapping[int, EventLine] | None,
+) -> ClockPlaces | None:
+    """Where the records lie by their event clocks; None where the log has no references."""
+    if clock is None:
+        return None
+    lane = np.where(records["call"].to_numpy() >= 0, records["lane"].to_numpy(), -1)
+    return place_records(
+        clock.of_rows(log.records.index.to_numpy()),
+        evidence,
+        around["previous_kind"].to_numpy(),
+        records["timestamp_ns"].to_numpy(),
+        lane,
+        lines or None,
+    )
+
+
+def _held_by_clock(places: ClockPlaces | None, best: _Bounded) -> tuple[np.ndarray, list[str]]:
+    """Which pairs have their place by the event clock, and notes.  Not those that its own neighbours contradict: an event
+    that was recorded again by another thread while it was measured."""
+    pairs = best.pairs
+    start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
+    if places is None:
+        return np.zeros(len(pairs), dtype=bool), []
+    on = (places.line[start] >= 0) & (places.line[start] == places.line[end])
+    apart = np.abs(places.at_ns[end] - places.at_ns[start] - elapsed)
+    room = _CLOCK_ROOM_NS + places.error_ns
+    agree = apart <= bounds.CLOCK_RATE * 5 * elapsed + room[start]
+    for one in (start, end):
+        stamped = best.stamped[one]  # CUPTI's stamp may be late: it bounds nothing
+        agree &= stamped | (places.at_ns[one] >= best.lower[one] - room[one])
+        agree &= stamped | (places.at_ns[one] <= best.upper[one] + room[one])
+    wrong = int((on & ~agree & ~pairs["calibration"].to_numpy(dtype=bool)).sum())
+    note = (
+        f"{wrong} pairs lie elsewhere by the event clock than their neighbours on the stream allow: they are placed by their "
+        "neighbours (an event recorded again while it was measured, or rows that were dropped)"
+    )
+    return on & agree, [note] if wrong else []
+
+
+def _carried(
+    records: pd.DataFrame,
+    best: _Bounded,
+    places: ClockPlaces | None,
+    on_clock: np.ndarray,
+    waits: bounds.Waits,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds of every record: where the event clock or its own timestamp tells, around that; else what pairs, the order on
+    the stream and waits carry to it from the others."""
+    lower, upper = best.lower.copy(), best.upper.copy()
+    fixed = best.stamped.copy()
+    pairs = best.pairs
+    if places is not None:
+        held = np.unique(pairs.loc[on_clock, ["start", "end"]].to_numpy())
+        fixed[held] = True
+        lower[held] = places.at_ns[held] - places.error_ns[held]
+        upper[held] = places.at_ns[held] + places.error_ns[held]
+    rest = pairs[~on_clock]
+    if rest.empty and fixed.any():
+        return lower, upper
+    start, end, elapsed = (rest[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
     wide_lower, wide_upper = bounds.propagate(
         lower,
         upper,
-        lane=np.where(timed, -1, records["lane"].to_numpy()),
+        lane=np.where(fixed, -1, records["lane"].to_numpy()),
         call_start=records["call_start_ns"].to_numpy(),
         call_end=records["call_end_ns"].to_numpy(),
         start=start,
         end=end,
         elapsed=elapsed,
-        waits=known_waits,
+        waits=waits,
     )
-    # with its own timestamp a record needs no help
-    return _Bounded(
-        records,
-        around,
-        good,
-        np.where(timed, lower, wide_lower),
-        np.where(timed, upper, wide_upper),
-        unaligned + refused,
-        contradictions,
-    )
+    return np.where(fixed, lower, wide_lower), np.where(fixed, upper, wide_upper)
 
 
 def _asked(log: EventLog, clocks: Mapping[int, ClockMap], records: pd.DataFrame) -> np.ndarray:
@@ -265,27 +347,32 @@ def _calibrate(evidence: Evidence, usable: np.ndarray, pairs: pd.DataFrame, trac
 def _windows(
     log: EventLog,
     records: pd.DataFrame,
-    pairs: pd.DataFrame,
+    best: _Bounded,
+    places: ClockPlaces | None,
+    on_clock: np.ndarray,
     evidence: Evidence,
     model: LatencyModel,
     lower: np.ndarray,
     upper: np.ndarray,
 ) -> pd.DataFrame:
     """Windows of kind event: the program's own pairs, placed."""
-    pairs = pairs[~pairs["calibration"].to_numpy(dtype=bool)].reset_index(drop=True)
+    ordinary = ~best.pairs["calibration"].to_numpy(dtype=bool)
+    pairs, on_clock = best.pairs[ordinary].reset_index(drop=True), on_clock[ordinary]
     start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
-    slack = bounds.slack_ns(elapsed)
     stamp = records["timestamp_ns"].to_numpy()
-    low = np.maximum(lower[start], lower[end] - elapsed - slack)
-    high = np.minimum(upper[start], np.minimum(upper[end], FAR) - elapsed + slack)
-    low, high = np.minimum(low, high), np.maximum(low, high)
-    by_start, by_end = stamp[start] > 0, (stamp[start] <= 0) & (stamp[end] > 0)
-    low = np.where(by_start, lower[start], low)
-    high = np.where(by_start, upper[start], high)
-    begin, error = _likeliest(records, evidence, model, start, end, elapsed, low, high)
-    begin = np.where(by_start, stamp[start], np.where(by_end, stamp[end] - elapsed, begin))
-    error = np.where(by_start, bounds.TICK_NS, np.where(by_end, 500, error))
-    low, high = np.minimum(low, begin), np.maximum(high, begin)
+    begin, error, low, high = (np.zeros(len(pairs), np.int64) for _ in range(4))
+    method = np.full(len(pairs), "clock", dtype=object)
+    if places is not None and on_clock.any():
+        at = np.flatnonzero(on_clock)
+        ends = start[at], end[at], elapsed[at]
+        begin[at], error[at], low[at], high[at] = _on_clock(places, best, *ends)
+    if not on_clock.all():
+        at = np.flatnonzero(~on_clock)
+        ends = start[at], end[at], elapsed[at]
+        begin[at], error[at], low[at], high[at] = _by_neighbours(
+            records, evidence, model, lower, upper, *ends
+        )
+        method[at] = np.where((stamp[start[at]] > 0) | (stamp[end[at]] > 0), "event-trace", "bounds")
     logged = log.records  # its rows come first in `records`: positions there are positions here
     out = pd.DataFrame(
         {
@@ -307,7 +394,7 @@ def _windows(
             "start_lower_ns": low,
             "start_upper_ns": high,
             "error_ns": error,
-            "method": np.where(by_start | by_end, "event-trace", "bounds"),
+            "method": method,
             "region": [
                 a or b
                 for a, b in zip(logged["region"].to_numpy(dtype=object)[start], pairs["region"], strict=True)
@@ -324,6 +411,47 @@ def _windows(
     out["remarks"] = pd.Series([()] * len(out), dtype=object, index=out.index)
     out["origin"], out["source"] = np.int8(ORIGIN["pair"]), pairs["source"].to_numpy()
     return frames.check(out, frames.WINDOWS)
+
+
+def _on_clock(
+    places: ClockPlaces, best: _Bounded, start: np.ndarray, end: np.ndarray, elapsed: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(start, error bar, bounds of the start) of pairs on an event clock.  The two clocks' rates differ by parts per
+    million: both ends share what that is over a long interval."""
+    over = places.at_ns[end] - places.at_ns[start] - elapsed
+    begin = places.at_ns[start] + over // 2
+    error = np.maximum(places.error_ns[start], places.error_ns[end]) + (np.abs(over) + 1) // 2
+    stamped = best.stamped
+    lower, upper = np.where(stamped, 0, best.lower), np.where(stamped, FAR, best.upper)
+    slack = np.abs(over) + bounds.TICK_NS
+    low = np.maximum(lower[start], lower[end] - elapsed - slack)
+    high = np.minimum(upper[start], np.minimum(upper[end], FAR) - elapsed + slack)
+    return begin, error, np.minimum(low, begin), np.maximum(high, begin)
+
+
+def _by_neighbours(
+    records: pd.DataFrame,
+    evidence: Evidence,
+    model: LatencyModel,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    start: np.ndarray,
+    end: np.ndarray,
+    elapsed: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The same of pairs on no event clock: by their timestamps, else where their neighbours make it likely."""
+    slack = bounds.slack_ns(elapsed)
+    stamp = records["timestamp_ns"].to_numpy()
+    low = np.maximum(lower[start], lower[end] - elapsed - slack)
+    high = np.minimum(upper[start], np.minimum(upper[end], FAR) - elapsed + slack)
+    low, high = np.minimum(low, high), np.maximum(low, high)
+    by_start, by_end = stamp[start] > 0, (stamp[start] <= 0) & (stamp[end] > 0)
+    low = np.where(by_start, lower[start], low)
+    high = np.where(by_start, upper[start], high)
+    begin, error = _likeliest(records, evidence, model, start, end, elapsed, low, high)
+    begin = np.where(by_start, stamp[start], np.where(by_end, stamp[end] - elapsed, begin))
+    error = np.where(by_start, bounds.TICK_NS, np.where(by_end, 500, error))
+    return begin, error, np.minimum(low, begin), np.maximum(high, begin)
 
 
 def _likeliest(
@@ -351,9 +479,14 @@ def _likeliest(
 
 
 def _record_places(
-    records: pd.DataFrame, windows: pd.DataFrame, evidence: Evidence, model: LatencyModel
+    records: pd.DataFrame,
+    windows: pd.DataFrame,
+    places: ClockPlaces | None,
+    evidence: Evidence,
+    model: LatencyModel,
 ) -> np.ndarray:
-    """Likeliest place of every record: its own timestamp, its window's edge, else what its neighbours say."""
+    """Likeliest place of every record: by the event clock, its own timestamp, its window's edge, else what its neighbours
+    say."""
     expected = np.rint(
         np.where(model.is_busy(evidence), model.busy_at(evidence), model.idle_at(evidence))
     ).astype(np.int64)
@@ -362,13 +495,34 @@ def _record_places(
     t[windows["start"].to_numpy()] = windows["start_ns"].to_numpy()
     stamp = records["timestamp_ns"].to_numpy()
     known = records["call"].to_numpy() >= 0
-    return np.where(stamp > 0, stamp, np.where(known, t, -1))
+    out = np.where(stamp > 0, stamp, np.where(known, t, -1))
+    if places is not None:
+        out = np.where(known & (places.line >= 0), places.at_ns, out)
+    own = windows["method"].to_numpy() == "clock"  # the edges of a window share what the clocks' rates differ by
+    for edge in ("end", "start"):
+        out[windows[edge].to_numpy()[own]] = windows[f"{edge}_ns"].to_numpy()[own]
+    return out
 
 
 def _calibration(
-    model: LatencyModel, clocks: Mapping[int, ClockMap], processes: Mapping[int, int]
+    model: LatencyModel,
+    clocks: Mapping[int, ClockMap],
+    processes: Mapping[int, int],
+    event_clock: EventClock | None,
+    places: ClockPlaces | None,
 ) -> dict[str, Any]:
-    return {
+    on_clock = {}
+    if event_clock is not None and places is not None:
+        on_clock["event_clock"] = {
+            "tick_ns": event_clock.tick_ns,
+            "records": int((places.line >= 0).sum()),
+            "traced": places.traced,
+            "lines": [
+                {"rate_ppm": round(line.rate_ppm, 3), "observations": dict(line.counts)}
+                for line in places.lines.values()
+            ],
+        }
+    return on_clock | {
         "latency_ns": {k: round(v, 3) for k, v in model.value.items()},
         "latency_std_ns": dict(
             zip(model.value, np.sqrt(np.diag(model.covariance)).round(1).tolist(), strict=True)

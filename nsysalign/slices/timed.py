@@ -10,7 +10,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.align.clock import ClockMap
-from nsysalign.align.records import ends_of_pairs
+from nsysalign.align.records import log_ends
 from nsysalign.align.timers import Timers, read_timers
 from nsysalign.model import EventLog
 from nsysalign.trace.index import Excerpt
@@ -44,9 +44,7 @@ class TimedLog:
         self._record = self._times(log.records, "t0_ns")
         self._wait = self._times(log.waits, "t0_ns")
         self._host, self._host_end = (self._times(log.hosts, c) for c in ("t0_ns", "t1_ns"))
-        self._ends = ends_of_pairs(
-            log.elapsed, log.records["process"].to_numpy(), log.records["seq"].to_numpy()
-        )
+        self._ends = log_ends(log)
         self.open_ns, self.close_ns = self._pair_times()
         self.timers = read_timers(log, processes, clocks)
 

@@ -1,0 +1,268 @@
+"""Where the events' own clock lies on the trace's clock.
+
+Event clock and trace clock are the same timer of the GPU behind a line in pieces: the driver's conversion is corrected
+now and then, by parts per million.  So what is open is one offset with a slow drift, and every record says something
+about it: a record queued behind a kernel is stamped 0.89 us after that kernel's end, on an H100 as on an H200.
+
+    offset (trace - event clock)
+      ^        x     x                  x: the next operation's start, less what it takes to begin
+      |   x       x        x   x
+      |  ------------------------- the line
+      | o   o o  o   o  o oo  o         o: the previous operation's end, plus how long a record takes after it
+      +---------------------------> event clock
+
+How long records take was measured with event tracing switched on and off in turn, which leaves the event clock as it is
+(two H200s and an H100; README, accuracy): with tracing CUPTI stamps every event a second time, TRACED_NS after the
+event's own stamp, and the place of a record is that second stamp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsysalign.align.event_clock import EventClock
+from nsysalign.align.latency import Evidence
+from nsysalign.model import KIND
+from nsysalign.sweep.issue import FAR
+
+#: From the end of the previous operation to the stamp of a record that was queued behind it: medians (ns).
+BEHIND_NS: Mapping[int, int] = {KIND["kernel"]: 890, KIND["memcpy"]: 1_335}
+#: From a record's stamp to the start of a kernel that was queued behind it.
+AHEAD_NS = 1_530
+#: With event tracing: from an event's own stamp to the one that CUPTI reports.
+TRACED_NS = 1_270
+#: Consecutive records behind work: 1.28 us apart, 2.54 with event tracing.
+_TRACED_FROM_NS = 1_900
+#: After a record's call had returned, on an idle stream: less alike from machine to machine.
+_IDLE_NS = 1_650
+#: How far single observations scatter (ns), and how far a whole class may be off on a GPU not seen before.
+#: CUPTI's own stamps are the event's to the tick, or late.
+_SCATTER = {"behind": 80.0, "ahead": 160.0, "idle": 350.0, "stamp": 20.0}
+_UNSEEN = {"behind": 60.0, "ahead": 120.0, "idle": 450.0, "stamp": 5.0}
+_QUEUED_NS = 500  # clear of the other: the operation ends so long after the call, the next was issued so long before
+_QUICK_NS = 6_000  # calls on an idle stream that took longer were interrupted
+_STUDENT = 3.0
+#: The line may bend at knots so far apart: rates differ from 1 by so much, and change by so much from knot to knot.
+_KNOT_NS, _MOST_KNOTS = 2_000_000_000, 60
+_RATE, _BEND = 20e-6, 0.1e-6
+_MOST_FRAMES = 300  # with more (a log that names one reference for hours) each is where its own edge says
+_MOST = 20_000  # observations: more say nothing new
+
+
+@dataclass(frozen=True)
+class Observations:
+    """What single records say of the offset: arrays of equal length.  `class_`: position in _CLASSES."""
+
+    record: np.ndarray
+    class_: np.ndarray
+    offset_ns: np.ndarray  # trace time that the record should have, less its time on the event clock
+
+
+_CLASSES = tuple(_SCATTER)
+
+
+def observe(
+    e: Evidence, kind: np.ndarray, stamp: np.ndarray, at: np.ndarray, known: np.ndarray, traced: bool
+) -> Observations:
+    """Observations of the records with a place `at` on the event clock (where `known`).  `kind`: of the operation before;
+    `stamp`: CUPTI's, 0 where there is none."""
+    later = TRACED_NS if traced else 0
+    first = known & ~e.waits & (e.behind == 0)
+    behind = first & (e.previous_end > e.call_end + _QUEUED_NS) & np.isin(kind, list(BEHIND_NS))
+    after = np.where(kind == KIND["memcpy"], BEHIND_NS[KIND["memcpy"]], BEHIND_NS[KIND["kernel"]]) + later
+    queued = known & (e.ahead == 0) & e.next_is_kernel & (e.next_start < FAR) & (e.next_issued < e.previous_end)
+    queued &= e.previous_end > e.call_end + _QUEUED_NS
+    duration = e.call_end - e.call_start
+    idle = first & (e.previous_end < e.call_start) & (duration < _QUICK_NS)
+    parts = (
+        (behind, e.previous_end + after),
+        (queued, e.next_start - AHEAD_NS),
+        (idle, e.call_end + _IDLE_NS + later),
+        (known & (stamp > 0), stamp),
+    )
+    where = [np.flatnonzero(mask) for mask, _ in parts]
+    return Observations(
+        np.concatenate(where),
+        np.repeat(np.arange(len(parts)), [len(w) for w in where]),
+        np.concatenate([(place - at)[w] for (_, place), w in zip(parts, where, strict=True)]),
+    )
+
+
+def is_traced(e: Evidence, at: np.ndarray, known: np.ndarray, lane: np.ndarray) -> bool:
+    """Whether records are stamped twice: consecutive ones, queued behind work with nothing between, are twice as far apart
+    with event tracing."""
+    order = np.lexsort((e.call_start, lane))
+    one, two = order[:-1], order[1:]
+    pair = known[one] & known[two] & (lane[one] == lane[two]) & (e.behind[two] == e.behind[one] + 1)
+    pair &= (e.previous_end[two] > e.call_end[two] + _QUEUED_NS) & ~e.waits[two]
+    apart = (at[two] - at[one])[pair]
+    return bool(len(apart)) and float(np.median(apart)) > _TRACED_FROM_NS
+
+
+@dataclass(frozen=True)
+class ClockPlaces:
+    """Per record: its trace time by the event clock and the half-width that holds it in 95 of 100; `line`: which event clock
+    it is on, -1 for a record that is on none (its place is 0 then).  `lines`: these clocks."""
+
+    at_ns: np.ndarray
+    error_ns: np.ndarray
+    line: np.ndarray
+    lines: Mapping[int, EventLine]
+    traced: bool
+
+
+def place_records(
+    clock: EventClock,
+    e: Evidence,
+    kind: np.ndarray,
+    stamp: np.ndarray,
+    lane: np.ndarray,
+    lines: Mapping[int, EventLine] | None = None,
+) -> ClockPlaces:
+    """Places of all records that are on an event clock.  Arrays are per record; the clock's are of the first ones of them,
+    those of the log.  `lane`: -1 for records whose surroundings are not known (they are placed, but say nothing).
+    `lines`: where they are known already."""
+    rows = len(lane)
+    at, frame = np.zeros(rows, np.int64), np.full(rows, -1)
+    at[: len(clock.at_ns)], frame[: len(clock.frame)] = clock.at_ns, clock.frame
+    line = np.where(frame >= 0, np.append(clock.line, -1)[frame], -1)
+    known = (line >= 0) & (lane >= 0)
+    traced = bool((stamp > 0).any()) or is_traced(e, at, known, lane)
+    found: dict[int, EventLine] = {}
+    place, error = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+    for number in np.unique(line[line >= 0]).tolist():
+        mine = line == number
+        own = lines.get(number) if lines is not None else None
+        if own is None:
+            seen = observe(e, kind, stamp, at, known & mine, traced)
+            own = fit(clock.origin_error_ns, np.unique(frame[mine]), at, frame, seen)
+        if own is None:
+            line[mine] = -1
+            continue
+        found[number] = own
+        place[mine], spread = own.place(at[mine], frame[mine])
+        if not len(own.frames):
+            spread = np.hypot(spread, np.minimum(clock.origin_error_ns[frame[mine]], 1e9))
+        error[mine] = np.ceil(1.96 * spread).astype(np.int64) + clock.tick_ns
+    return ClockPlaces(place, error, line, found, traced)
+
+
+@dataclass(frozen=True)
+class EventLine:
+    """The offset (trace - event clock) of one event clock: values at knots, linear in between; a shift per frame; and the
+    covariance of all of these, from which the error of every place follows."""
+
+    base_ns: int  # offset that `mean` counts from
+    knots: np.ndarray  # event clock, ns
+    frames: np.ndarray  # numbers of the frames, sorted
+    mean: np.ndarray  # ns: at the knots, then of the frames
+    covariance: np.ndarray
+    counts: Mapping[str, int]
+
+    def place(self, at: np.ndarray, frame: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(trace time, its standard deviation) of events at `at` on the event clock."""
+        x = _design(at, frame, self.knots, self.frames)
+        shift = x @ self.mean
+        spread = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", x, self.covariance, x), 0.0))
+        return at + self.base_ns + np.rint(shift).astype(np.int64), spread
+
+    @property
+    def rate_ppm(self) -> float:
+        """How much faster the trace's clock goes than the events' own, over all."""
+        span = int(self.knots[-1] - self.knots[0])
+        values = self.mean[: len(self.knots)]
+        return float(values[-1] - values[0]) / span * 1e6 if span else 0.0
+
+
+def fit(
+    origin_error_ns: np.ndarray, frames: np.ndarray, at: np.ndarray, frame: np.ndarray, seen: Observations
+) -> EventLine | None:
+    """The line of one event clock.  `frames`: its frames, sorted; `at`, `frame`: of every record; `seen`: what its records
+    say.  None where they say nothing.
+
+    A linear model with known noise: offset = line(knots) + shift(frame) + class + noise, where the shifts are known to
+    within their rounding and the classes to within what GPUs differ by; noise has the tails of Student's t.
+    """
+    if not len(seen.record):
+        return None
+    seen = _thinned(seen)
+    if len(frames) > _MOST_FRAMES:
+        frames = frames[:0]
+    t, f = at[seen.record], frame[seen.record]
+    knots = _knots(t)
+    base = _first_guess(seen)
+    y = (seen.offset_ns - base).astype(float)
+    line = _design(t, f, knots, frames)
+    classes = np.eye(len(_CLASSES))[seen.class_]
+    x = np.concatenate([line, classes], axis=1)
+    prior = _prior(knots, frames, origin_error_ns)
+    scatter = np.array([_SCATTER[c] for c in _CLASSES])[seen.class_]
+    mean = np.zeros(x.shape[1])
+    for widen in (20.0, 8.0, 4.0, 2.0, 1.0, 1.0, 1.0, 1.0):
+        sigma = scatter * widen
+        residual = y - x @ mean
+        weight = (_STUDENT + 1) / (_STUDENT + (residual / sigma) ** 2) / sigma**2
+        normal = (x * weight[:, None]).T @ x + prior
+        mean = np.linalg.solve(normal, (x * weight[:, None]).T @ y)
+    inner = line.shape[1]
+    covariance = np.linalg.inv(normal)[:inner, :inner]
+    counts = dict(zip(_CLASSES, np.bincount(seen.class_, minlength=len(_CLASSES)).tolist(), strict=True))
+    return EventLine(base, knots, frames, mean[:inner], covariance, counts)
+
+
+def _thinned(seen: Observations) -> Observations:
+    """At most _MOST of them, evenly."""
+    if len(seen.record) <= _MOST:
+        return seen
+    keep = np.unique(np.linspace(0, len(seen.record) - 1, _MOST).astype(np.int64))
+    return Observations(seen.record[keep], seen.class_[keep], seen.offset_ns[keep])
+
+
+def _first_guess(seen: Observations) -> int:
+    """The median offset of the best class that there is."""
+    best = seen.class_ == min(seen.class_, key=lambda c: _UNSEEN[_CLASSES[c]])
+    return int(np.median(seen.offset_ns[best] - seen.offset_ns[0])) + int(seen.offset_ns[0])
+
+
+def _knots(t: np.ndarray) -> np.ndarray:
+    first, last = int(t.min()), int(t.max())
+    count = int(np.clip((last - first) // _KNOT_NS, 1, _MOST_KNOTS)) + 1
+    return np.linspace(first, max(last, first + 1), count).astype(np.int64)
+
+
+def _design(at: np.ndarray, frame: np.ndarray, knots: np.ndarray, frames: np.ndarray) -> np.ndarray:
+    """Rows: what the offset at `at` takes from each knot (linear in between, the first and last pieces go on) and frame."""
+    x = np.zeros((len(at), len(knots) + len(frames)))
+    rows = np.arange(len(at))
+    k = np.clip(np.searchsorted(knots, at, side="right") - 1, 0, len(knots) - 2)
+    part = (at - knots[k]).astype(float) / (knots[k + 1] - knots[k])
+    x[rows, k], x[rows, k + 1] = 1 - part, part
+    if len(frames):
+        x[rows, len(knots) + np.minimum(np.searchsorted(frames, frame), len(frames) - 1)] = 1.0
+    return x
+
+
+def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> np.ndarray:
+    """Precision of what is known beforehand: rates of some ppm that change little, frames that are where the rounding of
+    the edge before them lets them be, classes."""
+    n, m = len(knots), len(frames)
+    out = np.zeros((n + m + len(_CLASSES),) * 2)
+    step = float(knots[1] - knots[0])
+    rate = np.zeros((n - 1, len(out)))
+    rate[np.arange(n - 1), np.arange(n - 1)], rate[np.arange(n - 1), np.arange(1, n)] = -1 / step, 1 / step
+    out += rate.T @ rate / (_RATE * np.sqrt(n - 1)) ** 2
+    bend = np.diff(rate, axis=0)
+    out += bend.T @ bend / (_BEND * np.sqrt(step / _KNOT_NS)) ** 2
+    for k in range(m):  # against the frame before; the first one is where it is
+        row = np.zeros(len(out))
+        row[n + k] = 1.0
+        error = 1.0
+        if k and np.isfinite(origin_error[frames[k]]):
+            row[n + k - 1], error = -1.0, max(origin_error[frames[k]] / np.sqrt(3), 1.0)
+        out += np.outer(row, row) / error**2
+    for k, name in enumerate(_CLASSES):
+        out[n + m + k, n + m + k] += 1 / _UNSEEN[name] ** 2
+    return out
