@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import ctypes
 import json
 import os
@@ -423,16 +424,21 @@ def numbers(low: int, high: int, *, directly: bool, limit_s: float = 60) -> list
     for start, end, name in mappings():
         if time.monotonic() > end_s or (directly and not name.startswith("/dev/nvidiactl")):
             continue
-        for at in range(start, end, CHUNK_BYTES):
+        at = start
+        while at < end:
             size = min(CHUNK_BYTES, end - at)
             try:
                 data = ctypes.string_at(at, size) if directly else os.pread(memory, size, at)
             except (OSError, OverflowError):
+                data = b""
+            if not data:
                 refused[name] += size
+                at += size
                 continue
             words = np.frombuffer(data, np.uint64, len(data) // 8)
             hits = np.flatnonzero((words >= low) & (words <= high))
             found += [(at + 8 * int(h), int(words[h]), name) for h in hits]
+            at += max(len(data) // 8 * 8, 8)  # a read ends early where the next page cannot be had
     os.close(memory)
     if refused:
         print("not readable through /proc/self/mem:", dict(refused))
@@ -464,11 +470,26 @@ def search(result: dict, low: int, high: int) -> int | None:
                 f"  in {collections.Counter(n for _, n in at).most_common(3)}, steps between addresses "
                 f"{collections.Counter(int(s) for s in np.diff([a for a, _ in at])).most_common(3)}"
             )
+            around(at)
             for kind, (floors, ceilings) in bounds(result).items():
                 if broken := int((floors > c).sum() + (ceilings < c).sum()):
                     print(f"  {kind}: {broken} of {len(floors) + len(ceilings)} bounds broken by it")
             return c
     return None
+
+
+def around(at: list[tuple[int, str]]) -> None:
+    """Print the words before and behind three of the stamps: what else is kept with them."""
+    for address, name in at[:: max(1, len(at) // 3)][:3]:
+        with contextlib.suppress(OSError, ValueError):
+            start = address - 32
+            if name.startswith("/dev/nvidiactl"):
+                data = ctypes.string_at(start, 72)
+            else:
+                with open("/proc/self/mem", "rb", buffering=0) as memory:
+                    data = os.pread(memory.fileno(), 72, start)
+            words = np.frombuffer(data, np.uint64)
+            print("  words around a stamp:", " ".join(f"{int(w):x}" for w in words))
 
 
 def main() -> None:

@@ -422,6 +422,18 @@ def timer_experiments(session: Session) -> None:
         )
 
 
+def traced_experiment(session: Session) -> None:
+    """event_place with event tracing: CUPTI's time stamps of the very events whose own stamps are found."""
+    if session.over:
+        return session.say("truth event_place: left out, the time is over")
+    traced = session.work / "place_traced.json"
+    path = HERE.relative_to(ROOT) / "event_place.py"
+    record_truth(session, Program("event_place_traced", (str(path), str(traced)), 90))()
+    if traced.is_file():
+        session.truth.add("event_place_traced.json", traced.read_bytes())
+        show(session, [sys.executable, str(HERE / "event_place.py"), "--check", str(traced)], 60)
+
+
 def show(session: Session, command: Sequence[str], seconds: float) -> None:
     """Run a command and print all it says."""
     status, said = run(command, session.environment, seconds)
@@ -473,6 +485,8 @@ def record_all(
         for program in programs:
             lanes += [truth.submit(truth_lane, program)] if session.library else []
             lanes += [default.submit(default_lane, program)] if session.nsys else []
+        if experiments and session.library:
+            lanes.append(truth.submit(attempt, session, "experiments", lambda: traced_experiment(session)))
         for lane in lanes:
             lane.result()
         for rest in later:

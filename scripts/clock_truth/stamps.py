@@ -32,7 +32,6 @@ extern "C" __global__ void bounce(volatile unsigned *go, volatile unsigned *flag
   for (int i = 1; i <= count; i++) {
     u64 before = now();
     *flag = i + (unsigned)(before >> 63);  // 0, but the store cannot be issued before the reading is there
-    __threadfence_system();
     while (*answer != (unsigned)i) { if (now() > end) { i = count; break; } }
     u64 after = now();
     if (after > end) break;
