@@ -402,7 +402,10 @@ def against_trace(result: dict, trace: Path, low: int, high: int, exact: int | N
 
 
 def mappings() -> list[tuple[int, int, str]]:
-    """(start, end, name) of what may hold them: readable and writable memory, not the device's registers."""
+    """(start, end, name) of what may hold them: readable and writable memory, not the device's registers.
+
+    The driver's own first, then the small ones: the search has not forever.
+    """
     found = []
     for line in Path("/proc/self/maps").read_text().splitlines():
         fields = line.split(None, 5)
@@ -411,10 +414,10 @@ def mappings() -> list[tuple[int, int, str]]:
         plain = not name.startswith("/dev/nvidia") or name.startswith(("/dev/nvidiactl", "/dev/nvidia-uvm"))
         if fields[1].startswith("rw") and plain and end - start <= MAPPING_BYTES:
             found.append((start, end, name))
-    return found
+    return sorted(found, key=lambda m: ("nvidia" not in m[2], m[1] - m[0]))
 
 
-def numbers(low: int, high: int, *, directly: bool, limit_s: float = 60) -> list[tuple[int, int, str]]:
+def numbers(low: int, high: int, *, directly: bool, limit_s: float = 30) -> list[tuple[int, int, str]]:
     """(address, value, mapping) of every aligned 64-bit word in [low, high].
 
     Through /proc/self/mem, which refuses what cannot be read; `directly` reads the driver's own mappings instead.

@@ -5,7 +5,7 @@
 Every program runs twice, each time with the probe: under CUPTI with event timestamps (the truth), and under nsys in the
 default mode.  OUT gets truth-SET-N.tar and nsys-SET-N.tar, each below 15 MiB, with NAME.sqlite.xz and NAME.events.jsonl.xz
 per program (NAME-1, NAME-2 ... where it has several processes).  One program has the GPU at a time; exports and
-analyses go on beside the next.  What fails is printed and left out.
+analyses go on beside the next.  What fails is printed and left out; log-SET.txt is what was printed.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ SITUATIONS = (
 #: In order of value: --limit cuts at the end.
 SETS: dict[str, tuple[Program, ...]] = {
     "a": (
-        own("thirty"), own("decode"), own("prefetch"), LINEARS, random_program(101),
+        own("thirty", seconds=90), own("decode"), own("prefetch"), LINEARS, random_program(101),
         *(own(name) for name in SITUATIONS),
         random_program(202), random_program(303), own("end_of_training", seconds=60),
     ),
     "b": (
-        own("thirty"), own("decode", "7"), own("prefetch", "7"), LINEARS, random_program(404),
+        own("thirty", seconds=90), own("decode", "7"), own("prefetch", "7"), LINEARS, random_program(404),
         *(own(name) for name in SITUATIONS),
         random_program(505), random_program(606),
     ),
@@ -124,8 +124,10 @@ class Session:
         self._print = threading.Lock()
 
     def say(self, text: str) -> None:
-        with self._print:
-            print(f"[{time.monotonic() - self.begin:5.0f} s] {text}", flush=True)
+        line = f"[{time.monotonic() - self.begin:5.0f} s] {text}"
+        with self._print, open(self.out / f"log-{self.set}.txt", "a") as log:
+            print(line, flush=True)
+            print(line, file=log)
 
     @property
     def over(self) -> bool:
@@ -133,8 +135,12 @@ class Session:
 
     def alone(self, program: Program, *, shared: bool = False) -> list[str]:
         """The command that waits for the GPU, runs the program there and gives up after its time."""
-        lock = ["flock", *(["-s"] if shared else []), str(self.lock)]
-        return [*lock, "timeout", "-k", "5", str(program.seconds), sys.executable, *program.command]
+        if program.command[0] != "-m":
+            how = "shared" if shared else "exclusive"
+            gate = [str(HERE / "gate.py"), str(self.lock), str(program.seconds), how]
+            return [sys.executable, *gate, *program.command]
+        wait = ["flock", str(self.lock), "timeout", "-k", "5", str(program.seconds)]
+        return [*wait, sys.executable, *program.command]
 
     def folder(self, kind: str, program: Program) -> Path:
         path = self.work / f"{kind}-{program.name}"
@@ -400,7 +406,7 @@ def timer_experiments(session: Session) -> None:
     """globaltimer and event_place under nsys, event_place alone; what their checks print goes to the log."""
     stamps, place, alone = (session.work / f"{n}.json" for n in ("stamps", "place", "place_alone"))
     folder = HERE.relative_to(ROOT)
-    program = Program("event_place_alone", (str(folder / "event_place.py"), str(alone)), 90)
+    program = Program("event_place_alone", (str(folder / "event_place.py"), str(alone)), 150)
     show(session, session.alone(program), program.seconds + AFTER_S)
     if alone.is_file():
         session.default.add("event_place_alone.json", alone.read_bytes())
@@ -411,7 +417,7 @@ def timer_experiments(session: Session) -> None:
     if run_dir and stamps.is_file() and (run_dir / "analysis.json").is_file():
         session.default.add("globaltimer.analysis.json", (run_dir / "analysis.json").read_bytes())
         show(session, [sys.executable, str(HERE / "globaltimer_check.py"), str(run_dir), str(stamps)], 60)
-    program = Program("event_place", (str(folder / "event_place.py"), str(place)), 90)
+    program = Program("event_place", (str(folder / "event_place.py"), str(place)), 150)
     run_dir = record_default(session, program, extra={"event_place.json": place})
     if run_dir and place.is_file():
         trace = str(run_dir / "trace.sqlite")
@@ -428,7 +434,7 @@ def traced_experiment(session: Session) -> None:
         return session.say("truth event_place: left out, the time is over")
     traced = session.work / "place_traced.json"
     path = HERE.relative_to(ROOT) / "event_place.py"
-    record_truth(session, Program("event_place_traced", (str(path), str(traced)), 90))()
+    record_truth(session, Program("event_place_traced", (str(path), str(traced)), 150))()
     if traced.is_file():
         session.truth.add("event_place_traced.json", traced.read_bytes())
         show(session, [sys.executable, str(HERE / "event_place.py"), "--check", str(traced)], 60)
@@ -437,7 +443,7 @@ def traced_experiment(session: Session) -> None:
 def show(session: Session, command: Sequence[str], seconds: float) -> None:
     """Run a command and print all it says."""
     status, said = run(command, session.environment, seconds)
-    name = next((Path(c).name for c in command if c.endswith(".py")), command[0])
+    name = [Path(c).name for c in command if c.endswith(".py")][-1]
     session.say(f"{name}: exit status {status}\n{said.rstrip()}")
 
 
@@ -461,7 +467,7 @@ def record_all(
     with (
         ThreadPoolExecutor(2) as truth_after,
         ThreadPoolExecutor(1) as truth,
-        ThreadPoolExecutor(2) as default,
+        ThreadPoolExecutor(3) as default,
     ):
 
         def truth_lane(program: Program, shared: bool = False) -> None:
