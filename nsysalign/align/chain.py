@@ -1,11 +1,9 @@
-"""What neighbouring intervals say about each other.
+"""What intervals that share a record say about each other.
 
-    thread   end.record() start.record()         one behind the other on a busy stream: a fixed spacing apart
-    chain    e0 .. e1 .. e2 .. e3                intervals that share a record
+    chain    e0 .. e1 .. e2 .. e3
 
-Each interval has a place and an uncertainty of its own; links between intervals tie their places together, so a chain
-is placed as well as its best members.  A Gaussian graph: minimise sum (x - m)^2 / s^2 + sum (x_j - x_i - d)^2 / w^2,
-solved by conjugate gradients over arrays.
+Each interval has a place and an uncertainty of its own; a link ties two places together, so a chain is placed as well as
+its best members.  A Gaussian graph: minimise sum (x - m)^2 / s^2 + sum (x_j - x_i - d)^2 / w^2, by conjugate gradients.
 """
 
 from __future__ import annotations
@@ -14,12 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsysalign.align.latency import Evidence, LatencyModel
-
-#: Consecutive records behind a busy stream keep their distance this well, a shared record this well (ns).
-_SPACING_NS = 90.0
+#: The places of a shared record agree this well (ns).
 _SHARED_NS = 150.0
-_MARGIN_NS = 1_500
 _ITERATIONS = 200
 
 
@@ -33,16 +27,9 @@ class Links:
     width: np.ndarray
 
 
-def find_links(
-    e: Evidence,
-    model: LatencyModel,
-    lane: np.ndarray,
-    place: np.ndarray,
-    start: np.ndarray,
-    end: np.ndarray,
-    elapsed: np.ndarray,
-) -> Links:
-    """Links between intervals (positions of their records in `start`, `end`); `place`: likely trace time per record."""
+def find_links(start: np.ndarray, end: np.ndarray, elapsed: np.ndarray, records: int) -> Links:
+    """Links between intervals that share a record (positions of their records in `start`, `end`; `records`: how many there
+    are)."""
     count = len(start)
     record = np.concatenate([start, end])
     interval = np.concatenate([np.arange(count), np.arange(count)])
@@ -50,39 +37,15 @@ def find_links(
     # the first interval of each record owns it
     order = np.argsort(record, kind="stable")
     first = np.concatenate([[True], np.diff(record[order]) > 0]) if count else np.empty(0, bool)
-    owner = np.full(len(lane), -1, dtype=np.int64)
-    owner_offset = np.zeros(len(lane), dtype=np.int64)
+    owner = np.full(records, -1, dtype=np.int64)
+    owner_offset = np.zeros(records, dtype=np.int64)
     owner[record[order][first]] = interval[order][first]
     owner_offset[record[order][first]] = offset[order][first]
     again = order[~first]
-    shared = (
-        owner[record[again]],
-        interval[again],
-        owner_offset[record[again]] - offset[again],
-        np.full(len(again), _SHARED_NS),
-    )
-    queued = _queued_behind(e, model, lane, place)
-    queued = queued[:, (owner[queued[0]] >= 0) & (owner[queued[1]] >= 0)]
-    one, two = queued
-    spacing = np.full(len(one), round(model.value["spacing_ns"]), dtype=np.int64)
-    spaced = (
-        owner[one],
-        owner[two],
-        owner_offset[one] + spacing - owner_offset[two],
-        np.full(len(one), _SPACING_NS),
-    )
-    a, b, distance, width = (np.concatenate([s, t]) for s, t in zip(shared, spaced, strict=True))
+    a, b = owner[record[again]], interval[again]
+    distance = owner_offset[record[again]] - offset[again]
     different = a != b
-    return Links(a[different], b[different], distance[different], width[different])
-
-
-def _queued_behind(e: Evidence, model: LatencyModel, lane: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """Pairs of records of one stream with nothing between them, the second issued before the first was reached."""
-    order = np.lexsort((e.call_start, lane))
-    one, two = order[:-1], order[1:]
-    ok = (lane[one] == lane[two]) & (lane[one] >= 0) & (e.behind[two] == e.behind[one] + 1) & ~e.waits[two]
-    ok &= (e.call_end[two] + _MARGIN_NS < place[one]) & model.is_busy(e)[one]
-    return np.stack([one[ok], two[ok]])
+    return Links(a[different], b[different], distance[different], np.full(int(different.sum()), _SHARED_NS))
 
 
 def settle(place: np.ndarray, sigma: np.ndarray, links: Links) -> tuple[np.ndarray, np.ndarray]:

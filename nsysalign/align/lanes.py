@@ -18,6 +18,8 @@ from nsysalign.sweep.tiles import distinct
 LEGACY_DEFAULT = 3  # TARGET_INFO_CUDA_STREAM.flag
 #: CUPTI's streamId minus cuStreamGetId's answer: -1 under every profiler tried, 0 in a plain run.
 STREAM_OFFSETS = (-1, 0)
+#: A handle is the stream that this share of its records point to.
+_MOST_SAY = 0.6
 _DEFAULT_STREAM = 7  # CUPTI's streamId of the legacy default stream of the first context
 
 
@@ -243,6 +245,22 @@ def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFra
         before = operation_lane[mine[np.maximum(k - 1, 0)]]
         after = operation_lane[mine[np.minimum(k, len(mine) - 1)]]
         out[here] = np.where(before == after, before, -1)
+    return out
+
+
+def lane_by_work(records: pd.DataFrame, lane: np.ndarray, beside: np.ndarray) -> np.ndarray:
+    """The same with a lane for created streams that the log names by their handle only: the one on which the thread's work
+    just before and just after lay (`beside`), where most of the handle's records say so."""
+    handle, process = records["stream_handle"].to_numpy(), records["log_process"].to_numpy()
+    unknown = np.flatnonzero((lane < 0) & (handle > 0) & (process >= 0))
+    if not len(unknown):
+        return lane
+    out = lane.copy()
+    votes = pd.DataFrame({"process": process[unknown], "handle": handle[unknown], "lane": beside[unknown]})
+    for _, rows in votes.groupby(["process", "handle"]):
+        said = rows.loc[rows["lane"] >= 0, "lane"].value_counts()
+        if len(said) and said.iloc[0] >= _MOST_SAY * said.sum():
+            out[unknown[rows.index.to_numpy()]] = said.index[0]
     return out
 
 

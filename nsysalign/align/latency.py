@@ -10,9 +10,9 @@ Each record offers up to two observations of its own place:
 
 Every compared pair ties two records together (t_end = t_start + elapsed), so most of b, a and the spacing r of
 consecutive records follow from the trace itself by least squares with the unknown place of each pair eliminated.
-What no trace can tell is one common shift (all records later, n smaller): n is anchored at what was measured on two
-H200 machines with GPU timestamps: never less than 1.47 us, typically 1.5-1.8 us.  Its uncertainty is part of every
-error bar.
+What no trace can tell is one common shift (all records later, n smaller): it is anchored twice, at n, which is 1.5 to 1.7
+us with and without event tracing, and at b, which is 370 ns less than the spacing r, whatever that is (H100, H200s: 1.28,
+2.54 and 4.99 us; README, accuracy).  Their uncertainty is part of every error bar.
 """
 
 from __future__ import annotations
@@ -42,12 +42,21 @@ _PRIOR = {
     "idle_ns": (4_800, 800),
     "idle_short": (0.85, 0.3),
     "idle_long": (0.7, 0.25),
-    "busy_ns": (2_700, 1_200),
-    "copy_ns": (400, 500),
+    "busy_ns": (2_400, 1_800),
+    "copy_ns": (445, 60),
     "contended_ns": (300, 500),
-    "spacing_ns": (2_500, 2_000),
-    "ahead_ns": (1_660, 110),
+    "spacing_ns": (2_770, 1_800),
+    "ahead_ns": (1_580, 90),
 }
+#: Outside of these a calibrated latency is a mistake.
+_PLAUSIBLE_NS = {
+    "idle_ns": (1_000, 20_000),
+    "busy_ns": (300, 8_000),
+    "spacing_ns": (600, 8_000),
+    "ahead_ns": (1_000, 3_000),
+}
+#: By a gap: the tightest third are those that only the record made.
+_TIGHTEST, _USUAL_NS = 35, 150.0
 _SCALE_NS = {"idle": 250.0, "busy": 180.0, "ahead": 120.0}
 _SCALE_RANGE_NS = {"idle": (150.0, 700.0), "busy": (80.0, 500.0), "ahead": (60.0, 250.0)}
 #: The previous operation must end this long after the record's call, the next call be over this long before the
@@ -56,6 +65,10 @@ _MARGIN_NS = 1_500
 _CONTENDED_NS = 450.0
 _LAG_FROM_NS, _LAG_SHARE, _LAG_SPREAD = 4_000, 0.5, 0.08
 _STUDENT = 3.0
+#: busy_ns is spacing_ns less 370 ns, whatever a record takes: 1.28, 2.54 or 4.99 us with and without event tracing.
+_BUSY_LESS_NS, _TIED_NS = 370.0, 60.0
+#: A spacing is believed from so many on; both records' calls are over so long before the operation is.
+_ENOUGH, _QUEUED_NS = 3, 500
 
 
 @dataclass(frozen=True)
@@ -160,9 +173,9 @@ def prior(event_tracing: str) -> LatencyModel:
     value = {p: float(_PRIOR[p][0]) for p in PARAMETERS}
     deviation = np.array([_PRIOR[p][1] for p in PARAMETERS], dtype=float)
     if event_tracing == "on":
-        value |= {"idle_ns": 5_100.0, "busy_ns": 3_200.0, "spacing_ns": 3_500.0}
+        value |= {"idle_ns": 5_100.0, "busy_ns": 2_175.0, "spacing_ns": 2_545.0}
     if event_tracing == "off":
-        value |= {"idle_ns": 3_900.0, "busy_ns": 1_700.0, "spacing_ns": 2_000.0}
+        value |= {"idle_ns": 3_900.0, "busy_ns": 925.0, "spacing_ns": 1_295.0}
     else:
         # slow calls cannot be learned from pairs that their own lag distorts
         value["idle_long"], deviation[PARAMETERS.index("idle_long")] = 0.69, 0.03
@@ -172,22 +185,21 @@ def prior(event_tracing: str) -> LatencyModel:
 def calibrate(
     e: Evidence, start: np.ndarray, end: np.ndarray, elapsed: np.ndarray, *, event_tracing: str
 ) -> LatencyModel:
-    """Fit the model on all records of a process and its compared pairs.
+    """Fit the model on the compared pairs of a trace.
 
     Iteratively reweighted least squares: observation k of record i says t_i = known_k + columns_k . parameters with
-    Student-t noise; the place of each pair (and of each unpaired record) is an unknown of its own, eliminated by
-    weighted demeaning.  Starts wide and narrows, so that a bad first guess does not decide.
+    Student-t noise; the place of each pair is an unknown of its own, eliminated by weighted demeaning.  Starts wide and narrows, so that a bad first guess does not decide.
     """
-    model = prior(event_tracing)
+    model = _with_what_shows(prior(event_tracing), e, start, end, elapsed)
     mean, deviation = model.vector, np.sqrt(np.diag(model.covariance))
     precision = np.diag(1 / deviation**2)
+    tied = (np.array(PARAMETERS) == "busy_ns") * 1.0 - (np.array(PARAMETERS) == "spacing_ns")
+    precision += np.outer(tied, tied) / _TIED_NS**2
     model = _first_guess(model, e, start, end, elapsed)
-    unpaired = np.setdiff1d(np.arange(len(e.call_start)), np.concatenate([start, end]))
-    record = np.concatenate([start, end, unpaired])
-    component = np.concatenate(
-        [np.arange(len(start)), np.arange(len(start)), len(start) + np.arange(len(unpaired))]
-    )
-    shift = np.concatenate([np.zeros(len(start), np.int64), elapsed, np.zeros(len(unpaired), np.int64)])
+    # records that nobody compared (an allocator's, DDP's) are made by events without timing, which take other paths
+    record = np.concatenate([start, end])
+    component = np.concatenate([np.arange(len(start)), np.arange(len(start))])
+    shift = np.concatenate([np.zeros(len(start), np.int64), elapsed])
     mine = e.take(record)
     covariance = np.diag(deviation**2)
     scale = dict(_SCALE_NS)
@@ -215,7 +227,53 @@ def calibrate(
             scale = _scales(obs, residual, scale)
             counts = {name: int((obs["class"] == n).sum()) for n, name in enumerate(_SCALE_NS)}
             model = replace(model, scale=scale, counts=counts)
-    return model
+    return _plausible(model, mean, deviation)
+
+
+def _spacings(e: Evidence, start: np.ndarray, end: np.ndarray, elapsed: np.ndarray) -> np.ndarray:
+    """What pairs say directly: two records with nothing between, both queued behind the same operation."""
+    done = e.previous_end[start]
+    both = (done > 0) & (done == e.previous_end[end]) & (e.behind[end] == e.behind[start] + 1)
+    return elapsed[both & (done > e.call_end[end] + _QUEUED_NS) & ~e.waits[start] & ~e.waits[end]]
+
+
+def _tight_gaps(e: Evidence) -> np.ndarray:
+    """From the end of one kernel to the start of the next, where both and the one record in between were queued."""
+    tight = (e.previous_end > e.call_end + 2 * _MARGIN_NS) & ~e.previous_is_copy & (e.behind == 0) & ~e.waits
+    tight &= e.next_is_kernel & (e.ahead == 0) & (e.next_start < FAR)
+    tight &= e.next_issued + _MARGIN_NS < e.previous_end
+    return (e.next_start - e.previous_end)[tight]
+
+
+def _with_what_shows(
+    model: LatencyModel, e: Evidence, start: np.ndarray, end: np.ndarray, elapsed: np.ndarray
+) -> LatencyModel:
+    """The prior with how long a record takes, where the trace shows it directly: by the spacing of records, else by the gap
+    that one leaves between two kernels."""
+    spacings, gaps = _spacings(e, start, end, elapsed), _tight_gaps(e)
+    if len(spacings) >= _ENOUGH:
+        busy, sure = float(np.median(spacings)) - _BUSY_LESS_NS, _TIED_NS
+    elif len(gaps) >= _ENOUGH:
+        busy, sure = float(np.percentile(gaps, _TIGHTEST)) - model.value["ahead_ns"], _USUAL_NS
+    else:
+        return model
+    deviation = np.sqrt(np.diag(model.covariance))
+    deviation[[PARAMETERS.index("spacing_ns"), PARAMETERS.index("busy_ns")]] = sure
+    value = dict(model.value) | {"spacing_ns": busy + _BUSY_LESS_NS, "busy_ns": busy}
+    return replace(model, value=value, covariance=np.diag(deviation**2))
+
+
+def _plausible(model: LatencyModel, mean: np.ndarray, deviation: np.ndarray) -> LatencyModel:
+    """The same without values that no GPU shows: a trace that says so (rows dropped, records on a wrong stream) says nothing,
+    and what was assumed beforehand stands, with its uncertainty."""
+    value, covariance = dict(model.value), model.covariance.copy()
+    for name, (least, most) in _PLAUSIBLE_NS.items():
+        if not least <= value[name] <= most:
+            k = PARAMETERS.index(name)
+            value[name] = float(mean[k])
+            covariance[k, :] = covariance[:, k] = 0.0
+            covariance[k, k] = deviation[k] ** 2
+    return replace(model, value=value, covariance=covariance)
 
 
 def _first_guess(
@@ -223,19 +281,8 @@ def _first_guess(
 ) -> LatencyModel:
     """Medians of what can be read off directly, so that the regression starts in the right place."""
     value = dict(model.value)
-    certain = (
-        (e.previous_end > e.call_end + 2 * _MARGIN_NS) & ~e.previous_is_copy & (e.behind == 0) & ~e.waits
-    )
-    tight = (
-        certain
-        & e.next_is_kernel
-        & (e.ahead == 0)
-        & (e.next_issued + _MARGIN_NS < e.previous_end)
-        & (e.next_start < FAR)
-    )
-    if tight.sum() >= 3:
-        gap = (e.next_start - e.previous_end)[tight]
-        value["busy_ns"] = float(np.percentile(gap, 35) - value["ahead_ns"])
+    certain = e.previous_end > e.call_end + 2 * _MARGIN_NS
+    certain &= ~e.previous_is_copy & (e.behind == 0) & ~e.waits
     idle = e.previous_end < e.call_start
     pair = idle[start] & certain[end]
     if pair.sum() >= 3:

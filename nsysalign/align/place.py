@@ -139,9 +139,7 @@ def _density(
     logarithm of another), both of the shape of `point`."""
     busy = model.is_busy(e)
     at = np.where(busy, model.busy_at(e), model.idle_at(e))
-    # at the change-over the later of two uncertain places counts: widen there
-    near = np.exp(-(((model.busy_at(e) - model.idle_at(e)) / 800.0) ** 2)) * 300.0 * (e.previous_end > 0)
-    scale = np.sqrt(np.where(busy, model.busy_scale(e), model.idle_scale(e)) ** 2 + near**2 + blur**2)
+    scale = np.hypot(np.where(busy, model.busy_scale(e), model.idle_scale(e)), blur)
     density, log = np.ones(point.shape), np.zeros(point.shape)
     known = np.flatnonzero(~e.waits)
     _multiply(density, known, _mixture((origin - at)[known], point, known, scale[known]))
@@ -153,9 +151,6 @@ def _density(
     tight = np.flatnonzero(queued)
     scale = np.hypot(model.scale["ahead"], blur)[tight]
     _multiply(density, tight, _mixture(-ahead[tight], point, tight, scale, backwards=True))
-    # not queued: the next operation came when its launch arrived; only "not too close" is known
-    loose = np.flatnonzero(~queued & e.next_is_kernel & (e.next_start < (np.int64(1) << 61)))
-    log[loose] += np.minimum((ahead[loose, None] - _GRID[point[loose]] + 300) / 100.0, 0.0)
     return density, log
 
 

@@ -34,7 +34,7 @@ from nsysalign.align.records import (
 )
 from nsysalign.align.timers import Timers, read_timers, timer_notes, timer_windows
 from nsysalign.align.unplaced import Unplaced, unplaced_frame
-from nsysalign.model import ORIGIN, Alignment, EventLog, Trace
+from nsysalign.model import CALL, ORIGIN, Alignment, EventLog, Trace
 from nsysalign.sweep.issue import FAR, LaneOperations, lane_operations
 
 #: Bounds that cross by less than this are the two clocks' disagreement, not a contradiction.
@@ -92,15 +92,14 @@ def align(
     records[["event", "event_sync", "timestamp_ns"]] = rows
     waits["record"] = awaited(trace, waits, records)
     asked = _asked(known, clocks, records)
+    beside = lanes.lane_of_thread(trace, operation_lane, records)
 
     def bounded(offset: int | None) -> tuple[_Bounded, list[str]]:
         lane, remarks = lanes.lane_of_log(trace, table, operation_lane, records, waits, offset, exact >= 0, busy)
         lane = np.where(exact >= 0, exact, lane)
-        lane = (
-            np.where(lane >= 0, lane, lanes.lane_of_thread(trace, operation_lane, records))
-            if log is None
-            else lane
-        )
+        lane = lanes.lane_by_work(records, lane, beside)
+        if log is None:
+            lane = np.where(lane >= 0, lane, beside)
         return _bound(trace, known, records.assign(lane=lane), table, per_lane, waits, asked), remarks
 
     best, remarks = bounded(None)
@@ -161,9 +160,10 @@ def align(
 
 
 def event_tracing(trace: Trace) -> str:
-    """Whether CUPTI's event tracing ran: "on" where it left rows, "off" where nsys recorded event calls without any (it
-    writes rows whenever it is on; before 2024.4 it could not), "unknown" for exports of other tools."""
-    if len(trace.event_rows):
+    """Whether CUPTI's event tracing ran: "on" where most record calls left a row, "off" where they did not (nsys writes rows
+    of its own for some of them; before 2024.4 it could not trace events), "unknown" for exports of other tools."""
+    calls = int((trace.calls["kind"].to_numpy() == CALL["record"]).sum())
+    if len(trace.event_rows) and 2 * len(trace.event_rows) >= calls:
         return "on"
     return "off" if re.match(r"\d{4}\.", trace.info.nsys_version or "") else "unknown"
 
@@ -190,10 +190,10 @@ def _bound(
     upper = np.minimum(upper, bounds.after_waits(known_waits, per_lane, len(records)))
     stamp = records["timestamp_ns"].to_numpy()
     timed = stamp > 0
-    lower, upper = (
-        np.where(timed, stamp - bounds.TICK_NS, lower),
-        np.where(timed, stamp + bounds.TICK_NS, upper),
-    )
+    # with references the event's own stamp is known, and CUPTI's may be late: then it is no lower bound
+    early = timed & log.references.empty
+    lower = np.where(early, stamp - bounds.TICK_NS, lower)
+    upper = np.where(timed, stamp + bounds.TICK_NS, upper)
     pairs, unaligned = compared_pairs(log, records)
     good, refused, contradictions = _placeable(records, pairs, lower, upper)
     return _Bounded(records, around, good, lower, upper, unaligned + refused, contradictions)
@@ -448,14 +448,13 @@ def _by_neighbours(
     by_start, by_end = stamp[start] > 0, (stamp[start] <= 0) & (stamp[end] > 0)
     low = np.where(by_start, lower[start], low)
     high = np.where(by_start, upper[start], high)
-    begin, error = _likeliest(records, evidence, model, start, end, elapsed, low, high)
+    begin, error = _likeliest(evidence, model, start, end, elapsed, low, high)
     begin = np.where(by_start, stamp[start], np.where(by_end, stamp[end] - elapsed, begin))
     error = np.where(by_start, bounds.TICK_NS, np.where(by_end, 500, error))
     return begin, error, np.minimum(low, begin), np.maximum(high, begin)
 
 
 def _likeliest(
-    records: pd.DataFrame,
     evidence: Evidence,
     model: LatencyModel,
     start: np.ndarray,
@@ -466,11 +465,7 @@ def _likeliest(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(start, error bar) of pairs without timestamps: each by itself, then settled with its neighbours."""
     placed = place_pairs(evidence, model, start, end, elapsed, low, high)
-    lane = records["lane"].to_numpy()
-    likely = np.rint(
-        np.where(model.is_busy(evidence), model.busy_at(evidence), model.idle_at(evidence))
-    ).astype(np.int64)
-    links = find_links(evidence, model, lane, likely, start, end, elapsed)
+    links = find_links(start, end, elapsed, len(evidence.call_start))
     begin, sigma = settle(placed.start_ns, placed.error_ns / 1.96, links)
     begin = np.clip(begin, low, high)
     farthest = np.maximum(np.maximum(begin - low, high - begin), 1)
