@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import struct
 import sys
-import weakref
 from _thread import allocate_lock
 from typing import Any
 
@@ -41,7 +40,7 @@ _FORGOTTEN_NS = 1_000_000_000
 
 class _Device:
     """The references of one device.  `older`: (event, number) of the one before a long pause, for `again` more pairs;
-    `last`: (weak reference to an event, seq of its record) of the latest compared end."""
+    `last`: (event, seq of its record) of the latest compared end, where the reference is far from it."""
 
     __slots__ = ("again", "event", "last", "number", "older", "pending", "recorded_ns", "stream")
 
@@ -121,11 +120,12 @@ class References:
             self._measure(*mine.older, start, end, seq)
             if not mine.again:
                 mine.older = None
-        if abs(distance) > EXACT_MS and mine.last is not None:
-            before, its_seq = mine.last[0](), mine.last[1]
-            if before is not None and rt.latest(before)[0] == its_seq:
-                rt.write(BETWEEN, 0, next(rt.count), a=its_seq, b=records[0], x=self._elapsed(before, start))
-        mine.last = (weakref.ref(end), records[1])
+        last, mine.last = mine.last, None
+        if abs(distance) > EXACT_MS and last is not None and rt.latest(last[0])[0] == last[1]:
+            rt.write(BETWEEN, 0, next(rt.count), a=last[1], b=records[0], x=self._elapsed(last[0], start))
+        # no weak reference: torch (2.11) frees an event without clearing them, which ends in a segmentation fault
+        if abs(distance) > EXACT_MS / 2 and type(end) is self._event:
+            mine.last = (end, records[1])
 
     def _missed(self, error: Exception) -> None:
         """One pair without distances: another thread may have recorded an event again meanwhile.  If it goes on, the rest
