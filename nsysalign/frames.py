@@ -233,6 +233,7 @@ REFERENCES = _spec(
     ("t1_ns", "int64", "CLOCK_MONOTONIC just after its record call"),
     ("previous", "int64", "the reference that it was measured from, -1 none"),
     ("ms", "float64", "its distance from that one, NaN unknown"),
+    ("record", "int64", "seq of its own record among the records, -1 where that is not logged"),
 )
 
 DISTANCES = _spec(

@@ -85,6 +85,9 @@ class _Graph:
         keys = pd.MultiIndex.from_frame(self.references[["process", "id"]])
         self._unique = keys[~keys.duplicated()]
         self._node = np.flatnonzero(~keys.duplicated())
+        keys = pd.MultiIndex.from_frame(self.records[["process", "seq"]])
+        self._record_rows = np.flatnonzero(~keys.duplicated())
+        self._record_keys = keys[self._record_rows]
         count = len(self.references)
         good = (log.elapsed["error"] == "").to_numpy()
         edges = [self._links()]
@@ -94,7 +97,7 @@ class _Graph:
             edges.append((known, _beyond(which, count), elapsed[column].to_numpy()))
         ms = np.where(good, elapsed["ms"].to_numpy(), np.nan)
         edges.append((_beyond(start, count), _beyond(end, count), ms))
-        edges += self._distances(log, count)
+        edges += [self._own_records(count), *self._distances(log, count)]
         one, two, ms = (np.concatenate([e[k] for e in edges]) for k in range(3))
         usable = (one >= 0) & (two >= 0) & np.isfinite(ms) & (one != two)
         self.one, self.two, self.ms = one[usable], two[usable], ms[usable]
@@ -117,18 +120,23 @@ class _Graph:
     def _reference_nodes(self, rows: pd.DataFrame) -> np.ndarray:
         return self._find(rows["process"].to_numpy(), rows["reference"].to_numpy())
 
+    def _own_records(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """A reference and its own record are one."""
+        r = self.references
+        record = self._find_record(r["process"].to_numpy(), r["record"].to_numpy())
+        return np.arange(len(r)), _beyond(record, count), np.zeros(len(r))
+
+    def _find_record(self, process: np.ndarray, seq: np.ndarray) -> np.ndarray:
+        """Positions of records, -1 for none."""
+        at = self._record_keys.get_indexer(pd.MultiIndex.from_arrays([process, seq]))
+        return np.where(at >= 0, self._record_rows[np.maximum(at, 0)], -1)
+
     def _distances(self, log: EventLog, count: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         d = log.distances
         if d.empty:
             return []
-        keys = pd.MultiIndex.from_frame(self.records[["process", "seq"]])
-        first = np.flatnonzero(~keys.duplicated())
-
-        def find(column: str) -> np.ndarray:
-            at = keys[first].get_indexer(pd.MultiIndex.from_frame(d[["process", column]]))
-            return np.where(at >= 0, first[np.maximum(at, 0)] + count, -1)
-
-        start, end, known = find("start"), find("end"), self._reference_nodes(d)
+        process, known = d["process"].to_numpy(), self._reference_nodes(d)
+        start, end = (_beyond(self._find_record(process, d[c].to_numpy()), count) for c in ("start", "end"))
         return [
             (start, end, d["ms"].to_numpy()),
             (known, start, d["start_ms"].to_numpy()),

@@ -11,9 +11,10 @@ about it: a record queued behind a kernel is stamped 0.89 us after that kernel's
       | o   o o  o   o  o oo  o         o: the previous operation's end, plus how long a record takes after it
       +---------------------------> event clock
 
-How long records take was measured with event tracing switched on and off in turn, which leaves the event clock as it is
-(two H200s and an H100; README, accuracy): with tracing CUPTI stamps every event a second time, TRACED_NS after the
-event's own stamp, and the place of a record is that second stamp.
+How long records take was measured with event tracing switched on and off in turn, which leaves the event clock as it is,
+and by reading the driver's memory that holds the events' stamps (H200s and an H100; README, accuracy).  With tracing
+CUPTI stamps every event a second time, 1.27 us after the event's own stamp: records are twice as far apart, and the place
+of a record is that second stamp, the one that nsys shows.  So all of it follows from how far records are apart.
 """
 
 from __future__ import annotations
@@ -28,16 +29,15 @@ from nsysalign.align.latency import Evidence
 from nsysalign.model import KIND
 from nsysalign.sweep.issue import FAR
 
-#: From the end of the previous operation to the stamp of a record that was queued behind it: medians (ns).
-BEHIND_NS: Mapping[int, int] = {KIND["kernel"]: 890, KIND["memcpy"]: 1_335}
+#: From the end of the previous operation to the stamp of a record that was queued behind it: the spacing of records less
+#: this (ns, medians).
+BEHIND_LESS_NS: Mapping[int, int] = {KIND["kernel"]: 390, KIND["memcpy"]: -55}
+#: Consecutive records behind work are so far apart, without event tracing and with it (ns).
+SPACING_NS, TRACED_SPACING_NS = 1_290, 2_545
 #: From a record's stamp to the start of a kernel that was queued behind it.
 AHEAD_NS = 1_530
-#: With event tracing: from an event's own stamp to the one that CUPTI reports.
-TRACED_NS = 1_270
-#: Consecutive records behind work: 1.28 us apart, 2.54 with event tracing.
-_TRACED_FROM_NS = 1_900
-#: After a record's call had returned, on an idle stream: less alike from machine to machine.
-_IDLE_NS = 1_650
+#: After a record's call had returned, on an idle stream: less alike from machine to machine; more where records take longer.
+_IDLE_NS, _IDLE_SHARE = 1_650, 0.6
 #: How far single observations scatter (ns), and how far a whole class may be off on a GPU not seen before.
 #: CUPTI's own stamps are the event's to the tick, or late.
 _SCATTER = {"behind": 80.0, "ahead": 160.0, "idle": 350.0, "stamp": 20.0}
@@ -47,7 +47,7 @@ _QUICK_NS = 6_000  # calls on an idle stream that took longer were interrupted
 _STUDENT = 3.0
 #: The line may bend at knots so far apart: rates differ from 1 by so much, and change by so much from knot to knot.
 _KNOT_NS, _MOST_KNOTS = 2_000_000_000, 60
-_RATE, _BEND = 20e-6, 0.1e-6
+_RATE, _BEND = 12e-6, 0.1e-6
 _MOST_FRAMES = 300  # with more (a log that names one reference for hours) each is where its own edge says
 _MOST = 20_000  # observations: more say nothing new
 
@@ -65,22 +65,21 @@ _CLASSES = tuple(_SCATTER)
 
 
 def observe(
-    e: Evidence, kind: np.ndarray, stamp: np.ndarray, at: np.ndarray, known: np.ndarray, traced: bool
+    e: Evidence, kind: np.ndarray, stamp: np.ndarray, at: np.ndarray, known: np.ndarray, spacing_ns: int
 ) -> Observations:
     """Observations of the records with a place `at` on the event clock (where `known`).  `kind`: of the operation before;
-    `stamp`: CUPTI's, 0 where there is none."""
-    later = TRACED_NS if traced else 0
+    `stamp`: CUPTI's, 0 where there is none; `spacing_ns`: of consecutive records."""
     first = known & ~e.waits & (e.behind == 0)
-    behind = first & (e.previous_end > e.call_end + _QUEUED_NS) & np.isin(kind, list(BEHIND_NS))
-    after = np.where(kind == KIND["memcpy"], BEHIND_NS[KIND["memcpy"]], BEHIND_NS[KIND["kernel"]]) + later
+    behind = first & (e.previous_end > e.call_end + _QUEUED_NS) & np.isin(kind, list(BEHIND_LESS_NS))
+    less = np.where(kind == KIND["memcpy"], BEHIND_LESS_NS[KIND["memcpy"]], BEHIND_LESS_NS[KIND["kernel"]])
     queued = known & (e.ahead == 0) & e.next_is_kernel & (e.next_start < FAR) & (e.next_issued < e.previous_end)
     queued &= e.previous_end > e.call_end + _QUEUED_NS
     duration = e.call_end - e.call_start
     idle = first & (e.previous_end < e.call_start) & (duration < _QUICK_NS)
     parts = (
-        (behind, e.previous_end + after),
+        (behind, e.previous_end + spacing_ns - less),
         (queued, e.next_start - AHEAD_NS),
-        (idle, e.call_end + _IDLE_NS + later),
+        (idle, e.call_end + _IDLE_NS + int(_IDLE_SHARE * (spacing_ns - SPACING_NS))),
         (known & (stamp > 0), stamp),
     )
     where = [np.flatnonzero(mask) for mask, _ in parts]
@@ -91,15 +90,14 @@ def observe(
     )
 
 
-def is_traced(e: Evidence, at: np.ndarray, known: np.ndarray, lane: np.ndarray) -> bool:
-    """Whether records are stamped twice: consecutive ones, queued behind work with nothing between, are twice as far apart
-    with event tracing."""
+def spacing(e: Evidence, at: np.ndarray, known: np.ndarray, lane: np.ndarray) -> int | None:
+    """How far consecutive records are apart, queued behind work with nothing between; None where none are."""
     order = np.lexsort((e.call_start, lane))
     one, two = order[:-1], order[1:]
     pair = known[one] & known[two] & (lane[one] == lane[two]) & (e.behind[two] == e.behind[one] + 1)
     pair &= (e.previous_end[two] > e.call_end[two] + _QUEUED_NS) & ~e.waits[two]
     apart = (at[two] - at[one])[pair]
-    return bool(len(apart)) and float(np.median(apart)) > _TRACED_FROM_NS
+    return int(np.median(apart)) if len(apart) else None
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ class ClockPlaces:
     error_ns: np.ndarray
     line: np.ndarray
     lines: Mapping[int, EventLine]
-    traced: bool
+    spacing_ns: int
 
 
 def place_records(
@@ -130,14 +128,16 @@ def place_records(
     at[: len(clock.at_ns)], frame[: len(clock.frame)] = clock.at_ns, clock.frame
     line = np.where(frame >= 0, np.append(clock.line, -1)[frame], -1)
     known = (line >= 0) & (lane >= 0)
-    traced = bool((stamp > 0).any()) or is_traced(e, at, known, lane)
+    apart = spacing(e, at, known, lane)
+    if apart is None:
+        apart = TRACED_SPACING_NS if (stamp > 0).any() else SPACING_NS
     found: dict[int, EventLine] = {}
     place, error = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
     for number in np.unique(line[line >= 0]).tolist():
         mine = line == number
         own = lines.get(number) if lines is not None else None
         if own is None:
-            seen = observe(e, kind, stamp, at, known & mine, traced)
+            seen = observe(e, kind, stamp, at, known & mine, apart)
             own = fit(clock.origin_error_ns, np.unique(frame[mine]), at, frame, seen)
         if own is None:
             line[mine] = -1
@@ -147,7 +147,7 @@ def place_records(
         if not len(own.frames):
             spread = np.hypot(spread, np.minimum(clock.origin_error_ns[frame[mine]], 1e9))
         error[mine] = np.ceil(1.96 * spread).astype(np.int64) + clock.tick_ns
-    return ClockPlaces(place, error, line, found, traced)
+    return ClockPlaces(place, error, line, found, apart)
 
 
 @dataclass(frozen=True)

@@ -511,7 +511,7 @@ def _calibration(
         on_clock["event_clock"] = {
             "tick_ns": event_clock.tick_ns,
             "records": int((places.line >= 0).sum()),
-            "traced": places.traced,
+            "spacing_ns": places.spacing_ns,
             "lines": [
                 {"rate_ppm": round(line.rate_ppm, 3), "observations": dict(line.counts)}
                 for line in places.lines.values()

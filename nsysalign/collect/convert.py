@@ -205,7 +205,7 @@ def _slot_lines(
             if len(both) == 1 and (own := both.pop())[0] in texts.strings:
                 name = f"{texts.strings[own[0]]}#{own[1]}"
         elif kind == REFERENCE:
-            line = {"type": "reference", "id": a, "device": device, "tid": tid}
+            line = {"type": "reference", "id": a, "record": a, "device": device, "tid": tid}
             if b >= 0 and not math.isnan(x):
                 line |= {"previous": b, "ms": x}
         elif kind == BETWEEN:

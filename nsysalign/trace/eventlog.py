@@ -53,7 +53,7 @@ PLAIN_KEYS = {
     "wait": {"seq", "record", "tid", "stream_handle", "stream_id", "t0_ns", "t1_ns"},
     "elapsed": {"start", "end", "ms", "t0_ns", "t1_ns", "calibration", *_FROM_REFERENCE},
     "calibration": {"start", "end", "ms", "t0_ns", "t1_ns", "calibration", *_FROM_REFERENCE},
-    "reference": {"id", "device", "tid", "stream_id", "t0_ns", "t1_ns", "previous", "ms"},
+    "reference": {"id", "device", "tid", "stream_id", "t0_ns", "t1_ns", "previous", "ms", "record"},
     "distance": {"start", "end", "ms", *_FROM_REFERENCE},
     "host": {"t0_ns", "t1_ns", "tid", "implicit"},
     "clock_site": {"number", "position", "interleaved"},
@@ -243,6 +243,7 @@ class _Reader:
                     item["t1_ns"],
                     _int(item.get("previous")),
                     _ms(item.get("ms")),
+                    _int(item.get("record")),
                 )
             )
         elif kind == "distance":

@@ -20,7 +20,8 @@ import struct
 #:   record   a = stream handle, b = stream id
 #:   wait     a = stream handle, b = stream id, x = seq of the record waited for (-1 unknown)
 #:   elapsed  a = seq of the start record, b = seq of the end record (-1 unknown), x = milliseconds or NaN
-#:   reference  a = its number, b = number of the one before (-1 none), x = milliseconds from that one (NaN for none)
+#:   reference  a = its number, the seq of its record; b = number of the one before (-1 none), x = milliseconds from that
+#:              one (NaN for none)
 #:   distance   a = seq of the elapsed slot, b = number of the reference; t0, t1 = bits of two float32: milliseconds
 #:              from the reference to the start and to the end event
 #:   between    a, b = seq of two records, x = milliseconds from one to the other, not compared by the program

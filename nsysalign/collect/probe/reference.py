@@ -9,7 +9,9 @@ events on one clock (design.md, section 3).
          |-------- ms ------------------->|   links consecutive references
 
 A distance is a float32 of milliseconds: up to some 250 ms it names the GPU's tick, beyond it is rounded (0.5 us at 8 s).
-References are therefore renewed, on a stream of our own and only while no timed pair is open.  Where that was not
+References are therefore renewed, on a stream of our own and only while no timed pair is open, behind a short kernel of
+our own: how long a record takes after a kernel is known, so each reference also says where this clock lies on the trace's.
+Where that was not
 possible for long (events of many seconds compared at the end), the distance to the pair compared before is noted too;
 and after a long pause the first pairs are measured against the old reference as well: each is rounded in its own way,
 together they say what one alone cannot.
@@ -24,13 +26,13 @@ from typing import Any
 
 from . import failed
 from . import rawtime as time
-from .layout import BETWEEN, DISTANCE, REFERENCE
+from .layout import BETWEEN, CALIBRATION, DISTANCE, RECORD, REFERENCE
 
 RENEW_NS = 100_000_000
 #: Beyond this float32 milliseconds may not name a tick of 32 ns (its spacing is 31 ns from 262 ms on).
 EXACT_MS = 250.0
-#: Queries of a reference that was just recorded on an idle stream of our own; it takes some microseconds.
-_QUERIES = 40
+#: The kernel before a reference outlasts the record's call; both are over so soon, or are not waited for.
+_KERNEL_US, _PATIENCE_NS = 20, 150_000
 #: Pairs measured against the reference before a long pause, too.
 _AGAIN = 8
 _FAILURES = 20
@@ -42,13 +44,13 @@ class _Device:
     """The references of one device.  `older`: (event, number) of the one before a long pause, for `again` more pairs;
     `last`: (event, seq of its record) of the latest compared end, where the reference is far from it."""
 
-    __slots__ = ("again", "event", "last", "number", "older", "pending", "recorded_ns", "stream")
+    __slots__ = ("again", "event", "last", "number", "older", "pending", "recorded_ns", "stream", "stream_id")
 
-    def __init__(self, stream: Any) -> None:
-        self.stream = stream
+    def __init__(self, stream: Any, stream_id: int) -> None:
+        self.stream, self.stream_id = stream, stream_id
         self.event: Any = None
         self.number = -1
-        self.pending: Any = None  # (event, t0, t1) recorded, not known to be complete yet
+        self.pending: Any = None  # (event, seq of its record, t0, t1): not known to be complete yet
         self.recorded_ns = 0
         self.older: Any = None
         self.again = 0
@@ -62,7 +64,8 @@ class References:
         self._event, self._rt = event, rt
         self._record, self._elapsed = event.record, event.elapsed_time
         self._devices: dict[int, _Device] = {}
-        self._count = 0
+        #: Cycles of the SM's clock in a microsecond, per device whose delay kernel is loaded (`calibrate`).
+        self.cycles: dict[int, int] = {}
         self._failures = 0
         self._lock = allocate_lock()
 
@@ -78,18 +81,33 @@ class References:
             if mine is None:
                 return
             if mine.pending is None and time.perf_counter_ns() - mine.recorded_ns > RENEW_NS:
-                event = self._event(enable_timing=True)
-                t0 = time.perf_counter_ns()
-                self._record(event, mine.stream)
-                t1 = time.perf_counter_ns()
-                mine.pending, mine.recorded_ns = (event, t0, t1), t1
-            for _ in range(_QUERIES if wait else 1):
-                if mine.pending is None or self._adopt(device, mine):
+                self._renew(device, mine, behind_kernel=wait)
+            until = mine.recorded_ns + _PATIENCE_NS
+            while mine.pending is not None and not self._adopt(device, mine):
+                if not wait or time.perf_counter_ns() > until:
                     break
         except Exception as error:
             self._missed(error)
         finally:
             self._lock.release()
+
+    def _renew(self, device: int, mine: _Device, *, behind_kernel: bool) -> None:
+        rt, marker = self._rt, None
+        event = self._event(enable_timing=True)
+        if behind_kernel and device in self.cycles:
+            marker = rt.nvtx.start(rt.text("nsysalign:calibration"), 0) if rt.nvtx else None
+            self._record(event, mine.stream)  # makes the CUDA event: not part of the record that counts
+            torch = sys.modules["torch"]
+            with torch.cuda.stream(mine.stream):
+                torch.cuda._sleep(_KERNEL_US * self.cycles[device])
+        seq, handle = next(rt.count), mine.stream.cuda_stream
+        t0 = time.perf_counter_ns()
+        self._record(event, mine.stream)
+        t1 = time.perf_counter_ns()
+        rt.write(RECORD, CALIBRATION, seq, device=device, t0=t0, t1=t1, a=handle, b=mine.stream_id)
+        mine.pending, mine.recorded_ns = (event, seq, t0, t1), t1
+        if marker is not None:
+            rt.nvtx.end(marker)
 
     def compared(self, start: Any, end: Any, records: tuple, seq: int, device: int, alone: bool) -> None:
         """Measure both events of a pair that the program has just compared.  `records`: seq of their records; `alone`: no
@@ -145,7 +163,7 @@ class References:
     def after_fork(self) -> None:
         """A child cannot use CUDA where its parent did; else it has references of its own."""
         self._devices.clear()
-        self._count = 0
+        self.cycles.clear()
         self._lock = allocate_lock()
 
     def _begin(self, device: int) -> _Device | None:
@@ -157,13 +175,14 @@ class References:
         handle = self._rt.driver.new_stream()
         if handle is None:
             return None
-        mine = self._devices[device] = _Device(torch.cuda.ExternalStream(handle, device=device))
+        stream = torch.cuda.ExternalStream(handle, device=device)
+        mine = self._devices[device] = _Device(stream, self._rt.driver.stream_id(stream, handle))
         return mine
 
     def _adopt(self, device: int, mine: _Device) -> bool:
         """Make the pending reference the current one if it is complete."""
         rt = self._rt
-        event, t0, t1 = mine.pending
+        event, number, t0, t1 = mine.pending
         if not rt.driver.is_complete(event.cuda_event):
             return False
         ms, previous = float("nan"), mine.number
@@ -171,7 +190,6 @@ class References:
             ms = self._elapsed(mine.event, event)
             if abs(ms) > EXACT_MS:
                 mine.older, mine.again = (mine.event, mine.number), _AGAIN
-        number, self._count = self._count, self._count + 1
         rt.write(REFERENCE, 0, next(rt.count), device=device, t0=t0, t1=t1, a=number, b=previous, x=ms)
         mine.event, mine.number, mine.pending = event, number, None
         return True
