@@ -36,12 +36,14 @@ BEHIND_LESS_NS: Mapping[int, int] = {KIND["kernel"]: 390, KIND["memcpy"]: -55}
 SPACING_NS, TRACED_SPACING_NS = 1_290, 2_545
 #: From a record's stamp to the start of a kernel that was queued behind it.
 AHEAD_NS = 1_530
-#: After a record's call had returned, on an idle stream: less alike from machine to machine; more where records take longer.
-_IDLE_NS, _IDLE_SHARE = 1_650, 0.6
+#: On an idle stream, less alike from machine to machine: after the record's call had returned; with event tracing, which
+#: makes the call longer, after it began, and more where records take longer.
+_IDLE_NS, _TRACED_IDLE_NS, _IDLE_SHARE = 1_650, 5_100, 0.6
+_TRACED_FROM_NS = 1_900
 #: How far single observations scatter (ns), and how far a whole class may be off on a GPU not seen before.
 #: CUPTI's own stamps are the event's to the tick, or late.
 _SCATTER = {"behind": 80.0, "ahead": 160.0, "idle": 350.0, "stamp": 20.0}
-_UNSEEN = {"behind": 60.0, "ahead": 120.0, "idle": 450.0, "stamp": 5.0}
+_UNSEEN = {"behind": 60.0, "ahead": 120.0, "idle": 600.0, "stamp": 5.0}
 _QUEUED_NS = 500  # clear of the other: the operation ends so long after the call, the next was issued so long before
 _QUICK_NS = 6_000  # calls on an idle stream that took longer were interrupted
 _STUDENT = 3.0
@@ -79,7 +81,7 @@ def observe(
     parts = (
         (behind, e.previous_end + spacing_ns - less),
         (queued, e.next_start - AHEAD_NS),
-        (idle, e.call_end + _IDLE_NS + int(_IDLE_SHARE * (spacing_ns - SPACING_NS))),
+        (idle, _idle_place(e, spacing_ns)),
         (known & (stamp > 0), stamp),
     )
     where = [np.flatnonzero(mask) for mask, _ in parts]
@@ -88,6 +90,12 @@ def observe(
         np.repeat(np.arange(len(parts)), [len(w) for w in where]),
         np.concatenate([(place - at)[w] for (_, place), w in zip(parts, where, strict=True)]),
     )
+
+
+def _idle_place(e: Evidence, spacing_ns: int) -> np.ndarray:
+    if spacing_ns < _TRACED_FROM_NS:
+        return e.call_end + _IDLE_NS
+    return e.call_start + _TRACED_IDLE_NS + int(_IDLE_SHARE * (spacing_ns - TRACED_SPACING_NS))
 
 
 def spacing(e: Evidence, at: np.ndarray, known: np.ndarray, lane: np.ndarray) -> int | None:

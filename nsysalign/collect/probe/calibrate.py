@@ -88,7 +88,7 @@ class Calibration:
             stream.synchronize()
             self._compare(pair, slots, stream.device_index)
         if rt.references is not None:
-            rt.references.cycles[stream.device_index] = self._cycles
+            rt.references.may_anchor(stream.device_index, self._cycles)
         if marker is not None:
             rt.nvtx.end(marker)
         ended = time.perf_counter_ns()

@@ -32,7 +32,7 @@ RENEW_NS = 100_000_000
 #: Beyond this float32 milliseconds may not name a tick of 32 ns (its spacing is 31 ns from 262 ms on).
 EXACT_MS = 250.0
 #: The kernel before a reference outlasts the record's call; both are over so soon, or are not waited for.
-_KERNEL_US, _PATIENCE_NS = 20, 150_000
+_KERNEL_US, _PATIENCE_NS = 60, 250_000
 #: Pairs measured against the reference before a long pause, too.
 _AGAIN = 8
 _FAILURES = 20
@@ -44,14 +44,16 @@ class _Device:
     """The references of one device.  `older`: (event, number) of the one before a long pause, for `again` more pairs;
     `last`: (event, seq of its record) of the latest compared end, where the reference is far from it."""
 
-    __slots__ = ("again", "event", "last", "number", "older", "pending", "recorded_ns", "stream", "stream_id")
+    __slots__ = (
+        "again", "anchored_ns", "event", "last", "number", "older", "pending", "recorded_ns", "stream", "stream_id",
+    )  # fmt: skip
 
     def __init__(self, stream: Any, stream_id: int) -> None:
         self.stream, self.stream_id = stream, stream_id
         self.event: Any = None
         self.number = -1
         self.pending: Any = None  # (event, seq of its record, t0, t1): not known to be complete yet
-        self.recorded_ns = 0
+        self.recorded_ns = self.anchored_ns = 0  # the latest reference; the latest behind a kernel
         self.older: Any = None
         self.again = 0
         self.last: Any = None
@@ -70,8 +72,8 @@ class References:
         self._lock = allocate_lock()
 
     def renew(self, device: int, *, wait: bool) -> None:
-        """A new reference where the last is old (or there is none yet).  `wait`: ask a few times whether it is complete,
-        some microseconds, so that what comes next is measured against it.  The caller knows that no pair is open."""
+        """A new reference where the last is old (or there is none yet).  `wait`: behind a kernel, if the last of that kind is
+        old, and what comes next is measured against it: 0.1 ms.  The caller knows that no pair is open."""
         rt = self._rt
         # a device that is no number: a mock of the user's
         if rt.captures or type(device) is not int or device < 0 or not self._lock.acquire(False):
@@ -80,8 +82,9 @@ class References:
             mine = self._devices.get(device) or self._begin(device)
             if mine is None:
                 return
-            if mine.pending is None and time.perf_counter_ns() - mine.recorded_ns > RENEW_NS:
-                self._renew(device, mine, behind_kernel=wait)
+            last = mine.anchored_ns if wait and device in self.cycles else mine.recorded_ns
+            if mine.pending is None and time.perf_counter_ns() - last > RENEW_NS:
+                self._renew(device, mine, behind_kernel=wait and device in self.cycles)
             until = mine.recorded_ns + _PATIENCE_NS
             while mine.pending is not None and not self._adopt(device, mine):
                 if not wait or time.perf_counter_ns() > until:
@@ -94,7 +97,7 @@ class References:
     def _renew(self, device: int, mine: _Device, *, behind_kernel: bool) -> None:
         rt, marker = self._rt, None
         event = self._event(enable_timing=True)
-        if behind_kernel and device in self.cycles:
+        if behind_kernel:
             marker = rt.nvtx.start(rt.text("nsysalign:calibration"), 0) if rt.nvtx else None
             self._record(event, mine.stream)  # makes the CUDA event: not part of the record that counts
             torch = sys.modules["torch"]
@@ -106,6 +109,8 @@ class References:
         t1 = time.perf_counter_ns()
         rt.write(RECORD, CALIBRATION, seq, device=device, t0=t0, t1=t1, a=handle, b=mine.stream_id)
         mine.pending, mine.recorded_ns = (event, seq, t0, t1), t1
+        if behind_kernel:
+            mine.anchored_ns = t1
         if marker is not None:
             rt.nvtx.end(marker)
 
@@ -159,6 +164,12 @@ class References:
         mine = self._devices.get(device)
         if mine is not None and mine.event is not None:
             self._measure(mine.event, mine.number, start, end, seq)
+
+    def may_anchor(self, device: int, cycles_per_us: int) -> None:
+        """The delay kernel is loaded: references can be recorded behind one, from RENEW_NS on, for calibration was just now."""
+        self.cycles[device] = cycles_per_us
+        if device in self._devices:
+            self._devices[device].anchored_ns = time.perf_counter_ns()
 
     def after_fork(self) -> None:
         """A child cannot use CUDA where its parent did; else it has references of its own."""
