@@ -5,7 +5,8 @@ interpreter need not have nsysalign installed; everything here imports its sibli
 costs an import hook and nothing else: the real work (`runtime`) begins when torch.cuda is imported or a
 region is entered.
 
-Whatever goes wrong here is written to a file and the probe steps aside: it never raises into the user's code.
+Whatever goes wrong here is written to a file and the probe steps aside: it never raises into the user's code.  What the
+user's own code raises meanwhile, in a signal handler or from another thread, is passed on (`blame`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import os
 
 from . import rawtime  # noqa: F401  the clocks as they are before any user code
+from .blame import pass_on
 
 #: Folder of the raw files of this run, None while the probe does not run in this process.
 raw_dir: str | None = None
@@ -95,8 +97,12 @@ def decorating(name: str) -> bool:
 
 
 def failed(error: BaseException) -> None:
-    """Note a failure of the probe itself; after a few the probe steps aside for good."""
+    """Note a failure of the probe itself; after a few the probe steps aside for good.
+
+    To be called where the exception is caught: one that was not the probe's is raised again.
+    """
     global _failures
+    pass_on(error)
     _failures += 1
     if _runtime is not None and _failures >= 3:
         _runtime.aside = True
@@ -107,12 +113,13 @@ def failed(error: BaseException) -> None:
 
         with open(os.path.join(raw_dir, f"{os.getpid()}.errors"), "a") as file:
             file.write("".join(traceback.format_exception(type(error), error, error.__traceback__)) + "\n")
-    except Exception:
+    except Exception as second:
+        pass_on(second)
         # on a full disk pages that are mapped can still be written; nothing can be imported at shutdown
-        try:  # noqa: SIM105
+        try:
             _runtime.note(text=f"the probe could not do everything: {error}")
-        except Exception:
-            pass
+        except Exception as third:
+            pass_on(third)
 
 
 _failures = 0
