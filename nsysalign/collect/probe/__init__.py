@@ -14,12 +14,14 @@ from __future__ import annotations
 import os
 
 from . import rawtime  # noqa: F401  the clocks as they are before any user code
-from .blame import pass_on
+from .blame import is_ours, pass_on
 
 #: Folder of the raw files of this run, None while the probe does not run in this process.
 raw_dir: str | None = None
 #: Where the process was started: relative file names of code objects refer to it.
 start_cwd: str = ""
+#: What the log is to say as soon as there is one.
+notes: list[str] = []
 
 _runtime = None
 _timers = None
@@ -65,30 +67,38 @@ def _wrap_graphs(module) -> None:
 
 
 def enter_region(name: str) -> None:
-    """Called by `nsysalign.region`; never raises."""
+    """Called by `nsysalign.region`; raises nothing of ours."""
+    runtime, depth = None, 0
     try:
         runtime = running()
+        depth = len(runtime.me().stack)
         runtime.enter_region(name)
         if _timers is not None:
             _timers.region(True, *runtime.me().stack[-1][:2])
-    except Exception as error:
+    except BaseException as error:
+        if runtime is not None and not is_ours(error):
+            runtime.leave_regions(depth)  # `with` will not: as far as it knows this one was not entered
         failed(error)
 
 
 def exit_region() -> None:
-    """Called by `nsysalign.region`; never raises."""
+    """Called by `nsysalign.region`; raises nothing of ours."""
+    runtime, depth = None, 0
     try:
         runtime = running()
-        if _timers is not None and runtime.me().stack:
+        depth = len(runtime.me().stack)
+        if _timers is not None and depth:
             _timers.region(False, *runtime.me().stack[-1][:2])
-        runtime.exit_region()
-    except Exception as error:
+        runtime.leave_regions(depth - 1)
+    except BaseException as error:
+        if runtime is not None:
+            runtime.leave_regions(depth - 1)
         failed(error)
 
 
 def decorating(name: str) -> bool:
     """Called by `nsysalign.region` before each call of a function it decorates: whether to call it once more before,
-    warm (a confirming re-run named this region).  Never raises."""
+    warm (a confirming re-run named this region).  Raises nothing of ours."""
     try:
         return running().decorating(name)
     except Exception as error:

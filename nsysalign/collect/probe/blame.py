@@ -24,7 +24,8 @@ def is_ours(error: BaseException) -> bool:
     """
     if not isinstance(error, Exception) or type(error).__module__.partition(".")[0] not in _MODULES:
         return False
-    if not error.args and not isinstance(error, MemoryError):  # whatever else the interpreter raises has words
+    # whatever else the interpreter raises has words
+    if not error.args and not isinstance(error, MemoryError):
         return False
     step = error.__traceback__
     while step is not None:
@@ -60,6 +61,6 @@ def _codes(function: Any) -> list[CodeType]:
     """The code that runs first when this is called, if it is Python's."""
     function = getattr(function, "func", function)  # a functools.partial
     function = getattr(function, "__func__", function)
-    called = getattr(type(function), "__call__", None)
+    called = getattr(type(function), "__call__", None)  # noqa: B004  not whether, but which
     codes = [getattr(f, "__code__", None) for f in (function, called)]
     return [code for code in codes if isinstance(code, CodeType)]

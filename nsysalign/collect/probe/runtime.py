@@ -14,8 +14,9 @@ import sys
 import threading
 from typing import Any
 
-from . import failed
+from . import failed, notes
 from . import rawtime as time
+from .blame import pass_on
 from .driver import Driver
 from .layout import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, SLOT, SLOT_SIZE
 from .sites import Sites
@@ -113,6 +114,8 @@ class Runtime:
             self._line({"str": number, "text": text})
         for name in self._decorated:
             self._line({"note": {"decorated": name}})
+        for text in notes:
+            self.note(text=text)
         self.sync()
         atexit.register(self._at_exit)
         self.ready = True
@@ -136,7 +139,8 @@ class Runtime:
             return None
         try:
             return str(torch.cuda.get_device_properties(device).name)
-        except Exception:
+        except Exception as error:
+            pass_on(error)
             return None
 
     def _line(self, value: dict) -> None:
@@ -169,7 +173,8 @@ class Runtime:
     def me(self) -> ThreadState:
         try:
             return self.tls.state
-        except AttributeError:
+        except AttributeError as error:
+            pass_on(error)
             state = self.tls.state = ThreadState()
             return state
 
@@ -199,14 +204,14 @@ class Runtime:
         me.stack.append((number, repetition, range_id))
         me.region, me.repetition = number, repetition
 
-    def exit_region(self) -> None:
+    def leave_regions(self, depth: int) -> None:
+        """Leave this thread's regions until no more than `depth` are open."""
         me = self.me()
-        if not me.stack:
-            return
-        _, _, range_id = me.stack.pop()
-        if range_id is not None:
-            self.nvtx.end(range_id)
-        me.region, me.repetition = me.stack[-1][:2] if me.stack else (NONE, 0)
+        while len(me.stack) > max(depth, 0):
+            _, _, range_id = me.stack.pop()
+            me.region, me.repetition = me.stack[-1][:2] if me.stack else (NONE, 0)
+            if range_id is not None:
+                self.nvtx.end(range_id)
 
     def decorating(self, name: str) -> bool:
         """Remember that this region is a decorator; whether a confirming re-run repeats its calls."""

@@ -12,6 +12,7 @@ import mmap
 import os
 import threading
 
+from .blame import pass_on
 from .layout import CHUNK_BITS, CHUNK_BYTES, CHUNK_SLOTS, TEXT_CHUNK
 
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, which the module mmap does not name
@@ -27,10 +28,10 @@ def _map(fd: int, offset: int, size: int) -> mmap.mmap:
             raise
         os.ftruncate(fd, offset + size)  # a file system without it
     chunk = mmap.mmap(fd, size, flags=_FLAGS, offset=offset)
-    try:  # noqa: SIM105  MAP_POPULATE maps shared pages for reading: the first store into each would fault
+    try:  # MAP_POPULATE maps shared pages for reading: the first store into each would fault
         chunk.madvise(_POPULATE_WRITE)
-    except (OSError, ValueError, AttributeError):  # Linux before 5.14
-        pass
+    except (OSError, ValueError, AttributeError) as error:  # Linux before 5.14
+        pass_on(error)
     return chunk
 
 

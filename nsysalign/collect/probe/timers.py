@@ -80,7 +80,7 @@ class Timers:
             self._switch()
         except OSError as error:  # the clocks stay the builtins that they are
             self._over = True
-            self._note(f"readings of the host's clocks are not logged: {error}")
+            self._probe.notes.append(f"readings of the host's clocks are not logged: {error}")
             return
         timeit = sys.modules.get("timeit")
         if timeit is not None and timeit.default_timer is rawtime.perf_counter:
