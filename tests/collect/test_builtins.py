@@ -162,5 +162,5 @@ def test_coverage_tools_do_not_list_the_probe(tmp_path, tool):
         assert done.returncode == 0, done.stderr
     listed = done.stdout + "".join(p.name for p in tmp_path.glob("cover/*"))
     assert "script" in listed and not any(
-        name in listed for name in ("wrap", "timers", "runtime", "clocksites")
+        name in listed for name in ("wrap", "timers", "runtime", "clocksites", "sitecustomize")
     )

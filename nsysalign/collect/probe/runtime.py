@@ -18,6 +18,7 @@ from . import failed, notes
 from . import rawtime as time
 from .blame import pass_on
 from .driver import Driver
+from .farewell import Farewell
 from .layout import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, SLOT, SLOT_SIZE
 from .sites import Sites
 from .store import Store
@@ -56,6 +57,7 @@ class Runtime:
         self.last_record = -1
         self.captures = 0
         self.driver = Driver()
+        self.farewell = Farewell()
         self.sites = Sites(start_cwd, lambda number, value: self._line({"ctx": number, **value}))
         self.tls = threading.local()
         self.calibrated: set[int] = set()  # devices that need no calibration (any more)
@@ -253,6 +255,7 @@ class Runtime:
         """A clock reading, and a burst of marks that ties perf_counter to the trace's clock."""
         now = time.perf_counter_ns
         self.next_sync = now() + _SYNC_EVERY_NS
+        self.farewell.arm(self.store)
         self._line({"clock": _clock()})
         if self.nvtx is None:
             return
@@ -277,10 +280,12 @@ class Runtime:
                 self.chunk(seq + ahead * CHUNK_SLOTS)
         if time.perf_counter_ns() >= self.next_sync:
             self.sync()
+        self.farewell.now_and_then()
 
     def _at_exit(self) -> None:
         try:
             self.sync()
+            self.farewell.exits()
         except Exception as error:
             failed(error)
 

@@ -36,7 +36,7 @@ def _map(fd: int, offset: int, size: int) -> mmap.mmap:
 
 
 class Store:
-    """The two raw files of one process.  `chunks[seq >> CHUNK_BITS]` is the buffer that holds slot `seq`."""
+    """The raw files of one process.  `chunks[seq >> CHUNK_BITS]` is the buffer that holds slot `seq`."""
 
     def __init__(self, folder: str, first_seq: int) -> None:
         if first_seq % CHUNK_SLOTS:
@@ -65,6 +65,17 @@ class Store:
             return _map(fd, 0, size)
         finally:
             os.close(fd)
+
+    def ending(self) -> int:
+        """The address of the file that is to hold how the process ended: a page, and a text in it once it is known."""
+        from .machine import Pointer, addressof
+
+        fd = os.open(self._stem + ".end", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._ending = _map(fd, 0, mmap.PAGESIZE)
+        finally:
+            os.close(fd)
+        return addressof(Pointer.from_buffer(self._ending))
 
     def line(self, value: dict) -> None:
         """Append one JSON line to the text file."""

@@ -30,6 +30,7 @@ def _start() -> None:
                 _imp._fix_co_filename(code, f"<nsysalign/collect/probe/{os.path.basename(self.path)}>")
                 return code
 
+        _imp._fix_co_filename(Loader.get_code.__code__, "<nsysalign/collect/probe_path/sitecustomize.py>")
         folder = os.path.join(os.path.dirname(here), "probe")
         sys.path_importer_cache[folder] = FileFinder(folder, (Loader, [".py"]))
         file = os.path.join(folder, "__init__.py")
