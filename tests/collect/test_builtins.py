@@ -126,11 +126,26 @@ print(time.time() > 1e9)
 
 
 def test_the_instructions_of_the_other_machine():
-    """aarch64: run once in an emulator (unicorn 2.1), which called 0x7fff12345670 with what the slot held."""
-    words = machine._Arm.call_slot(0x20000, 0x7FFF12345670)
-    assert words.hex() == (
-        "000080d24000a0f20000c0f20000e0f2000040f9" "10ce8ad29046a2f2f0ffcff21000e0f200021fd6"
-    )  # fmt: skip
+    """aarch64: these were run in an emulator (unicorn 2.1), which saw the calls, their arguments and the stack's alignment."""
+    machine_code = machine._Arm
+    assert machine_code.call_slot(0x20000, 0x7FFF12345670).hex() == (
+        "000080d24000a0f20000c0f20000e0f2000040f910ce8ad29046a2f2f0ffcff21000e0f200021fd6"
+    )
+    calls = [
+        machine.Call(0x40000, (0x1122334455667788,), until_zero=True),
+        machine.Call(0x21000, (1, 2, 3, 0xFFFFFFFFFFFFFFFF), indirect=True),
+        machine.Call(0x40020),
+    ]
+    made = (
+        "00f18ed2c0acaaf28068c6f24024e2f2100080d29000a0f21000c0f21000e0f200023fd6e0feff35200080d20000a0f20000c0f2"
+        "0000e0f2410080d20100a0f20100c0f20100e0f2620080d20200a0f20200c0f20200e0f2e3ff9fd2e3ffbff2e3ffdff2e3fffff2"
+        "100082d25000a0f21000c0f21000e0f2100240f900023fd6100480d29000a0f21000c0f21000e0f200023fd6"
+    )
+    assert machine_code.function(calls).hex() == "fd7bbfa9" + made + "fd7bc1a8c0035fd6"
+    jump = "100680d29000a0f21000c0f21000e0f200021fd6"
+    assert machine_code.before(calls, 0x40030).hex() == (
+        "fd7bbfa9e007bfa9e20fbfa9" + made + "e20fc1a8e007c1a8fd7bc1a8" + jump
+    )
 
 
 PROGRAM = """
