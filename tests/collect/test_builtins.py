@@ -146,6 +146,11 @@ def test_the_instructions_of_the_other_machine():
     assert machine_code.before(calls, 0x40030).hex() == (
         "fd7bbfa9e007bfa9e20fbfa9" + made + "e20fc1a8e007c1a8fd7bc1a8" + jump
     )
+    asked = "100084d25000a0f21000c0f21000e0f2100240f9500100b5100080d29000a0f21000c0f21000e0f200023fd6"
+    begin = "fd7bbfa9f353bfa9100680d29000a0f21000c0f21000e0f200023fd6f30300aa"
+    assert machine_code.after([machine.Call(0x40000, (), if_zero=0x22000)], 0x40030).hex() == (
+        begin + asked.replace("500100b5", "d00000b5") + "e00313aaf353c1a8fd7bc1a8c0035fd6"
+    )
 
 
 PROGRAM = """

@@ -101,6 +101,7 @@ class Call(NamedTuple):
     arguments: tuple[int, ...] = ()
     indirect: bool = False  # `function` is where the function's address lies
     until_zero: bool = False  # again until it returns 0
+    if_zero: int = 0  # only if the eight bytes at this address are 0
 
 
 class Slot:
@@ -124,6 +125,12 @@ def builtin_after(model: Any, calls: list[Call]) -> Any:
     """A builtin that looks like `model`, makes these calls and then does what `model` does."""
     function = Function(address("PyCFunction_GetFunction"))(_Object(model))
     return _builtin(model, _machine().before(calls, function))
+
+
+def builtin_before(model: Any, calls: list[Call]) -> Any:
+    """A builtin that looks like `model`, does what `model` does and then makes these calls."""
+    function = Function(address("PyCFunction_GetFunction"))(_Object(model))
+    return _builtin(model, _machine().after(calls, function))
 
 
 def function_of(calls: list[Call]) -> int:
@@ -170,6 +177,13 @@ class _X86:
         return cls._ENTRY + save + cls._calls(calls) + restore + cls._LOAD_RAX + _eight(function) + cls._JUMP
 
     @classmethod
+    def after(cls, calls: list[Call], function: int) -> bytes:
+        """function(the arguments that came in), then the calls; what the function returned."""
+        # push rbx; call rax; mov rbx, rax; ...; mov rax, rbx; pop rbx; ret
+        first = b"\x53" + cls._LOAD_RAX + _eight(function) + b"\xff\xd0\x48\x89\xc3"
+        return cls._ENTRY + first + cls._calls(calls) + b"\x48\x89\xd8\x5b\xc3"
+
+    @classmethod
     def _calls(cls, calls: list[Call]) -> bytes:
         code = b""
         for call in calls:
@@ -178,6 +192,9 @@ class _X86:
             one += b"\x48\x8b\x00" * call.indirect + b"\xff\xd0"  # mov rax, [rax]; call rax
             if call.until_zero:  # test eax, eax; jnz
                 one += b"\x85\xc0\x75" + struct.pack("<b", -len(one) - 4)
+            if call.if_zero:  # mov rax, address; cmp qword [rax], 0; jne
+                test = cls._LOAD_RAX + _eight(call.if_zero) + b"\x48\x83\x38\x00\x75"
+                one = test + struct.pack("<b", len(one)) + one
             code += one
         return code
 
@@ -211,6 +228,13 @@ class _Arm:
         )
 
     @classmethod
+    def after(cls, calls: list[Call], function: int) -> bytes:
+        """function(the arguments that came in), then the calls; what the function returned."""
+        # stp x19, x20; ...; blr x16; mov x19, x0; ...; mov x0, x19; ldp x19, x20
+        first = _words(cls._PUSH[0], 0xA9BF53F3) + cls._load(16, function) + _words(0xD63F0200, 0xAA0003F3)
+        return first + cls._calls(calls) + _words(0xAA1303E0, 0xA8C153F3, cls._POP[2], cls._RETURN)
+
+    @classmethod
     def _calls(cls, calls: list[Call]) -> bytes:
         code = b""
         for call in calls:
@@ -219,6 +243,9 @@ class _Arm:
             one += _words(0xF9400210) * call.indirect + _words(0xD63F0200)  # ldr x16, [x16]; blr x16
             if call.until_zero:  # cbnz w0
                 one += _words(0x35000000 | (-len(one) // 4 & 0x7FFFF) << 5)
+            if call.if_zero:  # ldr x16, [x16]; cbnz x16
+                test = cls._load(16, call.if_zero) + _words(0xF9400210)
+                one = test + _words(0xB5000010 | (len(one) // 4 + 1) << 5) + one
             code += one
         return code
 
