@@ -154,6 +154,7 @@ class Farewell:
 
     def _after_fork(self) -> None:
         """In the child CUPTI cannot be called, and the file is the parent's: a sudden end does nothing more there."""
+        self._let_go()  # for a fork that nobody announced
         self._handlers, self._flush, self._end, self._forked = {}, 0, 0, True
         for slot in self._slots.values():
             call("memcpy", slot, _eight(address("getpid")), 8)
