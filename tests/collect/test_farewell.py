@@ -241,7 +241,8 @@ import subprocess
 for _ in range(50):
     pid = os.fork()
     if pid == 0:
-        time.sleep(100)
+        time.sleep(30)
+        os._exit(0)
     os.kill(pid, 15)
     print(os.waitpid(pid, 0)[1], end=" ")
 pid = os.fork()
