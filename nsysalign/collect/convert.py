@@ -105,6 +105,15 @@ def _lines(slots: Path, cwd: Path, header: Mapping[str, Any]) -> Iterator[dict[s
         lambda file: shorten(file, cwd),
     )
     yield from _silenced(texts, cwd)
+    yield from _end(slots.with_suffix(".end"))
+
+
+def _end(path: Path) -> Iterator[dict[str, Any]]:
+    """How the process ended, where that decides whether its rows are in the trace (`probe.farewell`)."""
+    if path.exists():
+        how, _, number = path.read_bytes().split(b"\0", 1)[0].decode("ascii", "replace").partition(" ")
+        line: dict[str, Any] = {"type": "end", "how": how or "killed"}
+        yield line | ({"signal": int(number)} if number else {})
 
 
 def _silenced(texts: _Texts, cwd: Path) -> Iterator[dict[str, Any]]:

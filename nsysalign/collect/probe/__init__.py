@@ -5,7 +5,8 @@ interpreter need not have nsysalign installed; everything here imports its sibli
 costs an import hook and nothing else: the real work (`runtime`) begins when torch.cuda is imported or a
 region is entered.
 
-Whatever goes wrong here is written to a file and the probe steps aside: it never raises into the user's code.
+Whatever goes wrong here is written to a file and the probe steps aside: it never raises into the user's code.  What the
+user's own code raises meanwhile, in a signal handler or from another thread, is passed on (`blame`).
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from __future__ import annotations
 import os
 
 from . import rawtime  # noqa: F401  the clocks as they are before any user code
+from .blame import is_ours, pass_on
 
 #: Folder of the raw files of this run, None while the probe does not run in this process.
 raw_dir: str | None = None
 #: Where the process was started: relative file names of code objects refer to it.
 start_cwd: str = ""
+#: What the log is to say as soon as there is one.
+notes: list[str] = []
 
 _runtime = None
 _timers = None
@@ -63,30 +67,38 @@ def _wrap_graphs(module) -> None:
 
 
 def enter_region(name: str) -> None:
-    """Called by `nsysalign.region`; never raises."""
+    """Called by `nsysalign.region`; raises nothing of ours."""
+    runtime, depth = None, 0
     try:
         runtime = running()
+        depth = len(runtime.me().stack)
         runtime.enter_region(name)
         if _timers is not None:
             _timers.region(True, *runtime.me().stack[-1][:2])
-    except Exception as error:
+    except BaseException as error:
+        if runtime is not None and not is_ours(error):
+            runtime.leave_regions(depth)  # `with` will not: as far as it knows this one was not entered
         failed(error)
 
 
 def exit_region() -> None:
-    """Called by `nsysalign.region`; never raises."""
+    """Called by `nsysalign.region`; raises nothing of ours."""
+    runtime, depth = None, 0
     try:
         runtime = running()
-        if _timers is not None and runtime.me().stack:
+        depth = len(runtime.me().stack)
+        if _timers is not None and depth:
             _timers.region(False, *runtime.me().stack[-1][:2])
-        runtime.exit_region()
-    except Exception as error:
+        runtime.leave_regions(depth - 1)
+    except BaseException as error:
+        if runtime is not None:
+            runtime.leave_regions(depth - 1)
         failed(error)
 
 
 def decorating(name: str) -> bool:
     """Called by `nsysalign.region` before each call of a function it decorates: whether to call it once more before,
-    warm (a confirming re-run named this region).  Never raises."""
+    warm (a confirming re-run named this region).  Raises nothing of ours."""
     try:
         return running().decorating(name)
     except Exception as error:
@@ -95,8 +107,12 @@ def decorating(name: str) -> bool:
 
 
 def failed(error: BaseException) -> None:
-    """Note a failure of the probe itself; after a few the probe steps aside for good."""
+    """Note a failure of the probe itself; after a few the probe steps aside for good.
+
+    To be called where the exception is caught: one that was not the probe's is raised again.
+    """
     global _failures
+    pass_on(error)
     _failures += 1
     if _runtime is not None and _failures >= 3:
         _runtime.aside = True
@@ -107,12 +123,13 @@ def failed(error: BaseException) -> None:
 
         with open(os.path.join(raw_dir, f"{os.getpid()}.errors"), "a") as file:
             file.write("".join(traceback.format_exception(type(error), error, error.__traceback__)) + "\n")
-    except Exception:
+    except Exception as second:
+        pass_on(second)
         # on a full disk pages that are mapped can still be written; nothing can be imported at shutdown
-        try:  # noqa: SIM105
+        try:
             _runtime.note(text=f"the probe could not do everything: {error}")
-        except Exception:
-            pass
+        except Exception as third:
+            pass_on(third)
 
 
 _failures = 0

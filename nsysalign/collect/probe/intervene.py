@@ -23,6 +23,7 @@ from typing import Any
 
 from . import failed
 from . import rawtime as time
+from .blame import pass_on
 from .layout import INTERVENED, NONE
 
 #: torch.cuda._sleep counts cycles of the SM clock; where a device does not tell its clock it is taken for this fast.
@@ -83,6 +84,7 @@ class Intervention:
                 return 0
             return INTERVENED if self._act(stream, device) else 0
         except Exception as error:
+            pass_on(error)
             self._say(f"nsysalign confirm could not intervene ({self._kind}): {error}")
             return 0
 
@@ -183,8 +185,10 @@ class Intervention:
         if text in self._said or len(self._said) > 8:
             return
         self._said.add(text)
-        with contextlib.suppress(Exception):
+        try:
             self._rt.note(text=text)
+        except Exception as error:
+            pass_on(error)
 
 
 def _same(wanted: tuple[str, int], place: tuple[str, int]) -> bool:

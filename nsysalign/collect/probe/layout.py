@@ -7,8 +7,12 @@
                   that slots refer to by number: `{"str": 3, "text": ...}`, `{"err": 1, "text": ...}`,
                   `{"ctx": 5, "frames": [[file, line], ...], "library": false}`.
 
+`<pid>-<n>.end`   only where nsys traces CUDA: how the process ended, a text that ends in NUL.  "exit": in order; "_exit",
+                  "execv", "execve", "signal 15": suddenly, but all rows were handed over before; none: it was
+                  killed (SIGKILL) or crashed, and its last rows are lost.
+
 `<n>` counts the starts within one pid: exec() keeps the pid.
-Both survive SIGKILL, os._exit and exec, because the kernel owns the pages.
+All survive SIGKILL, os._exit and exec, because the kernel owns the pages.
 """
 
 from __future__ import annotations

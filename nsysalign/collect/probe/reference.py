@@ -26,6 +26,7 @@ from typing import Any
 
 from . import failed
 from . import rawtime as time
+from .blame import pass_on
 from .layout import BETWEEN, CALIBRATION, DISTANCE, RECORD, REFERENCE
 
 RENEW_NS = 100_000_000
@@ -90,6 +91,7 @@ class References:
                 if not wait or time.perf_counter_ns() > until:
                     break
         except Exception as error:
+            pass_on(error)
             self._missed(error)
         finally:
             self._lock.release()
@@ -125,6 +127,7 @@ class References:
         try:
             self._compared(mine, device, start, end, records, seq)
         except Exception as error:
+            pass_on(error)
             self._missed(error)
 
     def _compared(self, mine: _Device, device: int, start: Any, end: Any, records: tuple, seq: int) -> None:

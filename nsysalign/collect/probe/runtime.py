@@ -14,9 +14,11 @@ import sys
 import threading
 from typing import Any
 
-from . import failed
+from . import failed, notes
 from . import rawtime as time
+from .blame import pass_on
 from .driver import Driver
+from .farewell import Farewell
 from .layout import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, SLOT, SLOT_SIZE
 from .sites import Sites
 from .store import Store
@@ -64,6 +66,7 @@ class Runtime:
         self.references: Any = None  # reference.References, None where it is turned off
         self.latest: Any = None  # event -> (seq, context, tid, device) of its latest record (`wrap`)
         self.driver = Driver()
+        self.farewell = Farewell()
         self.sites = Sites(start_cwd, lambda number, value: self._line({"ctx": number, **value}))
         self.tls = threading.local()
         self.calibrated: set[int] = set()  # devices that need no calibration (any more)
@@ -122,6 +125,8 @@ class Runtime:
             self._line({"str": number, "text": text})
         for name in self._decorated:
             self._line({"note": {"decorated": name}})
+        for text in notes:
+            self.note(text=text)
         self.sync()
         atexit.register(self._at_exit)
         self.ready = True
@@ -145,7 +150,8 @@ class Runtime:
             return None
         try:
             return str(torch.cuda.get_device_properties(device).name)
-        except Exception:
+        except Exception as error:
+            pass_on(error)
             return None
 
     def _line(self, value: dict) -> None:
@@ -178,7 +184,8 @@ class Runtime:
     def me(self) -> ThreadState:
         try:
             return self.tls.state
-        except AttributeError:
+        except AttributeError as error:
+            pass_on(error)
             state = self.tls.state = ThreadState()
             self.states[state.tid] = state
             return state
@@ -209,14 +216,14 @@ class Runtime:
         me.stack.append((number, repetition, range_id))
         me.region, me.repetition = number, repetition
 
-    def exit_region(self) -> None:
+    def leave_regions(self, depth: int) -> None:
+        """Leave this thread's regions until no more than `depth` are open."""
         me = self.me()
-        if not me.stack:
-            return
-        _, _, range_id = me.stack.pop()
-        if range_id is not None:
-            self.nvtx.end(range_id)
-        me.region, me.repetition = me.stack[-1][:2] if me.stack else (NONE, 0)
+        while len(me.stack) > max(depth, 0):
+            _, _, range_id = me.stack.pop()
+            me.region, me.repetition = me.stack[-1][:2] if me.stack else (NONE, 0)
+            if range_id is not None:
+                self.nvtx.end(range_id)
 
     def decorating(self, name: str) -> bool:
         """Remember that this region is a decorator; whether a confirming re-run repeats its calls."""
@@ -258,6 +265,7 @@ class Runtime:
         """A clock reading, and a burst of marks that ties perf_counter to the trace's clock."""
         now = time.perf_counter_ns
         self.next_sync = now() + _SYNC_EVERY_NS
+        self.farewell.arm(self.store)
         self._line({"clock": _clock()})
         if self.nvtx is None:
             return
@@ -282,10 +290,12 @@ class Runtime:
                 self.chunk(seq + ahead * CHUNK_SLOTS)
         if time.perf_counter_ns() >= self.next_sync:
             self.sync()
+        self.farewell.now_and_then()
 
     def _at_exit(self) -> None:
         try:
             self.sync()
+            self.farewell.exits()
         except Exception as error:
             failed(error)
 

@@ -13,6 +13,8 @@ import sys
 from types import CodeType, FrameType
 from typing import Any
 
+from .blame import OURS
+
 #: What a frame can be.  TRANSPARENT frames are torch's own plumbing between the user and `record`: seen
 #: through.
 USER, LIBRARY, TRANSPARENT, STDLIB, INTERNAL = range(5)
@@ -132,6 +134,8 @@ class Sites:
     def _classify(self, name: str) -> int:
         if name.startswith("<frozen"):
             return STDLIB
+        if name.startswith(OURS):
+            return INTERNAL
         if name.startswith("<"):
             return USER  # <stdin>, <string>, an exec'd cell
         path = self._absolute(name)

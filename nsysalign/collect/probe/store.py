@@ -12,6 +12,7 @@ import mmap
 import os
 import threading
 
+from .blame import pass_on
 from .layout import CHUNK_BITS, CHUNK_BYTES, CHUNK_SLOTS, TEXT_CHUNK
 
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, which the module mmap does not name
@@ -27,15 +28,15 @@ def _map(fd: int, offset: int, size: int) -> mmap.mmap:
             raise
         os.ftruncate(fd, offset + size)  # a file system without it
     chunk = mmap.mmap(fd, size, flags=_FLAGS, offset=offset)
-    try:  # noqa: SIM105  MAP_POPULATE maps shared pages for reading: the first store into each would fault
+    try:  # MAP_POPULATE maps shared pages for reading: the first store into each would fault
         chunk.madvise(_POPULATE_WRITE)
-    except (OSError, ValueError, AttributeError):  # Linux before 5.14
-        pass
+    except (OSError, ValueError, AttributeError) as error:  # Linux before 5.14
+        pass_on(error)
     return chunk
 
 
 class Store:
-    """The two raw files of one process.  `chunks[seq >> CHUNK_BITS]` is the buffer that holds slot `seq`."""
+    """The raw files of one process.  `chunks[seq >> CHUNK_BITS]` is the buffer that holds slot `seq`."""
 
     def __init__(self, folder: str, first_seq: int) -> None:
         if first_seq % CHUNK_SLOTS:
@@ -64,6 +65,17 @@ class Store:
             return _map(fd, 0, size)
         finally:
             os.close(fd)
+
+    def ending(self) -> int:
+        """The address of the file that is to hold how the process ended: a page, and a text in it once it is known."""
+        from .machine import Pointer, addressof
+
+        fd = os.open(self._stem + ".end", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._ending = _map(fd, 0, mmap.PAGESIZE)
+        finally:
+            os.close(fd)
+        return addressof(Pointer.from_buffer(self._ending))
 
     def line(self, value: dict) -> None:
         """Append one JSON line to the text file."""

@@ -1,9 +1,9 @@
 """Readings of the host's clocks, `time.perf_counter()` and its kin, by the user's own code.
 
-The functions of `time` become callable objects that return the builtin's exact value and bind nowhere: a class
-attribute `clock = time.perf_counter` stays callable without `self` (harness.md, section 3).  Everything about them
-that can be asked answers as the builtin does.  Which reading is subtracted from which is found out later, from the
-call sites: nothing here looks at what becomes of a value.
+The functions of `time` become builtins of our own (`machine`) that return the original's exact value: they bind
+nowhere, C code that exchanges or inspects the function inside them finds one, and everything that can be asked is
+answered as before.  Which reading is subtracted from which is found out later, from the call sites: nothing here looks
+at what becomes of a value.
 
 A reading is one store into mapped memory.  Nothing is kept, and no file made, before CUDA is used: what is read
 between `import torch` and then waits in a short list.
@@ -17,13 +17,13 @@ import os
 import struct
 import sys
 import time
-import types
 
 # not from threading: that would cost every Python process of the run a millisecond
 from _thread import RLock, _local, get_native_id
 from typing import Any
 
 from . import failed, rawtime
+from .blame import pass_on
 from .clocksites import IGNORED, LOOP, UNIT, ClockSites, loop_frame
 from .layout import (
     CLOCK_BITS,
@@ -43,28 +43,6 @@ _EARLY = 512  # readings kept from before CUDA is used
 #: Every so many readings one is looked at: a site seen so often has had its share (a loop that polls the clock).
 #: The step is a prime, so that the sites of a loop do not hide behind each other.
 _SAMPLE, _SHARE = 1021, 32
-
-
-class _Clock:
-    """Stands for a builtin: its name, text, module, representation and pickle are the builtin's."""
-
-    def __init__(self, builtin: Any) -> None:
-        self.__wrapped__ = builtin
-        self.__name__ = self.__qualname__ = builtin.__name__
-        self.__module__ = builtin.__module__
-        self.__doc__ = builtin.__doc__
-        self.__self__ = builtin.__self__
-        self.__text_signature__ = builtin.__text_signature__
-
-    @property
-    def __class__(self) -> type:
-        return types.BuiltinFunctionType
-
-    def __repr__(self) -> str:
-        return repr(self.__wrapped__)
-
-    def __reduce__(self) -> str:
-        return self.__name__  # by reference: a process without the probe finds the builtin
 
 
 class Timers:
@@ -90,34 +68,40 @@ class Timers:
     # --- beginning ---------------------------------------------------------------------------------
 
     def install(self) -> None:
-        """Put the callable objects in place of the functions of `time`, and of timeit's default."""
-        for number, name in enumerate(CLOCKS, start=1):
-            builtin = getattr(time, name)
-            setattr(time, name, self._clock(builtin, number, name))
+        """Put our builtins in place of the functions of `time`, and of timeit's default."""
+        from .machine import Slot, builtin_calling
+
+        try:
+            for number, name in enumerate(CLOCKS, start=1):
+                builtin = getattr(time, name)
+                slot = Slot(builtin)
+                setattr(time, name, builtin_calling(builtin, slot))
+                self._switches.append(self._clock(slot, builtin, number, name))
+            self._switch()
+        except OSError as error:  # the clocks stay the builtins that they are
+            self._over = True
+            self._probe.notes.append(f"readings of the host's clocks are not logged: {error}")
+            return
         timeit = sys.modules.get("timeit")
         if timeit is not None and timeit.default_timer is rawtime.perf_counter:
             timeit.default_timer = time.perf_counter
         os.register_at_fork(after_in_child=self._after_fork)
 
-    def _clock(self, builtin: Any, clock: int, name: str) -> Any:
-        """A callable for one clock.  Its class changes its `__call__` with the times: that keeps each one short."""
-        kind = type("builtin_function_or_method", (_Clock,), {})
+    def _clock(self, slot: Any, builtin: Any, clock: int, name: str) -> Any:
+        """What fills the slot of one clock: a function for each of the times, which keeps each one short."""
         special, lost = self._special, self._lost
         getframe, trie, tls, unit, end = sys._getframe, self.sites.trie, self._tls[clock], UNIT, _END
         now, wall = rawtime.perf_counter_ns, name.startswith("time")
         pack = READING_STRUCTS[wall, name.endswith("_ns")].pack_into
 
-        def early(self) -> Any:
+        def early() -> Any:
             before = now() if wall else 0
             return special(getframe(1), builtin, clock, builtin(), before)
-
-        def plain(self) -> Any:
-            return builtin()
 
         def quick(step: Any, area: Any) -> Any:
             # The first reading of a function usually begins an interval: all that can be done before it is.  Any other
             # one may end an interval: it comes first, and the rest follows.
-            def read(self) -> Any:
+            def read() -> Any:
                 value = builtin()
                 at = frame = getframe(1)
                 node = IGNORED
@@ -133,13 +117,13 @@ class Timers:
                             pack(area, place, value, word)
                     elif node > 0:
                         pack(area, step(), value, tls.word + node)
-                except KeyError:
-                    return special(frame, builtin, clock, value, 0)
+                except KeyError as error:
+                    return special(frame, builtin, clock, value, 0, error)
                 except Exception as error:
                     lost(error, clock, node, value, 0)
                 return special(frame, builtin, clock, value, 0) if node == LOOP else value
 
-            def read_wall(self) -> Any:
+            def read_wall() -> Any:
                 before = now()
                 value = builtin()
                 at = frame = getframe(1)
@@ -157,8 +141,8 @@ class Timers:
                             pack(area, place, value, word, before)
                     elif node > 0:
                         pack(area, step(), value, tls.word + node, before)
-                except KeyError:
-                    return special(frame, builtin, clock, value, before)
+                except KeyError as error:
+                    return special(frame, builtin, clock, value, before, error)
                 except Exception as error:
                     lost(error, clock, node, value, before)
                 return special(frame, builtin, clock, value, before) if node == LOOP else value
@@ -167,15 +151,13 @@ class Timers:
 
         def switch(timers: Timers) -> None:
             if timers._over:
-                kind.__call__ = plain
+                slot.set(builtin)
             elif timers._waiting:
-                kind.__call__ = early
+                slot.set(early)
             else:
-                kind.__call__ = quick(timers._count.__next__, timers._area)
+                slot.set(quick(timers._count.__next__, timers._area))
 
-        switch(self)
-        self._switches.append(switch)
-        return kind(builtin)
+        return switch
 
     def _switch(self) -> None:
         for switch in self._switches:
@@ -183,11 +165,16 @@ class Timers:
 
     # --- all but the quick way -----------------------------------------------------------------------
 
-    def _special(self, frame: Any, builtin: Any, clock: int, value: Any, before: int) -> Any:
+    def _special(
+        self, frame: Any, builtin: Any, clock: int, value: Any, before: int, error: KeyError | None = None
+    ) -> Any:
         """A site not seen before, one of timeit's loops, or a time at which nothing can be written yet.
 
-        `value` was read on the way in, `before` just before it: good for a reading that ends something.
+        `value` was read on the way in, `before` just before it: good for a reading that ends something.  `error`: what
+        told that the site is not known, or a KeyError of the user's that came in between.
         """
+        if error is not None:
+            pass_on(error)
         try:
             if self._waiting:
                 if "torch.cuda" not in sys.modules:
@@ -219,7 +206,7 @@ class Timers:
         return value
 
     def _late(self, clock: int, node: int, value: Any, third: int) -> None:
-        """Keep a reading, the slow way.  Never raises."""
+        """Keep a reading, the slow way.  Raises nothing of ours."""
         try:
             if node > 0:
                 self._keep(get_native_id(), clock, node, value, third)
@@ -253,6 +240,7 @@ class Timers:
 
     def _lost(self, error: Exception, clock: int, node: int, value: Any, before: int) -> None:
         """The quick way failed: a thread's first reading, no room any more, or our own mistake."""
+        pass_on(error)
         if isinstance(error, struct.error) or not hasattr(self._tls[clock], "word"):
             self._late(clock, node, value, before)
         else:
@@ -281,6 +269,7 @@ class Timers:
 
     def _give_up(self, error: Exception) -> None:
         """Our own mistake: the clocks become plain again; the rest of the probe goes on."""
+        pass_on(error)
         self._over = True
         self._switch()
         failed(error)
@@ -322,7 +311,7 @@ class Timers:
         self._line({"note": {"text": text}})
 
     def region(self, entered: bool, number: int, repetition: int) -> None:
-        """A region of the user's begins or ends on this thread.  Never raises."""
+        """A region of the user's begins or ends on this thread.  Raises nothing of ours."""
         if not self._over and "torch.cuda" in sys.modules:
             clock = REGION_ENTERED if entered else REGION_LEFT
             self._late(clock, number, rawtime.perf_counter_ns(), repetition)

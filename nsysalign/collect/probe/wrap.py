@@ -20,6 +20,7 @@ from typing import Any
 
 from . import failed
 from . import rawtime as time
+from .blame import is_ours, pass_on
 from .early import prepare_at_first_event
 from .layout import CALIBRATION, CAPTURED, CHUNK_BITS, CHUNK_SLOTS, ELAPSED, RECORD, SLOT, SLOT_SIZE, WAIT
 from .reference import RENEW_NS, References, nobody_is_timing
@@ -27,6 +28,7 @@ from .runtime import Runtime
 
 _MARK = "_nsysalign_wrapped"
 _LATEST = "_nsysalign_record"  # on an event: (seq, context, tid, device) of its latest record
+_NO_RECORD = (-1, 0, 0, -1)
 _REFERENCES = os.environ.get("NSYSALIGN_REFERENCES", "1") != "0"
 
 
@@ -88,8 +90,8 @@ def _skip_dynamo(function: Any) -> None:
         from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
 
         set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
-    except Exception:
-        pass
+    except Exception as error:
+        pass_on(error)
 
 
 def _record(original: Any, module: Any, rt: Runtime, calibrate: Any) -> Any:
@@ -109,7 +111,8 @@ def _record(original: Any, module: Any, rt: Runtime, calibrate: Any) -> Any:
         try:
             try:
                 handle, device = stream.cuda_stream, stream.device_index
-            except AttributeError:
+            except AttributeError as error:
+                pass_on(error)
                 handle, device = _describe(stream)
             if not rt.ready:
                 rt.begin(device)
@@ -117,7 +120,8 @@ def _record(original: Any, module: Any, rt: Runtime, calibrate: Any) -> Any:
                 calibrate(stream, device, handle, first=True)
             try:
                 me = tls.state
-            except AttributeError:
+            except AttributeError as error:
+                pass_on(error)
                 me = rt.me()
             context = context_of(getframe(1))
             flags = CAPTURED if rt.captures and _captured(rt, handle) else 0
@@ -136,10 +140,11 @@ def _record(original: Any, module: Any, rt: Runtime, calibrate: Any) -> Any:
         except Exception as error:
             failed(error)
             return original(self, stream)
-        t0 = clock()
-        result = original(self, stream)
-        t1 = clock()
+        t1 = 0
         try:
+            t0 = clock()
+            result = original(self, stream)
+            t1 = clock()
             pack(
                 chunks.get(seq >> bits) or rt.chunk(seq),
                 (seq & mask) * size,
@@ -172,11 +177,26 @@ def _record(original: Any, module: Any, rt: Runtime, calibrate: Any) -> Any:
                 for key, range_id in begun:
                     rt.close_range(me.open, key)  # a start that never met its end
                     me.open[key] = range_id
-        except Exception as error:
+        except BaseException as error:
+            _cut_short(rt, self, seq, begun, me, not t1 and is_ours(error))
+            if not t1:
+                raise
             failed(error)
         return result
 
     return record
+
+
+def _cut_short(rt: Runtime, event: Any, seq: int, begun: list | None, me: Any, refused: bool) -> None:
+    """An exception came before the record `seq` was in the log; `refused`: it was never made, the call itself failed.
+
+    Else the event's latest record is one that the log does not hold, or may be: an older one must not be taken for it.
+    """
+    for key, range_id in begun or ():
+        if me.open.get(key) != range_id:
+            rt.nvtx.end(range_id)
+    if not refused and _latest(event)[0] != seq:
+        object.__setattr__(event, _LATEST, _NO_RECORD)
 
 
 def _intervention(rt: Runtime) -> Any:
@@ -207,8 +227,8 @@ def _current_stream(torch: Any) -> Any:
         try:
             key = getters[0](getters[1]())
         except Exception as error:  # not as we know them: never again
-            getters[2] = None
             failed(error)
+            getters[2] = None
             return own()
         stream = known.get(key)
         if stream is None:
@@ -238,7 +258,8 @@ def _elapsed_time(original: Any, rt: Runtime, calibrate: Any) -> Any:
         try:
             ms = original(self, end_event)
         except BaseException as error:
-            _log_elapsed(rt, self, end_event, math.nan, error, t0, clock(), getframe(1))
+            if is_ours(error):  # else somebody's time limit, not the call's answer
+                _log_elapsed(rt, self, end_event, math.nan, error, t0, clock(), getframe(1))
             raise
         _log_elapsed(rt, self, end_event, ms, None, t0, clock(), getframe(1), calibrate)
         return ms
@@ -297,8 +318,9 @@ def _latest(event: Any) -> tuple[int, int, int, int]:
     """Its latest record, past any __getattr__ of the user's."""
     try:
         return object.__getattribute__(event, _LATEST)
-    except AttributeError:
-        return (-1, 0, 0, -1)
+    except AttributeError as error:
+        pass_on(error)
+        return _NO_RECORD
 
 
 def _wait(original: Any, module: Any, rt: Runtime) -> Any:

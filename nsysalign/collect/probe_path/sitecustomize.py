@@ -18,11 +18,27 @@ def _start() -> None:
         return
     try:
         # the user's interpreter may not have nsysalign: load the probe by its place, under a name of its own
+        import _imp
+        from importlib.machinery import FileFinder, SourceFileLoader
         from importlib.util import module_from_spec, spec_from_file_location
 
+        class Loader(SourceFileLoader):
+            """Gives our code names that coverage tools leave out of their lists, as they do with "<string>"."""
+
+            def get_code(self, fullname):
+                code = super().get_code(fullname)
+                _imp._fix_co_filename(code, f"<nsysalign/collect/probe/{os.path.basename(self.path)}>")
+                return code
+
+        _imp._fix_co_filename(Loader.get_code.__code__, "<nsysalign/collect/probe_path/sitecustomize.py>")
         folder = os.path.join(os.path.dirname(here), "probe")
+        sys.path_importer_cache[folder] = FileFinder(folder, (Loader, [".py"]))
+        file = os.path.join(folder, "__init__.py")
         spec = spec_from_file_location(
-            "_nsysalign_probe", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+            "_nsysalign_probe",
+            file,
+            loader=Loader("_nsysalign_probe", file),
+            submodule_search_locations=[folder],
         )
         module = module_from_spec(spec)
         sys.modules[spec.name] = module

@@ -1,0 +1,283 @@
+"""Whatever ends a process that uses CUDA under nsys, CUPTI's buffers are flushed before and the exit status is its own.
+
+A small library stands in for CUPTI and counts; what a flush is worth only a GPU can tell (`scripts/endings.py`)."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from nsysalign.collect.command import probe_environment
+from nsysalign.collect.convert import convert
+
+from .conftest import FAKE_TORCH, ROOT
+from .user import fresh_environment, read_log
+
+SOURCE = Path(__file__).parent / "fakecupti" / "cupti.c"
+
+BEGIN = """
+import ctypes, os, signal, sys, threading, time
+library = ctypes.CDLL(os.environ["FAKE_CUPTI"] + "/tools/libcupti.so.12.5")  # as nsys does when CUDA begins
+import torch
+a, b = torch.cuda.Event(), torch.cuda.Event()
+a.record(); b.record(); a.elapsed_time(b)
+"""
+
+
+@pytest.fixture(scope="session")
+def cupti(tmp_path_factory) -> Path:
+    """The stand-in, built once."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    library = tmp_path_factory.mktemp("cupti") / "libcupti.so.12.5"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, SOURCE], check=True)
+    return library
+
+
+class Ended:
+    """How a program ended: `status` as subprocess has it, `flushes` one digit each, `end` what the log says."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen, out: str) -> None:
+        self.pid, self.status, self.out = process.pid, process.returncode, out
+        self.err = (folder / "err").read_text()
+        flushed = {int(p.name.split("-")[1]): p.read_text() for p in folder.glob("flushed-*")}
+        self.flushes = flushed.get(process.pid, "")
+        self.of_others = [text for pid, text in flushed.items() if pid != process.pid]
+        self.logs = {
+            int(p.name.split("-")[1].split(".")[0]): read_log(p)
+            for p in convert(folder / "raw", folder, folder)
+        }
+        self.ends = {pid: [x for x in lines if x["type"] == "end"] for pid, lines in self.logs.items()}
+        (self.end,) = self.ends.get(process.pid) or [None]
+        self.errors = "".join(p.read_text() for p in (folder / "raw").glob("*.errors"))
+
+
+@pytest.fixture
+def ending(tmp_path, cupti):
+    """`ending(text, send=None)`: run a program with the probe and the stand-in; send a signal at its first line of output."""
+
+    def run(
+        text: str, send: int | None = None, begin: str = BEGIN, probe: bool = True, times: int = 1, **env: str
+    ) -> Ended:
+        folder = tmp_path / f"run{len(list(tmp_path.glob('run*')))}"
+        for name in ("raw", "tools", "other"):
+            (folder / name).mkdir(parents=True)
+        for name in ("tools", "other"):
+            shutil.copy(cupti, folder / name)
+        (folder / "script.py").write_text(begin + text)
+        full = fresh_environment(FAKE_TORCH, ROOT) | {"FAKE_CUPTI": str(folder), **env}
+        full["CUDA_INJECTION64_PATH"] = str(folder / "tools" / "libToolsInjection64.so")
+        if probe:
+            full = probe_environment(full, folder, calibrate=False)
+        with open(folder / "err", "w") as err:
+            process = subprocess.Popen(
+                [sys.executable, "-u", "script.py"], cwd=folder, env=full, text=True, stdout=subprocess.PIPE,
+                stderr=err,
+            )  # fmt: skip
+        guard = threading.Timer(60, process.kill)
+        guard.start()
+        try:
+            out = process.stdout.readline()
+            for _ in range(times if send is not None else 0):
+                process.send_signal(send)
+            out += process.stdout.read()
+            process.wait()
+        finally:
+            guard.cancel()
+        return Ended(folder, process, out)
+
+    return run
+
+
+#: name -> (program, signal sent once it has printed, exit status, flushes, what the log says of the end)
+ENDS = {
+    "in order": ("", None, 0, "", {"how": "exit"}),
+    "an uncaught exception": ("raise KeyError", None, 1, "", {"how": "exit"}),
+    "sys.exit": ("sys.exit(4)", None, 4, "", {"how": "exit"}),
+    "os._exit": ("os._exit(5)", None, 5, "1", {"how": "_exit"}),
+    "exec": ("os.execl('/bin/sh', 'sh', '-c', 'exit 6')", None, 6, "1", {"how": "execv"}),
+    "SIGTERM, Python code runs": ("print(1)\nwhile True: pass", 15, -15, "1", {"how": "signal", "signal": 15}),
+    "SIGTERM, asleep": ("print(1)\ntime.sleep(100)", 15, -15, "1", {"how": "signal", "signal": 15}),
+    "SIGTERM, blocked in C": ("print(1)\nlibrary.hang()", 15, -15, "1", {"how": "signal", "signal": 15}),
+    "SIGTERM, blocked in C with the GIL": (
+        "held = ctypes.PyDLL(library._name)\nprint(1)\nheld.hang()", 15, -15, "1", {"how": "signal", "signal": 15}
+    ),
+    "SIGTERM, waits for a lock": (
+        "lock = threading.Lock()\nlock.acquire()\nprint(1)\nlock.acquire()", 15, -15, "1", {"how": "signal", "signal": 15}
+    ),
+    "SIGTERM to itself": ("os.kill(os.getpid(), 15)\nsys.exit(2)", None, -15, "1", {"how": "signal", "signal": 15}),
+    "SIGINT, default disposition": (
+        "signal.signal(2, signal.SIG_DFL)\nprint(1)\ntime.sleep(100)", 2, -2, "1", {"how": "signal", "signal": 2}
+    ),
+    "SIGINT as usual": ("print(1)\ntime.sleep(100)", 2, -2, "", {"how": "exit"}),
+    "SIGKILL": ("print(1)\ntime.sleep(100)", 9, -9, "", {"how": "killed"}),
+    "a crash": ("ctypes.string_at(0)", None, -11, "", {"how": "killed"}),
+    "a handler of the user's": (
+        "signal.signal(15, lambda n, f: sys.exit(f'mine {n}'))\nprint(1)\ntime.sleep(100)", 15, 1, "", {"how": "exit"}
+    ),
+    "the user ignores it": (
+        "signal.signal(15, signal.SIG_IGN)\nprint(1)\ntime.sleep(0.2)", 15, 0, "", {"how": "exit"}
+    ),
+    "the default again": (
+        "old = signal.signal(15, print)\nsignal.signal(15, old)\nprint(1)\ntime.sleep(100)", 15, -15, "1",
+        {"how": "signal", "signal": 15},
+    ),
+    "its handler cleans up and ends it": (
+        "def handler(n, f):\n    signal.signal(n, signal.SIG_DFL)\n    print('cleaned up')\n    os.kill(os.getpid(), n)\n"
+        "    os._exit(1)\nsignal.signal(15, handler)\nprint(1)\ntime.sleep(100)", 15, -15, "1",
+        {"how": "signal", "signal": 15},
+    ),
+    "a server restores and raises": (
+        "old = signal.signal(2, print)\nsignal.signal(2, signal.SIG_DFL)\nsignal.raise_signal(2)\nprint('no')\nsys.exit(1)",
+        None, -2, "1", {"how": "signal", "signal": 2},
+    ),
+    "blocked, then not": (
+        "signal.pthread_sigmask(0, [15])\nos.kill(os.getpid(), 15)\ntime.sleep(0.1)\nprint(1)\n"
+        "signal.pthread_sigmask(1, [15])\ntime.sleep(100)", None, -15, "1", {"how": "signal", "signal": 15}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_every_end(ending, name):
+    text, send, status, flushes, end = ENDS[name]
+    run = ending(text, send)
+    plain = ending(text, send, probe=False)
+    assert (run.status, run.flushes, run.end) == (status, flushes, {"type": "end", **end}), (
+        run.err + run.errors
+    )
+    assert (plain.status, plain.out, plain.flushes) == (status, run.out, "")
+    assert run.errors == "" and run.of_others == []
+    # the line that a KeyboardInterrupt hits is not always the same
+    assert run.err.splitlines()[-1:] == plain.err.splitlines()[-1:]
+
+
+def test_signals_that_come_twice_flush_once_and_end_it_once(ending):
+    run = ending("print(1)\ntime.sleep(100)", signal.SIGTERM, times=20)
+    assert run.status == -15 and set(run.flushes) == {"1"}
+
+
+def test_a_flush_that_hangs_does_not_keep_the_process(ending):
+    began = time.monotonic()
+    run = ending("print(1)\ntime.sleep(100)", signal.SIGTERM, FAKE_CUPTI_HANGS="1")
+    assert run.status == -15 and run.flushes == "1" and run.end == {"type": "end", "how": "killed"}
+    assert time.monotonic() - began < 40
+
+
+def test_python_knows_of_no_handler(ending):
+    text = """
+import _signal, posix, types
+print(signal.getsignal(15), signal.getsignal(2), signal.signal(15, signal.SIG_IGN), signal.getsignal(15))
+print(threading.active_count(), len(threading.enumerate()), signal.set_wakeup_fd(-1), signal.pthread_sigmask(0, []))
+for f in (os._exit, os.execv, os.execve, os.kill, signal.raise_signal, _signal.signal):
+    print(f, type(f) is types.BuiltinFunctionType, f.__doc__, f.__text_signature__, f.__self__, f.__module__)
+    try:
+        f()
+    except TypeError as error:
+        print(error)
+try:
+    os.execv("/nonexistent", ["x"])
+except OSError as error:
+    print(error)
+print(posix._exit is os._exit, _signal.raise_signal is signal.raise_signal, posix.kill is os.kill, os.kill(os.getpid(), 0))
+for wrong in ((15, "x"), (1000, print)):
+    try:
+        signal.signal(*wrong)
+    except (TypeError, ValueError) as error:
+        print(error)
+sys.stdout.flush()
+os._exit(status=7)
+"""
+    run, plain = ending(text), ending(text, probe=False)
+    assert (run.status, run.out, run.err) == (plain.status, plain.out, plain.err) and run.status == 7
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
+def test_workers_of_a_pool(ending, start):
+    """They end by SIGTERM in the middle of a read; forked ones are born without any of it."""
+    run = ending(
+        f"""
+import multiprocessing
+def work(n):
+    if {start == "fork"}:
+        return n, os.getpid(), "no CUDA in a forked process"
+    a, b = torch.cuda.Event(), torch.cuda.Event()
+    a.record(); b.record(); a.elapsed_time(b)
+    time.sleep(0.3)  # so that both get some
+    return n, os.getpid()
+if __name__ == "__main__":
+    with multiprocessing.get_context({start!r}).Pool(2) as pool:
+        print(sorted(x[0] for x in pool.map(work, range(6))))
+    pool.join()
+    p = multiprocessing.get_context({start!r}).Process(target=time.sleep, args=(100,))
+    p.start()
+    p.terminate()
+    p.join()
+    print(p.exitcode)
+"""
+    )
+    assert (run.status, run.out.split()[-1]) == (0, "-15"), run.err
+    if start == "spawn":
+        # the third was ended while it began
+        assert len(run.of_others) >= 2 and set(run.of_others) == {"1"}
+        ends = [e["how"] for pid, ends in run.ends.items() for e in ends if pid != run.pid]
+        assert ends.count("signal") == len(run.of_others) and set(ends) <= {"signal", "killed"}
+    elif start == "fork":
+        assert run.of_others == []
+
+
+def test_a_forked_child_is_born_with_the_default(ending):
+    run = ending(
+        """
+import subprocess
+for _ in range(50):
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(30)
+        os._exit(0)
+    os.kill(pid, 15)
+    print(os.waitpid(pid, 0)[1], end=" ")
+pid = os.fork()
+if pid == 0:
+    os._exit(9)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+children = [subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(100)"]) for _ in range(3)]
+for child in children:
+    child.terminate()
+print([child.wait() for child in children])
+print(1)
+os.kill(os.getpid(), 15)
+time.sleep(100)
+"""
+    )
+    assert run.out.split("\n")[:2] == [" ".join(["15"] * 50) + " 9", "[-15, -15, -15]"], run.err
+    assert run.status == -15 and run.flushes == "1" and run.of_others == []
+    assert run.end == {"type": "end", "how": "signal", "signal": 15}
+
+
+def test_only_nsys_own_library_is_flushed(ending):
+    """torch loads a CUPTI of its own: nobody flushes that, and without nsys nothing is done at all."""
+    other = BEGIN.replace("/tools/", "/other/")
+    run = ending("os._exit(3)", begin=other)
+    assert (run.status, run.flushes, run.end) == (3, "", None) and run.errors == ""
+
+
+def test_now_and_then_only_where_it_is_asked_for(ending):
+    text = "for _ in range(30):\n    a.record(); b.record()\n    time.sleep(0.002)\n    a.elapsed_time(b)\n"
+    assert ending(text).flushes == ""
+    often = ending(text, NSYSALIGN_FLUSH_MS="1")
+    assert set(often.flushes) == {"0"} and 5 < len(often.flushes) < 32
+    inside = ending(text.replace("    a.elapsed", "    b.record(); a.elapsed"), NSYSALIGN_FLUSH_MS="1")
+    assert inside.flushes and set(inside.flushes) == {"0"}
+    never_closed = (
+        "c = torch.cuda.Event()\nfor _ in range(30):\n    c.record(); time.sleep(0.002); a.elapsed_time(b)\n"
+    )
+    assert ending(never_closed, NSYSALIGN_FLUSH_MS="1").flushes in ("", "0"), "an interval is open"
