@@ -40,3 +40,38 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         reason = missing() if marked else None
         for item in marked if reason else []:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+#: What a test was skipped for (a part of the reason) -> what that leaves untested, and how it would be tested.
+REMEDIES = {
+    "no NVIDIA GPU": ("on a GPU", "a machine with one"),
+    "no nsys": ("with a real nsys", "scripts/install-nsys"),
+    "Chromium": ("in a browser", "apt install chromium chromium-driver"),
+    "selenium": ("in a browser", "pip install -e '.[test]'"),
+    "torch": ("with the real torch", "pip install torch"),
+    "pyarrow": ("of parquet", "pip install pyarrow"),
+    "adbc": ("of the quick reader", "pip install adbc-driver-sqlite"),
+    "distributed": ("of Dask", "pip install -e '.[test]'"),
+    "strace": ("of system calls", "apt install strace"),
+    "exports": ("on public exports", "NSYSALIGN_EXPORTS=FOLDER"),
+    "is not here": ("on public exports", "NSYSALIGN_EXPORTS=FOLDER"),
+}
+
+
+def untested(reasons: list[str]) -> str:
+    """One line on what was skipped and how it would be tested, "" where nothing was."""
+    counts: dict[tuple[str, str], int] = {}
+    for reason in reasons:
+        remedy = next((r for part, r in REMEDIES.items() if part in reason), ("for other reasons", "see -rs"))
+        counts[remedy] = counts.get(remedy, 0) + 1
+    told = (f"{count} {what} ({how})" for (what, how), count in counts.items())
+    return "not tested: " + ", ".join(told) if counts else ""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Last words, so that nobody takes a run that skipped much for a run of everything."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if line := untested(
+        [str(r.longrepr[2] if isinstance(r.longrepr, tuple) else r.longrepr) for r in skipped]
+    ):
+        terminalreporter.write_line(line)
