@@ -95,7 +95,7 @@ PROGRAMS = (
     Program("DataLoader with workers", "{python} {real}/loader.py", ("torch",)),
     Program(
         "torchrun, elastic restart (gloo)",
-        "{python} -m torch.distributed.run --standalone --nproc-per-node 2 --max-restarts 1 {real}/elastic.py", ("torch",), exact=False,
+        "{python} -m torch.distributed.run --standalone --nproc-per-node 2 --max-restarts 3 {real}/elastic.py", ("torch",), exact=False, seconds=120,
     ),
     Program(
         "pytest-benchmark", "{python} -m pytest -q -p no:cacheprovider {real}/bench_test.py", ("pytest", "pytest_benchmark"), exact=False

@@ -7,8 +7,10 @@ import os
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -300,3 +302,28 @@ def test_when_nsyss_launcher_is_killed_the_report_is_asked_for_at_once(real):
     run_dir = real.folder / RUNS / "script-001"
     assert status == 3 and "the script's own exit status is not known" in err
     assert (run_dir / "trace.sqlite").is_file(), err
+
+
+FORKS = """
+import os, sys
+for how in (0, 3):
+    if os.fork() == 0:
+        pair()
+        sys.exit(how)
+    print(os.waitstatus_to_exitcode(os.wait()[1]))
+if os.fork() == 0:
+    sys.exit(0)
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+@pytest.mark.nsys
+def test_forked_children_that_call_exit_live_and_are_recorded(real):
+    """nsys 2024.2 lets them die of SIGSEGV where NVTX was not used before the fork (see starter.py)."""
+    status, out, err = real.the_end(real.run(FORKS))
+    assert (status, out) == (3, "0\n3\n0\n"), err
+    (run_dir,) = real.run_dirs()
+    with closing(sqlite3.connect(f"file:{run_dir / 'trace.sqlite'}?mode=ro", uri=True)) as db:
+        text = "COALESCE(text, (SELECT value FROM StringIds WHERE id = textId))"
+        sql = f"SELECT count(*) FROM NVTX_EVENTS WHERE {text} = 'nsysalign:sync' GROUP BY globalTid >> 24"
+        assert len(db.execute(sql).fetchall()) == 2, "both children that timed something"
