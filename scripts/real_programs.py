@@ -8,7 +8,7 @@
 
 For each program: its exit status and the form of its output (numbers taken out) both times, how many event pairs it compared,
 and how many of them were placed on the trace.  FOLDER holds other people's code, which is fetched and never committed; where
-it comes from stands in docs/real-programs.md.  Needs nsysalign in this Python, and an nsys.
+it comes from stands in docs/real-programs.md.  Needs what nsysalign needs in this Python, and an nsys.
 """
 
 from __future__ import annotations
@@ -32,7 +32,12 @@ from pathlib import Path
 from typing import Any
 
 REAL = Path(__file__).resolve().parent / "real"
-ROOT = REAL.parents[1]
+#: Of this checkout, installed or not, whatever the working directory is.
+NSYSALIGN = (
+    sys.executable,
+    "-c",
+    f"import sys; sys.path.insert(0, {str(REAL.parents[1])!r}); from nsysalign.cli import main; main()",
+)
 
 
 @dataclass(frozen=True)
@@ -254,7 +259,7 @@ def compare(program: Program, folder: Path, fetched: Path | None) -> dict[str, A
     plain = start(program, [], folder / "plain", fetched, program.seconds)
     run_dir = folder / "run"
     tool = start(
-        program, [sys.executable, "-m", "nsysalign", "run", "-q", "-o", str(run_dir), "--"], folder / "tool",
+        program, [*NSYSALIGN, "run", "-q", "-o", str(run_dir), "--"], folder / "tool",
         fetched, 2 * program.seconds + 60,
     )  # fmt: skip
     status, intervals, unaligned, notes = tool.status, [], [], []
