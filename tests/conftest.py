@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,13 @@ def _nsys() -> str | None:
 
 def _browser() -> str | None:
     return None if shutil.which("chromium") or shutil.which("google-chrome") else "no Chromium"
+
+
+def pytest_configure() -> None:
+    """Under nohup or as a background job a Ctrl-C or hang-up is ignored, and so by all that tests start: not here."""
+    for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, default)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
