@@ -64,6 +64,7 @@ def cli(ctx: click.Context, debug: bool) -> None:
 
 def main(arguments: list[str] | None = None) -> Any:
     """Entry point: expected errors become two lines on stderr and their exit code."""
+    _stand_in_for_closed_streams()
     debug = "--debug" in (sys.argv[1:2] if arguments is None else arguments[:1]) or bool(
         os.environ.get("NSYSALIGN_DEBUG")
     )
@@ -79,6 +80,14 @@ def main(arguments: list[str] | None = None) -> Any:
     except BrokenPipeError:  # the reader of our output went away (| head)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+
+
+def _stand_in_for_closed_streams() -> None:
+    """After `>&-` the next file opened would become our stdout."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # closed on exec  # noqa: SIM115
+            assert getattr(sys, name).fileno() == number
 
 
 if __name__ == "__main__":

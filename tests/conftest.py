@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,13 @@ def _browser() -> str | None:
     return None if shutil.which("chromium") or shutil.which("google-chrome") else "no Chromium"
 
 
+def pytest_configure() -> None:
+    """Under nohup or as a background job a Ctrl-C or hang-up is ignored, and so by all that tests start: not here."""
+    for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, default)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.pluginmanager.hasplugin("rerunfailures"):
         again = pytest.mark.flaky(reruns=1, only_rerun=["nsys itself broke down"])  # collect/user.py says so
@@ -40,3 +48,38 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         reason = missing() if marked else None
         for item in marked if reason else []:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+#: What a test was skipped for (a part of the reason) -> what that leaves untested, and how it would be tested.
+REMEDIES = {
+    "no NVIDIA GPU": ("on a GPU", "a machine with one"),
+    "no nsys": ("with a real nsys", "scripts/install-nsys"),
+    "Chromium": ("in a browser", "apt install chromium chromium-driver"),
+    "selenium": ("in a browser", "pip install -e '.[test]'"),
+    "torch": ("with the real torch", "pip install torch"),
+    "pyarrow": ("of parquet", "pip install pyarrow"),
+    "adbc": ("of the quick reader", "pip install adbc-driver-sqlite"),
+    "distributed": ("of Dask", "pip install -e '.[test]'"),
+    "strace": ("of system calls", "apt install strace"),
+    "exports": ("on public exports", "NSYSALIGN_EXPORTS=FOLDER"),
+    "is not here": ("on public exports", "NSYSALIGN_EXPORTS=FOLDER"),
+}
+
+
+def untested(reasons: list[str]) -> str:
+    """One line on what was skipped and how it would be tested, "" where nothing was."""
+    counts: dict[tuple[str, str], int] = {}
+    for reason in reasons:
+        remedy = next((r for part, r in REMEDIES.items() if part in reason), ("for other reasons", "see -rs"))
+        counts[remedy] = counts.get(remedy, 0) + 1
+    told = (f"{count} {what} ({how})" for (what, how), count in counts.items())
+    return "not tested: " + ", ".join(told) if counts else ""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Last words, so that nobody takes a run that skipped much for a run of everything."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if line := untested(
+        [str(r.longrepr[2] if isinstance(r.longrepr, tuple) else r.longrepr) for r in skipped]
+    ):
+        terminalreporter.write_line(line)

@@ -18,6 +18,7 @@ from typing import Any
 
 from nsysalign.collect import command as commands
 from nsysalign.collect.convert import convert, errors
+from nsysalign.collect.handover import inheritance, working_directory
 from nsysalign.collect.launch import hold_signals, launch
 from nsysalign.collect.processes import of_run
 from nsysalign.collect.rundir import event_logs, write_whole
@@ -65,7 +66,7 @@ def collect_baseline(
     env = commands.probe_environment(
         os.environ, folder, calibrate=calibrate, host_timers=host_timers, references=references
     )
-    ended = launch((), argv, env, folder / "run.log", timeout_s=timeout_s)
+    ended = launch((), argv, env, folder / "run.log", inheritance(), timeout_s=timeout_s)
     notes = [f"without nsys: {note}" for note in ended.notes]
     with hold_signals():
         ends = {
@@ -73,7 +74,7 @@ def collect_baseline(
             "profiled_exit_status": profiled_status,
             "stopped": ended.stopped,
         }
-        logs = _converted(raw, folder, Path.cwd(), ends)
+        logs = _converted(raw, folder, working_directory(), ends)
         failures = [text for text in errors(raw) if text]
         notes += [f"without nsys the probe could not do everything: {t.splitlines()[-1]}" for t in failures]
         if not failures:

@@ -3,17 +3,15 @@
 nsys runs in a session of its own: a Ctrl-C in the terminal reaches only us.  The first one is passed on
 (nsys hands it to the application and then writes the report); a second one that reached nsys would lose the
 report (harness.md, section 4), so it is held.  nsys pipes its application's output through itself, mixed
-with its own messages; the application gets our own stdout and stderr instead, where nsys lets file
-descriptors through, so a terminal stays a terminal and the order of the two stays as it is.
+with its own messages; the application gets our own stdout and stderr instead (handover.py), so a terminal stays
+a terminal and the order of the two stays as it is.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import math
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,24 +19,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from nsysalign.collect import watch
+from nsysalign.collect.handover import HandOver, Inheritance
 from nsysalign.collect.processes import end_all, kill
 
 #: How long a script may take to end after it was asked to, before it is asked harder.
 GRACE_S = 10.0
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-# $1 is our pid.  The descriptors count only if they are the ones we passed: nsys may use these numbers for
-# itself.  The mark says that the application began, so that its end can be told from nsys's own start.
-_SHELL = """\
-p=$1; shift
-: >"$NSYSALIGN_DIR/raw/{began}"
-if [ /proc/self/fd/{out} -ef /proc/$p/fd/{out} ] && [ /proc/self/fd/{err} -ef /proc/$p/fd/{err} ]
-then exec "$@" >&{out} 2>&{err} {out}>&- {err}>&-
-fi
-exec "$@"
-"""
 
 
 @dataclass(frozen=True)
@@ -58,35 +47,36 @@ def launch(
     command: Sequence[str],
     env: Mapping[str, str],
     log: Path,
+    given: Inheritance,
     *,
     timeout_s: float | None = None,
-    stdout_to_stderr: bool = False,
 ) -> Ended:
     """Run `profile command`, nsys's own messages go to the end of `log`.  When it returns, no process of the run is left.
 
-    An empty `profile` runs the command as it is, without nsys.  With `stdout_to_stderr` what it prints goes to our stderr.
+    An empty `profile` runs the command as it is, without nsys.  It gets what is `given`, in the current directory.
 
     After `timeout_s` the application is stopped as a Ctrl-C would stop it, and harder if it does not listen.
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    with _passed_output(2 if stdout_to_stderr else 1) as fds, open(log, "ab") as messages:
-        wrapped = list(command)
-        if fds:
-            script = _SHELL.format(out=fds[0], err=fds[1], began=watch.BEGAN)
-            wrapped = ["/bin/sh", "-c", script, "nsysalign", str(os.getpid()), *command]
-        stopper = _Stopper(env["NSYSALIGN_DIR"], profiled=bool(profile))
+    with HandOver(command, given) as handover, _private(log) as messages:
+        stopper = _Stopper(env["NSYSALIGN_DIR"], handover, profiled=bool(profile))
         with _handlers(lambda number, _frame: stopper.asked(number), _ENDING):
             process = subprocess.Popen(
-                [*profile, *wrapped],
+                [*profile, *handover.starter_command],
                 env=dict(env),
-                stdout=messages if fds else None,
-                stderr=messages if fds else None,
-                pass_fds=fds,
+                cwd="/",  # nsys refuses a folder that is deleted or not UTF-8
+                stdin=subprocess.DEVNULL,
+                stdout=messages,
+                stderr=messages,
+                pass_fds=[n for n in given.descriptors if n > 2],  # so nsys puts nothing of its own there
                 start_new_session=True,
             )
             stopper.started(process)
             hung = _wait(process, stopper, stopper.watch, timeout_s)
+            if hung and profile:
+                _ask_for_report(profile[0], process.pid, messages)
+            _end(process)
     notes = [f"the script was stopped after {timeout_s:g} s (--timeout)"] if stopper.timed_out else []
     status = _status(process.returncode, stopper)
     if hung:
@@ -104,9 +94,9 @@ def launch(
         notes.append(
             f"{left} {several} of the run outlived {outlived} and {'were' if left > 1 else 'was'} ended"
         )
-    # without descriptors of ours there is no mark of its beginning; by these signals somebody else ended nsys
+    # by these signals somebody else ended nsys
     killed = process.returncode in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
-    by_itself = bool(profile and fds) and not (hung or killed or stopper.sent)
+    by_itself = bool(profile) and not (hung or killed or stopper.sent)
     never_began = (
         by_itself and not stopper.watch.began()
     )  # whatever its status: nsys returns 0 after losses, too
@@ -141,13 +131,29 @@ def _wait(
             _say(
                 f"the script {state} nothing; it is ended in {left_s:.0f} s if that goes on, at once with Ctrl-C"
             )
-        if idle_s >= watch.IDLE_S or stopper.gave_up:
-            process.terminate()  # it may still write what it has
-            if not looking.ended(GRACE_S):
-                process.kill()
-                process.wait()
+        if idle_s >= watch.IDLE_S or stopper.gave_up or looking.stranded():
             return True
     return False
+
+
+def _ask_for_report(nsys: str, pid: int, messages: BinaryIO) -> None:
+    """nsys keeps what it collects in another process, and gives it to whoever ends the session."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(
+            [nsys, "stop", f"--session=profile-{pid}"],
+            cwd="/", stdin=subprocess.DEVNULL, stdout=messages, stderr=messages, start_new_session=True,
+            timeout=watch.IDLE_S,
+        )  # fmt: skip
+
+
+def _end(process: subprocess.Popen) -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _say(text: str) -> None:
@@ -162,8 +168,8 @@ class _Stopper:
     processes.
     """
 
-    def __init__(self, run_dir: str, *, profiled: bool) -> None:
-        self._run_dir, self._profiled = run_dir, profiled
+    def __init__(self, run_dir: str, handover: HandOver, *, profiled: bool) -> None:
+        self._run_dir, self._handover, self._profiled = run_dir, handover, profiled
         self._process: subprocess.Popen | None = None
         self.watch: watch.Watch | None = None
         self.sent: list[int] = []
@@ -174,7 +180,7 @@ class _Stopper:
 
     def started(self, process: subprocess.Popen) -> None:
         self._process = process
-        self.watch = watch.Watch(process, self._run_dir, profiled=self._profiled)
+        self.watch = watch.Watch(process, self._run_dir, self._handover, profiled=self._profiled)
         for number in self.sent:
             self._signal(process, number)
 
@@ -223,6 +229,8 @@ def _handlers(handler: object, numbers: Sequence[int]) -> Iterator[None]:
     old = {}
     try:
         for number in numbers:
+            if signal.getsignal(number) is signal.SIG_IGN:
+                continue  # nohup, a background job: whoever started us wants that
             with contextlib.suppress(ValueError):
                 old[number] = signal.signal(number, handler)
         yield
@@ -242,27 +250,6 @@ def hold_signals() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _passed_output(stdout: int = 1) -> Iterator[tuple[int, ...]]:
-    """Two free single-digit descriptors (sh knows no others): copies of `stdout` and of our stderr; () where
-    impossible.
-    """
-    free = [n for n in range(9, 2, -1) if not _is_open(n)][:2]
-    if len(free) < 2 or not _is_open(1) or not _is_open(2) or shutil.which("/bin/sh") is None:
-        yield ()
-        return
-    os.dup2(stdout, free[0])
-    os.dup2(2, free[1])
-    try:
-        yield tuple(free)
-    finally:
-        for n in free:
-            os.close(n)
-
-
-def _is_open(descriptor: int) -> bool:
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_GETFD)
-    except OSError:
-        return False
-    return True
+def _private(log: Path) -> BinaryIO:
+    """Open for appending; for its owner alone: nsys prints paths and what it is called with."""
+    return open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600))

@@ -14,8 +14,9 @@ import select
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -80,7 +81,7 @@ def find_nsys(explicit: str | None = None) -> Nsys:
             problems.append(f"{path}: {why}")
             continue
         try:
-            nsys = describe(resolved)
+            nsys = describe(os.path.abspath(resolved))
         except NsysError as error:
             problems.append(error.message)
             continue
@@ -130,6 +131,7 @@ def _ask(path: str, *arguments: str) -> str:
             text=True,
             errors="replace",
             timeout=60,
+            cwd="/",  # in a folder that is deleted nsys does nothing
             stdin=subprocess.DEVNULL,
         )
     except PermissionError as error:
@@ -173,6 +175,18 @@ def profile_arguments(
     return arguments, notes
 
 
+@contextlib.contextmanager
+def utf8_name(folder: Path) -> Iterator[Path]:
+    """The folder under a name that nsys takes for `-o`: its own, or, where that is not UTF-8, a temporary link's."""
+    if str(folder) == os.fsencode(folder).decode(errors="replace"):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="nsysalign-") as temporary:
+        link = Path(temporary) / "run"
+        link.symlink_to(folder, target_is_directory=True)
+        yield link
+
+
 def export_sqlite(
     nsys: Nsys, report: Path, sqlite: Path, progress: Callable[[int], None] | None = None
 ) -> Path:
@@ -182,13 +196,15 @@ def export_sqlite(
     """
     partial = sqlite.with_name(sqlite.stem + ".partial.sqlite")
     partial.unlink(missing_ok=True)
-    command = [nsys.path, "export", "--type", "sqlite", "-o", str(partial), str(report)]
+    command = [nsys.path, "export", "--type", "sqlite", "-o", str(partial.absolute()), str(report.absolute())]
     process = subprocess.Popen(
         command,
+        cwd="/",
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         start_new_session=True,
+        umask=0o077,  # an export holds the profiled process's environment
     )
     said = None
     try:
@@ -222,7 +238,8 @@ def import_stream(nsys: Nsys, stream: Path, report: Path) -> bool:
     for importer in found:
         try:
             subprocess.run(
-                [str(importer), "-i", str(stream), "-o", str(partial)],
+                [str(importer), "-i", str(stream.absolute()), "-o", str(partial.absolute())],
+                cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -230,6 +247,7 @@ def import_stream(nsys: Nsys, stream: Path, report: Path) -> bool:
                 timeout=2 * STALL_S,
             )
             if partial.is_file() and partial.stat().st_size:
+                partial.chmod(0o600)
                 partial.replace(report)
                 stream.unlink()
                 return True

@@ -32,7 +32,7 @@ class Stat:
 
 def of_run(run_dir: str | Path, *, profiled: bool = False) -> list[int]:
     """Process ids of a run, [] where there is no /proc.  `profiled`: those of the application, not nsys's own."""
-    mark = f"\0NSYSALIGN_DIR={run_dir}\0".encode()
+    mark = b"\0NSYSALIGN_DIR=" + os.fsencode(run_dir) + b"\0"
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from nsysalign.errors import NsysError
@@ -31,7 +32,7 @@ def make_run_dir(stem: str, output: Path | None = None, *, base: Path | None = N
             raise NsysError(f"{output} is not empty, and a run never overwrites", "choose another -o DIR")
         return output.resolve()
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.") or "run"
-    return numbered((base or Path.cwd()) / RUNS, stem)
+    return numbered((base or Path()) / RUNS, stem)
 
 
 def numbered(parent: Path, stem: str) -> Path:
@@ -55,12 +56,29 @@ def numbered(parent: Path, stem: str) -> Path:
         ) from error
 
 
+@contextlib.contextmanager
+def private(run_dir: Path) -> Iterator[None]:
+    """While the block runs nobody else looks into the folder, which `-o` may have found open to all; then nsys's own files
+    in it, which it makes readable by others, are the owner's alone.
+    """
+    mode = run_dir.stat().st_mode & 0o7777
+    with contextlib.suppress(PermissionError):  # somebody else's folder in which we may write
+        run_dir.chmod(mode & ~0o077)
+    try:
+        yield
+    finally:
+        for path in run_dir.glob("trace.*"):
+            path.chmod(0o600)
+        with contextlib.suppress(PermissionError):
+            run_dir.chmod(mode)
+
+
 _LONGEST_S = 1e9  # 30 years; also no infinity and no NaN
 
 
 def last_duration_s(stem: str, base: Path | None = None) -> float | None:
     """How long the newest run of that name was profiled, None where there is none or it does not say."""
-    runs = (base or Path.cwd()) / RUNS
+    runs = (base or Path()) / RUNS
     numbered = [
         (int(m[1]), p)
         for p in runs.glob("*/run.json")

@@ -15,11 +15,19 @@ from nsysalign.collect import clocks
 from nsysalign.collect import command as commands
 from nsysalign.collect.clocks import sampling
 from nsysalign.collect.convert import convert, errors
+from nsysalign.collect.handover import inheritance, working_directory
 from nsysalign.collect.importing import following
 from nsysalign.collect.launch import hold_signals, launch
-from nsysalign.collect.nsys import Nsys, export_sqlite, find_nsys, import_stream, profile_arguments
+from nsysalign.collect.nsys import (
+    Nsys,
+    export_sqlite,
+    find_nsys,
+    import_stream,
+    profile_arguments,
+    utf8_name,
+)
 from nsysalign.collect.processes import of_run
-from nsysalign.collect.rundir import make_run_dir, write_whole
+from nsysalign.collect.rundir import make_run_dir, private, write_whole
 from nsysalign.errors import NsysError
 
 
@@ -64,16 +72,13 @@ def collect(
     Raises UsageError for what cannot be run, NsysError where nsys is missing or left no report; the event
     logs are converted in that case too, and the message names the folder.
     """
+    given = inheritance(stdout_to_stderr=options.stdout_to_stderr)  # before we open anything
     argv = commands.resolve(command)
     commands.refuse_nested(os.environ)
     nsys = find_nsys(options.nsys)
     run_dir = make_run_dir(commands.stem(command), options.output)
     raw = run_dir / "raw"
     raw.mkdir(mode=0o700)
-    profile, notes = profile_arguments(
-        nsys, run_dir / "trace", accurate=options.accurate, graph_trace=options.graph_trace
-    )
-    notes += commands.environment_notes(os.environ)
     env = commands.probe_environment(
         os.environ,
         run_dir,
@@ -83,12 +88,17 @@ def collect(
     ) | dict(options.environment)
     log, began = run_dir / "nsys.log", time.monotonic()
     importing = progress and (lambda percent: progress("nsys writes its report", percent))
-    with hold_signals():  # around launch as well: between its own handlers and ours no signal may find none
-        with sampling(run_dir / clocks.FILE, wanted=options.clocks) as unsampled, following(log, importing):
-            go = partial(
-                launch, profile, argv, env, log,
-                timeout_s=options.timeout_s, stdout_to_stderr=options.stdout_to_stderr,
-            )  # fmt: skip
+    with hold_signals(), private(run_dir):  # around launch as well: no signal may find no handler in between
+        with (
+            utf8_name(run_dir) as named,
+            sampling(run_dir / clocks.FILE, wanted=options.clocks) as unsampled,
+            following(log, importing),
+        ):
+            profile, notes = profile_arguments(
+                nsys, named / "trace", accurate=options.accurate, graph_trace=options.graph_trace
+            )
+            notes += commands.environment_notes(os.environ)
+            go = partial(launch, profile, argv, env, log, given, timeout_s=options.timeout_s)
             ended = go()
             if ended.never_began:  # on a busy machine its parts do not always find each other
                 notes.append(
@@ -98,7 +108,7 @@ def collect(
         took_s = time.monotonic() - began
         status, notes = ended.status, [*notes, *ended.notes, *unsampled]
         try:
-            logs = convert(raw, run_dir, Path.cwd())
+            logs = convert(raw, run_dir, working_directory())
         except OSError as error:
             raise NsysError(
                 f"the event logs cannot be written to {run_dir}: {error.strerror}; what the probe recorded is kept in "

@@ -13,23 +13,25 @@ import subprocess
 import time
 from pathlib import Path
 
+from nsysalign.collect.handover import HandOver
 from nsysalign.collect.processes import application, below, of_run, stat
 
 #: How long nsys may do nothing after the application ended: then it is said, then nsys is ended.
 SAID_S, IDLE_S = 30.0, 120.0
 #: How often it is looked at.  While the application lives one look is one read of a small file of /proc.
 LOOK_S = 5.0
-#: An empty file in the run's folder `raw`: the application was begun.
-BEGAN = "began"
 _IDLE_SHARE = 0.02  # threads that only poll compute less than this
 
 
 class Watch:
     """Looks at one `nsys profile` from outside, or at the application itself where it runs without nsys."""
 
-    def __init__(self, process: subprocess.Popen, run_dir: str, *, profiled: bool = True) -> None:
-        self._process, self._run_dir, self._profiled = process, run_dir, profiled
+    def __init__(
+        self, process: subprocess.Popen, run_dir: str, handover: HandOver, *, profiled: bool = True
+    ) -> None:
+        self._process, self._run_dir, self._handover, self._profiled = process, run_dir, handover, profiled
         self._known: tuple[int, int] | None = None  # a living process of the application: (pid, start)
+        self._launcher_lives, self._orphaned = True, False
         self._since = self._cpu_s = 0.0
         self._mark: tuple | None = None
 
@@ -44,10 +46,23 @@ class Watch:
         try:
             poll = select.poll()
             poll.register(descriptor, select.POLLIN)
+            if self._launcher_lives and self._handover.launcher_alive is not None:
+                poll.register(self._handover.launcher_alive, select.POLLIN)
             poll.poll(max(0, seconds * 1e3))
         finally:
             os.close(descriptor)
+        self._look_at_launcher()
         return self._process.poll() is not None
+
+    def _look_at_launcher(self) -> None:
+        launcher, application = self._handover.launcher_alive, self._handover.alive
+        if self._launcher_lives and None not in (launcher, application) and _has_ended(launcher):
+            self._launcher_lives = False
+            self._orphaned = not _has_ended(application)  # one that is not killed waits for it
+
+    def stranded(self) -> bool:
+        """Whether the application has ended and nsys will never know, for its process that would have said so is gone."""
+        return self._profiled and self._orphaned and not self.application()
 
     def idle_s(self) -> float:
         """For how long there has been no application and nsys has done nothing."""
@@ -71,7 +86,7 @@ class Watch:
 
     def began(self) -> bool:
         """Whether the application was started."""
-        return self._known is not None or os.path.exists(os.path.join(self._run_dir, "raw", BEGAN))
+        return self._handover.application is not None
 
     def writes_report(self) -> bool:
         """Whether the application has ended and nsys goes on: a signal would now cost the report."""
@@ -90,6 +105,10 @@ class Watch:
     def _lives(pid: int, start: int) -> bool:
         found = stat(pid)
         return found is not None and found.start == start and found.state != "Z"
+
+
+def _has_ended(pidfd: int) -> bool:
+    return bool(select.select([pidfd], [], [], 0)[0])
 
 
 def _size(folder: str) -> int:

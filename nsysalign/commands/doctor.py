@@ -75,10 +75,10 @@ def _python() -> Row:
 def _room(environ: Mapping[str, str]) -> list[Row]:
     """Where a run writes: the run directory here, nsys's own files in $TMPDIR."""
     rows = []
-    for what, folder in (("folder", Path.cwd()), ("temporary", Path(environ.get("TMPDIR") or "/tmp"))):
+    for what, folder in (("folder", Path()), ("temporary", Path(environ.get("TMPDIR") or "/tmp"))):
         try:
             free = shutil.disk_usage(folder).free / 1e9
-            writable = os.access(folder, os.W_OK | os.X_OK)
+            writable = os.access(folder, os.W_OK | os.X_OK) and os.stat(folder).st_nlink > 0  # not deleted
         except OSError as error:
             free, writable = 0.0, False
             rows.append(Row(what, MISSING, f"{error.strerror}", "no run can be written", "TMPDIR=/a/folder"))

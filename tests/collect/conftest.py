@@ -129,11 +129,12 @@ def played(user):
         path = user.folder / "tool" / "bin" / "nsys"
         path.parent.mkdir(parents=True)
         path.write_text(f"""#!/bin/bash
+cd "{user.folder}"  # nsys is started in /
 what=$1; shift
 case "$what" in
   --version) echo "NVIDIA Nsight Systems version {version}"; exit;;
   profile) [ "$1" = --help ] && exit
-    while [ "$1" != /bin/sh ]; do [ "$1" = -o ] && OUT=$2; shift; done
+    while [ "$2" != -I ]; do [ "$1" = -o ] && OUT=$2; shift; done
     APP() {{ NSYS_PROFILING_SESSION_ID=1 setsid "$@"; }}
     FINISH() {{ echo report >"$OUT.nsys-rep"; }}
     {profile};;

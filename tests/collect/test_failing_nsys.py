@@ -125,15 +125,15 @@ def test_an_nsys_that_hangs_and_one_that_works(played):
     """At once: without a report, by Ctrl-C before its time, busy for long, with a script that goes on for long."""
     user = played(
         profile="""
-case "$*" in
-  *late.py*) kill -STOP $$;;
-  *hangs.py*) APP "$@"; kill -STOP $$;;
-  *impatient.py*) APP "$@"; kill -STOP $$;;
-  *busy.py*) APP "$@"; end=$((${EPOCHREALTIME/[.,]/} + 2000000))
+case "$OUT" in
+  */late-*) kill -STOP $$;;
+  */hangs-*) APP "$@"; kill -STOP $$;;
+  */impatient-*) APP "$@"; kill -STOP $$;;
+  */busy-*) APP "$@"; end=$((${EPOCHREALTIME/[.,]/} + 2000000))
     while [ ${EPOCHREALTIME/[.,]/} -lt $end ]; do :; done; FINISH; exit 7;;
-  *writes.py*) APP "$@"; mkfifo fifo; exec 5<>fifo
+  */writes-*) APP "$@"; mkfifo fifo; exec 5<>fifo
     for i in 1 2 3 4 5 6 7 8; do read -t 0.3 -u 5; echo $i >>"$OUT.part"; done; FINISH; exit 8;;
-  *long.py*) APP "$@"; FINISH; exit 9;;
+  */long-*) APP "$@"; FINISH; exit 9;;
 esac""",
         export=f'{DATABASE} >"$OUT"',
     )
@@ -243,6 +243,7 @@ def test_when_we_are_killed_during_the_export_analyze_starts_it_anew(whole):
     tool = Path(whole.env["NSYS"])
     first, export = tool.read_text().splitlines()[1:]
     half = 'printf half >"$5"; echo $$ >pid; mv pid exporting; exec sleep 1000'
+    first = f'cd "{whole.folder}"\n{first}'
     tool.write_text(f"#!/bin/bash\n{first}\nif [ ! -e exporting ]; then {half}; fi\n{export}\n")
     process = whole.run("import os\npair(4)\nos.fork()\npair(3)")
     wait_for(whole.folder / "exporting")

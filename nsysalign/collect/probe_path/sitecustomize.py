@@ -12,7 +12,8 @@ def _start() -> None:
 
     here = os.path.dirname(os.path.abspath(__file__))
     run_dir = os.environ.get("NSYSALIGN_DIR")
-    sys.path[:] = [p for p in sys.path if not p or os.path.abspath(p) != here]
+    # ours is absolute; to look for another one's folder fails where the working directory is deleted
+    sys.path[:] = [p for p in sys.path if not os.path.isabs(p) or os.path.normpath(p) != here]
     sys.path_importer_cache.pop(here, None)
     if not run_dir:
         return

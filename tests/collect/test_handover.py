@@ -1,0 +1,322 @@
+"""A script finds what it would find if it were started plainly: descriptors, folder, umask, signals, arguments."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from waiting import wait_for
+
+from nsysalign.collect.processes import below
+
+from .conftest import ROOT
+from .user import RUNS
+
+STATE = """
+import fcntl, json, os, re, sys
+def look(number):
+    found = os.fstat(number)
+    flags = fcntl.fcntl(number, fcntl.F_GETFL)
+    return [os.readlink(f"/proc/self/fd/{number}"), found.st_ino, flags, fcntl.fcntl(number, fcntl.F_GETFD)]
+status = open("/proc/self/status").read()
+numbers = []
+for number in os.listdir("/proc/self/fd"):
+    try:
+        numbers.append((int(number), look(int(number))))
+    except OSError:  # of the listing, and the status
+        pass
+state = {
+    "descriptors": dict(numbers),
+    "umask": re.search("Umask:(.*)", status)[1],
+    "blocked": re.search("SigBlk:(.*)", status)[1],
+    "ignored": int(re.search("SigIgn:(.*)", status)[1], 16) & ~(1 << 31),  # 32 is the C library's own
+    "folder": os.fsencode(os.readlink("/proc/self/cwd")).hex(),
+    "arguments": [os.fsencode(word).hex() for word in sys.argv[2:]],
+    "environment": dict(os.environ),
+}
+with open(sys.argv[1], "w") as file:
+    json.dump(state, file)
+"""
+# what nsys and the probe add to the environment
+ADDED = (
+    *("NSYS", "QUADD", "LD_", "NVTX_", "CUDA_INJECTION", "PYTHONPATH", "_", "SHLVL", "OLDPWD"),
+    *("CUPTI_PROFILE_MODE", "TRACE_START_IMMEDIATELY", "USE_AGENT_API"),
+)
+
+#: Installed, for `python -m` looks for modules in the working directory first, which may be deleted.
+NSYSALIGN = str(Path(sys.executable).with_name("nsysalign"))
+
+ALONE = """
+import subprocess, sys
+from nsysalign.collect.handover import HandOver, inheritance
+with HandOver(sys.argv[1:], inheritance()) as handover:
+    status = subprocess.run(handover.starter_command, cwd="/", umask=0).returncode
+sys.exit(status if status >= 0 else 128 - status)
+"""
+
+
+@pytest.fixture
+def alone(tmp_path):
+    """`alone(command, ...)`: the state of STATE (or the process) when it is handed over without nsys."""
+    (tmp_path / "state.py").write_text(STATE)
+    (tmp_path / "alone.py").write_text(ALONE)
+
+    def start(*command: str | bytes, **keywords) -> subprocess.CompletedProcess:
+        keywords = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(ROOT)}, **keywords}
+        return subprocess.run(
+            [sys.executable, tmp_path / "alone.py", *command], capture_output=True, timeout=60, **keywords
+        )
+
+    return start
+
+
+def test_many_descriptors_keep_their_numbers(alone, tmp_path):
+    """More than fit into one message, and at numbers at which the starter itself receives others."""
+    files = [os.open("/dev/null", os.O_RDONLY) for _ in range(150)]
+    pipes = [end for _ in range(75) for end in os.pipe()]
+    passed = [n for pair in zip(files, pipes, strict=True) for n in pair]
+    expected = {str(n): os.fstat(n).st_ino for n in passed}
+    done = alone(sys.executable, "state.py", "state.json", pass_fds=passed)
+    assert done.returncode == 0, done.stderr
+    state = json.loads((tmp_path / "state.json").read_text())
+    found = {n: ino for n, (_, ino, *_) in state["descriptors"].items() if int(n) > 2}
+    assert found == expected
+    for number in passed:
+        os.close(number)
+
+
+def test_a_command_that_cannot_be_started_says_so_as_a_shell_would(alone, tmp_path):
+    done = alone("no-such-command-anywhere")
+    assert (done.returncode, done.stderr) == (
+        127,
+        b"nsysalign: no-such-command-anywhere: No such file or directory\n",
+    )
+    (tmp_path / "plain.txt").write_text("echo read by a shell: $1")
+    done = alone("./plain.txt", "x")
+    assert done.returncode == 126 and b"Permission denied" in done.stderr
+    (tmp_path / "plain.txt").chmod(0o755)
+    done = alone("./plain.txt", "x")
+    assert (done.returncode, done.stdout) == (0, b"read by a shell: x\n")
+
+
+def test_a_starter_that_finds_nobody_starts_nothing():
+    starter = ROOT / "nsysalign" / "collect" / "starter.py"
+    done = subprocess.run([sys.executable, "-I", "-S", starter, "nobody"], capture_output=True, text=True)
+    assert done.returncode == 1 and "nothing is started" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_pythons_own_locale_is_not_handed_on(alone):
+    """In the C locale every Python sets LC_CTYPE, for its children as well: not for what we start in its place."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("LC_", "LANG"))} | {
+        "PYTHONPATH": str(ROOT)
+    }
+    assert b"LC_CTYPE" not in alone("env", env=env).stdout
+    assert b"LC_CTYPE=C.UTF-8" in alone("env", env={**env, "LC_CTYPE": "C.UTF-8"}).stdout
+
+
+@pytest.mark.nsys
+def test_under_a_real_nsys_a_script_inherits_what_it_would_inherit_plainly(real):
+    """Pipes, sockets, files at their offsets, also at numbers that nsys uses itself; and nothing else."""
+    (real.folder / "state.py").write_text(STATE)
+    folder = Path(os.fsdecode(os.fsencode(real.folder) + b"/\xff"))
+    folder.mkdir()
+    (real.folder / "text").write_text("abcdef")
+    file, hidden = os.open(real.folder / "text", os.O_RDONLY), os.open("/dev/null", os.O_RDONLY)
+    os.read(file, 2)
+    one, other = socket.socketpair()
+    reads, writes = os.pipe()
+    jobs = os.pipe()
+    at = {3: writes, 4: one.fileno(), 5: file, 6: jobs[0], 9: jobs[1], 100: writes, 8: hidden}
+
+    def begin() -> None:  # in the child: as a shell's `3>&7` would
+        moved = {to: os.dup(os.dup(os.dup(n))) for to, n in at.items()}
+        spare = {to: os.dup2(n, 500 + to) for to, n in moved.items()}
+        for to, n in spare.items():
+            os.dup2(n, to, inheritable=to != 8)
+        os.umask(0o027)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        os.close(0)
+
+    arguments = [b"\xff", "é".encode(), b"", b"a b"]
+    states = {}
+    for how, command in {
+        "plain": [sys.executable],
+        "tool": [sys.executable, "-m", "nsysalign", "run", "-q", "-o", str(real.folder / "out")],
+    }.items():
+        to = real.folder / f"{how}.json"
+        done = subprocess.run(
+            [*command, str(real.folder / "state.py"), str(to), *arguments],
+            cwd=folder, env={**real.env, "PYTHONHASHSEED": "0"}, preexec_fn=begin, close_fds=False,
+            capture_output=True, text=True, errors="replace", timeout=120,
+        )  # fmt: skip
+        assert "Traceback" not in done.stderr, done.stderr
+        states[how] = json.loads(to.read_text())
+    plain, tool = states["plain"], states["tool"]
+    numbers = {"3", "4", "5", "6", "9", "100"}
+    assert numbers <= set(plain["descriptors"]) and "0" not in plain["descriptors"]
+    assert tool["descriptors"].pop("0")[0] == "/dev/null", "a closed stdin: see handover.py"
+    found = tool["descriptors"]
+    assert {n: d[0] for n, d in found.items() if n not in ("1", "2")} == {
+        n: d[0] for n, d in plain["descriptors"].items() if n not in ("1", "2")
+    }
+    assert all(found[n] == plain["descriptors"][n] for n in numbers)
+    assert os.lseek(file, 0, os.SEEK_CUR) == 2
+    for key in ("umask", "blocked", "ignored", "folder", "arguments"):
+        assert tool[key] == plain[key], key
+    assert plain["umask"].strip() == "0027" and bytes.fromhex(plain["folder"]).endswith(b"/\xff")
+    environments = [
+        {k: v for k, v in state["environment"].items() if not k.startswith(ADDED)} for state in (plain, tool)
+    ]
+    assert environments[0] == environments[1]
+    for descriptor in (file, hidden, reads, writes, *jobs):
+        os.close(descriptor)
+    one.close()
+    other.close()
+
+
+RESULT_PIPE = """
+import os, socket, sys
+pair()
+with os.fdopen(int(os.environ["RESULT_FD"]), "w") as result:
+    result.write("answer: 42")
+server = socket.socket(fileno=3)
+print(server.getsockname() == tuple(__import__("json").loads(os.environ["ADDRESS"])), os.read(5, 1))
+os.write(6, b"+")
+"""
+
+
+@pytest.mark.nsys
+def test_result_pipes_sockets_and_job_servers_work(real):
+    """The three ways in which programs are told of an inherited descriptor: by name, from 3 on, in MAKEFLAGS."""
+    (real.folder / "script.py").write_text("import torch\n" + RESULT_PIPE.replace("pair()", ""))
+    reads, writes = os.pipe()
+    jobs = os.pipe()
+    os.write(jobs[1], b"+")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        shell = f'exec "$@" 3<&{server.fileno()} 5<&{jobs[0]} 6>&{jobs[1]} 200>&{writes}'
+        done = subprocess.run(
+            ["bash", "-c", shell, "bash", sys.executable, "-m", "nsysalign", "run", "-q", "script.py"],
+            cwd=real.folder, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL,
+            pass_fds=[server.fileno(), *jobs, writes],
+            env={**real.env, "RESULT_FD": "200", "ADDRESS": json.dumps(server.getsockname())},
+        )  # fmt: skip
+    assert done.stdout == "True b'+'\n", done.stderr
+    os.close(writes)
+    assert os.read(reads, 100) == b"answer: 42" and os.read(jobs[0], 2) == b"+"
+    for descriptor in (reads, *jobs):
+        os.close(descriptor)
+
+
+@pytest.mark.nsys
+def test_closed_streams_and_deleted_folders(real):
+    """No traceback of ours, and the script runs to its end, as it does plainly."""
+    script = real.folder / "script.py"
+    script.write_text("import os, sys\nprint('printed')\nopen(sys.argv[1], 'w').close()\nsys.exit(5)")
+    gone = real.folder / "deleted"
+    ways = {
+        "out": 'exec "$@" >&-',
+        "err": 'exec "$@" 2>&-',
+        "all": 'exec "$@" <&- >&- 2>&-',
+        "gone": f'cd {gone} && rmdir {gone} && exec "$@"',
+    }
+    gone.mkdir()
+    for name, shell in ways.items():
+        ran = real.folder / f"{name}.ran"
+        done = subprocess.run(
+            ["sh", "-c", shell, "sh", NSYSALIGN, "run", "-o", str(real.folder / name), str(script), str(ran)],
+            cwd=real.folder, env=real.env, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert (done.returncode, ran.exists()) == (5, True), f"{name}: {done.stderr}"
+        assert done.stdout == ("printed\n" if name in ("err", "gone") else ""), name
+        assert "Traceback" not in done.stderr and "Error in sitecustomize" not in done.stderr, done.stderr
+        assert (real.folder / name / "trace.sqlite").is_file()
+    assert "next: choose one with -o DIR" in _run_in_deleted(real, gone, script)
+
+
+def _run_in_deleted(real, gone: Path, script: Path) -> str:
+    gone.mkdir()
+    shell = f'cd {gone} && rmdir {gone} && exec "$@"'
+    done = subprocess.run(
+        ["sh", "-c", shell, "sh", NSYSALIGN, "run", str(script), "x"],
+        cwd=real.folder, env=real.env, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 3 and "Traceback" not in done.stderr
+    return done.stderr
+
+
+@pytest.mark.nsys
+def test_what_holds_the_environment_is_its_owners_alone(real):
+    """Also in a folder that is open to all, which is closed to others while nsys writes there."""
+    out = real.folder / "open"
+    out.mkdir(mode=0o755)
+    out.chmod(0o755)
+    text = (
+        "import os\nprint(oct(os.stat(os.environ['NSYSALIGN_DIR']).st_mode & 0o777))\nprint(oct(os.umask(0)))"
+    )
+    status, printed, err = real.the_end(
+        real.run(text, "-o", "open", prefix=("sh", "-c", 'umask 022; exec "$@"', "sh"), begin=""), out
+    )
+    assert (status, printed) == (3, "0o700\n0o22\n"), err
+    assert out.stat().st_mode & 0o777 == 0o755
+    modes = {p.name: oct(p.stat().st_mode & 0o777) for p in out.iterdir() if p.name[:5] in ("trace", "nsys.")}
+    assert modes.keys() >= {"trace.nsys-rep", "trace.sqlite", "nsys.log"} and set(modes.values()) == {"0o600"}
+    elsewhere = real.folder / "report.nsys-rep"
+    shutil.copyfile(out / "trace.nsys-rep", elsewhere)
+    done = subprocess.run(
+        ["sh", "-c", 'umask 022; exec "$@"', "sh", sys.executable, "-m", "nsysalign", "analyze", "-q", elsewhere],
+        cwd=real.folder, env=real.env, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert "holds no CUDA activity" in done.stderr
+    assert [oct(p.stat().st_mode & 0o777) for p in real.folder.glob("report.nsysalign/*.sqlite")] == ["0o600"]
+
+
+@pytest.mark.nsys
+def test_when_nsyss_launcher_is_killed_the_report_is_asked_for_at_once(real):
+    """It alone would tell nsys of the script's end.  An nsys that does nothing is waited for (here) for ten minutes."""
+    text = "import pathlib, time\npair(4)\npathlib.Path('started').touch()\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.05)"
+    process = real.run(text, impatient=600)
+    wait_for(real.folder / "started")
+    launchers = [
+        pid for pid in below(process.pid) if b"nsys-launcher" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    assert len(launchers) == 1
+    os.kill(launchers[0], signal.SIGKILL)
+    (real.folder / "go").touch()
+    status, _, err = real.the_end(process)
+    run_dir = real.folder / RUNS / "script-001"
+    assert status == 3 and "the script's own exit status is not known" in err
+    assert (run_dir / "trace.sqlite").is_file(), err
+
+
+FORKS = """
+import os, sys
+for how in (0, 3):
+    if os.fork() == 0:
+        pair()
+        sys.exit(how)
+    print(os.waitstatus_to_exitcode(os.wait()[1]))
+if os.fork() == 0:
+    sys.exit(0)
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+@pytest.mark.nsys
+def test_forked_children_that_call_exit_live_and_are_recorded(real):
+    """nsys 2024.2 lets them die of SIGSEGV where NVTX was not used before the fork (see starter.py)."""
+    status, out, err = real.the_end(real.run(FORKS))
+    assert (status, out) == (3, "0\n3\n0\n"), err
+    (run_dir,) = real.run_dirs()
+    with closing(sqlite3.connect(f"file:{run_dir / 'trace.sqlite'}?mode=ro", uri=True)) as db:
+        text = "COALESCE(text, (SELECT value FROM StringIds WHERE id = textId))"
+        sql = f"SELECT count(*) FROM NVTX_EVENTS WHERE {text} = 'nsysalign:sync' GROUP BY globalTid >> 24"
+        assert len(db.execute(sql).fetchall()) == 2, "both children that timed something"
