@@ -1,17 +1,10 @@
 // A comparison of ranks: labels by ranks, the chosen label's ranks with their budgets, who waits for whom.
 
 const chosen = { label: null }, sorting = { key: null, down: false };
-const SVG = "http://www.w3.org/2000/svg", WIDTH = 200, HEIGHT = 22;
+const WIDTH = 200, HEIGHT = 22;
 const RANK = Object.fromEntries(DATA.ranks.map((rank) => [rank.rank, rank]));
 const MOST_COLUMNS = 4, MOST_MATRIX = 32, MOST_WAITS = 200;
 const LOOK = { waits: "warning", slowest: "warning", unclear: "reading", even: "reading", alone: "reading" };
-
-function svg(tag, attributes, ...children) {
-  const element = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
 
 function median(label, rank) {
   const row = label.ranks.find((item) => item.rank === rank);
