@@ -33,7 +33,7 @@ def dumps(comparison: RankComparison) -> str:
 
 
 def document(comparison: RankComparison) -> dict[str, Any]:
-    """The document (README: formats): nanoseconds; `rank` is a rank's number, `source` a trace's name."""
+    """The document (docs/formats.md): nanoseconds; `rank` is a rank's number, `source` a trace's name."""
     return {
         "format": FORMAT,
         "version": VERSION,
