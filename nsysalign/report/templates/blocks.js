@@ -71,7 +71,7 @@ function drawBlock(frame, b, top, height, cause, text, patterned) {
   const words = text(Math.floor((w - 6) / LETTER_PX)), box = { x, y: top, width: w, height };
   const element = svg("g", { class: "block" }, svg("rect", { ...box, fill: cause ? cause.colour : "var(--range)" }),
     patterned && cause?.pattern && w > 3 ? svg("rect", { ...box, fill: `url(#${patternId(cause.pattern)})`, style: `color:${cause.ink}` }) : null,
-    words ? svg("text", { x: x + w / 2, y: top + height / 2 + 4, "text-anchor": "middle", fill: cause ? cause.ink : "var(--ink)", class: patterned && cause?.pattern ? "on-pattern" : null, style: patterned && cause?.pattern ? `stroke:${cause.colour}` : null }, words) : null);
+    words ? svg("text", { x: x + w / 2, y: top + height / 2 + 4, "text-anchor": "middle", class: patterned && cause?.pattern ? "on-pattern" : null, style: `fill:${cause ? cause.ink : "var(--ink)"};stroke:${patterned && cause?.pattern ? cause.colour : "none"}` }, words) : null);
   return { element, hit: { x, y: top, w, h: height } };
 }
 

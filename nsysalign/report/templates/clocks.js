@@ -80,14 +80,12 @@ function plotClocks(label, runs, gpu, chosen, rows, limit) {
     hits.push({ x: x(row.start), y, w, h: 15, said: [row.word, `for ${duration((row.end - row.start) * 1e3)}`] });
   }
   words.forEach((word, k) => drawn.push(svg("text", { class: "lane", x: left - 8, y: 216 + 22 * k, "text-anchor": "end" }, cut(word, Math.floor((left - 12) / 6.2)))));
-  const kernel = kernelOf(runs), mark = (i, value, name) => {
-    const [cx, cy] = [x(runs.start[i]), ns(value)];
-    drawn.push(svg("circle", { class: name, cx, cy, r: 3 }));
-    hits.push({ x: cx - 4, y: cy - 4, w: 8, h: 8, said: [nameOf(label, runs, i), `measured ${duration(runs.elapsed[i])}, kernel only ${duration(kernel[i])}`], go: () => choose(label.label, numberOf(runs, i), true) });
-  };
+  // All marks of one sort are one path: thousands of elements would hold up the page.
+  const kernel = kernelOf(runs), marks = (values, name) => svg("path", { class: name, d: chosen.map((i) => `M${(x(runs.start[i]) - 3).toFixed(1)} ${ns(values[i]).toFixed(1)}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0`).join("") });
+  drawn.push(marks(runs.elapsed, "run"), marks(kernel, "run kernel"));
   for (const i of chosen) {
-    mark(i, runs.elapsed[i], "run");
-    mark(i, kernel[i], "run kernel");
+    const said = [nameOf(label, runs, i), `measured ${duration(runs.elapsed[i])}, kernel only ${duration(kernel[i])}`], go = () => choose(label.label, numberOf(runs, i), true);
+    for (const value of [runs.elapsed[i], kernel[i]]) hits.push({ x: x(runs.start[i]) - 4, y: ns(value) - 4, w: 8, h: 8, said, go });
   }
   const unit = limit >= 20e6 ? [1e6, "ms"] : [1e3, "us"];
   showDrawing(plot, width, bottom + AXIS_PX, [axisLeft(low, high, mhz, left, right, "MHz", 4), axisLeft(0, limit / unit[0], (value) => ns(value * unit[0]), left, right, unit[1], 4),

@@ -100,9 +100,9 @@ function hideTip() {
   $("tip").hidden = true;
 }
 
-// Draws when the element comes near the screen or is printed, and again when its width changes.
-function whenSeen(element, draw) {
-  let seen = false, width = 0;
+// Draws when the element comes near the screen or is printed, and again when its width changes; `seen`: it is drawn already.
+function whenSeen(element, draw, seen = false) {
+  let width = seen ? element.clientWidth : 0;
   const now = () => { seen = true; width = element.clientWidth; draw(); };
   new IntersectionObserver((entries, observer) => {
     if (!entries.some((entry) => entry.isIntersecting)) return;

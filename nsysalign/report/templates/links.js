@@ -12,7 +12,11 @@ function remember() {
     if (fit && view.range.some((at, k) => Math.abs(at - fit[k]) > 1e-6)) ["from", "to"].forEach((key, k) => words.set(key, view.range[k].toFixed(3)));
     if ($("filter").value) words.set("filter", $("filter").value);
     if (sorting.key) words.set("sort", sorting.key), words.set("down", sorting.down ? "1" : "0");
-    history.replaceState(null, "", "#" + words);
+    try {
+      history.replaceState(null, "", "#" + words);
+    } catch {
+      // A page in a notebook's frame has no address of its own.
+    }
   }, 150);
 }
 

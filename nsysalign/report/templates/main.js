@@ -81,36 +81,51 @@ function drawRemarks() {
   fill($("notes"), list([...unplaced, ...DATA.notes, ...DATA.holds]), meanings);
 }
 
-function start() {
-  $("main").style.display = "block";
-  drawHeader();
-  drawHeadline();
-  legend();
-  drawVerdicts();
-  drawTable();
-  drawRemarks();
-  startKernels();
-  if (!DATA.labels.length) {
-    for (const id of ["whole", "timeline", "runs", "labels", "against", "clocks"]) $(id).hidden = true;
-    document.body.dataset.ready = "true";
-    return;
+// Section by section from the top, each a task of its own: nothing that was seen moves, and the page answers in between.
+async function start() {
+  for (const [ids, draw] of stages()) {
+    draw();
+    for (const id of ids) $(id)?.classList.add("filled");
+    await new Promise((resolve) => setTimeout(resolve));
   }
+  document.body.dataset.ready = "true";
+}
+
+function stages() {
+  const rest = [["kernels", "clocks", "baseline", "remarks"], () => { startKernels(); drawHeader(); drawRemarks(); }];
+  drawHeadline();
+  for (const id of ["whole", "against", "labels", "timeline", "runs"]) $(id).hidden = !DATA.labels.length;
+  if (!DATA.labels.length) return [[["verdicts"], drawVerdicts], rest];
+  return [
+    [["whole"], () => { legend(); startStrip(); }],
+    [["verdicts"], drawVerdicts],
+    [["against"], drawDumbbells],
+    [["labels"], drawTable],
+    [["timeline", "runs"], chooseFirst],
+    rest,
+    [[], arrive],
+  ];
+}
+
+function chooseFirst() {
   fill($("label"), DATA.labels.map((label) => make("option", { value: label.label }, label.label)));
-  drawDumbbells();
   listen();
-  startStrip();
-  const redrawLanes = whenSeen($("lanes"), drawTimeline);
+  for (const id of ["timeline", "runs"]) $(id).classList.add("filled"); // drawings ask how wide they are
   const known = DATA.cards.filter((item) => byName(item.entries[0].label));
   const first = (known.find((item) => item.severity === "warning") || known[0])?.entries[0]; // what loses most and can be changed
-  if (!follow(true)) {
-    if (DATA.focus !== null) chooseNumber(DATA.focus, false);
-    else if (first) choose(first.label, first.interval < 0 ? null : first.interval, false);
-    else choose(DATA.labels[0].label, null, false);
-  }
+  if (DATA.focus !== null) chooseNumber(DATA.focus, false);
+  else if (first) choose(first.label, first.interval < 0 ? null : first.interval, false);
+  else choose(DATA.labels[0].label, null, false);
   redrawRuns = whenSeen($("iterations"), drawRuns);
   redrawClocks = watchClocks();
+  const redrawLanes = whenSeen($("lanes"), drawTimeline, true);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { strip.redraw(); redrawLanes(); });
-  document.body.dataset.ready = "true";
+}
+
+// Where a link leads, once everything above it has its place.
+function arrive() {
+  if (!follow(true) && DATA.focus !== null) bring($("timeline"));
+  addEventListener("hashchange", () => follow(true));
 }
 
 function listen() {
@@ -123,7 +138,6 @@ function listen() {
   $("runs-table").addEventListener("toggle", drawRunsTable);
   $("page-back").addEventListener("click", () => turnPage(-1));
   $("page-on").addEventListener("click", () => turnPage(1));
-  addEventListener("hashchange", () => follow(true));
   listenToTimeline();
   startCopy();
 }

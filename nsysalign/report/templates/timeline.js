@@ -40,6 +40,7 @@ function drawTimeline() {
     for (const b of list) { merged += b.count - 1; put(drawBlock(frame, b, HEAD, STRIP_TALL, causeOf(b), (room) => stripText(b, room), list.length <= 300), { said: stripSaid(picture.strip, b) }); }
   }
   for (const { lane, top, rows } of places) {
+    if (lane.kind === "stream" && lane.name === picture.before?.lane) drawn.push(edge(frame, lane, top, picture.before));
     name(lane.name, top + (rows * ROW) / 2);
     for (const b of blocks(lane, view.range, pixel)) {
       merged += b.count - 1;
@@ -57,8 +58,16 @@ function drawTimeline() {
   const said = [...picture.omitted];
   if (merged) said.push(`At this zoom ${plural(merged, "item")} narrower than a pixel are drawn together with their neighbours.`);
   $("reduced").textContent = said.join(" ");
-  $("before").textContent = picture.before || "";
+  const before = picture.before;
+  $("before").textContent = before ? `Last on ${before.lane} before the start event: ${shortName(before.what)}; it ${before.when}.` : "";
   plot.dataset.drawn = `${selected.interval}:${view.range.map((v) => v.toFixed(3)).join(":")}`;
+}
+
+// At the left edge of a stream's lane: what it did before, where there is room for the words.
+function edge(frame, lane, top, before) {
+  const first = lane.x.find((x, i) => x + lane.d[i] >= view.range[0] * 1e3), room = first === undefined ? frame.right - frame.left : frame.x(first / 1e3) - frame.left;
+  const texts = [`◂ ${shortName(before.what)} ${before.when}`, `◂ ${before.when}`];
+  return svg("text", { class: "edge", x: frame.left + 5, y: top + ROW / 2 + 4 }, texts.find((text) => 6.6 * text.length + 12 < room) || "");
 }
 
 // A record is an instant: a diamond on the lane of its stream.
