@@ -13,8 +13,10 @@ import hashlib
 import html
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from nsysalign.model import Analysis
@@ -51,14 +53,20 @@ SCRIPTS = (
 def write(analysis: Analysis, path: str | os.PathLike[str], focus: int | None = None) -> None:
     """Write the page; the file appears whole or not at all.  `focus`: the interval that it opens with."""
     with replacing(path) as temporary:
-        temporary.write_text(page(analysis, focus), encoding="utf-8")
+        temporary.write_text(page(analysis, focus, _run_name(path)), encoding="utf-8")
 
 
-def page(analysis: Analysis, focus: int | None = None) -> str:
-    """The whole page as text: style, data and script inside, no network."""
-    data = payload(analysis, focus)
+def page(analysis: Analysis, focus: int | None = None, run: str = "") -> str:
+    """The whole page as text: style, data and script inside, no network.  `run`: the run's name."""
+    data = payload(analysis, focus, run)
     markup = {"baseline": beside_html.section(analysis), "headline": html.escape(data["headline"]["text"])}
     return assemble("page.html", SCRIPTS, data, markup)
+
+
+def _run_name(path: str | os.PathLike[str]) -> str:
+    """The name of the run directory in which the page lies; '' for any other folder, whose name is nobody's business."""
+    folder = Path(path).absolute().parent.name
+    return folder if re.fullmatch(r".+-\d{3,}", folder) else ""
 
 
 def assemble(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,10 +13,18 @@ from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow
 from nsysalign.report.verdict import WORK
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 #: The kind of interval that stands for a whole run; its labels are no labels of the user's.
 RUN = "run"
 #: Causes that the sentence names, beside the work.
 MOST_NAMED = 4
+
+
+def measured(analysis: Analysis) -> pd.DataFrame:
+    """The intervals that the program or a range marked: all but those of the run as a whole."""
+    return analysis.intervals[analysis.intervals["kind"] != RUN]
 
 
 def headline(analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray) -> dict[str, Any]:
@@ -35,8 +43,8 @@ def headline(analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray) -
         else whole[[elapsed[whole].argmax()]]
     )
     parts, total = matrix[chosen].sum(axis=0), int(elapsed[chosen].sum())
-    measured = int(np.isin(intervals["label"].to_numpy(dtype=object), list(own)).sum())
-    counted = f"{plural(measured, 'interval')} in {plural(len(own), 'label')}"
+    count = int(np.isin(intervals["label"].to_numpy(dtype=object), list(own)).sum())
+    counted = f"{plural(count, 'interval')} in {plural(len(own), 'label')}"
     of = (
         f"The run took {duration(total)} under nsys"
         if len(whole)
@@ -48,7 +56,7 @@ def headline(analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray) -
         else "Nothing was measured."
     )
     return {
-        "text": text + (f" {counted}." if len(whole) and measured else ""),
+        "text": text + (f" {counted}." if len(whole) and count else ""),
         "parts": {cause: int(ns) for cause, ns in zip(CAUSES, parts, strict=True)},
         "elapsed": total,
         "of": "the run" if len(whole) else "all intervals together",

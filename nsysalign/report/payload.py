@@ -17,7 +17,7 @@ from nsysalign.report.format import duration, plural, safe_text
 from nsysalign.report.json import plain
 from nsysalign.report.lanes import Timelines, timelines
 from nsysalign.report.losses import Card, Entry, Loss, cards, losses
-from nsysalign.report.overview import RUN, headline
+from nsysalign.report.overview import RUN, headline, measured
 from nsysalign.report.pack import packed
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, label_rows, parts_matrix, placed_within_ns, unaligned_reasons
@@ -38,10 +38,11 @@ MOST_READINGS = 3
 MOST_KERNELS = 40
 
 
-def payload(analysis: Analysis, focus: int | None = None) -> dict[str, Any]:
+def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict[str, Any]:
     """The page's data: plain objects, integer nanoseconds, foreign text without control characters.
 
-    `focus` is the number of the interval that the page opens with.
+    `focus` is the number of the interval that the page opens with; `run` is the run's name where the trace's own says
+    nothing.
     """
     every = label_rows(analysis)
     rows = [row for row in every if row.kind != RUN]
@@ -77,7 +78,7 @@ def payload(analysis: Analysis, focus: int | None = None) -> dict[str, Any]:
     rest = MAX_BYTES - len(json.dumps(plain([runs, clocks]), separators=(",", ":")))
     held = timelines(analysis, wanted, max(LEAST_TIMELINES, rest))
     return {
-        "title": _title(analysis),
+        "title": _title(analysis, run),
         "headline": headline(analysis, rows, matrix),
         "environment": _environment(analysis, rows),
         "notes": _notes(analysis),
@@ -184,10 +185,12 @@ def cause_looks(present: Collection[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _title(analysis: Analysis) -> str:
+def _title(analysis: Analysis, run: str) -> str:
     """The run's name and when it was recorded: "train-001, 21 Nov 2026 22:25 UTC"."""
     path = safe_text(analysis.trace.path).replace("\\", "/").rstrip("/").split("/")
-    name = path[-2] if path[-1] in _PLAIN_NAMES and len(path) > 1 else path[-1].removesuffix(".sqlite")
+    name = path[-1].removesuffix(".sqlite")
+    if path[-1] in _PLAIN_NAMES:
+        name = path[-2] if len(path) > 1 else safe_text(run) or name
     start = analysis.trace.session_start_utc_ns
     if not start:
         return name or "analysis"
@@ -198,14 +201,15 @@ def _title(analysis: Analysis) -> str:
 def _environment(analysis: Analysis, rows: list[LabelRow]) -> list[list[str]]:
     info = analysis.trace
     within = placed_within_ns(analysis)
-    methods = analysis.intervals["method"].value_counts()
+    intervals = measured(analysis)
+    methods = intervals["method"].value_counts()
     strip = [
         ("GPU", ", ".join(dict.fromkeys(info.devices)) or "not named"),
         ("driver", info.driver_version or ""),
         ("nsys", info.nsys_version or "unknown version"),
         ("torch", _collected(analysis, "torch")),
         ("SM clock", summary(analysis)),
-        ("intervals", f"{plural(len(analysis.intervals), 'interval')} in {plural(len(rows), 'label')}"),
+        ("intervals", f"{plural(len(intervals), 'interval')} in {plural(len(rows), 'label')}"),
         ("events placed within", duration(within) if within is not None else ""),
         ("placed by", ", ".join(f"{method} ({count:,})" for method, count in methods.items())),
         ("not placed", f"{len(analysis.unaligned):,}" if len(analysis.unaligned) else ""),
@@ -332,7 +336,7 @@ def _holds(analysis: Analysis, held: Timelines) -> list[str]:
     """What the page does not hold, in words: nothing is dropped in silence."""
     said = [
         f"This page holds the timeline of {len(held.intervals):,} of "
-        f"{plural(len(analysis.intervals), 'interval')}: the median, the slowest and the first of each label and "
+        f"{plural(len(measured(analysis)), 'interval')}: the median, the slowest and the first of each label and "
         "every finding's. Any other: nsysalign report RUN --interval NAME."
     ]
     if held.left_out:

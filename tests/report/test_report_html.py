@@ -41,6 +41,22 @@ def test_the_page_asks_for_nothing(analysis):
     assert "default-src 'none'" in page
 
 
+def test_the_title_is_the_run_and_no_other_folder(analysis, tmp_path):
+    """A folder that is no run directory may be called after somebody."""
+    plain = replace(
+        analysis,
+        trace=replace(analysis.trace, path="trace.sqlite", session_start_utc_ns=1_795_229_115 * 10**9),
+    )
+    for folder, title in (
+        ("train-001", "train-001, 21 Nov 2026 02:45 UTC"),
+        ("alice", "trace, 21 Nov 2026 02:45 UTC"),
+    ):
+        (tmp_path / folder).mkdir()
+        html.write(plain, tmp_path / folder / "report.html")
+        page = (tmp_path / folder / "report.html").read_text("utf-8")
+        assert f"<title>{title} – nsysalign</title>" in page and "alice" not in page
+
+
 def test_a_notebook_fragment_is_escaped(hostile_analysis, analysis):
     assert "<img" not in html.fragment(hostile_analysis)
     assert ">234.72</td>" in html.fragment(analysis)

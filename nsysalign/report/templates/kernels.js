@@ -16,7 +16,7 @@ function drawKernels() {
   const rows = DATA.kernels.filter((row) => row.label === kernels.label);
   const share = (row) => {
     const bar = swatch(CAUSE.kernel);
-    bar.style.width = `${Math.max(1, 100 * row.share)}%`;
+    bar.style.width = `${Math.max(1, Math.min(100, 100 * row.share))}%`;
     return make("span", { class: "share" }, bar, make("span", null, percent(row.share)));
   };
   fillTable($("kernels").querySelector("table"), `Kernels of ${kernels.label}`,
