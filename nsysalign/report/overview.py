@@ -35,13 +35,13 @@ def headline(analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray) -
     """
     intervals = analysis.intervals
     elapsed, kinds = intervals["elapsed_ns"].to_numpy(), intervals["kind"].to_numpy(dtype=object)
-    whole = np.flatnonzero(kinds == RUN)
     own = set(row.label for row in rows if not row.library) or {row.label for row in rows}
-    chosen = (
-        np.flatnonzero(intervals["label"].isin(own).to_numpy())
-        if not len(whole)
-        else whole[[elapsed[whole].argmax()]]
-    )
+    whole = np.flatnonzero(kinds == RUN)
+    whole = whole[[elapsed[whole].argmax()]] if len(whole) else whole
+    # Of a trace that was cut from a longer one most of the run is unknown: its intervals say more.
+    if len(whole) and own and matrix[whole[0], CAUSES.index("unknown")] > elapsed[whole[0]] / 2:
+        whole = whole[:0]
+    chosen = whole if len(whole) else np.flatnonzero(intervals["label"].isin(own).to_numpy())
     parts, total = matrix[chosen].sum(axis=0), int(elapsed[chosen].sum())
     count = int(np.isin(intervals["label"].to_numpy(dtype=object), list(own)).sum())
     counted = f"{plural(count, 'interval')} in {plural(len(own), 'label')}"

@@ -385,6 +385,51 @@ def test_a_table_is_copied_as_text(looked_at):
     assert set(lines[1]) <= set("|-: ") and len({line.count("|") for line in lines}) == 1
 
 
+def test_what_costs_most_comes_first_and_wrong_numbers_apart(driver, builder, finding, tmp_path):
+    """Ranked by the time lost over all runs, not by one of them: 40 runs of 30 us outweigh one of 900 us; an error is no loss."""
+
+    def one(label, ns, runs):
+        return (
+            label,
+            "event",
+            f"{label}.py:1",
+            False,
+            [[("host", ns, ""), ("kernel", 5_000, "gemm")]] * runs,
+        )
+
+    labels = [
+        one("rare", 900_000, 1),
+        one("often", 30_000, 40),
+        one("wrong", 2_000_000, 1),
+        one("alike", 20_000, 2),
+    ]
+    said = [
+        ("rare", "queued-dependency", "warning"),
+        ("often", "host-gap", "warning"),
+        ("wrong", "wrong-stream", "error"),
+    ]
+    said += [("alike", "host-gap", "warning"), ("often", "outliers", "info")]
+    findings = [
+        {**finding, "label": label, "rule": rule, "severity": severity} for label, rule, severity in said
+    ]
+    open_page(driver, builder(labels, findings=findings), tmp_path)
+    cards = driver.execute_script(
+        "return [...document.querySelectorAll('#cards .card')].map(c => [c.querySelector('.where button').textContent,"
+        " c.querySelector('.lost').textContent, [...c.querySelectorAll('.same button, .chip')].map(b => b.textContent)])"
+    )
+    assert cards == [
+        ["often", "lost 1.24 ms in 2 labels", ["● outliers", "alike"]],
+        ["rare", "lost 900 us", []],
+    ]
+    assert (
+        driver.execute_script("return document.querySelector('#wrong .kicker').textContent")
+        == "✖ wrong-stream"
+    )
+    driver.execute_script("document.querySelector('#wrong details').open = true")
+    until(driver, "document.querySelector('#wrong .card')", "unfolding")
+    quiet(driver)
+
+
 def test_a_rerun_is_seen_on_the_card(driver, builder, finding, tmp_path):
     row = dict.fromkeys(frames.CONFIRMATIONS.names, "")
     row |= {

@@ -6,8 +6,8 @@ function startKernels() {
   const labels = [...new Set(DATA.kernels.map((row) => row.label))];
   $("kernels").hidden = !labels.length;
   if (!labels.length) return;
-  kernels.label = labels[0];
-  fill($("kernel-label"), labels.map((label) => make("option", { value: label }, label)));
+  kernels.label = labels.find((label) => !byName(label)) ?? labels[0]; // the run as a whole first
+  fill($("kernel-label"), labels.map((label) => make("option", { value: label, selected: label === kernels.label ? "" : null }, label)));
   $("kernel-label").addEventListener("change", () => { kernels.label = $("kernel-label").value; drawKernels(); });
   drawKernels();
 }

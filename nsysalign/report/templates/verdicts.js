@@ -101,8 +101,12 @@ function folded(item) {
 }
 
 function drawVerdicts() {
-  fill($("cards"), DATA.cards.slice(0, CARDS_AT_FIRST).map(card));
-  fill($("more-cards"), DATA.cards.slice(CARDS_AT_FIRST).map(folded));
+  const wrong = DATA.cards.filter((item) => item.severity === "error"), costly = DATA.cards.filter((item) => item.severity !== "error");
+  $("wrong").hidden = !wrong.length;
+  fill($("wrong-cards"), wrong.map(folded));
+  $("costly-head").hidden = !costly.length && wrong.length > 0;
+  fill($("cards"), costly.slice(0, CARDS_AT_FIRST).map(card));
+  fill($("more-cards"), costly.slice(CARDS_AT_FIRST).map(folded));
   const said = [];
   if (DATA.cards.some((item) => item.rule) && DATA.silent.length) said.push(`Nothing was found in ${plural(DATA.silent.length, "label")}: ${DATA.silent.slice(0, 8).join(", ")}${DATA.silent.length > 8 ? ", …" : ""}.`);
   if (DATA.unconfirmed) said.push("A finding is a reading of one trace. nsysalign confirm SCRIPT.py --label LABEL tests it: the script runs again with one change.");
