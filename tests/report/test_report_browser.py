@@ -344,6 +344,28 @@ def test_plots_follow_the_width_of_the_window(looked_at):
         driver.set_window_size(size["width"], size["height"])
 
 
+def test_a_phone_scrolls_in_one_direction_only(driver, builder, tmp_path):
+    """Long names break or are cut; only tables scroll sideways, in their own frames."""
+    long = "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize256x128x8_stage3_warpsize4x2x1_ffma_aligna4_alignc4_execute"
+    runs = [[("host", 60_000, ""), ("kernel", 20_000, long)]] * 12
+    analysis = builder([(f"{long}_{k}", "event", f"{long}.py:{k}", False, runs) for k in range(3)])
+    before = analysis.timeline[analysis.timeline["lane_kind"] == "stream"].assign(lane_kind="before")
+    timeline = pd.concat([analysis.timeline, before], ignore_index=True)
+    phone = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    try:
+        open_page(driver, replace(analysis, timeline=frames.check(timeline, frames.TIMELINE)), tmp_path)
+        assert long in driver.find_element("id", "before").text
+        for _ in range(2):
+            wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            assert driver.execute_script(f"return {wide}") <= 1
+            driver.execute_script("scrollTo(0, document.body.scrollHeight)")
+            until(driver, "document.querySelector('#iterations svg')", "the runs")
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    quiet(driver)
+
+
 def test_a_link_carries_what_is_seen_and_arrives(driver, analysis, tmp_path):
     open_page(driver, analysis, tmp_path)
     driver.execute_script(
