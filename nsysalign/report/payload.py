@@ -85,7 +85,7 @@ def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict
         "causes": cause_looks(present),
         "cards": [_card(card) for card in shown],
         "silent": _silent(said, shown),
-        "unconfirmed": any(v.confirmation.startswith(NOT_CONFIRMED) for v in said),
+        "unconfirmed": _unconfirmed(shown),
         "focus": focus,
         "labels": [_label(row, roles[row.label]._asdict(), found[row.label]) for row in rows],
         "predicted": _predicted(analysis, rows),
@@ -133,6 +133,17 @@ def _finding(v: Verdict) -> dict[str, Any]:
         "rerun": None if v.rerun is None else {**v.rerun, "changed": safe_text(v.rerun["changed"])},
         "evidence": [[safe_text(k), safe_text(t)] for k, t in v.evidence],
     }
+
+
+def _unconfirmed(shown: list[Card]) -> str:
+    """Said once for all findings that no re-run tested, with what to type for the costliest that one can; '' for none."""
+    open_ones = [
+        entry.finding.confirmation
+        for card in sorted(shown, key=lambda card: -card.lost_ns)
+        for entry in card.entries
+        if entry.finding.confirmation.startswith(NOT_CONFIRMED)
+    ]
+    return safe_text(next((text for text in open_ones if text != NOT_CONFIRMED), "".join(open_ones[:1])))
 
 
 def _silent(said: list[Verdict], shown: list[Card]) -> list[str]:

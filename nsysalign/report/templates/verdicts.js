@@ -109,7 +109,8 @@ function drawVerdicts() {
   fill($("more-cards"), costly.slice(CARDS_AT_FIRST).map(folded));
   const said = [];
   if (DATA.cards.some((item) => item.rule) && DATA.silent.length) said.push(`Nothing was found in ${plural(DATA.silent.length, "label")}: ${DATA.silent.slice(0, 8).join(", ")}${DATA.silent.length > 8 ? ", …" : ""}.`);
-  if (DATA.unconfirmed) said.push("A finding is a reading of one trace. nsysalign confirm SCRIPT.py --label LABEL tests it: the script runs again with one change.");
+  const command = DATA.unconfirmed.split(": ").slice(1).join(": ");
+  if (command) said.push(`A finding without a verdict is a reading of one trace, not confirmed. To test the costliest, run the script again with one change: ${command}`);
   $("cards-note").textContent = said.join(" ");
   if (!DATA.cards.length) fill($("cards"), make("p", null, "No interval was placed: see the remarks at the end of the page."));
 }
