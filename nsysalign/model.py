@@ -239,11 +239,35 @@ class Analysis:
     unprofiled: pd.DataFrame = field(default_factory=lambda: _no_rows("UNPROFILED"))
     unprofiled_parts: pd.DataFrame = field(default_factory=lambda: _no_rows("UNPROFILED_PARTS"))
 
+    def __repr__(self) -> str:
+        """One line: the tables would fill screens."""
+        from nsysalign.report.notebook import line
+
+        return line(self)
+
     def _repr_html_(self) -> str:
         """An analysis in a notebook: the label table."""
         from nsysalign.report.html import fragment
 
         return fragment(self)
+
+    def show(self, name: str | None = None, height: int = 900) -> Any:
+        """The page in a notebook, opened at the interval or label of this name, if one is given.
+
+        Raises UsageError where there is neither.
+        """
+        from nsysalign.report.notebook import Framed, number
+
+        return Framed(self, None if name is None else number(self, name), height)
+
+    def waterfall(self, name: str) -> Any:
+        """A plotly figure: from the measured time of an interval, or of a label's median one, to its kernels.
+
+        Raises UsageError where there is neither.
+        """
+        from nsysalign.report.notebook import waterfall
+
+        return waterfall(self, name)
 
 
 def _no_rows(spec: str) -> pd.DataFrame:

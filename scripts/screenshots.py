@@ -16,18 +16,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 import browsing  # noqa: E402
 
 WIDTH = 1400
-#: The cards of these labels, the first rows of the table, the timeline of the first label.
-FIRST = """
-const wanted = ["h2d_t1", "otherstream", "wrongstream"], cards = [...document.querySelectorAll("#cards .card")];
-const shown = wanted.map((label) => cards.find((card) => card.querySelector(".kicker strong").textContent === label));
-for (const card of cards) card.hidden = !shown.includes(card);
-document.querySelector("#cards").replaceChildren(...shown);
-for (const id of ["runs", "against", "clocks", "remarks"]) document.getElementById(id).hidden = true;
-document.querySelectorAll("#timeline details, #keys, .more").forEach((element) => { element.style.display = "none"; });
-document.querySelector(".tall").style.maxHeight = "330px";
-document.querySelector("main").style.paddingBottom = "8px";
-choose("h2d_t1", null, false);
-"""
+#: The label whose timeline is the second picture.
 SECOND = 'choose("otherstream", null, false);'
 
 
@@ -40,7 +29,7 @@ def main(report: Path | None) -> None:
             report = Path(folder, "demo", "report.html")
         driver = browsing.start()
         try:
-            _shoot(driver, report, FIRST, "main", ROOT / "docs" / "report.png", whole=True)
+            _shoot(driver, report, "", "#verdicts", ROOT / "docs" / "report.png", whole=True)
             _shoot(driver, report, SECOND, "#timeline", ROOT / "docs" / "timeline.png", whole=False)
         finally:
             driver.quit()

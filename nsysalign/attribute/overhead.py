@@ -7,7 +7,7 @@ is slow on a slow or cold machine, and so are the callbacks in it) and a share o
 limit: after that long the caches are the program's again.
 
 The shares were fitted to pairs of runs, with and without nsys, of the same program on an H200 (torch 2.11, nsys 2024.2.3);
-README, "with and without nsys", has what they give on runs they were not fitted to.  They are uncertain, and
+docs/cost.md has what they give on runs they were not fitted to.  They are uncertain, and
 `SPREAD` says by how much.
 """
 

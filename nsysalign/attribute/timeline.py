@@ -65,6 +65,7 @@ def timeline(trace: Trace, alignment: Alignment, windows: pd.DataFrame, analysis
     )
     makers = (_calls, _ranges, _operations, _records, _waits)
     parts = [part for make in makers for part in make(trace, alignment, views)]
+    parts.append(_before(trace, alignment, windows))
     device = analysis.intervals["device"].to_numpy()[chosen]
     parts.append(clock_rows(analysis.gpu_clocks, chosen, device, views.lo, views.hi))
     parts = [part for part in parts if len(part)]
@@ -178,6 +179,44 @@ def _operations(trace: Trace, _: Alignment | None, views: _Views) -> list[pd.Dat
         detail=_operation_details(trace, row),
     )
     return [omitted, rows]
+
+
+#: How many operations are searched backwards at first for the one before an interval; then ever more.
+_LOOK_BACK = 1 << 12
+
+
+def _before(trace: Trace, alignment: Alignment, windows: pd.DataFrame) -> pd.DataFrame:
+    """Per interval with a stream: the operation of its end's stream that ended last, of those that began before it.
+
+    stream   |  first  |  | this one |      |start ... end|
+    """
+    operations, lanes = trace.operations, alignment.lanes
+    start, end = operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy()
+    keys = [operations[c].to_numpy() for c in ("process", "device", "stream")]
+    numbers, rows = [], []
+    columns = (windows[c].tolist() for c in ("interval", "end_lane", "start_ns"))
+    for number, lane, at in zip(*columns, strict=True):
+        last, reach, found = int(np.searchsorted(start, at)), _LOOK_BACK, np.empty(0, np.int64)
+        wanted = lanes.iloc[lane][["process", "device", "stream"]] if lane >= 0 else ()
+        while lane >= 0 and not len(found) and last:
+            first = max(0, last - reach)
+            mine = [key[first:last] == value for key, value in zip(keys, wanted, strict=True)]
+            found = first + np.flatnonzero(mine[0] & mine[1] & mine[2])
+            if not first:
+                break
+            reach *= 16
+        if len(found):
+            numbers.append(number)
+            rows.append(int(found[end[found].argmax()]))
+    row = np.array(rows, np.int64)
+    kind = np.array(OPERATION_KINDS, dtype=object)[operations["kind"].to_numpy()[row]]
+    lane_words = _stream_words(
+        trace, operations["device"].to_numpy()[row], operations["stream"].to_numpy()[row]
+    )
+    names, details = operation_names(trace, row), _operation_details(trace, row)
+    return _rows(
+        np.array(numbers, np.int64), "before", lane_words, kind, names, operations, row, kind, detail=details
+    )
 
 
 def _operation_details(trace: Trace, row: np.ndarray) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from nsysalign.ranks.model import (
     LabelComparison,
     Rank,
     RankComparison,
+    RankExample,
     RankLabel,
     RankSummary,
     SourceResult,
@@ -59,7 +60,7 @@ def compare(results: Sequence[SourceResult]) -> RankComparison:
     numbers = [number for number, _ in numbered]
     joined = join(ranks)
     meetings = meet(ranks, joined)
-    labels = _labels(ranks, numbers, meetings)
+    labels = _labels(ranks, numbers, meetings, joined)
     notes = [f"{r.source}: {note}" for r in results for note in r.notes]
     notes += [
         f"rank {numbers[a]} and rank {numbers[b]} are copies of one trace: nothing between them means anything"
@@ -190,11 +191,12 @@ def _waits(meetings: Sequence[Meeting], numbers: Sequence[int]) -> tuple[Wait, .
 
 
 def _labels(
-    ranks: Sequence[RankSummary], numbers: Sequence[int], meetings: Sequence[Meeting]
+    ranks: Sequence[RankSummary], numbers: Sequence[int], meetings: Sequence[Meeting], joined: Joined
 ) -> tuple[LabelComparison, ...]:
     names = list(dict.fromkeys(times.label for rank in ranks for times in rank.labels))
     windows = [_windows(rank) for rank in ranks]
-    return tuple(_label(name, ranks, numbers, windows, meetings) for name in names)
+    clocks = {clock.source: clock for clock in joined.clocks}
+    return tuple(_label(name, ranks, numbers, windows, meetings, clocks) for name in names)
 
 
 def _windows(rank: RankSummary) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -214,6 +216,7 @@ def _label(
     numbers: Sequence[int],
     windows: Sequence[Mapping[str, tuple[np.ndarray, np.ndarray]]],
     meetings: Sequence[Meeting],
+    clocks: Mapping[str, Clock],
 ) -> LabelComparison:
     having = [n for n in range(len(ranks)) if name in windows[n]]
     repetitions = min(len(windows[n][name][0]) for n in having)
@@ -255,6 +258,58 @@ def _label(
         spread_ns=spread,
         repetitions=repetitions,
         collectives=together,
+        example=_example(name, having, elapsed, ranks, numbers, windows, meetings, clocks),
+    )
+
+
+def _example(
+    name: str,
+    having: Sequence[int],
+    elapsed: np.ndarray,
+    ranks: Sequence[RankSummary],
+    numbers: Sequence[int],
+    windows: Sequence[Mapping[str, tuple[np.ndarray, np.ndarray]]],
+    meetings: Sequence[Meeting],
+    clocks: Mapping[str, Clock],
+) -> tuple[RankExample, ...]:
+    """The repetition whose longest time is the lower median of all, with its collectives."""
+    own = {n: clocks[ranks[n].source] for n in having}
+    if len(having) < 2 or (len(clocks) > 1 and any(clock.method == "none" for clock in own.values())):
+        return ()
+    longest = elapsed.max(axis=0)
+    k = int(np.argsort(longest, kind="stable")[(len(longest) - 1) // 2])
+    found = []
+    for n in having:
+        edges = np.array([edge[k] for edge in windows[n][name]])
+        table = ranks[n].collectives
+        start, end = (table[c].to_numpy() for c in ("start_ns", "end_ns"))
+        inside = np.flatnonzero((start >= edges[0]) & (start < edges[1]))
+        waits = {
+            int(at): int(wait)
+            for meeting in meetings
+            for row, rank in enumerate(meeting.ranks)
+            if rank == n
+            for at, wait in zip(meeting.own_start[row], meeting.wait[row], strict=True)
+            if edges[0] <= at < edges[1]
+        }
+        found.append(
+            (
+                numbers[n],
+                common(own[n], edges),
+                common(own[n], start[inside]),
+                common(own[n], end[inside]),
+                [waits.get(at, 0) for at in start[inside].tolist()],
+            )
+        )
+    origin = min(int(edges[0]) for _, edges, *_ in found)
+    return tuple(
+        RankExample(
+            rank,
+            int(edges[0]) - origin,
+            int(edges[1]) - origin,
+            tuple(zip((begin - origin).tolist(), (stop - origin).tolist(), waits, strict=True)),
+        )
+        for rank, edges, begin, stop, waits in found
     )
 
 

@@ -145,6 +145,18 @@ VERDICTS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
+class RankExample:
+    """One repetition of a label on one rank, on the common clock, nanoseconds since the first rank began it."""
+
+    rank: int
+    start_ns: int
+    end_ns: int
+    collectives: tuple[
+        tuple[int, int, int], ...
+    ]  # start, end, and how long of it for the last rank to arrive
+
+
+@dataclass(frozen=True)
 class LabelComparison:
     label: str
     kind: str
@@ -157,6 +169,9 @@ class LabelComparison:
     spread_ns: float  # largest minus smallest median
     repetitions: int  # that every rank has
     collectives: int  # matched collectives inside
+    example: tuple[
+        RankExample, ...
+    ] = ()  # an ordinary repetition; () for one rank, or clocks that are not comparable
 
 
 @dataclass(frozen=True)

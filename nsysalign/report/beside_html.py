@@ -24,7 +24,7 @@ def section(analysis: Analysis) -> str:
         [
             '  <section id="baseline" aria-labelledby="baseline-head">',
             '    <h2 id="baseline-head">Profiled and unprofiled</h2>',
-            '    <div class="scroll" tabindex="0" role="region" aria-labelledby="baseline-head"><table>',
+            '    <div class="scroll" tabindex="0" role="region" aria-label="Table of both runs"><table>',
             f"      <thead><tr>{heads}</tr></thead>",
             f"      <tbody>{''.join(map(_row, rows))}</tbody>",
             "    </table></div>",

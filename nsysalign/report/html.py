@@ -13,8 +13,10 @@ import hashlib
 import html
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from nsysalign.model import Analysis
@@ -31,35 +33,40 @@ from nsysalign.report.verdict import verdicts
 SCRIPTS = (
     "format.js",
     "dom.js",
+    "draw.js",
     "bars.js",
+    "waterfall.js",
+    "overview.js",
     "verdicts.js",
     "table.js",
-    "plots.js",
+    "dumbbell.js",
     "blocks.js",
     "timeline.js",
     "runs.js",
-    "against.js",
     "clocks.js",
+    "kernels.js",
+    "links.js",
     "main.js",
 )
 
 
 def write(analysis: Analysis, path: str | os.PathLike[str], focus: int | None = None) -> None:
     """Write the page; the file appears whole or not at all.  `focus`: the interval that it opens with."""
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        file.writelines(_page(analysis, focus))
+    with replacing(path) as temporary:
+        temporary.write_text(page(analysis, focus, _run_name(path)), encoding="utf-8")
 
 
-def page(analysis: Analysis, focus: int | None = None) -> str:
-    """The whole page as text: style, data, script and plotly.js inside, no network."""
-    return b"".join(_page(analysis, focus)).decode("utf-8")
+def page(analysis: Analysis, focus: int | None = None, run: str = "") -> str:
+    """The whole page as text: style, data and script inside, no network.  `run`: the run's name."""
+    data = payload(analysis, focus, run)
+    markup = {"baseline": beside_html.section(analysis), "headline": html.escape(data["headline"]["text"])}
+    return assemble("page.html", SCRIPTS, data, markup)
 
 
-def _page(analysis: Analysis, focus: int | None) -> list[bytes]:
-    from plotly.offline import get_plotlyjs
-
-    markup = {"baseline": beside_html.section(analysis)}
-    return _pieces("page.html", SCRIPTS, payload(analysis, focus), markup, {"plotly": get_plotlyjs()})
+def _run_name(path: str | os.PathLike[str]) -> str:
+    """The name of the run directory in which the page lies; '' for any other folder, whose name is nobody's business."""
+    folder = Path(path).absolute().parent.name
+    return folder if re.fullmatch(r".+-\d{3,}", folder) else ""
 
 
 def assemble(
@@ -67,30 +74,18 @@ def assemble(
 ) -> str:
     """A page from its template: `data` (with its "title") and the scripts are embedded, `markup` is finished HTML for
     its places."""
-    return b"".join(_pieces(template, scripts, data, markup, {})).decode("utf-8")
-
-
-def _pieces(
-    template: str,
-    scripts: Sequence[str],
-    data: Mapping[str, Any],
-    markup: Mapping[str, str],
-    libraries: Mapping[str, str],
-) -> list[bytes]:
-    """The same in pieces, `libraries` are further scripts: plotly's 4.8 MB are encoded once and not copied."""
-    own = "\n".join(_template(name) for name in scripts)
-    code = {name: text.encode("utf-8") for name, text in {"script": own, **libraries}.items()}
-    words = {
+    script = "\n".join(_template(name) for name in scripts)
+    fields = {
         "title": html.escape(data["title"]),
-        "policy": _policy(*code.values()),
+        "policy": _policy(script.encode("utf-8")),
         "style": _template("report.css"),
         "data": embed(data),
+        "script": script,
         **markup,
     }
-    fields = {name: text.encode("utf-8") for name, text in words.items()} | code
     # One pass over the template: a value that looks like a placeholder is never replaced.
     pieces = _with_sections(_template(template)).split("@@")
-    return [fields[piece] if number % 2 else piece.encode("utf-8") for number, piece in enumerate(pieces)]
+    return "".join(fields[piece] if number % 2 else piece for number, piece in enumerate(pieces))
 
 
 def _with_sections(template: str) -> str:
@@ -111,13 +106,10 @@ def embed(data: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _policy(*scripts: bytes) -> str:
-    hashes = " ".join(
-        "'sha256-" + base64.b64encode(hashlib.sha256(s).digest()).decode() + "'" for s in scripts
-    )
-    # plotly writes style attributes and makes images for its camera button.
+def _policy(script: bytes) -> str:
+    digest = base64.b64encode(hashlib.sha256(script).digest()).decode()
     return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
 

@@ -147,6 +147,7 @@ def _picture(window, items: list[_Item], pieces: list[_Piece] | None, strings: S
         "method": safe_text(window.method),
         "lanes": lanes,
         "omitted": _omitted(items),
+        "before": _before(items, origin),
         "clock": _clock(items, origin, strings),
     }
     if pieces is not None:
@@ -187,6 +188,18 @@ def _omitted(items: list[_Item]) -> list[str]:
         for item in items
         if item.lane_kind == "omitted"
     ]
+
+
+def _before(items: list[_Item], origin: int) -> dict[str, str] | None:
+    """What the stream did before the start event: the evidence that a copy before it is not inside."""
+    for item in items:
+        if item.lane_kind == "before":
+            size = item.detail.get("bytes", 0) if isinstance(item.detail, Mapping) else 0
+            what = safe_text(item.name)[:MAX_NAME] + (f", {bytes_text(size)}" if size else "")
+            gap = origin - item.end_ns
+            when = f"ended {duration(gap)} earlier" if gap >= 0 else f"ran on for {duration(-gap)}"
+            return {"lane": safe_text(item.lane), "what": what, "when": when}
+    return None
 
 
 def _clock(items: list[_Item], origin: int, strings: Strings) -> dict[str, list[Any]] | None:

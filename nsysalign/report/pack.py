@@ -1,4 +1,4 @@
-"""Long columns of numbers as short text: the runs are the page's largest part after plotly.
+"""Long columns of numbers as short text: the runs are the largest part of a large page.
 
 A column is its width, then every number in so many base-64 digits, the most significant first: [0, 63, 64] -> "2AAA/BA".
 The page's `unpack` (templates/dom.js) reads it.  JSON would take twice as much for times in nanoseconds.

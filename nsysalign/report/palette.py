@@ -17,7 +17,7 @@ class Look(NamedTuple):
     short: str  # column head and label of a piece; at most eight letters
     colour: str  # fill
     ink: str  # text on the fill: at least 4.5:1
-    pattern: str  # plotly's marker.pattern.shape, '' for solid
+    pattern: str  # its shape: one of x . / \\ - | +, '' for solid
     terminal: str  # style of rich
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
@@ -11,65 +12,85 @@ import numpy as np
 from nsysalign import examples
 from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
 from nsysalign.report.clocks import page_clocks, run_starts, summary
+from nsysalign.report.confirmations import NOT_CONFIRMED
 from nsysalign.report.format import duration, plural, safe_text
 from nsysalign.report.json import plain
 from nsysalign.report.lanes import Timelines, timelines
+from nsysalign.report.losses import Card, Entry, Loss, cards, losses
+from nsysalign.report.overview import RUN, headline, measured
 from nsysalign.report.pack import packed
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, label_rows, parts_matrix, placed_within_ns, unaligned_reasons
-from nsysalign.report.verdict import verdicts
+from nsysalign.report.verdict import Verdict, verdicts
 
-#: The page may hold this much of runs, clocks and timelines, beside plotly's 4.8 MB and its own words: below 8 MB in all.
-MAX_BYTES = 2_800_000
-#: Timelines get what the runs leave, within these limits.
-LEAST_TIMELINES, MOST_TIMELINES = 400_000, 2_000_000
+#: The page may hold this much of runs, clocks and timelines, beside its own words, style and script: below 2 MB in all.
+MAX_BYTES = 1_650_000
+#: Timelines get what the runs leave, at least this much.
+LEAST_TIMELINES = 300_000
 _CUPTI = "CUPTI_ACTIVITY_KIND_"
 #: Above this many intervals the page keeps elapsed and kernel time of each, but not the other parts.
 MAX_FULL_INTERVALS = 40_000
+#: Traces of a run directory: the directory has the name.
+_PLAIN_NAMES = ("trace.sqlite", "trace.nsys-rep")
+#: Labels without a finding that are described where nothing was found at all.
+MOST_READINGS = 3
+#: Kernels of one label that the page lists.
+MOST_KERNELS = 40
 
 
-def payload(analysis: Analysis, focus: int | None = None) -> dict[str, Any]:
+def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict[str, Any]:
     """The page's data: plain objects, integer nanoseconds, foreign text without control characters.
 
-    `focus` is the number of the interval that the page opens with.
+    `focus` is the number of the interval that the page opens with; `run` is the run's name where the trace's own says
+    nothing.
     """
-    rows = label_rows(analysis)
+    every = label_rows(analysis)
+    rows = [row for row in every if row.kind != RUN]
     roles = examples.roles(analysis)
-    said = verdicts(analysis, rows)
-    # Most wanted first: what was asked for, what a verdict points at, the medians, the slowest, the first.
-    wanted = [focus, *(v.interval for v in said)] if focus is not None else [v.interval for v in said]
-    wanted += [roles[row.label][role] for role in range(3) for row in rows]
-    clocks = page_clocks(analysis)
+    said = [v for v in verdicts(analysis, every) if v.rule or any(v.label == row.label for row in rows)]
     matrix = parts_matrix(analysis)
+    found = losses(analysis, every, matrix)
+    shown = cards(said, found) or [
+        Card(
+            "",
+            v.severity,
+            found[v.label].lost_ns,
+            (Entry(v, found[v.label].total_ns, found[v.label].lost_ns, ()),),
+        )
+        for v in said[:MOST_READINGS]
+    ]
+    # Most wanted first: what was asked for, what a card points at, the medians, the slowest, the first.
+    wanted = [focus] if focus is not None else []
+    wanted += [entry.finding.interval for card in shown for entry in card.entries]
+    wanted += [v.interval for v in said] + [roles[row.label][role] for role in range(3) for row in rows]
+    clocks = page_clocks(analysis)
     present = [cause for cause, any_ns in zip(CAUSES, matrix.any(axis=0), strict=True) if any_ns] or [
         "kernel"
     ]
-    runs = _runs(analysis, rows, matrix, present, clocks)
+    origin = (
+        clocks["origin"]
+        if clocks
+        else int(analysis.intervals["start_ns"].min())
+        if len(analysis.intervals)
+        else 0
+    )
+    runs = _runs(analysis, rows, matrix, present, origin)
     rest = MAX_BYTES - len(json.dumps(plain([runs, clocks]), separators=(",", ":")))
-    held = timelines(analysis, wanted, max(LEAST_TIMELINES, min(MOST_TIMELINES, rest)))
+    held = timelines(analysis, wanted, max(LEAST_TIMELINES, rest))
     return {
-        "title": _title(analysis),
+        "title": _title(analysis, run),
+        "headline": headline(analysis, rows, matrix),
         "environment": _environment(analysis, rows),
         "notes": _notes(analysis),
         "causes": cause_looks(present),
-        "verdicts": [
-            {
-                "severity": v.severity,
-                "rule": safe_text(v.rule),
-                "label": safe_text(v.label),
-                "title": safe_text(v.title),
-                "explanation": safe_text(v.explanation),
-                "advice": safe_text(v.advice),
-                "site": safe_text(v.site),
-                "interval": v.interval,
-                "confirmation": safe_text(v.confirmation),
-                "evidence": [[safe_text(k), safe_text(t)] for k, t in v.evidence],
-            }
-            for v in said
-        ],
+        "cards": [_card(card) for card in shown],
+        "silent": _silent(said, shown),
+        "unconfirmed": _unconfirmed(shown),
         "focus": focus,
-        "labels": [_label(row, roles[row.label]._asdict()) for row in rows],
+        "labels": [_label(row, roles[row.label]._asdict(), found[row.label]) for row in rows],
+        "predicted": _predicted(analysis, rows),
         "runs": runs,
+        "kernels": _kernels(analysis),
         "unaligned": [
             {"reason": safe_text(reason), "count": count, "names": [safe_text(n) for n in names]}
             for reason, count, names in unaligned_reasons(analysis)
@@ -79,6 +100,87 @@ def payload(analysis: Analysis, focus: int | None = None) -> dict[str, Any]:
         "clocks": clocks,
         "holds": _holds(analysis, held),
     }
+
+
+def _card(card: Card) -> dict[str, Any]:
+    return {
+        "rule": safe_text(card.rule),
+        "severity": card.severity,
+        "lost": card.lost_ns,
+        "entries": [
+            {
+                **_finding(entry.finding),
+                "total": entry.total_ns,
+                "lost": entry.lost_ns,
+                "others": [_finding(v) for v in entry.others],
+            }
+            for entry in card.entries
+        ],
+    }
+
+
+def _finding(v: Verdict) -> dict[str, Any]:
+    return {
+        "severity": v.severity,
+        "rule": safe_text(v.rule),
+        "label": safe_text(v.label),
+        "title": safe_text(v.title),
+        "explanation": safe_text(v.explanation),
+        "advice": safe_text(v.advice),
+        "site": safe_text(v.site),
+        "interval": v.interval,
+        "confirmation": "" if v.confirmation.startswith(NOT_CONFIRMED) else safe_text(v.confirmation),
+        "rerun": None if v.rerun is None else {**v.rerun, "changed": safe_text(v.rerun["changed"])},
+        "evidence": [[safe_text(k), safe_text(t)] for k, t in v.evidence],
+    }
+
+
+def _unconfirmed(shown: list[Card]) -> str:
+    """Said once for all findings that no re-run tested, with what to type for the costliest that one can; '' for none."""
+    open_ones = [
+        entry.finding.confirmation
+        for card in sorted(shown, key=lambda card: -card.lost_ns)
+        for entry in card.entries
+        if entry.finding.confirmation.startswith(NOT_CONFIRMED)
+    ]
+    return safe_text(next((text for text in open_ones if text != NOT_CONFIRMED), "".join(open_ones[:1])))
+
+
+def _silent(said: list[Verdict], shown: list[Card]) -> list[str]:
+    """Labels about which no card speaks."""
+    spoken = {entry.finding.label for card in shown for entry in card.entries}
+    return list(dict.fromkeys(safe_text(v.label) for v in said if v.label not in spoken))
+
+
+def _predicted(analysis: Analysis, rows: list[LabelRow]) -> dict[str, list[int]]:
+    """Label -> [predicted time without nsys, its bounds] of the run that its row shows, where there is a prediction."""
+    table = analysis.unprofiled.dropna(subset=["predicted_ns"])
+    known = dict(
+        zip(
+            table["interval"].tolist(),
+            table[["predicted_ns", "lower_ns", "upper_ns"]].to_numpy().tolist(),
+            strict=True,
+        )
+    )
+    return {
+        safe_text(row.label): [int(ns) for ns in known[row.interval]] for row in rows if row.interval in known
+    }
+
+
+def _kernels(analysis: Analysis) -> list[dict[str, Any]]:
+    """Kernels by label, the most costly first, where the analysis has such a table."""
+    table = getattr(analysis, "kernels", None)
+    if table is None or not len(table):
+        return []
+    top = (
+        table.sort_values("total_ns", ascending=False, kind="stable")
+        .groupby("label", sort=False)
+        .head(MOST_KERNELS)
+    )
+    return [
+        {name: safe_text(value) if isinstance(value, str) else value for name, value in row.items()}
+        for row in top.to_dict("records")
+    ]
 
 
 def cause_looks(present: Collection[str]) -> list[dict[str, Any]]:
@@ -94,22 +196,31 @@ def cause_looks(present: Collection[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _title(analysis: Analysis) -> str:
-    path = safe_text(analysis.trace.path).replace("\\", "/").rstrip("/")
-    return "/".join(path.split("/")[-2:]) or "analysis"
+def _title(analysis: Analysis, run: str) -> str:
+    """The run's name and when it was recorded: "train-001, 21 Nov 2026 22:25 UTC"."""
+    path = safe_text(analysis.trace.path).replace("\\", "/").rstrip("/").split("/")
+    name = path[-1].removesuffix(".sqlite")
+    if path[-1] in _PLAIN_NAMES:
+        name = path[-2] if len(path) > 1 else safe_text(run) or name
+    start = analysis.trace.session_start_utc_ns
+    if not start:
+        return name or "analysis"
+    when = datetime.fromtimestamp(start / 1e9, timezone.utc)
+    return f"{name or 'analysis'}, {when.day} {when:%b %Y %H:%M} UTC"
 
 
 def _environment(analysis: Analysis, rows: list[LabelRow]) -> list[list[str]]:
     info = analysis.trace
     within = placed_within_ns(analysis)
-    methods = analysis.intervals["method"].value_counts()
+    intervals = measured(analysis)
+    methods = intervals["method"].value_counts()
     strip = [
         ("GPU", ", ".join(dict.fromkeys(info.devices)) or "not named"),
         ("driver", info.driver_version or ""),
         ("nsys", info.nsys_version or "unknown version"),
         ("torch", _collected(analysis, "torch")),
         ("SM clock", summary(analysis)),
-        ("intervals", f"{plural(len(analysis.intervals), 'interval')} in {plural(len(rows), 'label')}"),
+        ("intervals", f"{plural(len(intervals), 'interval')} in {plural(len(rows), 'label')}"),
         ("events placed within", duration(within) if within is not None else ""),
         ("placed by", ", ".join(f"{method} ({count:,})" for method, count in methods.items())),
         ("not placed", f"{len(analysis.unaligned):,}" if len(analysis.unaligned) else ""),
@@ -131,7 +242,7 @@ def _notes(analysis: Analysis) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def _label(row: LabelRow, roles: dict[str, int]) -> dict[str, Any]:
+def _label(row: LabelRow, roles: dict[str, int], loss: Loss) -> dict[str, Any]:
     std = None if np.isnan(row.std_ns) else row.std_ns
     return {
         "label": safe_text(row.label),
@@ -155,6 +266,8 @@ def _label(row: LabelRow, roles: dict[str, int]) -> dict[str, Any]:
         "findings": [safe_text(f) for f in row.findings],
         "flagged": row.flagged,
         "roles": roles,
+        "total": loss.total_ns,
+        "lost": loss.lost_ns + loss.cold_ns,
     }
 
 
@@ -163,7 +276,7 @@ def _runs(
     rows: list[LabelRow],
     matrix: np.ndarray,
     present: list[str],
-    clocks: dict[str, Any] | None,
+    origin: int,
 ) -> list[dict[str, Any]]:
     """Every interval of every label, in time order and in columns, for the plots and tables of runs."""
     intervals = analysis.intervals
@@ -190,12 +303,11 @@ def _runs(
                 "kernel": None if "kernel" in parts else packed(kernel[at]),
                 "error": _constant(errors[at]),
                 "interval": _constant_step(numbers[at]),
+                "device": int(devices[at[0]]),
+                "start": run_starts(analysis, at, origin),
                 "parts": parts,
             }
         )
-        if clocks is not None:
-            runs[-1]["device"] = int(devices[at[0]])
-            runs[-1]["start"] = run_starts(analysis, at, clocks["origin"])
     return runs
 
 
@@ -235,7 +347,7 @@ def _holds(analysis: Analysis, held: Timelines) -> list[str]:
     """What the page does not hold, in words: nothing is dropped in silence."""
     said = [
         f"This page holds the timeline of {len(held.intervals):,} of "
-        f"{plural(len(analysis.intervals), 'interval')}: the median, the slowest and the first of each label and "
+        f"{plural(len(measured(analysis)), 'interval')}: the median, the slowest and the first of each label and "
         "every finding's. Any other: nsysalign report RUN --interval NAME."
     ]
     if held.left_out:

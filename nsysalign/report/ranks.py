@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from nsysalign.ranks.model import Clock, LabelComparison, RankComparison, RankLabel
 
 FORMAT, VERSION = "nsysalign-ranks", 1
+#: Ranks of which the page draws a repetition.
+MOST_EXAMPLES = 32
 
 
 def write(comparison: RankComparison, path: str | os.PathLike[str]) -> None:
@@ -33,7 +35,7 @@ def dumps(comparison: RankComparison) -> str:
 
 
 def document(comparison: RankComparison) -> dict[str, Any]:
-    """The document (README: formats): nanoseconds; `rank` is a rank's number, `source` a trace's name."""
+    """The document (docs/formats.md): nanoseconds; `rank` is a rank's number, `source` a trace's name."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -220,7 +222,8 @@ def page_data(comparison: RankComparison) -> dict[str, Any]:
     labels = []
     for label in ordered(comparison):
         texts = {key: safe_text(getattr(label, key)) for key in ("label", "site")}
-        labels.append(_label(label) | texts | {"said": safe_text(verdict(label))})
+        example = [asdict(rank) for rank in label.example[:MOST_EXAMPLES]]
+        labels.append(_label(label) | texts | {"said": safe_text(verdict(label)), "example": example})
     return {
         "title": headline(comparison),
         "ranks": data["ranks"],

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from nsysalign import examples
 from nsysalign.model import CAUSE_MEANING, Analysis
@@ -28,6 +31,9 @@ class Verdict:
     rule: str  # '' for a reading
     interval: int  # the interval that shows it, -1 for none
     confirmation: str = ""  # what a re-run said, "not confirmed" for findings without one, '' for readings
+    rerun: dict[str, Any] | None = (
+        None  # its numbers: what was predicted, what came out; None without a re-run
+    )
 
 
 def verdicts(analysis: Analysis, rows: list[LabelRow] | None = None) -> list[Verdict]:
@@ -36,6 +42,9 @@ def verdicts(analysis: Analysis, rows: list[LabelRow] | None = None) -> list[Ver
     `rows`: the analysis' `label_rows`, where the caller has them.
     """
     rows = label_rows(analysis) if rows is None else rows
+    reruns = {
+        (c.label, rule): _rerun(c) for c in analysis.confirmations.itertuples(index=False) for rule in c.rules
+    }
     found = [
         Verdict(
             severity=str(f.severity),
@@ -48,6 +57,7 @@ def verdicts(analysis: Analysis, rows: list[LabelRow] | None = None) -> list[Ver
             rule=str(f.rule),
             interval=example,
             confirmation=": ".join(filter(None, status)),
+            rerun=reruns.get((f.label, f.rule)),
         )
         for f, example, status in zip(
             analysis.findings.itertuples(index=False),
@@ -62,6 +72,14 @@ def verdicts(analysis: Analysis, rows: list[LabelRow] | None = None) -> list[Ver
     # The label in which the GPU's stream waits longest is the one to read first.
     silent.sort(key=lambda row: (row.library, sum(row.parts_ns[c] for c in WORK) - row.elapsed_ns))
     return found + [reading(row) for row in silent]
+
+
+def _rerun(row: Any) -> dict[str, Any]:  # a row of frames.CONFIRMATIONS
+    """What a re-run predicted and measured, None for unknown times."""
+    times = ("before_ns", "predicted_low_ns", "predicted_high_ns", "after_ns")
+    return {"verdict": str(row.verdict), "metric": str(row.metric), "changed": str(row.changed)} | {
+        key: None if np.isnan(value := getattr(row, key)) else float(value) for key in times
+    }
 
 
 def reading(row: LabelRow) -> Verdict:

@@ -220,7 +220,7 @@ def test_nothing_is_confirmed_that_was_not_tested(machine):
     document = json.loads((machine.folder / "analysis.json").read_text())
     assert {f["confirmation"]["verdict"] for f in document["findings"]} == {"not confirmed"}
     assert (
-        '"confirmation":"not confirmed: nsysalign confirm --label t1'
+        '"unconfirmed":"not confirmed: nsysalign confirm --label t1'
         in (machine.folder / "report.html").read_text()
     )
 

@@ -25,7 +25,7 @@ print("printed: customer 4711 of", sys.argv[1])
 a, b = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 a.record(); b.record(); a.elapsed_time(b)
 """
-#: What nsys itself leaves; the README and `doctor` say that it carries the environment.
+#: What nsys itself leaves; docs/privacy.md and `doctor` say that it carries the environment.
 FROM_NSYS = ("trace.nsys-rep", "trace.sqlite", "nsys.log")
 
 

@@ -95,6 +95,16 @@ def test_in_a_browser(comparison, tmp_path):
         driver.execute_script("document.querySelectorAll('#table tbody button')[0].click()")
         budgets = driver.execute_script("return document.querySelectorAll('#label-ranks .bar').length")
         assert budgets == 3
+        drawn = driver.execute_script(
+            "return [...document.querySelectorAll('#axis li')].map((r) => [r.querySelectorAll('.window').length,"
+            " r.querySelectorAll('.met').length, r.querySelectorAll('.waits').length])"
+        )
+        assert drawn == [
+            [1, 1, 1],
+            [1, 1, 0],
+            [1, 1, 1],
+            [0, 0, 0],
+        ]  # three ranks, the second waits for nobody; the axis
         waits = driver.execute_script(
             "return [...document.querySelectorAll('#wait-table tbody tr')].map((r) => [...r.cells].map((c) => c.textContent))"
         )

@@ -44,7 +44,7 @@ def test_nothing_is_proposed_where_nothing_is_known(tmp_path):
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 def test_a_real_bash_completes(tmp_path):
-    """As the README says it, with the shell's own function."""
+    """As docs/commands.md says it, with the shell's own function."""
     program = tmp_path / "nsysalign"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m nsysalign "$@"\n')
     program.chmod(0o755)

@@ -94,22 +94,21 @@ def test_the_clock_in_the_page(driver, sampled, tmp_path):
     until(driver, "document.querySelector('#lanes').dataset.drawn", "the first drawing")
     strip = driver.find_element("id", "environment").text
     assert "1740 to 1980 MHz" in strip and "slowed down at times" in strip and "CUDA_EVENT" in strip
-    ticks = "[...document.querySelectorAll('#lanes .ytick text')].map(t => t.textContent)"
+    ticks = "[...document.querySelectorAll('#lanes text.lane')].map(t => t.firstChild.textContent)"
     assert driver.execute_script(f"return {ticks}")[-1] == "SM clock 1980 MHz"
     driver.execute_script("choose('t2', null, false)")  # from 13.7 ms on
     until(driver, f"{ticks}.at(-1) == 'SM clock 1740 MHz'", "the other label's clock")
-    hovers = "document.querySelector('#lanes').data.flatMap(t => t.hovertext || [])"
+    hovers = "drawings.get(document.querySelector('#lanes')).hits.map(hit => hit.said.join(' | '))"
     said = [h for h in driver.execute_script(f"return {hovers}") if h.startswith("SM clock")]
-    assert any("software power cap" in h and "power 690 W" in h and "before<br>" not in h for h in said)
+    assert any("software power cap" in h and "power 690 W" in h for h in said)
     driver.execute_script("document.querySelector('#clocks').scrollIntoView()")
-    plot = "document.querySelector('#clock-plot').data"
-    until(driver, f"{plot}?.length", "the chart of the whole run")
-    bars = driver.execute_script(f"return {plot}.filter(t => t.type == 'bar').map(t => [t.base, t.x, t.y])")
-    assert bars == [[[0.012], [0.028], ["software power cap"]]]
-    runs = driver.execute_script(
-        f"return {plot}.filter(t => t.name == 'measured').map(t => [t.x.length, t.y[0]])"
-    )
-    assert runs == [[1, 57.19]]
+    plot = "drawings.get(document.querySelector('#clock-plot'))"
+    until(driver, plot, "the chart of the whole run")
+    said = driver.execute_script(f"return {plot}.hits.map(hit => hit.said.join(' | '))")
+    assert "software power cap | for 28.0 ms" in said
+    # one run of t2, which measured 57.2 us, as two marks: measured and kernel only
+    assert said.count("t2#0 | measured 57.2 us, kernel only 24.7 us") == 2
+    assert driver.execute_script("return document.querySelectorAll('#clock-plot .held').length") == 1
     driver.execute_script("document.querySelector('#clocks-table').open = true")
     rows = "[...document.querySelectorAll('#clocks-table tbody tr')].map(r => [...r.cells].map(c => c.textContent).join(' '))"
     assert (
@@ -128,8 +127,9 @@ def test_without_samples_there_is_no_clock(driver, plain_analysis, tmp_path):
     assert not driver.find_element("id", "clocks").is_displayed()
     assert "not sampled" in driver.find_element("id", "environment").text
     ticks = driver.execute_script(
-        "return [...document.querySelectorAll('#lanes .ytick text')].map(t => t.textContent)"
+        "return [...document.querySelectorAll('#lanes text.lane')].map(t => t.textContent)"
     )
+    assert ticks
     assert not any("SM clock" in tick for tick in ticks)
     quiet(driver)
 
@@ -175,11 +175,9 @@ def test_hostile_names_beside_the_clock_are_only_text(driver, hostile_analysis, 
     driver.get((tmp_path / "report.html").as_uri())
     until(driver, "document.querySelector('#lanes').dataset.drawn", "the first drawing")
     driver.execute_script("document.querySelector('#clocks').scrollIntoView()")
-    until(driver, "document.querySelector('#clock-plot').data?.length", "the chart")
-    driver.execute_script(
-        "Plotly.Fx.hover(document.querySelector('#clock-plot'), [{curveNumber: 1, pointNumber: 0}], ['xy3'])"
-    )
-    text = "[...document.querySelectorAll('#clock-plot .hovertext')].map(t => t.textContent).join()"
-    assert "onerror=alert(1)" in until(driver, text, "the hover text")
+    plot = "drawings.get(document.querySelector('#clock-plot'))"
+    until(driver, plot, "the chart")
+    text = f"{plot}.hits.map(hit => {{ showTip(hit.said, 9, 9); return document.querySelector('#tip').innerText }}).join()"
+    assert "onerror=alert(1)" in driver.execute_script(f"return {text}")
     assert driver.execute_script("return document.querySelectorAll('img, iframe').length") == 0
     quiet(driver)

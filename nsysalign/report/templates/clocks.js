@@ -1,14 +1,17 @@
 // The GPU's clock over the whole run, what held it down, and the runs of the chosen label under it.
 
 const MOST_RUNS_DRAWN = 3000, MOST_HOLDS = 300, MOST_STRETCHES = 500;
-const clocks = { near: false };
+
+// Some runs where there are too many to draw: evenly in time, the slowest always among them.
+function sample(count, most, always) {
+  if (count <= most) return Array.from({ length: count }, (_, i) => i);
+  const chosen = new Set(always);
+  for (let k = 0; k < most; k += 1) chosen.add(Math.floor((k * count) / most));
+  return [...chosen].sort((p, q) => p - q);
+}
 
 function whyWords(bits) {
   return Object.entries(DATA.clocks.why).filter(([bit]) => Number(bit) & bits).map(([, text]) => text);
-}
-
-function labelAt() {
-  return DATA.labels.findIndex((item) => item.label === selected.label);
 }
 
 function clocksOf(runs) {
@@ -17,21 +20,6 @@ function clocksOf(runs) {
 
 function clockSpan(gpu, i) {
   return gpu.low[i] === gpu.high[i] ? `${gpu.high[i]}` : `${gpu.low[i]} to ${gpu.high[i]}`;
-}
-
-function clockLine(gpu) {
-  const x = [], y = [], text = [];
-  gpu.x.forEach((start, i) => {
-    const power = gpu.power[i] < 0 ? "" : `, ${(gpu.power[i] / 1e3).toFixed(0)} W`, heat = gpu.heat[i] < 0 ? "" : `, ${gpu.heat[i]} °C`;
-    const why = whyWords(gpu.why[i]).join(", ");
-    for (const [at, mhz] of [[start, gpu.low[i]], [gpu.end[i], gpu.high[i]]]) {
-      x.push(at / 1e6);
-      y.push(mhz);
-      text.push(`SM clock ${clockSpan(gpu, i)} MHz${power}${heat}${why ? "<br>" + escapePlotly(why) : ""}`);
-    }
-  });
-  return { type: "scatter", mode: "lines+markers", name: "SM clock", x, y, line: { color: theme("--ink"), width: 1.3 }, marker: { size: 3, color: theme("--ink") },
-    hovertext: text, hovertemplate: "%{hovertext}<extra></extra>", showlegend: false };
 }
 
 // What held the clock down: one bar as long as it did, a row per reason.
@@ -48,25 +36,13 @@ function holds(gpu) {
   return rows;
 }
 
-function holdsTrace(rows) {
-  return { type: "bar", orientation: "h", yaxis: "y2", base: rows.map((r) => r.start / 1e6), x: rows.map((r) => Math.max(r.end - r.start, 1) / 1e6), y: rows.map((r) => r.word), width: 0.7,
-    marker: { color: rows.map((r) => theme(r.word === "idle" ? "--range" : "--warning")), line: { width: 1, color: theme("--ink") } },
-    hovertext: rows.map((r) => `${escapePlotly(r.word)} for ${duration((r.end - r.start) * 1e3)}`), hovertemplate: "%{hovertext}<extra></extra>", showlegend: false };
-}
-
-function runsInTime(label, runs, chosen, values, name, marker) {
-  return { type: "scatter", mode: "markers", name, yaxis: "y3", x: chosen.map((i) => runs.start[i] / 1e6), y: chosen.map((i) => values[i] / 1e3), marker, customdata: chosen,
-    hovertext: chosen.map((i) => `<b>${escapePlotly(nameOf(label, runs, i))}</b> ${name} ${duration(values[i])}`), hovertemplate: "%{hovertext}<extra></extra>" };
-}
-
-function drawClocks() {
+// The words about the clock and the chosen label's runs, and what their drawing needs.
+function sayClocks() {
   const at = labelAt();
-  if (!DATA.clocks || at < 0) return;
-  $("clocks").hidden = false;
   const label = DATA.labels[at], runs = DATA.runs[at], gpu = clocksOf(runs), low = Math.min(...gpu.low), high = Math.max(...gpu.high);
   const chosen = sample(runs.elapsed.length, MOST_RUNS_DRAWN, [runs.elapsed.indexOf(label.max)]), rows = holds(gpu);
   $("clocks-reading").textContent = `GPU ${gpu.device}: SM clock ${low === high ? high : `${low} to ${high}`} MHz in ${plural(gpu.samples, "sample")}; below it the runs of ${label.label}.`;
-  const said = ["Drag to zoom into a time, double-click for the whole run. What happened between two samples nobody saw."];
+  const said = ["Between two samples the clock is not known. Circles: measured; filled: kernel only."];
   if (gpu.joined > 1) said.push(`Each point of the clock joins ${gpu.joined} stretches of equal samples, from their least to their highest.`);
   if (rows.length > MOST_HOLDS) said.push(`Of ${rows.length} times that something held the clock down the first ${MOST_HOLDS} are drawn.`);
   if (chosen.length < runs.elapsed.length) said.push(`Drawn are ${chosen.length.toLocaleString("en")} of ${plural(runs.elapsed.length, "run")}, evenly in time.`);
@@ -74,33 +50,46 @@ function drawClocks() {
   if (above) said.push(`${plural(above, "run")} lie${above === 1 ? "s" : ""} above the drawn range.`);
   $("clocks-note").textContent = said.join(" ");
   drawClocksTable();
-  if (window.Plotly && clocks.near) plotClocks(label, runs, gpu, chosen, rows.slice(0, MOST_HOLDS), limit / 1e3);
+  const words = new Set(rows.slice(0, MOST_HOLDS).map((row) => row.word)).size, plot = $("clock-plot");
+  plot.style.height = 370 + (words ? 22 * words + 20 : 0) + AXIS_PX + "px";
+  plot.setAttribute("aria-label", $("clocks-reading").textContent + " The table of the samples follows.");
+  return [label, runs, gpu, chosen, rows.slice(0, MOST_HOLDS), limit];
 }
 
+function drawClocks() {
+  plotClocks(...sayClocks());
+}
+
+// From top to bottom: the clock, what held it down, the runs of the chosen label; time on one axis in seconds.
 function plotClocks(label, runs, gpu, chosen, rows, limit) {
-  const words = [...new Set(rows.map((row) => row.word))], rest = 0.46 + (words.length ? 0.05 * words.length + 0.03 : 0);
-  const low = Math.min(...gpu.low), high = Math.max(...gpu.high), left = 24 + Math.max(58, 6.6 * Math.max(0, ...words.map((word) => word.length)));
-  const traces = [clockLine(gpu),
-    runsInTime(label, runs, chosen, runs.elapsed, "measured", { symbol: "circle-open", size: 6, color: theme("--event"), line: { width: 1.3 } }),
-    runsInTime(label, runs, chosen, kernelOf(runs), "kernel only", { symbol: "diamond", size: 6, color: CAUSE.kernel.colour, line: { width: 0.8, color: theme("--ink") } })];
-  if (words.length) traces.push(holdsTrace(rows));
-  const layout = baseLayout({
-    height: 420, margin: { l: left, r: 16, t: 30, b: 48 }, hovermode: "closest", dragmode: "zoom", barmode: "overlay", showlegend: true,
-    legend: { orientation: "h", y: 1.01, yanchor: "bottom", x: 0 },
-    xaxis: axis({ title: { text: "s since the first sample" }, anchor: "y3", exponentformat: "none" }),
-    yaxis: axis({ title: { text: "SM clock, MHz" }, domain: [rest + 0.04, 1], range: [0.94 * low, 1.03 * high], exponentformat: "none", separatethousands: true }),
-    ...(words.length ? { yaxis2: axis({ domain: [0.46 + 0.02, rest], type: "category", showgrid: false, ticks: "", fixedrange: true, categoryorder: "array", categoryarray: words }) } : {}),
-    yaxis3: axis({ title: { text: "us" }, domain: [0, 0.44], range: [0, limit], exponentformat: "none", separatethousands: true }),
+  const plot = $("clock-plot"), width = plot.clientWidth, words = [...new Set(rows.map((row) => row.word))], held = 200 + 22 * words.length;
+  const bottom = held + (words.length ? 20 : 0) + 170, left = Math.min(width < 700 ? 110 : 210, Math.max(76, 16 + 6.4 * Math.max(0, ...words.map((word) => word.length)))), right = width - 14;
+  const from = Math.min(...gpu.x, ...chosen.map((i) => runs.start[i])), to = Math.max(...gpu.end, ...chosen.map((i) => runs.start[i] + runs.elapsed[i] / 1e3), from + 1);
+  const x = (at) => left + ((at - from) / (to - from)) * (right - left), low = 0.94 * Math.min(...gpu.low), high = 1.03 * Math.max(...gpu.high), hits = [], drawn = [];
+  const mhz = (value) => 14 + 176 * (1 - (value - low) / Math.max(1, high - low)), top = bottom - 160, ns = (value) => bottom - 160 * Math.min(1, value / limit);
+  const points = [];
+  gpu.x.forEach((start, i) => {
+    const power = gpu.power[i] < 0 ? "" : `, ${(gpu.power[i] / 1e3).toFixed(0)} W`, heat = gpu.heat[i] < 0 ? "" : `, ${gpu.heat[i]} °C`;
+    points.push(`${x(start)} ${mhz(gpu.low[i])}`, `${x(gpu.end[i])} ${mhz(gpu.high[i])}`);
+    hits.push({ x: x(start), y: 14, w: Math.max(1, x(gpu.end[i]) - x(start)), h: 176, said: [`SM clock ${clockSpan(gpu, i)} MHz${power}${heat}`, whyWords(gpu.why[i]).join(", ")] });
   });
-  const plot = $("clock-plot");
-  plot.setAttribute("aria-label", $("clocks-reading").textContent + " The table of the samples follows.");
-  drawPlot(plot, traces, layout, { ...CONFIG, doubleClick: "reset+autosize" }).then(() => {
-    plot.removeAllListeners?.("plotly_click");
-    plot.on("plotly_click", (event) => {
-      const i = event.points[0].customdata;
-      if (i !== undefined) choose(label.label, numberOf(runs, i), true);
-    });
-  });
+  drawn.push(svg("polyline", { class: "clock", points: points.join(" ") }));
+  for (const row of rows) {
+    const y = 204 + 22 * words.indexOf(row.word), w = Math.max(1.5, x(row.end) - x(row.start));
+    drawn.push(svg("rect", { class: row.word === "idle" ? "held idle" : "held", x: x(row.start), y, width: w, height: 15 }));
+    hits.push({ x: x(row.start), y, w, h: 15, said: [row.word, `for ${duration((row.end - row.start) * 1e3)}`] });
+  }
+  words.forEach((word, k) => drawn.push(svg("text", { class: "lane", x: left - 8, y: 216 + 22 * k, "text-anchor": "end" }, cut(word, Math.floor((left - 12) / 6.2)))));
+  // All marks of one sort are one path: thousands of elements would hold up the page.
+  const kernel = kernelOf(runs), marks = (values, name) => svg("path", { class: name, d: chosen.map((i) => `M${(x(runs.start[i]) - 3).toFixed(1)} ${ns(values[i]).toFixed(1)}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0`).join("") });
+  drawn.push(marks(runs.elapsed, "run"), marks(kernel, "run kernel"));
+  for (const i of chosen) {
+    const said = [nameOf(label, runs, i), `measured ${duration(runs.elapsed[i])}, kernel only ${duration(kernel[i])}`], go = () => choose(label.label, numberOf(runs, i), true);
+    for (const value of [runs.elapsed[i], kernel[i]]) hits.push({ x: x(runs.start[i]) - 4, y: ns(value) - 4, w: 8, h: 8, said, go });
+  }
+  const unit = limit >= 20e6 ? [1e6, "ms"] : [1e3, "us"];
+  showDrawing(plot, width, bottom + AXIS_PX, [axisLeft(low, high, mhz, left, right, "MHz", 4), axisLeft(0, limit / unit[0], (value) => ns(value * unit[0]), left, right, unit[1], 4),
+    axisBelow(0, (to - from) / 1e6, (s) => x(from + s * 1e6), bottom, right - left, "s since the first sample"), svg("line", { class: "frame", x1: left, x2: right, y1: top, y2: top }), ...drawn], hits);
 }
 
 function drawClocksTable() {
@@ -114,16 +103,10 @@ function drawClocksTable() {
   $("clocks-table").querySelector("summary").textContent = gpu.x.length > most ? caption : "Table of the clock samples";
 }
 
-// Drawn when it comes near the screen, or is printed.
 function watchClocks() {
-  if (!DATA.clocks) return;
-  const draw = () => { clocks.near = true; drawClocks(); };
-  const observer = new IntersectionObserver((entries) => {
-    if (!entries.some((entry) => entry.isIntersecting)) return;
-    observer.disconnect();
-    draw();
-  }, { rootMargin: "400px" });
-  observer.observe($("clocks"));
-  addEventListener("beforeprint", draw);
+  if (!DATA.clocks) return () => {};
   $("clocks-table").addEventListener("toggle", drawClocksTable);
+  $("clocks").hidden = false;
+  sayClocks();
+  return whenSeen($("clock-plot"), drawClocks);
 }

@@ -2,7 +2,7 @@
 
 const VERDICT = { slower: ["▲", "error"], faster: ["▼", "better"], "cannot say": ["?", "warning"], same: ["=", "reading"] };
 const chosen = { label: null }, sorting = { key: null, down: false };
-const SVG = "http://www.w3.org/2000/svg", WIDTH = 260, HEIGHT = 26;
+const WIDTH = 260, HEIGHT = 26;
 
 function share(ns, before) {
   return before ? (100 * ns) / before : ns ? 100 : 0;
@@ -30,13 +30,6 @@ const SCALE = (() => {
   const sizes = DATA.labels.map((l) => Math.max(...[l.total.low_ns, l.total.high_ns].map((ns) => Math.abs(share(ns, l.total.before_ns))))).sort((a, b) => a - b);
   return Math.min(100, Math.max(5, sizes[Math.floor(0.9 * (sizes.length - 1))] || 0)) * 1.1;
 })();
-
-function svg(tag, attributes, ...children) {
-  const element = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
 
 // The change as a point with its bounds, zero in the middle.
 function forest(change, verdict) {

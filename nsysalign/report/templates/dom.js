@@ -1,6 +1,8 @@
 // The page's data and the one way elements are made: text enters as text nodes, never as markup.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
+const DIGIT = new Uint8Array(128);
+[..."ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"].forEach((digit, value) => { DIGIT[digit.charCodeAt(0)] = value; });
 for (const runs of DATA.runs || []) {
   for (const key of ["elapsed", "kernel", "error", "start"]) runs[key] = unpack(runs[key]);
   for (const cause of Object.keys(runs.parts)) runs.parts[cause] = unpack(runs.parts[cause]);
@@ -11,11 +13,10 @@ const PRESENT = DATA.causes.filter((cause) => cause.present);
 // "2AAA/BA" -> [0, 63, 64]: a width, then numbers of so many base-64 digits (report/pack.py); lists stay lists.
 function unpack(column) {
   if (typeof column !== "string") return column;
-  const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", width = Number(column[0]), value = new Map([...digits].map((digit, i) => [digit, i]));
-  const out = new Array((column.length - 1) / width);
-  for (let i = 0; i < out.length; i += 1) {
+  const width = Number(column[0]), out = new Array((column.length - 1) / width);
+  for (let i = 0, at = 1; i < out.length; i += 1) {
     let number = 0;
-    for (let k = 1 + i * width; k < 1 + (i + 1) * width; k += 1) number = number * 64 + value.get(column[k]);
+    for (let k = 0; k < width; k += 1, at += 1) number = number * 64 + DIGIT[column.charCodeAt(at)];
     out[i] = number;
   }
   return out;
@@ -35,6 +36,14 @@ function make(tag, attributes, ...children) {
   for (const child of children.flat()) {
     if (child !== null && child !== undefined) element.append(child); // strings become text nodes
   }
+  return element;
+}
+
+// The same for drawings; everything that is drawn is an image for a screen reader, so its pieces need no names.
+function svg(tag, attributes, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) if (value !== null && value !== undefined) element.setAttribute(name, value);
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
   return element;
 }
 

@@ -30,17 +30,12 @@ function plural(count, noun) {
   return count.toLocaleString("en") + " " + noun + (count === 1 ? "" : "s");
 }
 
-// plotly reads a little HTML in hover texts and labels: foreign text must not be read as such.
-function escapePlotly(text) {
-  return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-}
-
 // Long names over several lines of a hover text.
-function wrapPlotly(text, width = 90, most = 4) {
+function wrap(text, width = 90, most = 4) {
   const lines = [];
   for (let at = 0; at < text.length && lines.length < most; at += width) lines.push(text.slice(at, at + width));
   if (text.length > width * most) lines[most - 1] += "…";
-  return lines.map(escapePlotly).join("<br>");
+  return lines;
 }
 
 // "void at::native::reduce_kernel<512, 1, ...>(...)" -> "reduce_kernel": what fits into a bar.

@@ -1,6 +1,7 @@
-// What is chosen, and the order in which the page comes to be: words and tables first, plots when plotly is there.
+// What is chosen, and the order in which the page comes to be: words and tables first, then what is drawn.
 
 const selected = { label: null, interval: null };
+let redrawRuns = () => {}, redrawClocks = () => {};
 
 // The number of an interval back to its name; `held` are the intervals whose timeline is in the page.
 const HELD = new Map(DATA.labels.map((label) => [label.label, []]));
@@ -11,9 +12,10 @@ DATA.runs.forEach((runs, at) => {
   });
 });
 
+// Whether there is such a label.
 function choose(label, interval, show) {
-  const item = DATA.labels.find((candidate) => candidate.label === label);
-  if (!item) return;
+  const item = byName(label);
+  if (!item) return false;
   const held = HELD.get(label), fresh = selected.label !== label;
   const wanted = [interval, item.roles.median, item.roles.slowest, item.roles.first, held[0]?.number];
   selected.label = label;
@@ -21,7 +23,7 @@ function choose(label, interval, show) {
   view.picture = selected.interval === null ? null : DATA.timelines[selected.interval];
   $("label").value = label;
   drawChoice(item, held, interval);
-  markSelected();
+  if (fresh) markSelected();
   $("lanes").hidden = !view.picture;
   if (view.picture) {
     view.range = wholeRange(view.picture);
@@ -29,22 +31,23 @@ function choose(label, interval, show) {
     drawPieces();
     drawItems();
   }
-  if (fresh) drawRuns();
-  if (fresh && against.drawn) drawAgainst();
-  if (fresh) drawClocks();
+  fill($("label-fall"), waterfall(asRun(item, selected.interval)));
+  if (fresh) {
+    $("label-without").textContent = withoutNsys(item) || "";
+    sayRuns();
+    redrawRuns();
+    if (DATA.clocks) sayClocks();
+    redrawClocks();
+  }
+  remember();
   if (show) bring($("timeline"));
+  return true;
 }
 
 // `#interval-80` is a link to an interval that can be sent to somebody.
 function chooseNumber(number, show) {
   const at = DATA.runs.findIndex((runs) => runs.elapsed.some((_, i) => numberOf(runs, i) === number));
-  if (at >= 0) choose(DATA.labels[at].label, number, show);
-  return at >= 0;
-}
-
-function fromHash(show) {
-  const asked = /^#interval-(\d+)$/.exec(location.hash);
-  return asked !== null && chooseNumber(Number(asked[1]), show);
+  return at >= 0 && choose(DATA.labels[at].label, number, show);
 }
 
 function drawChoice(label, held, asked) {
@@ -60,14 +63,13 @@ function drawChoice(label, held, asked) {
   }));
   $("interval").disabled = !held.length;
   const chosen = held.find((item) => item.number === selected.interval);
-  const absent = asked !== null && asked !== undefined && asked !== selected.interval ? "The page does not hold the interval you chose; this is another one of its label. " : "";
+  const absent = asked !== null && asked !== undefined && asked !== selected.interval ? "The page does not hold the run you chose; this is another one of its label. " : "";
   $("reading").textContent = chosen
-    ? `${absent}${chosen.name}: ${duration(chosen.elapsed)}, events placed within ± ${duration(view.picture.error)} (${view.picture.method}).`
+    ? `${absent}${chosen.name}: ${duration(chosen.elapsed)} under nsys; events placed ±${duration(view.picture.error)} (${view.picture.method}).`
     : "The page holds no timeline of this label: see the remarks at the end of the page.";
 }
 
 function drawHeader() {
-  $("title").textContent = DATA.title;
   fill($("environment"), DATA.environment.map(([key, value]) => make("div", null, make("dt", null, key), make("dd", null, value))));
 }
 
@@ -79,14 +81,55 @@ function drawRemarks() {
   fill($("notes"), list([...unplaced, ...DATA.notes, ...DATA.holds]), meanings);
 }
 
-function start() {
-  drawHeader();
-  legend();
-  drawVerdicts();
-  drawTable();
-  drawRemarks();
+// Section by section from the top, each a task of its own: nothing that was seen moves, and the page answers in between.
+async function start() {
+  for (const [ids, draw] of stages()) {
+    draw();
+    for (const id of ids) $(id)?.classList.add("filled");
+    await new Promise((resolve) => setTimeout(resolve));
+  }
+  document.body.dataset.ready = "true";
+}
+
+function stages() {
+  const rest = [["kernels", "clocks", "baseline", "remarks"], () => { startKernels(); drawHeader(); drawRemarks(); }];
+  drawHeadline();
+  for (const id of ["whole", "against", "labels", "timeline", "runs"]) $(id).hidden = !DATA.labels.length;
+  if (!DATA.labels.length) return [[["verdicts"], drawVerdicts], rest];
+  return [
+    [["whole"], () => { legend(); startStrip(); }],
+    [["verdicts"], drawVerdicts],
+    [["against"], drawDumbbells],
+    [["labels"], drawTable],
+    [["timeline", "runs"], chooseFirst],
+    rest,
+    [[], arrive],
+  ];
+}
+
+function chooseFirst() {
   fill($("label"), DATA.labels.map((label) => make("option", { value: label.label }, label.label)));
-  $("filter").addEventListener("input", drawTable);
+  listen();
+  for (const id of ["timeline", "runs"]) $(id).classList.add("filled"); // drawings ask how wide they are
+  const known = DATA.cards.filter((item) => byName(item.entries[0].label));
+  const first = (known.find((item) => item.severity === "warning") || known[0])?.entries[0]; // what loses most and can be changed
+  if (DATA.focus !== null) chooseNumber(DATA.focus, false);
+  else if (first) choose(first.label, first.interval < 0 ? null : first.interval, false);
+  else choose(DATA.labels[0].label, null, false);
+  redrawRuns = whenSeen($("iterations"), drawRuns);
+  redrawClocks = watchClocks();
+  const redrawLanes = whenSeen($("lanes"), drawTimeline, true);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { strip.redraw(); redrawLanes(); });
+}
+
+// Where a link leads, once everything above it has its place.
+function arrive() {
+  if (!follow(true) && DATA.focus !== null) bring($("timeline"));
+  addEventListener("hashchange", () => follow(true));
+}
+
+function listen() {
+  $("filter").addEventListener("input", () => { drawTable(); remember(); });
   for (const radio of document.querySelectorAll("input[name=scale]")) radio.addEventListener("change", drawTable);
   $("label").addEventListener("change", () => choose($("label").value, null, false));
   $("interval").addEventListener("change", () => choose(selected.label, Number($("interval").value), false));
@@ -95,31 +138,8 @@ function start() {
   $("runs-table").addEventListener("toggle", drawRunsTable);
   $("page-back").addEventListener("click", () => turnPage(-1));
   $("page-on").addEventListener("click", () => turnPage(1));
-  addEventListener("hashchange", () => fromHash(true));
-  if (fromHash(false)) return;
-  if (DATA.focus !== null) return chooseNumber(DATA.focus, false);
-  const first = DATA.verdicts.find((verdict) => DATA.labels.some((label) => label.label === verdict.label));
-  if (first) choose(first.label, first.interval < 0 ? null : first.interval, false);
+  listenToTimeline();
+  startCopy();
 }
 
 start();
-document.addEventListener("DOMContentLoaded", () => {
-  if (!DATA.labels.length) {
-    for (const id of ["timeline", "runs", "labels"]) $(id).hidden = true;
-    return;
-  }
-  listenToTimeline();
-  drawRuns();
-  watchAgainst();
-  watchClocks();
-  const redraw = () => { drawTimeline(); drawRuns(); if (against.drawn) drawAgainst(); drawClocks(); };
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  // plotly draws for the screen's width: on paper everything is as wide as an A4 page lying on its side.
-  const fitPlots = (width) => document.querySelectorAll(".plot:not([hidden])").forEach((plot) => plot.data && Plotly.relayout(plot, width ? { autosize: false, width: plot.classList.contains("square") ? 860 : width } : { autosize: true, width: null }));
-  // What is drawn as one block and which names fit depends on the width.
-  let resized = 0;
-  addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(drawTimeline, 150); });
-  addEventListener("beforeprint", () => fitPlots(1380));
-  addEventListener("afterprint", () => { fitPlots(null); redraw(); });
-  document.body.dataset.ready = "true";
-});

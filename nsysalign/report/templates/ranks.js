@@ -1,17 +1,10 @@
 // A comparison of ranks: labels by ranks, the chosen label's ranks with their budgets, who waits for whom.
 
 const chosen = { label: null }, sorting = { key: null, down: false };
-const SVG = "http://www.w3.org/2000/svg", WIDTH = 200, HEIGHT = 22;
+const WIDTH = 200, HEIGHT = 22;
 const RANK = Object.fromEntries(DATA.ranks.map((rank) => [rank.rank, rank]));
 const MOST_COLUMNS = 4, MOST_MATRIX = 32, MOST_WAITS = 200;
 const LOOK = { waits: "warning", slowest: "warning", unclear: "reading", even: "reading", alone: "reading" };
-
-function svg(tag, attributes, ...children) {
-  const element = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
 
 function median(label, rank) {
   const row = label.ranks.find((item) => item.rank === rank);
@@ -101,11 +94,33 @@ function waitsFor(row) {
   return shown + (all.length > 3 ? `, … (${all.length})` : "");
 }
 
+// One repetition of the label, a row per rank, all on one time axis.
+function drawExample(label) {
+  const rows = label.example, whole = Math.max(1, ...rows.map((row) => row.end_ns));
+  $("example").hidden = !rows.length;
+  const piece = (kind, from, to, said) => {
+    const element = make("span", { class: "piece " + kind, title: said });
+    element.style.left = (100 * from) / whole + "%";
+    element.style.width = `max(1px, ${(100 * (to - from)) / whole}%)`;
+    return element;
+  };
+  const row = ({ rank, start_ns: start, end_ns: end, collectives }) => {
+    const waited = collectives.reduce((sum, [, , wait]) => sum + wait, 0);
+    return make("li", null, make("span", { class: "name" }, rankLink(rank)), make("span", { class: "track" },
+      piece("window", start, end, `rank ${rank}: ${duration(end - start)}, from ${duration(start)}`),
+      collectives.map(([from, to]) => piece("met", from, to, `collective of ${duration(to - from)}`)),
+      collectives.filter(([, , wait]) => wait).map(([from, , wait]) => piece("waits p-flat", from, from + wait, `waits ${duration(wait)} for the last rank`))),
+    make("span", { class: "value" }, waited ? `waits ${duration(waited)}` : "arrives last"));
+  };
+  fill($("axis"), rows.map(row), make("li", { class: "scale", "aria-hidden": "true" }, make("span"), make("span", { class: "track" }, make("span", null, "0"), make("span", null, duration(whole))), make("span")));
+}
+
 function choose(label, show) {
   chosen.label = label;
   draw();
   $("label-head").textContent = `${label.label}, rank by rank`;
   $("label-said").textContent = label.said;
+  drawExample(label);
   const scale = Math.max(1, ...label.ranks.map((row) => row.elapsed.mean_ns));
   const heads = [{ text: "rank" }, ...["n", "median us", "5 % us", "95 % us"].map((text) => ({ text, number: true })), { text: "mean budget" },
     { text: "slowest in", number: true }, { text: "arrives last in", number: true }, { text: "waits us", number: true }, { text: "for, all intervals" }];

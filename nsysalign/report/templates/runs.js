@@ -1,7 +1,12 @@
 // Run by run: the budget of every interval of the chosen label over time, its distribution, and both as a table.
 
-const MOST_BARS = 150, FEWEST_FOR_DISTRIBUTION = 10, MOST_POINTS = 2000, PAGE = 50;
+const MOST_BARS = 150, FEWEST_FOR_DISTRIBUTION = 10, MOST_POINTS = 2000, PAGE = 50, RUNS_TALL = 330, COLD = ["module-load", "warm-up"];
 const paging = { at: 0 };
+
+// The chosen label's place among the labels and runs, -1 for none.
+function labelAt() {
+  return DATA.labels.findIndex((item) => item.label === selected.label);
+}
 
 // A list, or {from, step} of evenly spaced numbers.
 function nth(column, i) {
@@ -38,81 +43,92 @@ function condense(values, size) {
 
 // One cold first run must not flatten all others: the axis ends above the ordinary, and the page says so.
 function upperLimit(label, runs) {
-  if (label.max < 5 * label.median || label.count < 4) return 1.06 * label.max;
+  if (label.max < 5 * label.median || label.count < 4) return 1.06 * label.max || 1;
   return 1.1 * runs.elapsed.reduce((most, ns) => (ns < 4 * label.median ? Math.max(most, ns) : most), 0);
 }
 
-function causeTraces(runs, x, size) {
-  return PRESENT.filter((cause) => runs.parts[cause.name]).map((cause) => {
-    const y = condense(runs.parts[cause.name], size).map((ns) => ns / 1e3);
-    const common = { x, y, name: cause.short, hovertemplate: `${cause.short} %{y:.2f} us<extra></extra>`, xaxis: "x", yaxis: "y" };
-    return x.length <= MOST_BARS
-      ? { ...common, type: "bar", marker: { color: cause.colour, pattern: pattern(cause), line: { width: 0 } } }
-      : { ...common, type: "scatter", mode: "lines", stackgroup: "parts", line: { width: 0, color: cause.colour },
-        fillcolor: cause.colour, fillpattern: pattern(cause) };
-  });
-}
-
-// Each histogram has its own scale of counts: a steady kernel beside a noisy host would leave nothing to see.
-function histogram(values, name, limit, along, style) {
-  return { type: "histogram", y: values.filter((ns) => ns / 1e3 <= limit).map((ns) => ns / 1e3), name, xaxis: along, yaxis: "y", nbinsy: 60, showlegend: false, marker: style,
-    opacity: 0.85, hovertemplate: `${name}: %{x} runs at %{y} us<extra></extra>` };
+// The words about the chosen label's runs, and what their drawing needs.
+function sayRuns() {
+  const at = labelAt();
+  const label = DATA.labels[at], runs = DATA.runs[at], count = runs.elapsed.length;
+  const size = Math.ceil(count / MOST_POINTS), limit = upperLimit(label, runs);
+  const above = runs.elapsed.filter((ns) => ns > limit).length;
+  const spread = label.count > 1 ? `median ${duration(label.median)}, from ${duration(label.min)} to ${duration(label.max)}, standard deviation ${duration(label.std)}` : duration(label.elapsed);
+  $("runs-reading").textContent = `${label.label}: ${plural(count, "run")}, ${spread}, under nsys.${coldFirst(label, runs)}`;
+  const said = [];
+  if (above) said.push(`${plural(above, "run")} lie${above === 1 ? "s" : ""} above the drawn range (slowest ${duration(label.max)}); the table has them.`);
+  if (size > 1) said.push(`Each column is the mean of ${size} neighbouring runs.`);
+  if (count >= FEWEST_FOR_DISTRIBUTION) said.push("Right: how many runs measured how much; filled: kernel-only time, to its own scale.");
+  if (Object.keys(DATA.timelines).length) said.push("Click a run to see its timeline, where the page holds it.");
+  $("runs-note").textContent = said.join(" ");
+  $("iterations").setAttribute("aria-label", $("runs-reading").textContent + " The table of the runs follows.");
+  paging.at = 0;
+  drawRunsTable();
+  return { label, runs, size, limit };
 }
 
 function drawRuns() {
-  const at = DATA.labels.findIndex((item) => item.label === selected.label);
-  if (at < 0) return;
-  const label = DATA.labels[at], runs = DATA.runs[at], count = runs.elapsed.length;
-  const size = Math.ceil(count / MOST_POINTS), limit = upperLimit(label, runs) / 1e3;
-  const above = runs.elapsed.filter((ns) => ns / 1e3 > limit).length;
-  const spread = label.count > 1 ? `median ${duration(label.median)}, from ${duration(label.min)} to ${duration(label.max)}, standard deviation ${duration(label.std)}` : duration(label.elapsed);
-  $("runs-reading").textContent = `${label.label}: ${plural(count, "run")}, ${spread}.`;
-  const said = [];
-  if (above) said.push(`${plural(above, "run")} lie${above === 1 ? "s" : ""} above the drawn range (slowest ${duration(label.max)}): drag the axis upwards or read the table.`);
-  if (size > 1) said.push(`Each point is the mean of ${size} neighbouring runs.`);
-  if (count >= FEWEST_FOR_DISTRIBUTION) said.push("Right: how the measured and the kernel-only time (hatched) are distributed, each to its own scale.");
-  if (Object.keys(DATA.timelines).length) said.push("Click a run to see its timeline, where the page holds it.");
-  $("runs-note").textContent = said.join(" ");
-  if (window.Plotly) plotRuns(label, runs, size, limit);
-  paging.at = 0;
-  drawRunsTable();
+  const { label, runs, size, limit } = sayRuns();
+  plotRuns(label, runs, size, limit);
 }
 
+// A cold first run is told apart from the warm ones: it would dominate the mean and the deviation.
+function coldFirst(label, runs) {
+  if (runs.elapsed.length < 3 || !label.findings.some((rule) => COLD.includes(rule))) return "";
+  const warm = runs.elapsed.slice(1), mean = warm.reduce((sum, ns) => sum + ns, 0) / warm.length;
+  const deviation = Math.sqrt(warm.reduce((sum, ns) => sum + (ns - mean) ** 2, 0) / (warm.length - 1));
+  return ` The first run is cold (${duration(runs.elapsed[0])}); the ${warm.length} warm ones: mean ${duration(mean)}, standard deviation ${duration(deviation)}.`;
+}
+
+// Stacked budgets of all runs in order of time, as one path per cause, and beside them the distribution.
 function plotRuns(label, runs, size, limit) {
-  const x = condense(runs.elapsed.map((_, i) => i), size), kernel = kernelOf(runs);
-  const traces = causeTraces(runs, x, size);
-  traces.push({ type: "scatter", mode: x.length > 60 ? "lines" : "lines+markers", x, y: condense(runs.elapsed, size).map((ns) => ns / 1e3), name: "measured",
-    line: { color: theme("--ink"), width: 1.2 }, marker: { size: 5, color: theme("--ink") },
-    hovertext: x.map((value, i) => escapePlotly(size === 1 ? nameOf(label, runs, i) : `${size} runs`)), hovertemplate: "<b>%{hovertext}</b><br>measured %{y:.2f} us<extra></extra>" });
-  traces.push({ type: "scatter", mode: "lines", x, y: condense(kernel, size).map((ns) => ns / 1e3), name: "kernel only", line: { color: theme("--ink"), width: 1.2, dash: "dot" },
-    hovertemplate: "kernel only %{y:.2f} us<extra></extra>" });
-  const distribution = runs.elapsed.length >= FEWEST_FOR_DISTRIBUTION;
-  if (distribution) {
-    traces.push(histogram(runs.elapsed, "measured", limit, "x2", { color: theme("--event") }));
-    traces.push(histogram(kernel, "kernel only", limit, "x3", { color: CAUSE.kernel.colour, pattern: { shape: "/", fgcolor: CAUSE.kernel.ink, fgopacity: 0.4, size: 5, fillmode: "overlay" } }));
-  }
-  const layout = baseLayout({
-    height: 360, margin: { l: 70, r: 16, t: 10, b: 48 }, barmode: "stack", bargap: x.length > 40 ? 0 : 0.12, hovermode: "x unified", showlegend: true,
-    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, traceorder: "normal" },
-    xaxis: axis({ title: { text: "run, in order of time" }, domain: [0, distribution ? 0.74 : 1], range: [-0.6, runs.elapsed.length - 0.4], tickformat: ",d", ...(x.length < 10 ? { dtick: 1 } : {}) }),
-    xaxis2: axis({ title: { text: distribution ? "distribution" : "" }, domain: [0.79, 1], showticklabels: false, ticks: "", fixedrange: true }),
-    xaxis3: axis({ overlaying: "x2", showgrid: false, showticklabels: false, ticks: "", fixedrange: true }),
-    yaxis: axis({ title: { text: "us" }, range: [0, limit], exponentformat: "none", separatethousands: true }),
-  });
-  const plot = $("iterations");
-  plot.setAttribute("aria-label", $("runs-reading").textContent + " The table of the runs follows.");
-  drawPlot(plot, traces, layout, { ...CONFIG, doubleClick: "reset+autosize" }).then(() => {
-    plot.removeAllListeners?.("plotly_click");
-    plot.on("plotly_click", (event) => {
-      const point = event.points.find((item) => !["x2", "x3"].includes(item.data.xaxis));
-      if (point && size === 1) choose(label.label, numberOf(runs, point.pointIndex), true);
+  const plot = $("iterations"), width = plot.clientWidth, height = RUNS_TALL, bottom = height - 46, left = 64;
+  const whole = condense(runs.elapsed, size), kernel = condense(kernelOf(runs), size), distribution = runs.elapsed.length >= FEWEST_FOR_DISTRIBUTION && width > 560;
+  const right = distribution ? Math.round(width * 0.78) : width - 14, step = (right - left) / whole.length, gap = step > 8 ? Math.min(6, step * 0.15) : 0;
+  const y = (ns) => 12 + (bottom - 12) * (1 - Math.min(ns, limit) / limit), x = (i) => left + i * step;
+  const unit = limit >= 20e6 ? [1e6, "ms"] : [1e3, "us"], base = new Float64Array(whole.length), hits = [], drawn = [];
+  for (const cause of PRESENT.filter((item) => runs.parts[item.name])) {
+    const values = condense(runs.parts[cause.name], size);
+    let path = "";
+    values.forEach((ns, i) => {
+      if (ns > 0) path += `M${(x(i) + gap / 2).toFixed(2)} ${y(base[i]).toFixed(1)}V${y(base[i] + ns).toFixed(1)}h${Math.max(step - gap, 0.4).toFixed(2)}V${y(base[i]).toFixed(1)}z`;
+      base[i] += ns;
     });
-  });
+    drawn.push(svg("path", { class: "cause", d: path, fill: cause.colour }));
+    if (cause.pattern) drawn.push(svg("path", { d: path, fill: `url(#${patternId(cause.pattern)})`, style: `color:${cause.ink}` }));
+  }
+  const line = (values, name) => svg("path", { class: name, d: values.map((ns, i) => `${i ? "L" : "M"}${(x(i) + (step > 8 ? gap / 2 : step / 2)).toFixed(2)} ${y(ns).toFixed(1)}${step > 8 ? `h${(step - gap).toFixed(2)}` : ""}`).join("") });
+  drawn.push(line(whole, "measured"), line(kernel, "kernel-only"));
+  whole.forEach((ns, i) => hits.push({ x: x(i), y: 0, w: Math.max(step, 0.5), h: bottom, go: size === 1 ? () => choose(label.label, numberOf(runs, i), true) : null,
+    said: [size === 1 ? nameOf(label, runs, i) : `${size} runs, mean`, `measured ${duration(ns)}, kernel only ${duration(kernel[i])}`,
+      ...PRESENT.filter((cause) => runs.parts[cause.name]?.[i * size]).slice(0, size === 1 ? 13 : 0).map((cause) => `${cause.short} ${duration(runs.parts[cause.name][i])}`)] }));
+  if (distribution) drawn.push(histograms(runs, limit, y, right + 24, width - 16, bottom, hits));
+  showDrawing(plot, width, height, [axisLeft(0, limit / unit[0], (value) => y(value * unit[0]), left, right, `${unit[1]} under nsys`),
+    axisBelow(0, runs.elapsed.length, (run) => left + (run / size) * step, bottom, right - left, "run, in order of time"), ...drawn], hits);
+}
+
+// Runs per bin of time, measured (outline) and kernel only (filled), each to its own scale: a steady kernel beside a noisy
+// host would leave nothing to see.
+function histograms(runs, limit, y, left, right, bottom, hits) {
+  const bins = 50;
+  const draw = (values, name, word) => {
+    const counts = new Array(bins).fill(0);
+    for (const ns of values) if (ns <= limit) counts[Math.min(bins - 1, Math.floor((ns / limit) * bins))] += 1;
+    const most = Math.max(1, ...counts);
+    let path = `M${left} ${bottom}`;
+    counts.forEach((count, k) => {
+      const edge = left + ((right - left) * count) / most, from = y((limit * k) / bins), to = y((limit * (k + 1)) / bins);
+      path += `L${edge} ${from}L${edge} ${to}`;
+      if (count) hits.push({ x: left, y: to, w: edge - left, h: from - to, said: [`${plural(count, "run")}`, `${word} between ${duration((limit * k) / bins)} and ${duration((limit * (k + 1)) / bins)}`] });
+    });
+    return svg("path", { class: name, d: path + `L${left} ${y(limit)}V${bottom}z` });
+  };
+  return svg("g", {}, draw(kernelOf(runs), "bins kernel", "kernel only"), draw(runs.elapsed, "bins", "measured"));
 }
 
 function drawRunsTable() {
   if (!$("runs-table").open) return;
-  const at = DATA.labels.findIndex((item) => item.label === selected.label), label = DATA.labels[at], runs = DATA.runs[at];
+  const at = labelAt(), label = DATA.labels[at], runs = DATA.runs[at];
   const causes = PRESENT.filter((cause) => runs.parts[cause.name]), from = paging.at, to = Math.min(from + PAGE, runs.elapsed.length);
   const rows = [];
   for (let i = from; i < to; i += 1) {
@@ -120,7 +136,7 @@ function drawRunsTable() {
     const held = DATA.timelines[number] ? make("button", { type: "button", class: "link", onclick: () => choose(label.label, number, true) }, name) : name;
     rows.push([held, micro(runs.elapsed[i]), micro(errorOf(runs, i)), ...(causes.length ? causes.map((c) => micro(runs.parts[c.name][i])) : [micro(kernelOf(runs)[i])])]);
   }
-  const heads = [{ text: "run" }, ...["time us", "± us", ...(causes.length ? causes.map((c) => c.short + " us") : ["kernel us"])].map((text) => ({ text, number: true }))];
+  const heads = [{ text: "run" }, ...["time us", "placed ± us", ...(causes.length ? causes.map((c) => c.short + " us") : ["kernel us"])].map((text) => ({ text, number: true }))];
   fillTable($("runs-table").querySelector("table"), "Budget of every run of " + label.label, heads, rows);
   $("page-at").textContent = `${(from + 1).toLocaleString("en")} to ${to.toLocaleString("en")} of ${plural(runs.elapsed.length, "run")}`;
   $("page-back").disabled = from === 0;

@@ -5,13 +5,16 @@ const sorting = { key: null, down: false };
 const COLUMNS = [
   { key: "label", text: "label", value: (l) => l.label },
   { key: "count", text: "n", number: true, value: (l) => l.count, show: (l) => l.count.toLocaleString("en"), hint: "intervals placed" },
-  { key: "elapsed", text: "time", unit: "us", number: true, value: (l) => l.elapsed, show: (l) => micro(l.elapsed), hint: "measured time of the median run" },
-  { key: "error", text: "±", unit: "us", number: true, value: (l) => l.error, show: (l) => micro(l.error), hint: "how well the two events are placed (95 %)" },
+  { key: "total", text: "total", unit: "ms", number: true, value: (l) => l.total, show: (l) => (l.total / 1e6).toFixed(2), hint: "all runs together, under nsys, in milliseconds" },
+  { key: "lost", text: "lost", unit: "ms", number: true, value: (l) => l.lost, show: (l) => (l.lost ? (l.lost / 1e6).toFixed(2) : "."), hint: "of it without work on the stream (and copies or memsets that a finding names), in milliseconds" },
+  { key: "elapsed", text: "time", unit: "us", number: true, value: (l) => l.elapsed, show: (l) => micro(l.elapsed), hint: "measured time of the median run, under nsys" },
+  ...(Object.keys(DATA.predicted).length ? [{ key: "predicted", text: "without nsys", unit: "us", number: true, value: (l) => DATA.predicted[l.label]?.[0] ?? -1, show: (l) => (DATA.predicted[l.label] ? micro(DATA.predicted[l.label][0]) : "?"), hint: "the same run without nsys, as predicted from this trace" }] : []),
   { key: "bar", text: "budget" },
   ...PRESENT.filter((cause) => DATA.labels.some((l) => l.parts[cause.name])).map((cause) => ({
     key: cause.name, text: cause.short, unit: "us", number: true, hint: cause.meaning, cause: true,
     value: (l) => l.parts[cause.name], show: (l) => micro(l.parts[cause.name]),
   })),
+  { key: "error", text: "placed ±", unit: "us", number: true, value: (l) => l.error, show: (l) => micro(l.error), hint: "how exactly the two events are placed on the GPU's timeline (95 %)" },
   { key: "p95", text: "p95", unit: "us", number: true, value: (l) => l.p95, show: (l) => micro(l.p95), hint: "95th percentile of the measured time" },
   { key: "max", text: "max", unit: "us", number: true, value: (l) => l.max, show: (l) => micro(l.max), hint: "slowest run" },
 ];
@@ -20,6 +23,7 @@ function sortBy(column) {
   if (sorting.key === column.key) sorting.down = !sorting.down;
   else Object.assign(sorting, { key: column.key, down: Boolean(column.number) });
   drawTable();
+  remember();
 }
 
 function head(column) {
@@ -27,7 +31,7 @@ function head(column) {
   const state = sorting.key !== column.key ? "none" : sorting.down ? "descending" : "ascending";
   const arrow = { none: "", ascending: " ↑", descending: " ↓" }[state];
   const button = make("button", { type: "button", title: column.hint || null, onclick: () => sortBy(column) },
-    column.text, column.key === "label" ? make("small", null, "times in us") : null, column.unit ? make("span", { class: "unseen" }, " " + column.unit) : null, make("span", { "aria-hidden": "true" }, arrow));
+    column.text, column.key === "label" ? make("small", null, "us; total and lost ms") : null, column.unit ? make("span", { class: "unseen" }, " " + column.unit) : null, make("span", { "aria-hidden": "true" }, arrow));
   button.dataset.key = column.key;
   return make("th", { scope: "col", "aria-sort": state, class: column.number ? "number" : null }, button);
 }

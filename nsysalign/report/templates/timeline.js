@@ -1,76 +1,100 @@
-// The timeline of one interval: cause strip, NVTX ranges, host threads, streams, the two events.
+// The timeline of one interval: its budget in time, NVTX ranges, host threads, streams, the two events.
 // Detail is reduced by resolution: neighbours narrower than a pixel are drawn as one block that says how many it is.
 
 const view = { picture: null, range: null, timer: 0 };
-const STRIP_HEIGHT = 1.5, LANE_GAP = 0.45, MOST_ROWS = 8, MOST_ARROWS = 250, LETTER_PX = 7.1;
+const ROW = 25, STRIP_TALL = 38, LANE_GAP = 10, HEAD = 30, MOST_ROWS = 8, LETTER_PX = 7, AXIS_PX = 44;
 
 function wholeRange(picture) {
   const margin = Math.max(0.06 * picture.width, 2000);
   return [-margin / 1e3, (picture.width + margin) / 1e3];
 }
 
-// Lanes from top to bottom: {lane, top, height}; y grows downwards.
+// Lanes from top to bottom: {lane, top, rows}; y in pixels.
 function placeLanes(picture) {
-  let y = STRIP_HEIGHT + LANE_GAP;
+  let y = HEAD + STRIP_TALL + LANE_GAP;
   return picture.lanes.map((lane) => {
-    const placed = { lane, top: y, height: Math.min(lane.rows, MOST_ROWS) };
-    y += placed.height + LANE_GAP;
+    const placed = { lane, top: y, rows: Math.min(lane.rows, MOST_ROWS) };
+    y += placed.rows * ROW + LANE_GAP;
     return placed;
   });
 }
 
-function eventTrace(picture) {
-  const at = [0, picture.width / 1e3];
-  const bounds = `<br>placed by ${escapePlotly(picture.method)}: ± ${duration(picture.error)} with 95 % confidence<br>certainly between ${(picture.lower / 1e3).toFixed(2)} and +${(picture.upper / 1e3).toFixed(2)} us of here`;
-  return {
-    type: "scatter", mode: "markers", x: at, y: [-0.3, -0.3], hovertext: ["<b>start</b>" + bounds, `<b>end</b> at ${at[1].toFixed(2)} us` + bounds],
-    hovertemplate: "%{hovertext}<extra></extra>", showlegend: false, marker: { symbol: "diamond", size: 10, color: theme("--event") },
-    error_x: { type: "data", symmetric: false, array: [picture.upper / 1e3, picture.upper / 1e3], arrayminus: [-picture.lower / 1e3, -picture.lower / 1e3], color: theme("--event"), thickness: 1.5, width: 4 },
-  };
-}
-
-function eventShapes(picture, bottom) {
-  const shapes = [], colour = theme("--event"), error = picture.error / 1e3;
-  for (const x of [0, picture.width / 1e3]) {
-    shapes.push({ type: "rect", x0: x - error, x1: x + error, y0: -0.6, y1: bottom, fillcolor: colour, opacity: 0.16, line: { width: 0 }, layer: "above" });
-    shapes.push({ type: "line", x0: x, x1: x, y0: -0.6, y1: bottom, line: { color: colour, width: 1.6 }, layer: "above" });
-  }
-  return shapes;
-}
-
 function drawTimeline() {
   const picture = view.picture, plot = $("lanes");
-  if (!picture || !window.Plotly) return;
-  const places = placeLanes(picture), end = places.length ? places[places.length - 1] : { top: STRIP_HEIGHT, height: 0 };
-  const bottom = end.top + end.height + (picture.clock ? 1.5 : 0) + 0.2;
-  const names = places.map(({ lane }) => escapePlotly(cut(lane.name, 34)));
-  const left = 24 + Math.max(60, 6.8 * Math.max(0, ...names.map((n) => n.length), picture.clock ? clockWords(picture).length : 0));
-  const pixel = ((view.range[1] - view.range[0]) * 1e3) / Math.max(200, plot.clientWidth - left - 20);
-  const drawn = places.map((placed) => laneTrace(placed, view.range, pixel));
-  if (picture.strip) drawn.unshift(stripTrace(picture.strip, view.range, pixel));
-  const links = arrows(places, view.range);
-  const clock = picture.clock ? [clockTrace(picture.clock, bottom - 1.4, view.range)] : [];
-  const layout = baseLayout({
-    height: Math.max(240, 92 + 29 * (bottom + 0.6)), margin: { l: left, r: 20, t: 26, b: 44 }, barmode: "overlay", dragmode: "zoom", hovermode: "closest",
-    xaxis: axis({ title: { text: "us since the start event", standoff: 8 }, range: view.range, exponentformat: "none", separatethousands: true }),
-    yaxis: axis({ range: [bottom, -0.7], fixedrange: true, showgrid: false, ticks: "", automargin: false,
-      tickvals: [-0.3, STRIP_HEIGHT / 2, ...places.map((p) => p.top + p.height / 2), ...(picture.clock ? [bottom - 0.9] : [])],
-      ticktext: ["events", "<b>budget</b>", ...names, ...(picture.clock ? [clockWords(picture)] : [])] }),
-    shapes: eventShapes(picture, bottom), uirevision: "timeline",
-  });
-  const marks = drawn.map((d) => d.marks).filter(Boolean);
-  drawPlot(plot, [...drawn.map((d) => d.trace), ...links.traces, ...marks, ...clock, eventTrace(picture)], layout, CONFIG);
-  const merged = drawn.reduce((sum, d) => sum + d.merged, 0), said = [...picture.omitted];
+  if (!picture || plot.hidden) return;
+  const width = plot.clientWidth, places = placeLanes(picture), narrow = width < 700;
+  const end = places.length ? places[places.length - 1] : { top: HEAD, rows: STRIP_TALL / ROW };
+  const bottom = end.top + end.rows * ROW + LANE_GAP + (picture.clock ? ROW + LANE_GAP : 0);
+  const names = [...places.map(({ lane }) => lane.name), picture.clock ? clockWords(picture) : "budget"];
+  const left = Math.min(narrow ? 104 : 250, 20 + 6.5 * Math.max(...names.map((name) => name.length))), right = width - 14;
+  const frame = { left, right, x: (at) => left + ((at - view.range[0]) / (view.range[1] - view.range[0])) * (right - left) };
+  view.frame = frame;
+  const pixel = ((view.range[1] - view.range[0]) * 1e3) / Math.max(200, right - left), letters = Math.floor((left - 14) / 6.3);
+  const hits = [], drawn = [], labels = [], name = (text, y, strong) => labels.push(svg("text", { x: left - 10, y: y + 4, "text-anchor": "end", class: strong ? "lane strong" : "lane" }, cut(text, letters), svg("title", {}, text)));
+  let merged = 0;
+  const put = (made, hit) => { if (made) { drawn.push(made.element); hits.push({ ...made.hit, ...hit }); } };
+  name("events", HEAD - 12);
+  name("budget", HEAD + STRIP_TALL / 2, true);
+  if (picture.strip) {
+    const list = blocks(picture.strip, view.range, pixel);
+    for (const b of list) { merged += b.count - 1; put(drawBlock(frame, b, HEAD, STRIP_TALL, causeOf(b), (room) => stripText(b, room), list.length <= 300), { said: stripSaid(picture.strip, b) }); }
+  }
+  for (const { lane, top, rows } of places) {
+    if (lane.kind === "stream" && lane.name === picture.before?.lane) drawn.push(edge(frame, lane, top, picture.before));
+    name(lane.name, top + (rows * ROW) / 2);
+    for (const b of blocks(lane, view.range, pixel)) {
+      merged += b.count - 1;
+      const y = top + b.row * ROW + 2, over = b.count === 1 ? () => arrow(frame, places, lane, top, b.item) || svg("g", {}) : null;
+      if (lane.kind === "event" && b.count === 1 && b.d === 0) put(recordMark(frame, b, y), { said: laneSaid(lane, b), over });
+      else put(drawBlock(frame, b, y, ROW - 4, causeOf(b), (room) => fitting(b, laneText(lane, b), room), false), { said: laneSaid(lane, b), over });
+    }
+  }
+  if (picture.clock) {
+    name(clockWords(picture), bottom - LANE_GAP - ROW / 2);
+    drawn.push(drawClock(frame, picture.clock, bottom - LANE_GAP - ROW, hits));
+  }
+  const clip = svg("clipPath", { id: "inside" }, svg("rect", { x: left, y: 0, width: Math.max(1, right - left), height: bottom + AXIS_PX }));
+  showDrawing(plot, width, bottom + AXIS_PX, [clip, axisBelow(view.range[0], view.range[1], frame.x, bottom, right - left, "us since the start event"), svg("line", { class: "frame", x1: left, x2: left, y1: 8, y2: bottom }), ...labels, ...drawn, ...eventMarks(frame, picture, bottom, hits)], hits);
+  const said = [...picture.omitted];
   if (merged) said.push(`At this zoom ${plural(merged, "item")} narrower than a pixel are drawn together with their neighbours.`);
-  if (links.count > MOST_ARROWS) said.push(`The arrows of ${links.count} operations are drawn when fewer than ${MOST_ARROWS} are in view.`);
   $("reduced").textContent = said.join(" ");
+  const before = picture.before;
+  $("before").textContent = before ? `Last on ${before.lane} before the start event: ${shortName(before.what)}; it ${before.when}.` : "";
   plot.dataset.drawn = `${selected.interval}:${view.range.map((v) => v.toFixed(3)).join(":")}`;
+}
+
+// At the left edge of a stream's lane: what it did before, where there is room for the words.
+function edge(frame, lane, top, before) {
+  const first = lane.x.find((x, i) => x + lane.d[i] >= view.range[0] * 1e3), room = first === undefined ? frame.right - frame.left : frame.x(first / 1e3) - frame.left;
+  const texts = [`◂ ${shortName(before.what)} ${before.when}`, `◂ ${before.when}`];
+  return svg("text", { class: "edge", x: frame.left + 5, y: top + ROW / 2 + 4 }, texts.find((text) => 6.6 * text.length + 12 < room) || "");
+}
+
+// A record is an instant: a diamond on the lane of its stream.
+function recordMark(frame, b, top) {
+  const x = frame.x(b.x / 1e3), y = top + (ROW - 4) / 2;
+  if (x < frame.left || x > frame.right) return null;
+  return { element: svg("path", { class: "record", d: `M${x} ${y - 6}l6 6l-6 6l-6 -6z` }), hit: { x: x - 6, y: y - 6, w: 12, h: 12 } };
+}
+
+// Both events: a line where each is placed, shaded as far as the placement is certain to 95 %.
+function eventMarks(frame, picture, bottom, hits) {
+  const out = [], inside = (x) => Math.max(frame.left, Math.min(frame.right, x));
+  [["start", 0], ["end", picture.width]].forEach(([word, ns]) => {
+    const x = frame.x(ns / 1e3), [a, b] = [frame.x((ns - picture.error) / 1e3), frame.x((ns + picture.error) / 1e3)];
+    if (b < frame.left || a > frame.right) return;
+    out.push(svg("rect", { class: "placed", x: inside(a), width: Math.max(1, inside(b) - inside(a)), y: HEAD - 8, height: bottom - HEAD + 8 }));
+    if (x < frame.left || x > frame.right) return;
+    out.push(svg("line", { class: "event", x1: x, x2: x, y1: HEAD - 12, y2: bottom }), svg("path", { class: "record", d: `M${x} ${HEAD - 20}l7 7l-7 7l-7 -7z` }));
+    hits.push({ x: x - 8, y: HEAD - 22, w: 16, h: 18, said: [`${word} event at ${us(ns)} us`, `placed ±${duration(picture.error)} with 95 % confidence (${picture.method})`, `certainly between ${us(picture.lower)} and +${us(picture.upper)} us of here`] });
+  });
+  return out;
 }
 
 function zoomTo(range) {
   view.range = range;
   clearTimeout(view.timer);
-  view.timer = setTimeout(drawTimeline, 30);
+  view.timer = setTimeout(() => { drawTimeline(); remember(); }, 30);
 }
 
 function zoomBy(factor, centre = 0.5) {
@@ -82,6 +106,12 @@ function zoomBy(factor, centre = 0.5) {
 function panBy(share) {
   const step = (view.range[1] - view.range[0]) * share;
   zoomTo([view.range[0] + step, view.range[1] + step]);
+}
+
+// The time under the pointer, as a share of the frame.
+function shareAt(event) {
+  const box = $("lanes").getBoundingClientRect(), { left, right } = view.frame;
+  return Math.min(1, Math.max(0, (event.clientX - box.left - left) / (right - left)));
 }
 
 function listenToTimeline() {
@@ -97,21 +127,40 @@ function listenToTimeline() {
   plot.addEventListener("wheel", (event) => {
     if (!view.picture || !event.ctrlKey) return; // a plain wheel scrolls the page
     event.preventDefault();
-    const box = plot.querySelector(".nsewdrag")?.getBoundingClientRect() || plot.getBoundingClientRect();
-    zoomBy(event.deltaY > 0 ? 1.25 : 0.8, Math.min(1, Math.max(0, (event.clientX - box.left) / box.width)));
+    zoomBy(event.deltaY > 0 ? 1.25 : 0.8, shareAt(event));
   }, { passive: false });
+  plot.addEventListener("dblclick", () => view.picture && fit());
   $("zoom-in").addEventListener("click", () => view.picture && zoomBy(0.5));
   $("zoom-out").addEventListener("click", () => view.picture && zoomBy(2));
   $("zoom-fit").addEventListener("click", () => view.picture && fit());
-  // plotly gives its plots `on` with the first drawing.
-  Plotly.newPlot(plot, [], baseLayout({ height: 240 }), CONFIG).then(() => {
-    plot.on("plotly_doubleclick", fit);
-    plot.on("plotly_relayout", (change) => {
-      if (change["xaxis.range[0]"] !== undefined) zoomTo([change["xaxis.range[0]"], change["xaxis.range[1]"]]);
-      else if (change["xaxis.autorange"]) fit();
-    });
-    drawTimeline();
+  dragToZoom(plot);
+}
+
+// A mouse drags a stretch to zoom into; a finger scrolls the page.
+function dragToZoom(plot) {
+  let from = null, band = null;
+  plot.addEventListener("pointerdown", (event) => {
+    if (!view.picture || event.button || event.pointerType === "touch") return;
+    from = event;
+    plot.setPointerCapture(event.pointerId);
   });
+  plot.addEventListener("pointermove", (event) => {
+    if (!from || Math.abs(event.clientX - from.clientX) < 4) return;
+    hideTip();
+    const { left, right } = view.frame, [a, b] = [shareAt(from), shareAt(event)].sort((p, q) => p - q);
+    band ||= svg("rect", { class: "band", y: 0, height: plot.clientHeight });
+    band.setAttribute("x", left + a * (right - left));
+    band.setAttribute("width", (b - a) * (right - left));
+    plot.firstElementChild.append(band);
+  });
+  plot.addEventListener("pointerup", (event) => {
+    const moved = band !== null, [a, b] = from ? [shareAt(from), shareAt(event)].sort((p, q) => p - q) : [0, 0];
+    band?.remove();
+    band = from = null;
+    const [low, high] = view.range, at = (share) => low + share * (high - low);
+    if (moved && at(b) - at(a) > 0.01) zoomTo([at(a), at(b)]);
+  });
+  plot.addEventListener("pointercancel", () => { band?.remove(); band = from = null; });
 }
 
 const MOST_PIECES = 500;
@@ -119,7 +168,7 @@ const MOST_PIECES = 500;
 function drawPieces() {
   const strip = view.picture?.strip, table = $("pieces").querySelector("table");
   if (!strip || !$("pieces").open) return;
-  const rows = strip.x.slice(0, MOST_PIECES).map((x, i) => [at(x), micro(strip.d[i]), DATA.causes[strip.c[i]].short, DATA.strings[strip.n[i]]]);
+  const rows = strip.x.slice(0, MOST_PIECES).map((x, i) => [us(x), micro(strip.d[i]), DATA.causes[strip.c[i]].short, DATA.strings[strip.n[i]]]);
   const caption = `The first ${rows.length} of ${plural(strip.x.length, "piece")} of the interval`;
   fillTable(table, caption, [{ text: "from us", number: true }, { text: "length us", number: true }, { text: "cause" }, { text: "what" }], rows);
   $("pieces").querySelector("summary").textContent = strip.x.length > MOST_PIECES ? caption : "Table of the pieces of this interval";
@@ -130,12 +179,12 @@ function drawItems() {
   const picture = view.picture, details = $("items");
   if (!picture || !details.open) return;
   const items = picture.lanes.flatMap((lane) => lane.x.map((x, i) => ({ lane, x, i }))).sort((p, q) => p.x - q.x);
-  const rows = items.slice(0, MOST_PIECES).map(({ lane, x, i }) => [at(x), micro(lane.d[i]), lane.name, DATA.strings[lane.n[i]], DATA.strings[lane.t[i]]]);
+  const rows = items.slice(0, MOST_PIECES).map(({ lane, x, i }) => [us(x), micro(lane.d[i]), lane.name, DATA.strings[lane.n[i]], DATA.strings[lane.t[i]]]);
   const caption = `The first ${rows.length} of ${plural(items.length, "item")} in the lanes`;
   fillTable(details.querySelector("table"), caption, [{ text: "from us", number: true }, { text: "length us", number: true }, { text: "lane" }, { text: "what" }, { text: "detail" }], rows);
   details.querySelector("summary").textContent = items.length > MOST_PIECES ? caption : "Table of everything in the lanes";
 }
 
-function at(ns) {
+function us(ns) {
   return (ns / 1e3).toFixed(2);
 }

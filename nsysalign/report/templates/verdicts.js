@@ -1,58 +1,116 @@
-// The cards at the top: what a reader should know first, each with its evidence and the interval that shows it.
+// The cards: what costs most first, each rule once, with every label that it explains.
 
 const SEVERITY = {
   error: ["✖", "error"], warning: ["▲", "warning"], info: ["●", "note"], reading: ["◆", "reading"],
 };
-const CARDS_AT_FIRST = 6;
+const CARDS_AT_FIRST = 6, MOST_SAME = 6;
 
-function card(verdict) {
-  const [mark, word] = SEVERITY[verdict.severity] || SEVERITY.info;
-  const label = DATA.labels.find((item) => item.label === verdict.label);
-  const evidence = verdict.evidence.length
-    ? make("dl", { class: "evidence" }, verdict.evidence.map(([what, number]) => make("div", null, make("dt", null, what), make("dd", null, number))))
-    : null;
-  const place = verdict.site && verdict.site !== verdict.label ? make("code", null, verdict.site) : null;
+function byName(name) {
+  return DATA.labels.find((item) => item.label === name);
+}
+
+function card(item) {
+  const [mark, word] = SEVERITY[item.severity] || SEVERITY.info, [entry, ...same] = item.entries, label = byName(entry.label);
+  const many = item.entries.length > 1 ? ` in ${plural(item.entries.length, "label")}` : "";
   return make(
     "article", { class: "card " + word },
-    make("p", { class: "kicker" }, make("span", { "aria-hidden": "true" }, mark + " "), word,
-      verdict.rule ? " · " + verdict.rule : "", " · ", make("strong", null, verdict.label), place ? " " : null, place),
-    make("h3", null, verdict.title),
-    label ? budgetBar(label, label.elapsed || 1, 380) : null,
-    verdict.explanation ? make("p", { class: "explanation" }, verdict.explanation) : null,
-    evidence,
-    verdict.advice ? make("p", { class: "advice" }, make("strong", null, "Change: "), verdict.advice) : null,
-    verdict.confirmation ? make("p", { class: "confirmation" }, verdict.confirmation) : null,
-    label ? intervalLink(verdict, label) : null,
+    make("p", { class: "kicker" }, make("span", { "aria-hidden": "true" }, mark + " "), word, item.rule ? " · " + item.rule : "",
+      item.lost ? make("span", { class: "lost", title: "time of all runs in which the stream executed nothing" }, `lost ${duration(item.lost)}${many}`) : null),
+    make("h3", null, entry.title),
+    label ? make("p", { class: "where" }, make("button", { type: "button", class: "link", onclick: () => choose(label.label, null, true) }, label.label),
+      entry.site && entry.site !== label.label ? [" ", make("code", null, entry.site)] : null, `, ${plural(label.count, "run")}, ${duration(entry.total)} in all under nsys`) : make("p", { class: "where" }, entry.label),
+    label ? waterfall(asRun(label, entry.interval)) : null,
+    label && withoutNsys(label) ? make("p", { class: "explanation" }, withoutNsys(label)) : null,
+    entry.explanation ? make("p", { class: "explanation" }, entry.explanation) : null,
+    advice(entry),
+    rerun(entry),
+    evidence(entry),
+    chips(entry),
+    same.length ? sameIn(same) : null,
+    label ? intervalLink(entry, label) : null,
   );
 }
 
-// A real link: it can be copied, opened beside, and followed from the keyboard.
-function intervalLink(verdict, label) {
-  const number = verdict.interval < 0 ? label.roles.median : verdict.interval;
+// "Do this:   code" is a sentence and code to copy.
+function advice(entry) {
+  if (!entry.advice) return null;
+  const [words, ...code] = entry.advice.split(/ {3,}/);
+  return make("div", { class: "advice" }, make("p", null, make("strong", null, "Change: "), words), code.length ? make("pre", null, make("code", null, code.join("\n"))) : null);
+}
+
+function evidence(entry) {
+  if (!entry.evidence.length) return null;
+  return make("details", { class: "evidence" }, make("summary", null, "Evidence"),
+    make("dl", null, entry.evidence.map(([what, number]) => make("div", null, make("dt", null, what), make("dd", null, number)))));
+}
+
+// before | predicted | after of a re-run with one change.
+function rerun(entry) {
+  const said = entry.rerun;
+  if (!said) return entry.confirmation ? make("p", { class: "rerun" }, entry.confirmation) : null;
+  const mark = { confirmed: "✔", refuted: "✖" }[said.verdict] || "?";
+  const predicted = said.predicted_low_ns === null ? "none" : `${duration(said.predicted_low_ns)} to ${duration(said.predicted_high_ns)}`;
+  const cell = (name, value) => make("div", null, make("dt", null, name), make("dd", null, value));
+  return make("div", { class: "rerun " + said.verdict.replace(/\W+/g, "-"), title: entry.confirmation },
+    make("p", null, make("strong", null, `${mark} ${said.verdict} by a second run: `), said.changed),
+    make("dl", null, cell("before", duration(said.before_ns)), cell("predicted", predicted), cell("after", duration(said.after_ns))));
+}
+
+// Further findings about the label: the words on a click.
+function chips(entry) {
+  if (!entry.others.length) return null;
+  const text = make("p", { class: "explanation", hidden: "" });
+  const show = (other, button) => {
+    const open = button.getAttribute("aria-expanded") === "true";
+    for (const chip of button.parentNode.querySelectorAll("button")) chip.setAttribute("aria-expanded", "false");
+    button.setAttribute("aria-expanded", String(!open));
+    text.hidden = open;
+    text.textContent = [other.title, other.advice && "Change: " + other.advice].filter(Boolean).join(" ");
+  };
+  return make("div", { class: "chips" }, make("span", null, "also: "), entry.others.map((other) => {
+    const button = make("button", { type: "button", class: "chip", "aria-expanded": "false", title: other.title, onclick: () => show(other, button) }, `${(SEVERITY[other.severity] || SEVERITY.info)[0]} ${other.rule}`);
+    return button;
+  }), text);
+}
+
+function sameIn(entries) {
+  const item = (entry) => make("li", { title: entry.title }, byName(entry.label)
+    ? make("button", { type: "button", class: "link", onclick: () => choose(entry.label, entry.interval < 0 ? null : entry.interval, true) }, entry.label) : entry.label,
+  entry.lost ? ` lost ${duration(entry.lost)}` : "", entry.rerun ? ` (${entry.rerun.verdict})` : "");
+  const rest = entries.length - MOST_SAME;
+  return make("div", { class: "same" }, make("span", null, "The same in:"), make("ul", null, entries.slice(0, MOST_SAME).map(item), rest > 0 ? make("li", null, `${rest} more, in the table below`) : null));
+}
+
+// A real link: it can be copied, opened in another tab, and followed from the keyboard.
+function intervalLink(entry, label) {
+  const number = entry.interval < 0 ? label.roles.median : entry.interval;
   const go = (event) => {
     event.preventDefault();
-    history.replaceState(null, "", `#interval-${number}`);
-    choose(verdict.label, number, true);
+    choose(entry.label, number, true);
   };
-  return make("a", { class: "button", href: `#interval-${number}`, onclick: go }, "Show the interval");
+  return make("a", { class: "button", href: `#interval-${number}`, onclick: go }, "Show the interval", make("span", { class: "unseen" }, ` of ${entry.label}: ${entry.rule || "reading"}`));
+}
+
+// A card of which only the first line is seen until it is opened.
+function folded(item) {
+  const [mark, word] = SEVERITY[item.severity] || SEVERITY.info, details = make("details", { class: "folded " + word },
+    make("summary", null, make("span", { class: "kicker" }, make("span", { "aria-hidden": "true" }, mark + " "), item.rule), make("span", { class: "title" }, item.entries[0].title),
+      make("span", { class: "lost" }, item.lost ? `lost ${duration(item.lost)}` : "")));
+  details.addEventListener("toggle", () => { if (details.open && details.children.length === 1) details.append(card(item)); });
+  return details;
 }
 
 function drawVerdicts() {
-  const cards = DATA.verdicts.map((verdict, at) => {
-    const element = card(verdict);
-    element.hidden = at >= CARDS_AT_FIRST;
-    return element;
-  });
-  fill($("cards"), cards);
-  const more = cards.length - CARDS_AT_FIRST;
-  if (more > 0) {
-    const button = make("button", { type: "button", class: "more", onclick: () => {
-      for (const element of cards) element.hidden = false;
-      cards[CARDS_AT_FIRST].tabIndex = -1; // focusable by script only
-      cards[CARDS_AT_FIRST].focus();
-      button.remove();
-    } }, `Show ${more} more`);
-    $("cards").after(button);
-  }
-  if (!cards.length) fill($("cards"), make("p", null, "No interval was placed: see the remarks at the end of the page."));
+  const wrong = DATA.cards.filter((item) => item.severity === "error"), costly = DATA.cards.filter((item) => item.severity !== "error");
+  $("wrong").hidden = !wrong.length;
+  fill($("wrong-cards"), wrong.map(folded));
+  $("costly-head").hidden = !costly.length && wrong.length > 0;
+  fill($("cards"), costly.slice(0, CARDS_AT_FIRST).map(card));
+  fill($("more-cards"), costly.slice(CARDS_AT_FIRST).map(folded));
+  const said = [];
+  if (DATA.cards.some((item) => item.rule) && DATA.silent.length) said.push(`Nothing was found in ${plural(DATA.silent.length, "label")}: ${DATA.silent.slice(0, 8).join(", ")}${DATA.silent.length > 8 ? ", …" : ""}.`);
+  const command = DATA.unconfirmed.split(": ").slice(1).join(": ");
+  if (command) said.push(`A finding without a verdict is a reading of one trace, not confirmed. To test the costliest, run the script again with one change: ${command}`);
+  $("cards-note").textContent = said.join(" ");
+  if (!DATA.cards.length) fill($("cards"), make("p", null, "No interval was placed: see the remarks at the end of the page."));
 }

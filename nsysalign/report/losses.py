@@ -1,0 +1,96 @@
+"""How much time the findings speak of: per label over all of its runs, and the cards of the page ranked by it.
+
+Lost is the time in which the stream executed nothing.  A copy or a memset counts as lost only in a label where a finding
+says that it should not be inside.  What a cold first run lost beyond the ordinary is counted apart, for its remedy is
+another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsysalign.model import CAUSES, Analysis
+from nsysalign.report.rows import LabelRow
+from nsysalign.report.verdict import SEVERITIES, WORK, Verdict
+
+#: Rules that say that work of one cause does not belong into the interval.
+UNWANTED = {"copy-inside": "memcpy", "memset-inside": "memset"}
+#: Rules about the first run of a label only.
+COLD = ("module-load", "warm-up")
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Nanoseconds over all runs of a label."""
+
+    total_ns: int  # measured
+    lost_ns: int  # of it without work on the stream, the cold first run's excess left out
+    cold_ns: (
+        int  # by how much the first run exceeded the median of the later ones; 0 where no rule calls it cold
+    )
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One label on a card."""
+
+    finding: Verdict
+    total_ns: int
+    lost_ns: int
+    others: tuple[Verdict, ...]  # further findings about the label
+
+
+@dataclass(frozen=True)
+class Card:
+    """One rule, with every label that it explains best; the label that loses most comes first."""
+
+    rule: str  # '' for a reading
+    severity: str
+    lost_ns: int
+    entries: tuple[Entry, ...]
+
+
+def losses(analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray) -> dict[str, Loss]:
+    """Per label; `matrix`: parts of every interval by cause (`rows.parts_matrix`)."""
+    groups = analysis.intervals.groupby("label", sort=False).indices
+    elapsed, start = (analysis.intervals[c].to_numpy() for c in ("elapsed_ns", "start_ns"))
+    return {row.label: _loss(row, groups[row.label], elapsed, start, matrix) for row in rows}
+
+
+def _loss(row: LabelRow, at: np.ndarray, elapsed: np.ndarray, start: np.ndarray, matrix: np.ndarray) -> Loss:
+    unwanted = {cause for rule, cause in UNWANTED.items() if rule in row.findings}
+    idle = [k for k, cause in enumerate(CAUSES) if cause not in WORK or cause in unwanted]
+    lost, first, cold = matrix[np.ix_(at, idle)].sum(axis=1), start[at].argmin(), 0
+    if len(at) > 1 and set(COLD) & set(row.findings):
+        cold = max(0, int(elapsed[at[first]] - np.median(np.delete(elapsed[at], first))))
+    return Loss(int(elapsed[at].sum()), int(lost.sum()) - min(cold, int(lost[first])), cold)
+
+
+def cards(said: Sequence[Verdict], found: dict[str, Loss]) -> list[Card]:
+    """Findings by rule: each label stands on the card of its gravest finding, and on that of its cold first run.
+
+    Errors come first, for they say that a number is not what it seems; then the largest loss.
+    """
+    by_label: dict[str, list[Verdict]] = {}
+    for verdict in said:
+        if verdict.rule:
+            by_label.setdefault(verdict.label, []).append(verdict)
+    entries: dict[str, list[Entry]] = {}
+    for label, own in by_label.items():
+        loss = found.get(label, Loss(0, 0, 0))
+        main = next((v for v in own if v.rule not in COLD), None)
+        cold = next((v for v in own if v.rule in COLD), None)
+        for verdict, lost in ((main, loss.lost_ns), (cold, loss.cold_ns)):
+            if verdict is not None:
+                others = tuple(v for v in own if v is not verdict)
+                entries.setdefault(verdict.rule, []).append(Entry(verdict, loss.total_ns, lost, others))
+    made = [_card(rule, sorted(own, key=lambda e: -e.lost_ns)) for rule, own in entries.items()]
+    return sorted(made, key=lambda card: (card.severity != "error", -card.lost_ns))
+
+
+def _card(rule: str, entries: list[Entry]) -> Card:
+    worst = min((e.finding.severity for e in entries), key=SEVERITIES.index)
+    return Card(rule, worst, sum(e.lost_ns for e in entries), tuple(entries))

@@ -1,0 +1,89 @@
+"""An analysis in a notebook: one line, the page in a frame, a waterfall as a plotly figure."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING, Any
+
+from nsysalign.errors import UsageError
+from nsysalign.model import CAUSES, Analysis
+from nsysalign.report.format import duration, plural, safe_text
+from nsysalign.report.html import page
+from nsysalign.report.overview import measured
+from nsysalign.report.palette import LOOKS
+from nsysalign.report.rows import parts_matrix
+
+if TYPE_CHECKING:
+    import plotly.graph_objects
+
+
+def line(analysis: Analysis) -> str:
+    """ "<Analysis of train-001/trace.sqlite: 144 intervals in 24 labels, 33 findings>"."""
+    counts = (
+        plural(len(measured(analysis)), "interval") + f" in {plural(len(analysis.labels), 'label')}",
+        plural(len(analysis.findings), "finding"),
+    )
+    return f"<Analysis of {safe_text(analysis.trace.path)}: {', '.join(counts)}>"
+
+
+class Framed:
+    """The page in a frame of its own: its style and script touch nothing of the notebook."""
+
+    def __init__(self, analysis: Analysis, interval: int | None, height: int) -> None:
+        self._page, self._height = page(analysis, interval), height
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe sandbox="allow-scripts" title="nsysalign report" srcdoc="{html.escape(self._page)}" '
+            f'style="width:100%;height:{self._height}px;border:1px solid #ccc"></iframe>'
+        )
+
+    def __repr__(self) -> str:
+        return f"<nsysalign report, {len(self._page) / 1e3:,.0f} kB: a notebook shows it>"
+
+
+def number(analysis: Analysis, name: str) -> int:
+    """The interval of this name; of a label the one that its row shows.  UsageError where there is neither."""
+    found = analysis.intervals.loc[analysis.intervals["name"] == name, "interval"]
+    if not len(found):
+        found = analysis.labels.loc[analysis.labels["label"] == name, "row_interval"]
+    if not len(found):
+        raise UsageError(
+            f"no interval and no label is called {safe_text(name)}", "a.labels and a.intervals list them"
+        )
+    return int(found.iloc[0])
+
+
+def waterfall(analysis: Analysis, name: str) -> plotly.graph_objects.Figure:
+    """From the measured time of an interval (or a label's median one) down to its kernels, cause by cause; microseconds."""
+    import plotly.graph_objects as go
+
+    chosen = number(analysis, name)
+    at = int((analysis.intervals["interval"] == chosen).to_numpy().argmax())
+    elapsed = int(analysis.intervals["elapsed_ns"].iloc[at])
+    parts = dict(zip(CAUSES, parts_matrix(analysis)[at].tolist(), strict=True))
+    kernel = parts.pop("kernel")
+    steps: list[tuple[str, int, int, Any]] = [("measured", 0, elapsed, "#6d28d9")]
+    rest = elapsed
+    for cause, ns in sorted(parts.items(), key=lambda part: -part[1]):
+        if ns:
+            rest -= ns
+            steps.append((LOOKS[cause].short, rest, ns, LOOKS[cause].colour))
+    steps.append((LOOKS["kernel"].short, 0, kernel, LOOKS["kernel"].colour))
+    names, bases, lengths, colours = zip(*steps, strict=True)
+    bars = go.Bar(
+        y=names,
+        x=[ns / 1e3 for ns in lengths],
+        base=[ns / 1e3 for ns in bases],
+        orientation="h",
+        marker_color=colours,
+        text=[duration(ns) for ns in lengths],
+        hovertemplate="%{y} %{text}<extra></extra>",
+    )
+    title = html.escape(safe_text(analysis.intervals["name"].iloc[at]))
+    layout = {
+        "yaxis": {"autorange": "reversed"},
+        "xaxis_title": "us under nsys",
+        "height": 110 + 28 * len(steps),
+    }
+    return go.Figure(bars, {"title": title, "showlegend": False, **layout})

@@ -1,0 +1,53 @@
+// From what the events read to what the kernel takes, cause by cause: the median run of a label as a waterfall.
+
+const LAST_STEPS = ["kernel", "graph", "memcpy", "memset"];
+
+// [{name, cause, from, ns}]: each cause downwards from the largest, what is too small to see as one step, work of the
+// stream last.
+function fallSteps(label) {
+  const parts = Object.entries(label.parts).filter(([, ns]) => ns > 0).sort((p, q) => q[1] - p[1]);
+  const last = LAST_STEPS.find((name) => label.parts[name] > 0), others = parts.filter(([name]) => name !== last);
+  const small = others.filter(([, ns]) => ns < 0.01 * label.elapsed), few = small.length < 2;
+  let rest = label.elapsed;
+  const steps = (few ? others : others.filter((part) => !small.includes(part))).map(([name, ns]) => ({ name: CAUSE[name].short, cause: CAUSE[name], from: (rest -= ns), ns, down: true }));
+  if (!few) {
+    const sum = small.reduce((total, [, ns]) => total + ns, 0);
+    steps.push({ name: `${small.length} more`, cause: null, from: rest - sum, ns: sum, down: true, hint: small.map(([name, ns]) => `${CAUSE[name].short} ${duration(ns)}`).join(", ") });
+  }
+  if (last) steps.push({ name: CAUSE[last].short, cause: CAUSE[last], from: 0, ns: label.parts[last], down: false });
+  return steps;
+}
+
+// The label as if this run of it were its row; the label itself where the page has no parts of every run.
+function asRun(label, interval) {
+  const runs = DATA.runs[DATA.labels.indexOf(label)], i = runs.elapsed.findIndex((_, k) => numberOf(runs, k) === interval);
+  const parts = i < 0 ? {} : Object.fromEntries(Object.entries(runs.parts).map(([cause, values]) => [cause, values[i]]));
+  return Object.keys(parts).length ? { ...label, elapsed: runs.elapsed[i], parts } : label;
+}
+
+function fallRow(name, piece, value, hint) {
+  return make("li", { title: hint || null }, make("span", { class: "name" }, name), make("span", { class: "track" }, piece), make("span", { class: "value" }, value));
+}
+
+function fallPiece(step, whole) {
+  const piece = step.cause ? swatch(step.cause) : make("span", { class: "piece rest" });
+  piece.style.left = (100 * step.from) / whole + "%";
+  piece.style.width = `max(2px, ${(100 * step.ns) / whole}%)`;
+  return piece;
+}
+
+function waterfall(label) {
+  const whole = label.elapsed || 1, first = make("span", { class: "piece whole" });
+  first.style.width = "100%";
+  const rows = fallSteps(label).map((step) => fallRow(step.name, fallPiece(step, whole), (step.down ? "−" : "") + duration(step.ns), step.hint || `${step.name} ${percent(step.ns / whole)}: ${step.cause.meaning}`));
+  if (!LAST_STEPS.some((name) => label.parts[name] > 0)) rows.push(fallRow("kernel", null, "none"));
+  return make("ol", { class: "fall", "aria-label": `${label.label}: from ${duration(label.elapsed)} measured to the kernel, cause by cause` },
+    fallRow("measured", first, duration(label.elapsed), "what was measured, under nsys"), rows);
+}
+
+// What the same label would read, or read, without nsys.
+function withoutNsys(label) {
+  const predicted = DATA.predicted[label.label];
+  if (!predicted) return null;
+  return `without nsys, predicted: ${duration(predicted[0])} (${duration(predicted[1])} to ${duration(predicted[2])})`;
+}
