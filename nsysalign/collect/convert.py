@@ -81,7 +81,7 @@ def convert(
 
 def errors(raw_dir: Path) -> list[str]:
     """What the probe itself could not do, one text per process."""
-    return [p.read_text(errors="replace").strip() for p in sorted(raw_dir.glob("*.errors"))]
+    return [p.read_text(errors="replace").strip() for p in sorted(raw_dir.glob("*.errors")) if p.is_file()]
 
 
 def _lines(slots: Path, cwd: Path, header: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -114,7 +114,7 @@ def _silenced(texts: _Texts, cwd: Path) -> Iterator[dict[str, Any]]:
 
 def _read_texts(path: Path, pid: int) -> _Texts:
     texts = _Texts(header={"type": "header", "format": "nsysalign-events", "version": 1, "pid": pid})
-    data = path.read_bytes() if path.exists() else b""
+    data = path.read_bytes() if path.is_file() else b""  # not a pipe in a folder that somebody sent
     bursts = 0
     for raw in data.split(b"\0", 1)[0].split(b"\n"):
         try:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nsysalign.errors import NsysError
+from nsysalign.untrusted import contents
 
 RUNS = "nsysalign-runs"
 
@@ -67,7 +68,7 @@ def last_duration_s(stem: str, base: Path | None = None) -> float | None:
         if (m := re.fullmatch(re.escape(stem) + r"-(\d+)", p.parent.name))
     ]
     try:
-        took = json.loads(max(numbered)[1].read_text(encoding="utf-8")).get("profiled_s")
+        took = json.loads(contents(max(numbered)[1]).decode()).get("profiled_s")
     except (OSError, ValueError, AttributeError, RecursionError):
         return None
     return float(took) if isinstance(took, int | float) and 0 <= took < _LONGEST_S else None

@@ -21,6 +21,7 @@ from nsysalign.collect.nsys import Nsys, export_sqlite, find_nsys, import_stream
 from nsysalign.collect.processes import of_run
 from nsysalign.collect.rundir import make_run_dir, write_whole
 from nsysalign.errors import NsysError
+from nsysalign.untrusted import contents
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,7 @@ def _write_manifest(result: CollectResult, nsys: Nsys, took_s: float, conditions
 def conditions(run_dir: Path) -> tuple[str, ...]:
     """What run.json says was set up around the run, for the report; () where there is no such file."""
     try:
-        found = json.loads((run_dir / "run.json").read_text(encoding="utf-8")).get("conditions", ())
+        found = json.loads(contents(run_dir / "run.json").decode()).get("conditions", ())
     except (OSError, ValueError, AttributeError, RecursionError):
         return ()
     return tuple(str(text) for text in found) if isinstance(found, list) else ()

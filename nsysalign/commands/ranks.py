@@ -184,7 +184,7 @@ def _pids(log: Path) -> set[int]:
     """Process ids that a log's headers name.  Only header lines are parsed; a damaged one names nobody here, and says
     so where the log is read."""
     pids = set()
-    with contextlib.suppress(OSError, EventLogError):
+    with contextlib.suppress(EventLogError):
         for line in lines_of(log):
             if '"header"' in line[:200]:
                 with contextlib.suppress(ValueError, AttributeError, TypeError, OverflowError, RecursionError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -108,22 +108,8 @@ class _Reader:
         self.notes: list[str] = []
 
     def read(self, path: Path) -> None:
-        if path.exists() and not path.is_file():  # a pipe would never end
-            raise EventLogError(
-                f"{path.name}: cannot be read (it is no file)",
-                "name the events-PID.jsonl of the run with --events",
-            )
-        try:
-            self._lines(path.name, lines_of(path))
-        except OSError as error:
-            raise EventLogError(
-                f"{path}: cannot be read ({error.strerror or error})",
-                "name the events-PID.jsonl of the run with --events",
-            ) from error
-
-    def _lines(self, name: str, lines: Iterable[str]) -> None:
-        process, bad, headers_before = -1, 0, len(self.headers)
-        for number, line in enumerate(lines, 1):
+        name, process, bad, headers_before = path.name, -1, 0, len(self.headers)
+        for number, line in enumerate(lines_of(path), 1):
             if not line.strip():
                 continue
             try:
