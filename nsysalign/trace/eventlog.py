@@ -22,6 +22,7 @@ from nsysalign.memory import keeping_everything
 from nsysalign.model import EventLog
 from nsysalign.private import short_path, without_paths
 from nsysalign.trace.lines import lines_of
+from nsysalign.trace.names import shortened
 
 FORMAT = "nsysalign-events"
 VERSION = 1
@@ -351,8 +352,8 @@ def _short_paths(files: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    return tuple(map(str, value)) if isinstance(value, list) else ()
+    return tuple(shortened(str(v)) for v in value) if isinstance(value, list) else ()
 
 
 def _str(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    return shortened(value) if isinstance(value, str) else ""
