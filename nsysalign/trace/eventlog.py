@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from nsysalign import frames
@@ -77,6 +78,7 @@ _HEADER_NUMBERS = ("pid", "exit_status", "profiled_exit_status")  # what is no n
 _LONGEST_MS = 1e12  # 30 years: what lies beyond is no measurement, and its nanoseconds do not fit
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _NUMBERS = (bool, int, float)  # made once: `bool | int` would be made for every value
+_DEEPEST = 100  # host timers around a host timer
 _LATEST_NS = 1 << 62  # so that the difference of two times fits into int64
 
 
@@ -289,7 +291,25 @@ class _Reader:
                 else pd.DataFrame({c.name: pd.Series(columns[c.name], dtype=c.dtype) for c in spec.columns})
             )
             tables[spec.name] = frames.check(frame, spec)
+        deep = _too_deep(tables["hosts"])
+        if deep.any():
+            tables["hosts"] = tables["hosts"][~deep].reset_index(drop=True)
+            self.notes.append(
+                f"{int(deep.sum()):,} host timers lie inside {_DEEPEST} others of their thread, or more, and were left out"
+            )
         return EventLog(headers=tuple(self.headers), notes=tuple(n for n in self.notes if n), **tables)
+
+
+def _too_deep(hosts: pd.DataFrame) -> np.ndarray:
+    """Bool, per row: whether _DEEPEST others of the same thread were begun before and are not over.  Each of n timers
+    inside each other holds the calls of all that it contains: work that would grow with the square."""
+    out = np.zeros(len(hosts), dtype=bool)
+    for rows in hosts.groupby(["process", "tid"]).indices.values():
+        start, end = (hosts[c].to_numpy()[rows] for c in ("t0_ns", "t1_ns"))
+        order = np.lexsort((-end, start))
+        over = np.searchsorted(np.sort(np.maximum(start, end)), start[order], side="right")
+        out[rows[order]] = np.arange(len(rows)) - over >= _DEEPEST
+    return out
 
 
 def _parsed(line: str) -> Any:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
+import numpy as np
+import pandas as pd
 import pytest
-from tiny_export import P, tiny
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_export import OFFSET, PID, US, P, tiny
 
 import nsysalign
+from nsysalign.attribute import budget, threads
+from nsysalign.attribute.host import kernels_issued_inside
 from nsysalign.attribute.pieces import by_cause
 from nsysalign.commands.present import store
 from nsysalign.errors import NsysAlignError
+from nsysalign.model import KIND
+from nsysalign.trace import eventlog
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.names import LONGEST_NAME, shortened
 
@@ -93,8 +102,91 @@ def test_times_at_the_edge_of_what_a_number_holds(export, far, only_end, table):
 
 
 def test_sums_of_many_days_are_exact():
-    import numpy as np
-
     day = 86_400 * 10**9
     row, cause = np.zeros(3, np.int64), np.zeros(3, np.int64)
     assert by_cause(row, cause, np.array([100 * day, 5 * day, 1]), 1)[0, 0] == 105 * day + 1
+
+
+# --- what lies inside each other -----------------------------------------------------------------------------
+
+
+def nested(log, count: int) -> None:
+    """`count` host timers around the tiny program, each inside the one before it."""
+    host = {"type": "host", "region": "deep", "tid": PID}
+    lines = [{**host, "t0_ns": OFFSET + i, "t1_ns": OFFSET + 300 * US - i} for i in range(count)]
+    with log.open("a") as file:
+        file.write("".join(json.dumps(line) + "\n" for line in reversed(lines)))
+
+
+def test_host_timers_inside_each_other_are_kept_to_a_depth(export, log):
+    """20,000 of them took 14 GB: the pieces of all grow with the square of their number."""
+    nested(log, 400)
+    analysis = nsysalign.analyze(export(tiny()), [log])
+    hosts = analysis.intervals[analysis.intervals["kind"] == "host"]
+    assert sorted(hosts["elapsed_ns"]) == [300 * US - 2 * i for i in range(99, -1, -1)], "the outer ones"
+    assert any(n.startswith("300 host timers lie inside 100 others") for n in analysis.notes)
+
+
+def test_host_timers_of_other_threads_and_later_ones_are_not_inside(log, monkeypatch):
+    monkeypatch.setattr(eventlog, "_DEEPEST", 2)
+    spans = [(7, 0, 90), (7, 10, 80), (7, 20, 30), (8, 20, 30), (7, 80, 85), (7, 90, 95), (8, 40, 41)]
+    with log.open("a") as file:
+        for tid, t0, t1 in spans:
+            file.write(json.dumps({"type": "host", "tid": tid, "t0_ns": t0, "t1_ns": t1}) + "\n")
+    kept = read_event_logs([log]).hosts
+    assert list(zip(kept["tid"], kept["t0_ns"], kept["t1_ns"], strict=True)) == [s for s in spans if s != (7, 20, 30)]
+
+
+def test_lots_of_host_windows_make_no_difference(export, log, monkeypatch):
+    nested(log, 60)
+    path = export(tiny())
+    whole = nsysalign.analyze(path, [log])
+    seen = []
+    pieces = budget.host_window_pieces
+    monkeypatch.setattr(budget, "_CALLS_AT_ONCE", 64)
+    monkeypatch.setattr(budget, "_WINDOWS_AT_ONCE", 32)
+    monkeypatch.setattr(budget, "host_window_pieces", lambda *a: seen.append(len(a[-1].start)) or pieces(*a))
+    in_lots = nsysalign.analyze(path, [log])
+    assert sum(count <= 8 for count in seen) >= 8, "64 calls, of which a window counts as two and its seven"
+    assert in_lots.parts.equals(whole.parts) and in_lots.details.equals(whole.details)
+
+
+def test_ranges_inside_each_other_are_looked_at_once(monkeypatch):
+    """20,000 took 44 s: each depth cut all that lies deeper."""
+    looked = [0]
+    tile = threads.tile
+    monkeypatch.setattr(threads, "tile", lambda *a: looked.__setitem__(0, looked[0] + len(a[0]) + len(a[2])) or tile(*a))
+    for count in (100, 5_000):
+        looked[0] = 0
+        start = np.arange(count)
+        s, e, n = threads.innermost(start, 3 * count - start, start)
+        assert looked[0] <= 60 * count
+        assert n.tolist() == [*range(count), *range(count - 2, -1, -1)]
+        assert (s[1:] == e[:-1]).all() and s[0] == 0 and e[-1] == 3 * count
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 12)), max_size=8))
+def test_both_ways_to_the_innermost_range_agree(ranges):
+    """Also where they overlap without nesting: ranges of two NVTX domains may."""
+    start, length = (np.array([r[k] for r in ranges], dtype=np.int64) for k in (0, 1))
+    order = np.lexsort((-(start + length), start))
+    start, end = start[order], (start + length)[order]
+    found = []
+    for deep in (1_000, 0):
+        threads._DEEP, before = deep, threads._DEEP
+        try:
+            pieces = threads.innermost(start, end, np.arange(len(ranges)))
+        finally:
+            threads._DEEP = before
+        found.append({t: n for s, e, n in zip(*(p.tolist() for p in pieces), strict=True) for t in range(s, e)})
+    assert found[0] == found[1]
+
+
+def test_kernels_issued_inside_a_hundred_thousand_windows_of_a_day():
+    """The product of both does not fit into int64: the union was 2.2e18 ns."""
+    count, day = 110_000, 86_400 * 10**9
+    at = np.arange(count, dtype=np.int64) * (day // count)
+    operations = pd.DataFrame({"kind": KIND["kernel"], "call": np.arange(count), "process": 1, "start_ns": at + 500, "end_ns": at + 2_500})
+    trace = SimpleNamespace(operations=operations, calls=pd.DataFrame({"start_ns": at + 10}))
+    inside, after = kernels_issued_inside(trace, np.ones(count, np.int64), at, at + 1_000)
+    assert set(inside) == {2_000} and set(after) == {1_500}
