@@ -187,6 +187,11 @@ def _authorize(action: int, first: str | None, second: str | None, _: str | None
 
 def _look(path: Path, error: type[NsysAlignError], expected: str, again: str) -> bool:
     """Whether SQLite would write beside the file (WAL mode); `error` where it is no SQLite file, or somebody is writing it."""
+    if path.is_dir():
+        raise error(
+            f"{path}: is a folder, where {expected} was expected",
+            "nsysalign analyze RUN_DIR; in Python nsysalign.load(RUN_DIR), or analyze(its trace.sqlite, its events-*.jsonl)",
+        )
     if not path.is_file():
         raise error(f"{path}: no such file", again)
     try:

@@ -10,7 +10,6 @@ descriptors through, so a terminal stays a terminal and the order of the two sta
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import math
 import os
 import shutil
@@ -27,7 +26,7 @@ from nsysalign.collect.processes import end_all, kill
 
 #: How long a script may take to end after it was asked to, before it is asked harder.
 GRACE_S = 10.0
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ENDING = tuple(getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, n))
 
 # $1 is our pid.  The descriptors count only if they are the ones we passed: nsys may use these numbers for
 # itself.  The mark says that the application began, so that its end can be told from nsys's own start.
@@ -261,6 +260,8 @@ def _passed_output(stdout: int = 1) -> Iterator[tuple[int, ...]]:
 
 
 def _is_open(descriptor: int) -> bool:
+    import fcntl  # Unix only, and whatever merely analyses imports this file as well
+
     try:
         fcntl.fcntl(descriptor, fcntl.F_GETFD)
     except OSError:
