@@ -5,12 +5,18 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 from typing import Any
 
 import click
 
 from nsysalign import __version__
-from nsysalign.errors import Interrupted, NsysAlignError
+from nsysalign.errors import Interrupted, NsysAlignError, OutputError
+
+#: Exit code of a bug of ours (sysexits.h: EX_SOFTWARE).
+INTERNAL_ERROR = 70
+_HELP = "check the path, its permissions and the free space; --debug shows where it happened"
+_REPORT = "this should not have happened; what stands above says where"
 
 #: name -> (module under nsysalign.commands, one line of help): a command's imports wait until it is called.
 COMMANDS = {
@@ -80,6 +86,16 @@ def main(arguments: list[str] | None = None) -> Any:
     except BrokenPipeError:  # the reader of our output went away (| head)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:
+        if debug:
+            raise
+        what = f"{error.filename}: " if error.filename else ""
+        click.echo(f"nsysalign: {OutputError(f'{what}{error.strerror or error}', _HELP)}", err=True)
+        sys.exit(OutputError.exit_code)
+    except Exception:  # 1 would mean a finding of --fail-on
+        traceback.print_exc()
+        click.echo(f"nsysalign: internal error: {_REPORT}", err=True)
+        sys.exit(INTERNAL_ERROR)
 
 
 def _stand_in_for_closed_streams() -> None:

@@ -54,5 +54,9 @@ class EventLogError(NsysAlignError):
     """An event log cannot be read or does not belong to the trace."""
 
 
+class OutputError(NsysAlignError):
+    """A result cannot be written where it should go."""
+
+
 class AnalysisError(NsysAlignError):
     """A stored analysis cannot be read."""

@@ -59,10 +59,10 @@ Progress = Callable[[str, int], None]
 
 def analyze(
     trace: str | PathLike[str],
-    events: Sequence[str | PathLike[str]] = (),
+    events: Sequence[str | PathLike[str]] | str | PathLike[str] = (),
     *,
     clocks: str | PathLike[str] | None = None,
-    baseline: Sequence[str | PathLike[str]] = (),
+    baseline: Sequence[str | PathLike[str]] | str | PathLike[str] = (),
     draw: Sequence[str] = (),
     all_segments: bool = False,
     progress: Progress | None = None,
@@ -80,6 +80,7 @@ def analyze(
     wait already.
     Raises TraceError or EventLogError with what to do next.
     """
+    events, baseline = _several(events), _several(baseline)
     tell = progress or _silent
     tell("reading the trace", 0)
     rows = rows_at_most(Path(trace)) if events and not baseline and not all_segments else 0
@@ -102,6 +103,11 @@ def analyze(
         read, log, clocks=clocks, baseline=without, draw=draw, all_segments=all_segments, progress=progress
     )
     return replace(analysis, notes=(*analysis.notes, *notes)) if notes else analysis
+
+
+def _several(paths: Sequence[str | PathLike[str]] | str | PathLike[str]) -> Sequence[str | PathLike[str]]:
+    """One path is a list of one: a text would be taken for a list of its characters."""
+    return [paths] if isinstance(paths, str | PathLike) else paths
 
 
 def _refuse_baseline(log: EventLog | None) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import PurePosixPath, PureWindowsPath
 
 #: An absolute path inside a text: `/a/b`, `~/a/b`, `C:\\a\\b`.  Not `and/or`, not `/layer0`, not a web address.
@@ -11,6 +12,9 @@ _ABSOLUTE = re.compile(
     r"""(?<![\w.:/~\\-])(?:~?/+(?:[^\s/:'"<>|,;()]+/+)+|[A-Za-z]:[\\/]+(?:[^\s/\\:'"<>|,;()]+[\\/]+)+)"""
 )
 
+
+#: Folders whose folders are called like their users.
+HOMES = frozenset({"home", "homes", "users", "user", "u", "people", "staff", "students", "scratch", "fsx", "fsw", "lustre", "nfs"})  # fmt: skip
 
 #: The same between quotes, where a name may have blanks in it.
 _QUOTED = re.compile(
@@ -27,7 +31,8 @@ def without_paths(text: str) -> str:
 def short_path(file: str) -> str:
     """A file's name for others: as it is when relative, else its folder's name and its own.
 
-    The folder's name is left out where it would be the user's (`/home/me/x.py`).
+    The folder's name is left out where it may be a user's: below a folder of homes (`/mnt/home/me/x.py`), second from the
+    root (`/fsx/me/x.py`), or the name of who runs this.
     """
     if not file.startswith(("/", "\\")) and file[1:2] != ":":
         return file
@@ -35,6 +40,13 @@ def short_path(file: str) -> str:
     if not path.is_absolute():
         return file
     parts = path.parts
-    if len(parts) <= 2 or (len(parts) == 4 and parts[1].lower() in ("home", "users")):
+    if len(parts) in (1, 2, 4) or parts[-3].lower() in HOMES or parts[-2] in _own_names():
         return parts[-1]
     return "/".join(parts[-2:])
+
+
+@cache
+def _own_names() -> frozenset[str]:
+    """What a folder of the user's own may be called."""
+    given = (os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME"))
+    return frozenset({"root", os.path.basename(os.path.expanduser("~")), *given})

@@ -28,6 +28,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 _PROBE = "_nsysalign_probe"
 
 
+#: `co_flags` of functions (inspect.CO_...: importing inspect takes 5 ms).
+_GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200
+
 #: What the region of a repeated call is called (`nsysalign confirm --intervention warm`).
 _REPEATED = " (once more)"
 
@@ -60,10 +63,14 @@ class region:
             probe.exit_region()
 
     def __call__(self, function: F) -> F:
-        """Decorate a function; of a coroutine function the whole await is the region."""
-        if (
-            getattr(function, "__code__", None) is not None and function.__code__.co_flags & 0x80
-        ):  # CO_COROUTINE
+        """Decorate a function.  Of a coroutine function the whole await is the region, of a generator each stretch
+        from where it goes on to its next `yield`: what its caller does in between is not its own."""
+        flags = function.__code__.co_flags if getattr(function, "__code__", None) is not None else 0
+        if flags & _GENERATOR:
+            return functools.wraps(function)(_generator(self, function))  # type: ignore[return-value]
+        if flags & _ASYNC_GENERATOR:
+            return functools.wraps(function)(_async_generator(self, function))  # type: ignore[return-value]
+        if flags & _COROUTINE:
 
             @functools.wraps(function)
             async def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -86,3 +93,51 @@ class region:
 
     def __repr__(self) -> str:
         return f"region({self.name!r})"
+
+
+def _generator(inside: region, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The generator function with each stretch of its generators inside the region."""
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        generator = function(*args, **kwargs)
+        go_on, value = generator.send, None
+        while True:
+            with inside:
+                try:
+                    item = go_on(value)
+                except StopIteration as end:
+                    return end.value
+            try:
+                go_on, value = generator.send, (yield item)
+            except GeneratorExit:
+                with inside:
+                    generator.close()
+                raise
+            except BaseException as error:
+                go_on, value = generator.throw, error
+
+    return wrapper
+
+
+def _async_generator(inside: region, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same of an asynchronous one."""
+
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        generator = function(*args, **kwargs)
+        go_on, value = generator.asend, None
+        while True:
+            with inside:
+                try:
+                    item = await go_on(value)
+                except StopAsyncIteration:
+                    return
+            try:
+                go_on, value = generator.asend, (yield item)
+            except GeneratorExit:
+                with inside:
+                    await generator.aclose()
+                raise
+            except BaseException as error:
+                go_on, value = generator.athrow, error
+
+    return wrapper

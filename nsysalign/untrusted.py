@@ -1,4 +1,6 @@
-"""SQLite files that somebody else made: opened so that nothing in them can run, write, hang or eat the memory.
+"""Files that somebody else made: opened so that nothing in them can run, write, hang or eat the memory.
+
+A pipe that has the name of a file would be waited for without end: `open_regular` and `contents` refuse it.
 
 Traces and analyses are handed from one person to another.  An SQLite file can hold views, triggers, virtual tables
 and computed columns, which run when a table is read, and pages that point at each other.  Here
@@ -13,11 +15,15 @@ https://sqlite.org/security.html lists what SQLite offers for this, and why.
 
 from __future__ import annotations
 
+import errno
 import marshal
+import os
 import sqlite3
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from nsysalign.errors import NsysAlignError
 
@@ -43,6 +49,22 @@ _LIMITS = {
     "SQLITE_LIMIT_TRIGGER_DEPTH": 1,
     "SQLITE_LIMIT_WORKER_THREADS": 0,
 }
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A regular file, opened to read its bytes.  OSError for a pipe, a device or a folder of that name."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # nobody need write to a pipe
+    descriptor = os.open(path, flags)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no file", str(path))
+    return open(descriptor, "rb")
+
+
+def contents(path: Path) -> bytes:
+    """All of a regular file.  OSError as in `open_regular`."""
+    with open_regular(path) as file:
+        return file.read()
 
 
 @contextmanager
@@ -164,14 +186,20 @@ def _authorize(action: int, first: str | None, second: str | None, _: str | None
 
 
 def _look(path: Path, error: type[NsysAlignError], expected: str, again: str) -> bool:
-    """Whether the file is in WAL mode; `error` where it is no SQLite file, or somebody is writing it."""
+    """Whether SQLite would write beside the file (WAL mode); `error` where it is no SQLite file, or somebody is writing it."""
+    if path.is_dir():
+        raise error(
+            f"{path}: is a folder, where {expected} was expected",
+            "nsysalign analyze RUN_DIR; in Python nsysalign.load(RUN_DIR), or analyze(its trace.sqlite, its events-*.jsonl)",
+        )
     if not path.is_file():
         raise error(f"{path}: no such file", again)
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             head = file.read(20)
-        journal = path.with_name(path.name + "-journal")
-        hot = journal.is_file() and journal.open("rb").read(8) == _JOURNAL
+        journal, wal = (path.with_name(path.name + end) for end in ("-journal", "-wal"))
+        hot = _first(journal, len(_JOURNAL)) == _JOURNAL
+        unwritten = _first(wal, 1)
     except OSError as problem:
         raise error(f"{path.name}: cannot be read ({problem.strerror})", "check its permissions") from problem
     if head[:16] != b"SQLite format 3\x00":
@@ -182,13 +210,21 @@ def _look(path: Path, error: type[NsysAlignError], expected: str, again: str) ->
             f"{path.name}: is being written, or its writer was stopped half-way ({journal.name} lies beside it)",
             f"wait for the writer to end, or make it again: {again}",
         )
-    wal = path.with_name(path.name + "-wal")
-    if head[18:20] == _WAL_MODE and wal.is_file() and wal.stat().st_size:
+    if unwritten:  # SQLite would read it whatever the file's mode is
         raise error(
             f"{path.name}: another program has it open, and part of it is still in {wal.name}",
             f"close that program, or make it again: {again}",
         )
-    return head[18:20] == _WAL_MODE
+    return head[18:20] == _WAL_MODE or wal.exists()
+
+
+def _first(path: Path, count: int) -> bytes:
+    """The first bytes of a file that may be absent.  OSError where it is no file, which SQLite would wait for."""
+    try:
+        with open_regular(path) as file:
+            return file.read(count)
+    except FileNotFoundError:
+        return b""
 
 
 def _explain(problem: Exception, work: _Work, name: str, again: str) -> tuple[str, str]:

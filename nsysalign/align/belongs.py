@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
+import pandas as pd
 
 from nsysalign.align.given import Seen
 from nsysalign.errors import EventLogError
@@ -22,34 +22,32 @@ def other_runs(seen: Seen, session: int | None, log: EventLog) -> dict[int, str]
     if session is None or seen.last_ns <= 0:
         return {}
     first, last = session + seen.first_ns, session + seen.last_ns
-    others, timed = {}, 0
-    for number, header in enumerate(log.headers):
-        span = _span(log, number)
-        if span is None:
-            continue
-        timed += 1
+    others, spans = {}, _spans(log)
+    for number, span in spans.items():
+        header = log.headers[number]
         away = max(span[0] - last, first - span[1])
         if away > _CLOCK_SET_NS:
             when = "after the trace ends" if span[0] > last else "before the trace begins"
             whose = f" of process {pid}" if isinstance(pid := header.get("pid"), int) else ""
             others[number] = f"the event log{whose} is of another run: its records lie {_long(away)} {when}"
-    if others and len(others) == timed == len(log.headers):
+    if others and len(others) == len(spans) == len(log.headers):
         raise EventLogError(
             next(iter(others.values())), "name the events-PID.jsonl of the run that left this trace"
         )
     return others
 
 
-def _span(log: EventLog, number: int) -> tuple[int, int] | None:
-    """Wall-clock times of the first and last thing that a process logged, None where it logged no wall clock."""
-    clocks = log.clocks[(log.clocks["process"] == number) & (log.clocks["realtime_ns"] > 0)]
-    times = np.concatenate(
-        [t.loc[t["process"] == number, "t0_ns"].to_numpy() for t in (log.records, log.hosts)]
-    )
-    if clocks.empty or not len(times):
-        return None
-    offset = int(clocks["realtime_ns"].iloc[0]) - int(clocks["monotonic_ns"].iloc[0])
-    return int(times.min()) + offset, int(times.max()) + offset
+def _spans(log: EventLog) -> dict[int, tuple[int, int]]:
+    """Process -> wall-clock times of the first and last thing that it logged; without those that logged no wall clock."""
+    clocks = log.clocks[log.clocks["realtime_ns"] > 0].drop_duplicates("process")
+    offset = dict(zip(clocks["process"], clocks["realtime_ns"] - clocks["monotonic_ns"], strict=True))
+    times = pd.concat([t[["process", "t0_ns"]] for t in (log.records, log.hosts)])
+    ends = times.groupby("process")["t0_ns"].agg(["min", "max"])
+    return {
+        int(process): (int(first) + int(offset[process]), int(last) + int(offset[process]))
+        for process, first, last in ends.itertuples()
+        if process in offset
+    }
 
 
 def _long(ns: int) -> str:

@@ -24,8 +24,8 @@ from nsysalign.memory import give_back
 from nsysalign.model import CAUSES, Alignment, SegmentArrays, Trace
 from nsysalign.sweep.issue import lane_operations
 
-#: Host windows to cut into pieces at once.
-_WINDOWS_AT_ONCE = 1 << 12
+#: Host windows to cut into pieces at once, and calls in them (one that holds more goes alone).
+_WINDOWS_AT_ONCE, _CALLS_AT_ONCE = 1 << 12, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
     )
     for total, here in zip(totals, found, strict=True):
         total[on_stream] = here
-    for first in range(0, len(on_host), _WINDOWS_AT_ONCE):
-        cut = host_pieces(on_host[first : first + _WINDOWS_AT_ONCE])
+    for some in _lots(trace, windows, on_host):
+        cut = host_pieces(some)
         total = sums(cut, len(windows))
         for at_place in totals:  # a host reading has no error bar that is worth another look
             at_place += total
@@ -116,6 +116,14 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
         segment_arrays=lambda which: describe.segment_arrays(trace, alignment, pieces(which)),
         size=size,
     )
+
+
+def _lots(trace: Trace, windows: pd.DataFrame, which: np.ndarray) -> list[np.ndarray]:
+    """Host windows in lots of bounded size: where they nest, each holds the calls of all that are inside it."""
+    begun = np.sort(trace.calls["start_ns"].to_numpy())
+    first, last = (np.searchsorted(begun, windows[c].to_numpy()[which]) for c in ("start_ns", "end_ns"))
+    size = np.cumsum(last - first + _CALLS_AT_ONCE // _WINDOWS_AT_ONCE)
+    return np.split(which, np.flatnonzero(np.diff(size // _CALLS_AT_ONCE)) + 1) if len(which) else []
 
 
 def _renumber(p: Pieces, index: np.ndarray) -> Pieces:

@@ -16,13 +16,14 @@ from nsysalign.attribute.pieces import CAUSE, DETAIL, REF, Pieces, join, make
 from nsysalign.attribute.threads import Threads
 from nsysalign.model import CALL, KIND, Alignment, Trace
 from nsysalign.sweep.issue import LaneOperations
-from nsysalign.sweep.tiles import ragged, tile, union
+from nsysalign.sweep.tiles import disjoint, ragged, tile, union
 
 _WAITING = ("sync_device", "sync_stream", "sync_event", "memcpy")
 _LAUNCHING = ("launch", "graph_launch", "memset", "memcpy")
 _RANKED = ("kernel", "graph", "memcpy", "memset")  # then: earlier work
 #: A launch this many times slower than the median of its name, with this many operations unfinished, was blocked.
 _SLOW, _QUEUE_DEPTH = 10, 900
+_KERNELS_AT_ONCE = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -297,20 +298,37 @@ def kernels_issued_inside(
         k, issue = k[order], issue[order]
         mine = np.flatnonzero(process == number)
         first, last = np.searchsorted(issue, open_ns[mine]), np.searchsorted(issue, close_ns[mine])
-        owner, at = ragged(first, np.maximum(last - first, 0))
-        s, e = operations["start_ns"].to_numpy()[k[at]], operations["end_ns"].to_numpy()[k[at]]
-        order = np.lexsort((s, owner))
-        owner, s, e = owner[order], s[order], e[order]
-        # the union per owner: a shift that keeps owners apart makes one running maximum do for all
-        span = int(operations["end_ns"].max()) + 1 if len(operations) else 1
-        virtual_s, virtual_e = s + owner * span, e + owner * span
-        if not len(virtual_s):
-            continue
-        reach = np.maximum.accumulate(virtual_e)
-        begin = virtual_s.copy()
-        begin[1:] = np.maximum(begin[1:], reach[:-1])
-        adds = np.maximum(virtual_e - begin, 0)
-        np.add.at(total, mine[owner], adds)
-        late = np.maximum(virtual_e - np.maximum(begin, close_ns[mine][owner] + owner * span), 0)
-        np.add.at(outside, mine[owner], late)
+        start, end = operations["start_ns"].to_numpy()[k], operations["end_ns"].to_numpy()[k]
+        some = np.flatnonzero(last > first)
+        for lot in _lots(last[some] - first[some], start, end):
+            w = some[lot]
+            total[mine[w]], outside[mine[w]] = _unions(first[w], last[w], start, end, close_ns[mine[w]])
+    return total, outside
+
+
+def _lots(count: np.ndarray, start: np.ndarray, end: np.ndarray) -> list[np.ndarray]:
+    """Positions of windows that hold `count` kernels each, in lots for `_unions`: what is laid out flat fits into memory,
+    and what is laid end to end into int64."""
+    if not len(count):
+        return []
+    most = max((1 << 62) // (int(end.max()) - int(start.min()) + 1), 1)
+    size, number = np.cumsum(count) // _KERNELS_AT_ONCE, np.arange(len(count)) // most
+    return np.split(np.arange(len(count)), np.flatnonzero(np.diff(size) | np.diff(number)) + 1)
+
+
+def _unions(
+    first: np.ndarray, last: np.ndarray, start: np.ndarray, end: np.ndarray, close_ns: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(length of the union of the intervals first..last-1, how much of it lies after `close_ns`) per window."""
+    owner, at = ragged(first, last - first)
+    s, e = start[at], end[at]
+    order = np.lexsort((s, owner))
+    s, e = s[order], e[order]
+    # a shift that keeps owners apart makes one running maximum do for all
+    shift = owner * (int(end.max()) - int(start.min()) + 1) - int(start.min())
+    which, begin, stop = disjoint(s + shift, e + shift)
+    owner, begin, stop = owner[which], begin - shift[which], stop - shift[which]
+    total, outside = np.zeros(len(first), np.int64), np.zeros(len(first), np.int64)
+    np.add.at(total, owner, stop - begin)
+    np.add.at(outside, owner, np.maximum(stop - np.maximum(begin, close_ns[owner]), 0))
     return total, outside

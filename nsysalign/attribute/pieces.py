@@ -79,12 +79,20 @@ def join(parts: list[Pieces]) -> Pieces:
     return Pieces(**{f: v[order] for f, v in whole.items()})
 
 
+#: float64 holds all whole numbers below.
+_WHOLE = 1 << 53
+
+
 def sums(pieces: Pieces, windows: int) -> np.ndarray:
     """Nanoseconds per window and cause: int64 array (windows, causes)."""
     return by_cause(pieces.window, pieces.cause, pieces.end - pieces.start, windows)
 
 
 def by_cause(row: np.ndarray, cause: np.ndarray, ns: np.ndarray, rows: int) -> np.ndarray:
-    """Sums per row and cause: int64 array (rows, causes).  Exact: float64 holds whole numbers below 2**53, 104 days."""
+    """Sums per row and cause: int64 array (rows, causes), exact."""
     width = len(CAUSES)
+    if ns.sum(dtype=np.float64) >= _WHOLE:  # a damaged time: 104 days
+        out = np.zeros(rows * width, np.int64)
+        np.add.at(out, row * width + cause, ns)
+        return out.reshape(rows, width)
     return np.bincount(row * width + cause, ns, rows * width).astype(np.int64).reshape(rows, width)

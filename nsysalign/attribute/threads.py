@@ -11,6 +11,9 @@ from nsysalign.model import CALL, Trace
 from nsysalign.sweep.tiles import disjoint, group, index_type, tile
 
 PUSH_POP = 59
+#: Passes over all ranges are quicker than a look at each of them while there are not many.
+_DEEP = 50
+_FOREVER = (1 << 63) - 1
 
 _CAUSE_OF_CALL = {
     "sync_device": "sync",
@@ -115,6 +118,8 @@ def innermost(
     left = np.arange(len(start))
     levels = []
     while len(left):  # one pass per nesting depth
+        if len(levels) == _DEEP:
+            return _innermost_by_stack(start, end, name)
         reach = np.maximum.accumulate(end[left])
         top = np.concatenate([[True], start[left][1:] >= reach[:-1]])
         levels.append(left[top])
@@ -133,3 +138,31 @@ def innermost(
             )
         )
     return done_s, done_e, done_n
+
+
+def _innermost_by_stack(
+    start: np.ndarray, end: np.ndarray, name: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same, one interval after the other: for whatever depth."""
+    pieces: list[tuple[int, int, int]] = []
+    stack: list[tuple[int, int]] = []  # (end, name) of what is open or has ended below something that is open
+    at = 0  # until when pieces are made
+
+    def go_on(until: int) -> None:
+        nonlocal at
+        while stack:
+            stop, what = stack[-1]
+            if min(stop, until) > at:
+                pieces.append((at, min(stop, until), what))
+                at = min(stop, until)
+            if stop > until:
+                return
+            stack.pop()
+
+    for s, e, n in zip(start.tolist(), end.tolist(), name.tolist(), strict=True):
+        go_on(s)
+        at = s
+        stack.append((e, n))
+    go_on(_FOREVER)
+    columns = np.array(pieces, dtype=np.int64).reshape(-1, 3).T
+    return columns[0], columns[1], columns[2]

@@ -35,6 +35,7 @@ from nsysalign.collect.probe.layout import (
 )
 from nsysalign.collect.readings import clock_lines
 from nsysalign.collect.rundir import event_logs, write_whole
+from nsysalign.private import HOMES, short_path
 
 _NAME = re.compile(r"(\d+)-(\d+)\.rec$")
 #: From so many bytes of slots on (32,768 lines) a log is compressed: 35 bytes a record instead of 270.
@@ -85,8 +86,23 @@ def convert(
 
 
 def errors(raw_dir: Path) -> list[str]:
-    """What the probe itself could not do, one text per process."""
-    return [p.read_text(errors="replace").strip() for p in sorted(raw_dir.glob("*.errors"))]
+    """What the probe itself could not do, one text per process: the kind of the last exception.  Its text may be of the
+    user's own (a `__eq__`, a path, a token in it); only what the system says of itself stays.
+    """
+    texts = [p.read_text(errors="replace").strip() for p in sorted(raw_dir.glob("*.errors")) if p.is_file()]
+    return [_kind(text) for text in texts if text]
+
+
+#: The line of an exception: below its traceback, or after our own words; its text may have lines of its own.
+_EXCEPTION = re.compile(
+    r"^(?:Traceback .*\n(?: .*\n)*|(probe did not start: ))([\w.]+)(: \[Errno \d+\] [A-Za-z ]+)?", re.MULTILINE
+)
+
+
+def _kind(text: str) -> str:
+    """`probe did not start: OSError: [Errno 28] No space left on device: '/home/me/x'` without the path."""
+    found = _EXCEPTION.findall(text)
+    return "".join(found[-1]) if found else "an exception"
 
 
 def _lines(slots: Path, cwd: Path, header: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -128,7 +144,7 @@ def _silenced(texts: _Texts, cwd: Path) -> Iterator[dict[str, Any]]:
 
 def _read_texts(path: Path, pid: int) -> _Texts:
     texts = _Texts(header={"type": "header", "format": "nsysalign-events", "version": 1, "pid": pid})
-    data = path.read_bytes() if path.exists() else b""
+    data = path.read_bytes() if path.is_file() else b""  # not a pipe in a folder that somebody sent
     bursts = 0
     for raw in data.split(b"\0", 1)[0].split(b"\n"):
         try:
@@ -290,14 +306,17 @@ def _place(context: dict[str, Any], cwd: Path) -> dict[str, Any]:
 
 
 def shorten(file: str, cwd: Path) -> str:
-    """A file's name for a log: relative inside `cwd`, else its folder's name and its own."""
+    """A file's name for a log: relative inside `cwd`, else its folder's name and its own.
+
+    Relative to a folder that holds homes (`/`, `/home`) it would begin with a user's name.
+    """
     if file.startswith("<"):
         return file
+    home = os.path.expanduser("~")
     for base in (str(cwd), os.path.realpath(cwd)):
+        if os.path.basename(base) in ("", *HOMES) or home.startswith(base.rstrip(os.sep) + os.sep):
+            continue
         for name in (file, os.path.realpath(file)):
             if name.startswith(base.rstrip(os.sep) + os.sep):
                 return PurePath(name).relative_to(base).as_posix()
-    parts = PurePath(file).parts
-    if len(parts) <= 2 or (len(parts) == 4 and parts[1] == "home"):
-        return parts[-1]  # the folder's name would be the user's, or "/"
-    return PurePath(*parts[-2:]).as_posix()
+    return short_path(file)

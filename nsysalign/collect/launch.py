@@ -27,7 +27,7 @@ from nsysalign.collect.processes import end_all, kill
 
 #: How long a script may take to end after it was asked to, before it is asked harder.
 GRACE_S = 10.0
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ENDING = tuple(getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, n))
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from typing import Any
 from nsysalign.errors import NsysError, UsageError
 
 _DONE = b"done\n"
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = tuple(getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, n))
 _RIGHTS = (
     "run it as root (in a container: one that was given CAP_SYS_ADMIN), or let an administrator lock them: "
     "sudo nvidia-smi -lgc MHZ, and sudo nvidia-smi -rgc afterwards"

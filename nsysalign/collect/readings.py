@@ -54,7 +54,7 @@ def clock_lines(
     shorten: Any,
 ) -> Iterator[dict[str, Any]]:
     """The lines of one process's readings.  `shorten(file)` makes a file's name fit for a log."""
-    if not path.exists():
+    if not path.is_file():
         return
     readings = list(_readings(path.read_bytes(), threads, strings))
     used = {line["site"] for line in readings if line["type"] == "clock_reading"}
@@ -182,7 +182,7 @@ def _source(file: str) -> Source | None:
     """The parsed file, None where there is none to read."""
     try:
         path = Path(file)
-        if file.startswith("<") or path.stat().st_size > _LONGEST:
+        if file.startswith("<") or not path.is_file() or path.stat().st_size > _LONGEST:
             return None
         return Source(path.read_text(encoding="utf-8", errors="replace"))
     except (OSError, SyntaxError, ValueError, RecursionError):

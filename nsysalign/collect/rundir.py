@@ -8,8 +8,10 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from nsysalign.errors import NsysError
+from nsysalign.untrusted import contents
 
 RUNS = "nsysalign-runs"
 
@@ -84,11 +86,17 @@ def last_duration_s(stem: str, base: Path | None = None) -> float | None:
         for p in runs.glob("*/run.json")
         if (m := re.fullmatch(re.escape(stem) + r"-(\d+)", p.parent.name))
     ]
-    try:
-        took = json.loads(max(numbered)[1].read_text(encoding="utf-8")).get("profiled_s")
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return None
+    took = manifest(max(numbered)[1].parent).get("profiled_s") if numbered else None
     return float(took) if isinstance(took, int | float) and 0 <= took < _LONGEST_S else None
+
+
+def manifest(run_dir: Path) -> dict[str, Any]:
+    """What run.json says of a run; {} where there is no such file, or it says nothing of use."""
+    try:
+        found = json.loads(contents(run_dir / "run.json").decode())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def event_logs(run_dir: Path) -> list[Path]:

@@ -27,7 +27,7 @@ from nsysalign.collect.nsys import (
     utf8_name,
 )
 from nsysalign.collect.processes import of_run
-from nsysalign.collect.rundir import make_run_dir, private, write_whole
+from nsysalign.collect.rundir import make_run_dir, manifest, private, write_whole
 from nsysalign.errors import NsysError
 
 
@@ -187,7 +187,7 @@ def _told(status: int | None) -> str:
 
 def _write_manifest(result: CollectResult, nsys: Nsys, took_s: float, conditions: Sequence[str]) -> None:
     """run.json: what `analyze RUN_DIR` and the next run of the script should know.  No environment, no paths."""
-    manifest = {
+    said = {
         "format": "nsysalign-run",
         "version": 1,
         "exit_status": result.exit_status,
@@ -198,13 +198,10 @@ def _write_manifest(result: CollectResult, nsys: Nsys, took_s: float, conditions
         "notes": list(result.notes),
         "conditions": list(conditions),
     }
-    write_whole(result.run_dir / "run.json", [json.dumps(manifest, indent=1)])
+    write_whole(result.run_dir / "run.json", [json.dumps(said, indent=1)])
 
 
 def conditions(run_dir: Path) -> tuple[str, ...]:
     """What run.json says was set up around the run, for the report; () where there is no such file."""
-    try:
-        found = json.loads((run_dir / "run.json").read_text(encoding="utf-8")).get("conditions", ())
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return ()
+    found = manifest(run_dir).get("conditions")
     return tuple(str(text) for text in found) if isinstance(found, list) else ()

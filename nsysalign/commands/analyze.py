@@ -89,6 +89,7 @@ def analyze(
     Example:  nsysalign analyze trace.sqlite --events events-484.jsonl
               nsysalign analyze report_rank0.nsys-rep report_rank1.nsys-rep
     """
+    from nsysalign.commands.outputs import folder_for, refuse_unwritable
     from nsysalign.commands.present import Inputs, exported, present, present_files
     from nsysalign.memory import look_for_garbage_less_often
     from nsysalign.ranks.sources import is_many
@@ -139,8 +140,9 @@ def analyze(
             f"{trace}: no such file", "nsysalign analyze TRACE.sqlite | TRACE.nsys-rep | RUN_DIR"
         )
     else:
-        output = output or trace.with_name(trace.stem + ".nsysalign")
-        output.mkdir(parents=True, exist_ok=True)
+        output = folder_for(output or trace.with_name(trace.stem + ".nsysalign"))
+        if json_out and json_out != "-":
+            refuse_unwritable(json_out)
         export = exported(trace, output, nsys=nsys, quiet=quiet)
         inputs = Inputs(export, trace.parent, events, baseline, all_segments, jobs)
         presented = present_files(inputs, output, quiet=quiet, json_out=json_out, use_cache=not no_cache)

@@ -19,6 +19,7 @@ from typing import Any
 
 from nsysalign import __version__
 from nsysalign.report.files import replacing
+from nsysalign.untrusted import contents, open_regular
 
 NAME = ".nsysalign-cache.json"
 _FORMAT = 1
@@ -93,7 +94,7 @@ class Cache:
 
     def _read(self) -> dict[str, Any] | None:
         try:
-            known = json.loads((self._output / NAME).read_text("ascii"))
+            known = json.loads(contents(self._output / NAME).decode())
             good = (
                 known["format"] == _FORMAT
                 and isinstance(known["key"], str)
@@ -135,10 +136,8 @@ def _done(value: str) -> Future[str]:
 def _digest(path: Path) -> str | None:
     """Digest of a whole file: a size and a time would be quicker, and wrong one day."""
     state = hashlib.sha256()
-    if not path.is_file():  # a pipe would never end
-        return None
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             while block := file.read(_BLOCK):
                 state.update(block)
     except OSError:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nsysalign.errors import AnalysisError, NsysAlignError, UsageError
+from nsysalign.errors import AnalysisError, NsysAlignError, NsysError, UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -125,11 +125,14 @@ def confirm(
     """
     from nsysalign.collect.lock import locked
     from nsysalign.collect.session import CollectOptions, collect
+    from nsysalign.commands.outputs import refuse_unwritable
     from nsysalign.commands.present import present
     from nsysalign.commands.progress import ProgressLine
     from nsysalign.commands.run import finish
     from nsysalign.pipeline import load
 
+    if json_out and json_out != "-":
+        refuse_unwritable(json_out)
     if source is not None and output is not None:
         raise UsageError("with --from everything goes to that run directory", "leave out -o")
     options = CollectOptions(
@@ -146,13 +149,15 @@ def confirm(
         with ProgressLine(silent) as progress, locked(lock_clocks) as conditions:
             result = collect(command, replace(options, conditions=conditions), progress)
         source = result.run_dir
-        before = finish(source, exit_status=result.exit_status, quiet=silent, json_out=None)
-        if result.exit_status or before is None:
+        status = NsysError.exit_code if result.exit_status is None else result.exit_status  # None: nobody knows
+        before = finish(source, exit_status=status, quiet=silent, json_out=None)
+        if status or before is None:
+            known = "an unknown status" if result.exit_status is None else f"status {status}"
             click.echo(
-                f"nsysalign: the script ended with status {result.exit_status}, so it is not run again; its analysis is in {source}",
+                f"nsysalign: the script ended with {known}, so it is not run again; its analysis is in {source}",
                 err=True,
             )
-            ctx.exit(result.exit_status)
+            ctx.exit(status)
     else:
         try:
             before = load(source)

@@ -77,12 +77,16 @@ def diff(
     Example:  nsysalign diff nsysalign-runs/train-001 nsysalign-runs/train-002 -o diff.html
     In CI:    nsysalign diff baseline/analysis.json run --fail-on slower --threshold 5
     """
+    from nsysalign.commands.outputs import refuse_unwritable
     from nsysalign.compare.diff import compare
     from nsysalign.pipeline import load
     from nsysalign.private import short_path
     from nsysalign.report import changes, diff_html
     from nsysalign.report.json import plain
 
+    for target in (output, json_out):
+        if target and str(target) != "-":
+            refuse_unwritable(target)
     comparison = compare(
         load(before),
         load(after),
@@ -109,7 +113,7 @@ def diff(
 
 
 def failed(comparison, fail_on: tuple[str, ...]) -> bool:  # a compare.diff.Comparison
-    """Labels that a library times never fail a build: nobody here can change them."""
+    """Whether a label of the user's own code is what was asked for: a library's nobody here can change."""
     verdicts = {verdict for name in fail_on for verdict in FAILURES.get(name, ())}
-    missing = "missing" in fail_on and bool(comparison.only_before)
+    missing = "missing" in fail_on and bool(comparison.missing)
     return missing or any(label.verdict in verdicts for label in comparison.labels if not label.library)

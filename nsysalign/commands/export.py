@@ -137,10 +137,12 @@ def only(analysis: Analysis, label: str) -> Analysis:
     """The analysis of one label; UsageError where there is none of that name."""
     find(analysis, label=label, iteration=None, name=None)
     mine = analysis.intervals.loc[analysis.intervals["label"] == label, "interval"]
-    by_interval = ("intervals", "parts", "segments", "details", "other_streams", "timeline")
+    by_interval = (
+        "intervals", "parts", "segments", "details", "other_streams", "timeline", "unprofiled", "unprofiled_parts",
+    )  # fmt: skip
     tables = {name: (table := getattr(analysis, name))[table["interval"].isin(mine)] for name in by_interval}
     by_label = {
         name: (table := getattr(analysis, name))[table["label"] == label]
-        for name in ("labels", "findings", "unaligned")
+        for name in ("labels", "findings", "unaligned", "baseline", "confirmations")
     }
     return replace(analysis, **tables, **by_label)

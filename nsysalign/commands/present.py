@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nsysalign.collect.rundir import manifest
 from nsysalign.commands.cache import Cache
+from nsysalign.commands.outputs import folder_for, refuse_unwritable
 from nsysalign.commands.progress import ProgressLine
 from nsysalign.errors import NsysError, TraceError, UsageError
 from nsysalign.memory import give_back
@@ -56,6 +58,14 @@ class Inputs:
         beside = (self.folder / name for name in (CLOCKS, CONFIRMED, MANIFEST))
         return [self.trace, *self.logs, *self.baseline, *(p for p in beside if p.is_file())]
 
+    def options(self) -> dict[str, int]:
+        """What decides it besides: how many of `files()` are logs of which run, too."""
+        return {
+            "all_segments": self.all_segments,
+            "events": len(self.logs),
+            "baseline": len(self.baseline),
+        }
+
 
 class Presented:
     """Results that lie in a directory; the analysis is read back only by those who need it."""
@@ -93,8 +103,8 @@ def present(
     if not events:
         recover(run_dir)  # a run that was itself killed leaves its logs raw
     trace = trace_of(run_dir)
-    output = output or run_dir
-    output.mkdir(parents=True, exist_ok=True)
+    _check_copy(output or run_dir, json_out)
+    output = folder_for(output or run_dir)
     logs = list(events) or event_logs(run_dir)
     if not baseline:
         from nsysalign.collect.baseline import baseline_logs
@@ -133,13 +143,15 @@ def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True)
     if trace.suffix not in REPORT_SUFFIXES:
         return trace
     beside = trace.with_suffix(".sqlite")
-    if beside.exists() and beside.stat().st_mtime_ns >= trace.stat().st_mtime_ns:
+    if _is_of(beside, trace):
         return beside
     from nsysalign.collect.nsys import export_sqlite, find_nsys
 
     target = output / beside.name
-    if target.exists():  # stale: its name says which report it was made from
-        digest = hashlib.sha256(f"{trace.stat().st_size}-{trace.stat().st_mtime_ns}".encode()).hexdigest()[:8]
+    if target.exists():
+        if target != beside and _time_of(target) == _time_of(trace):  # made here from this report, see below
+            return target
+        digest = hashlib.sha256(f"{trace.stat().st_size}-{_time_of(trace)}".encode()).hexdigest()[:8]
         target = output / f"{trace.stem}-{digest}.sqlite"
         if target.exists():
             return target
@@ -155,7 +167,20 @@ def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True)
             f"{beside.name} is older than {trace.name} and cannot be made anew: {error.message}",
             error.next_step,
         ) from error
+    os.utime(target, ns=(_time_of(trace), _time_of(trace)))  # the next analysis knows it by that
     return target
+
+
+def _is_of(export: Path, report: Path) -> bool:
+    """Whether the export beside a report was made from it: it is no older, or the run says so that made both (a copy of
+    its directory has new times)."""
+    if not export.is_file():
+        return False
+    return _time_of(export) >= _time_of(report) or manifest(report.parent).get("trace") == export.name
+
+
+def _time_of(path: Path) -> int:
+    return path.stat().st_mtime_ns
 
 
 def present_files(
@@ -164,15 +189,14 @@ def present_files(
     """Analyse, store, print; what lies there already is used if it is what would be written."""
     _check_copy(output, json_out)
     results = (DOCUMENT, DATABASE, METADATA, REPORT)
-    options = {"all_segments": inputs.all_segments}
-    cache = Cache(inputs.files(), output, results, options) if use_cache else None
+    cache = Cache(inputs.files(), output, results, inputs.options()) if use_cache else None
     silent = quiet or str(json_out) == "-"
     if cache is not None and cache.fresh():
         presented, text = Presented(output), cache.printed()
         _copy(output, json_out)
     else:
         with ProgressLine(quiet) as tell, crew(inputs.processes) as others:
-            presented, text = Presented(output, _analysed(inputs, tell, others)), None
+            presented, text = Presented(output, analysed(inputs, tell, others)), None
             tell("writing the report", 97)
             give_back()  # the trace's memory
             store(presented.analysis, output, json_out=json_out, others=others)
@@ -192,7 +216,9 @@ def present_files(
     return presented
 
 
-def _analysed(inputs: Inputs, tell: ProgressLine, others: Crew) -> Analysis:
+def analysed(
+    inputs: Inputs, tell: ProgressLine | None = None, others: Crew | None = None, *, draw: Sequence[str] = ()
+) -> Analysis:
     """The analysis with what the run directory says besides: verdicts of re-runs, conditions of the run."""
     from nsysalign.collect.session import conditions
     from nsysalign.compare.confirm import attach
@@ -205,6 +231,7 @@ def _analysed(inputs: Inputs, tell: ProgressLine, others: Crew) -> Analysis:
         clocks=inputs.clocks,
         baseline=list(inputs.baseline),
         all_segments=inputs.all_segments,
+        draw=draw,
         progress=tell,
         others=others,
     )
@@ -236,8 +263,12 @@ def store(
 
 
 def _check_copy(output: Path, json_out: str | Path | None) -> None:
-    if str(json_out) == str(output / DOCUMENT):
+    """UsageError or OutputError, before the work, where the copy cannot be written."""
+    if not json_out or str(json_out) == "-":
+        return
+    if Path(json_out).resolve() == (output / DOCUMENT).resolve():
         raise UsageError(f"{DOCUMENT} of the run directory is written anyway: give --json another name")
+    refuse_unwritable(json_out)
 
 
 def _copy(output: Path, json_out: str | Path | None) -> None:

@@ -17,10 +17,11 @@ from nsysalign.commands.progress import ProgressLine
 from nsysalign.errors import EventLogError, NsysAlignError, TraceError
 from nsysalign.ranks import spread
 from nsysalign.ranks.model import Source, SourceResult
-from nsysalign.ranks.sources import DOCUMENT, find
+from nsysalign.ranks.sources import DOCUMENT, find, traces_in
 from nsysalign.trace.lines import lines_of
 
 if TYPE_CHECKING:
+    from nsysalign.commands.present import Inputs
     from nsysalign.ranks.model import RankComparison
 
 FOLDER, PAGE = "nsysalign-ranks", "ranks.html"
@@ -138,8 +139,7 @@ def _checked(job: Job, outcome: SourceResult | BaseException) -> SourceResult:
 
 def one(job: Job) -> SourceResult:
     """Analyse one trace into its folder: what a worker does.  Never raises for a trace that cannot be analysed."""
-    from nsysalign.commands.present import REPORT, exported, store
-    from nsysalign.pipeline import analyze
+    from nsysalign.commands.present import REPORT, analysed, exported, store
     from nsysalign.ranks.summary import summaries
     from nsysalign.trace.collectives import read_shared
 
@@ -149,7 +149,7 @@ def one(job: Job) -> SourceResult:
         trace = exported(source.trace, folder, nsys=job.nsys)
         shared = read_shared(trace)
         logs, notes = own_logs(source.logs, shared.processes) if source.pooled else (source.logs, ())
-        analysis = analyze(trace, events=list(logs))
+        analysis = analysed(_inputs(source, trace, logs, folder))
         store(analysis, folder, json_out=None)
         ranks = summaries(analysis, shared, source.name)
     except NsysAlignError as error:
@@ -172,6 +172,17 @@ def one(job: Job) -> SourceResult:
     )
 
 
+def _inputs(source: Source, trace: Path, logs: Sequence[Path], folder: Path) -> Inputs:
+    """What lies in the trace's own run directory; a folder of several traces says nothing of one of them."""
+    from nsysalign.collect.baseline import baseline_logs
+    from nsysalign.commands.present import Inputs
+
+    home = source.trace.parent
+    if len(traces_in(home)) != 1:
+        return Inputs(trace, folder, tuple(logs))
+    return Inputs(trace, home, tuple(logs), tuple(baseline_logs(home)) if logs else ())
+
+
 def own_logs(logs: Sequence[Path], processes: Sequence[int]) -> tuple[tuple[Path, ...], tuple[str, ...]]:
     """Of logs that several traces share, those of this trace's processes, and what there is to say about it."""
     mine = [log for log in logs if {*_pids(log)} & {*processes}]
@@ -184,7 +195,7 @@ def _pids(log: Path) -> set[int]:
     """Process ids that a log's headers name.  Only header lines are parsed; a damaged one names nobody here, and says
     so where the log is read."""
     pids = set()
-    with contextlib.suppress(OSError, EventLogError):
+    with contextlib.suppress(EventLogError):
         for line in lines_of(log):
             if '"header"' in line[:200]:
                 with contextlib.suppress(ValueError, AttributeError, TypeError, OverflowError, RecursionError):

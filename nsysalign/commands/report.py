@@ -69,16 +69,10 @@ def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple
     if path.is_dir() and trace.is_file():
         from nsysalign.collect.baseline import baseline_logs
         from nsysalign.collect.rundir import event_logs
-        from nsysalign.pipeline import analyze
+        from nsysalign.commands.present import Inputs, analysed
 
-        clocks = path / "clocks.jsonl"
-        again = analyze(
-            trace,
-            event_logs(path),
-            clocks=clocks if clocks.is_file() else None,
-            baseline=baseline_logs(path),
-            draw=[name],
-        )
+        inputs = Inputs(trace, path, tuple(event_logs(path)), tuple(baseline_logs(path)))
+        again = analysed(inputs, draw=[name])
         if (again.timeline["interval"] == number).any() and again.intervals[
             "name"
         ].tolist() == loaded.intervals["name"].tolist():

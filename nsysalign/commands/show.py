@@ -47,10 +47,13 @@ def show(
     \b
     Example:  nsysalign show nsysalign-runs/train-001 --label forward --iteration 3
     """
+    from nsysalign.commands.outputs import refuse_unwritable
     from nsysalign.pipeline import load
     from nsysalign.report import waterfall
     from nsysalign.report.json import plain
 
+    if json_out and json_out != "-":
+        refuse_unwritable(json_out)
     loaded = load(analysis)
     number = find(loaded, label=label, iteration=iteration, name=interval)
     loaded, said = with_segments(loaded, number, analysis)

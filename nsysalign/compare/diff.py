@@ -59,6 +59,7 @@ class Comparison:
     confidence: float
     threshold: float
     remarks: tuple[str, ...]  # what differs between the two machines and tools
+    missing: tuple[str, ...] = ()  # those of `only_before` that the user's own code measured
 
     def count(self, verdict: str) -> int:
         return sum(label.verdict == verdict for label in self.labels)
@@ -109,6 +110,7 @@ def compare(
         confidence=confidence,
         threshold=threshold,
         remarks=tuple(_remarks(before, after, names)),
+        missing=tuple(label for label in a if label not in b and not first.loc[label, "library"]),
     )
 
 
@@ -212,7 +214,7 @@ def _remarks(before: Analysis, after: Analysis, names: tuple[str, str]) -> list[
 
 
 def _torch(analysis: Analysis) -> str:
-    processes = (analysis.calibration or {}).get("collected_with", ())
+    processes = analysis.calibration.get("collected_with", ())
     return (
         ", ".join(dict.fromkeys(str(p["torch"]) for p in processes if isinstance(p, dict) and p.get("torch")))
         or "unknown"

@@ -7,6 +7,9 @@ import re
 _UNITS = ((999.5, 1, "ns"), (999.5e3, 1e3, "us"), (999.5e6, 1e6, "ms"), (float("inf"), 1e9, "s"))
 
 
+_FOLDERS = re.compile(r"\A.*[/\\](?=[^/\\])", re.DOTALL)
+
+
 def span(ns: float) -> str:
     """A time with three digits and its unit: "24.8 us"."""
     size, unit = _unit(ns)
@@ -37,13 +40,13 @@ def plural(count: int, noun: str) -> str:
 
 def subject(label: str) -> str:
     """A label without the folders of its call sites: the finding's `site` stands beside the title."""
-    return re.sub(r"[^\s()]*[/\\](?=[^\s()/\\])", "", label) or label
+    return re.sub(r"[^\s()]+", lambda word: _FOLDERS.sub("", word[0]), label) or label
 
 
 def kernel(detail: str, width: int = 48) -> str:
     """A kernel's name as people say it: without return type, namespaces, parameters and template arguments."""
     name = detail.split("on the way: ", 1)[-1]
-    functors = re.findall(r"(?:Functor_\w+|\w+Functor\w*)", name)
+    functors = [w for w in re.findall(r"\w+", name) if "Functor" in w[1:] or re.match(r"Functor_\w", w)]
     plain = _without_brackets(name).strip()
     if "::" in plain or plain.startswith("void "):
         *space, head = plain.split()[-1].split("::")

@@ -21,6 +21,7 @@ from nsysalign.errors import AnalysisError
 from nsysalign.model import Analysis
 from nsysalign.report.files import replacing
 from nsysalign.report.json import frame, records
+from nsysalign.untrusted import contents
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +56,7 @@ def read(path: Path) -> pd.DataFrame:
     if not path.is_file():
         return frames.empty(frames.CONFIRMATIONS)
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored = json.loads(contents(path).decode())
         if stored["format"] != FORMAT or stored["version"] != VERSION:
             raise ValueError(f"format {stored['format']!r}, version {stored['version']!r}")
         rows = stored["confirmations"]

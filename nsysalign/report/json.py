@@ -22,6 +22,7 @@ from nsysalign.report import spelled
 from nsysalign.report.files import replacing
 from nsysalign.report.listed import listed, numbers
 from nsysalign.report.rows import known_as, parts_matrices, positions
+from nsysalign.untrusted import contents
 
 FORMAT, VERSION = "nsysalign-analysis", 1
 #: Intervals: their text stays in the processor's cache on its way to the file.
@@ -189,7 +190,7 @@ def _baseline(analysis: Analysis) -> dict[str, Any] | None:
 def load(path: str | os.PathLike[str]) -> Analysis:
     """The analysis back, without segments and timeline.  AnalysisError says what is wrong."""
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        document = json.loads(contents(Path(path)).decode())
     except OSError as error:
         raise AnalysisError(
             f"{path}: {error.strerror or error}", "give the path of an analysis.json"

@@ -326,7 +326,7 @@ def _repetition(name: str, label: str) -> int | str:
     head, mark, number = name.rpartition("#")
     return (
         int(number)
-        if mark and head == label and number.isdecimal() and str(int(number)) == number
+        if mark and head == label and number.isdecimal() and len(number) < 100 and str(int(number)) == number
         else safe_text(name)
     )
 

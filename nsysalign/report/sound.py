@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 #: Columns of dtype object that hold dicts; the others hold tuples of texts.
 _DICTS = {("findings", "evidence"), ("timeline", "detail")}
+#: Numbers of the latency model, by situation.
+_BY_SITUATION = ("latency_ns", "latency_std_ns", "scale_ns", "launch_latency_ns")
 _TUPLES = {"intervals": ("callers", "flags", "findings")}
 
 
@@ -49,6 +51,8 @@ def _problems(analysis: Analysis) -> Iterator[str]:
         yield "the labels are not those of the intervals"
     if not labels["row_interval"].isin(numbers).all():
         yield "a label's row is not among the intervals"
+    if not _calibration(analysis.calibration):
+        yield "calibration holds something else than names and values"
     for table, column in _DICTS:
         if not all(isinstance(value, dict) for value in getattr(analysis, table)[column]):
             yield f"{table}.{column} holds something else than names and values"
@@ -60,6 +64,18 @@ def _problems(analysis: Analysis) -> Iterator[str]:
 
 def _sums(numbers: pd.Series, values: pd.Series) -> pd.Series:
     return values.groupby(numbers.rename("interval")).sum().rename("elapsed_ns")
+
+
+def _calibration(value: object) -> bool:
+    """Whether it is what alignment writes: names and values, and of each process of the log what it said of itself."""
+    if not isinstance(value, dict):
+        return False
+    processes = value.get("collected_with", [])
+    listed = isinstance(processes, list | tuple) and all(isinstance(p, dict) for p in processes)
+    tables = [value.get(name) or {} for name in _BY_SITUATION]
+    return listed and all(
+        isinstance(t, dict) and all(v is None or isinstance(v, int | float) for v in t.values()) for t in tables
+    )
 
 
 def _texts(value: object) -> bool:

@@ -98,7 +98,7 @@ def render(analysis: Analysis, interval: int, console: Console, *, most: int | N
     console.print(
         Text(head, "bold"),
         Text(
-            f"{duration(elapsed)}, kernel {kernel}, placed within {duration(int(row['error_ns']))} ({row['method']})"
+            f"{duration(elapsed)}, kernel {kernel}, placed within {duration(int(row['error_ns']))} ({safe_text(row['method'])})"
         ),
     )
     flags = [safe_text(flag) for flag in (*row["flags"], *row["findings"])]

@@ -113,12 +113,14 @@ def operations_table(
     """`frames.OPERATIONS` from the columns of `schema.OPERATION_TABLES`, in their order, and how many rows were left out."""
     parts, bad = [], 0
     for kind, columns in enumerate(tables):
-        if columns is None or not len(columns["row"]):
+        if columns is None:
             continue
         ok = possible_rows(columns)
         if not ok.all():
             bad += int((~ok).sum())
             columns = chosen(columns, ok)
+        if not len(columns["row"]):
+            continue
         parts.append(columns | {"kind": np.broadcast_to(np.int8(kind), len(columns["row"]))})
     if not parts:
         return frames.empty(frames.OPERATIONS), bad

@@ -25,8 +25,6 @@ def read_clock_samples(path: Path) -> tuple[pd.DataFrame, list[str]]:
     """
     try:
         return _samples(path.name, lines_of(path))
-    except OSError as error:
-        return _none(f"{path.name}: cannot be read ({error.strerror})")
     except EventLogError as error:
         return _none(error.message)
 

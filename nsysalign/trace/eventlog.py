@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from nsysalign import frames
@@ -22,6 +23,7 @@ from nsysalign.memory import keeping_everything
 from nsysalign.model import EventLog
 from nsysalign.private import short_path, without_paths
 from nsysalign.trace.lines import lines_of
+from nsysalign.trace.names import shortened
 
 FORMAT = "nsysalign-events"
 VERSION = 1
@@ -81,6 +83,7 @@ _HEADER_NUMBERS = ("pid", "exit_status", "profiled_exit_status")  # what is no n
 _LONGEST_MS = 1e12  # 30 years: what lies beyond is no measurement, and its nanoseconds do not fit
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _NUMBERS = (bool, int, float)  # made once: `bool | int` would be made for every value
+_DEEPEST = 100  # host timers around a host timer
 _LATEST_NS = 1 << 62  # so that the difference of two times fits into int64
 
 
@@ -113,22 +116,8 @@ class _Reader:
         self.notes: list[str] = []
 
     def read(self, path: Path) -> None:
-        if path.exists() and not path.is_file():  # a pipe would never end
-            raise EventLogError(
-                f"{path.name}: cannot be read (it is no file)",
-                "name the events-PID.jsonl of the run with --events",
-            )
-        try:
-            self._lines(path.name, lines_of(path))
-        except OSError as error:
-            raise EventLogError(
-                f"{path}: cannot be read ({error.strerror or error})",
-                "name the events-PID.jsonl of the run with --events",
-            ) from error
-
-    def _lines(self, name: str, lines: Iterable[str]) -> None:
-        process, bad, headers_before = -1, 0, len(self.headers)
-        for number, line in enumerate(lines, 1):
+        name, process, bad, headers_before = path.name, -1, 0, len(self.headers)
+        for number, line in enumerate(lines_of(path), 1):
             if not line.strip():
                 continue
             try:
@@ -333,7 +322,25 @@ class _Reader:
                 else pd.DataFrame({c.name: pd.Series(columns[c.name], dtype=c.dtype) for c in spec.columns})
             )
             tables[spec.name] = frames.check(frame, spec)
+        deep = _too_deep(tables["hosts"])
+        if deep.any():
+            tables["hosts"] = tables["hosts"][~deep].reset_index(drop=True)
+            self.notes.append(
+                f"{int(deep.sum()):,} host timers lie inside {_DEEPEST} others of their thread, or more, and were left out"
+            )
         return EventLog(headers=tuple(self.headers), notes=tuple(n for n in self.notes if n), **tables)
+
+
+def _too_deep(hosts: pd.DataFrame) -> np.ndarray:
+    """Bool, per row: whether _DEEPEST others of the same thread were begun before and are not over.  Each of n timers
+    inside each other holds the calls of all that it contains: work that would grow with the square."""
+    out = np.zeros(len(hosts), dtype=bool)
+    for rows in hosts.groupby(["process", "tid"]).indices.values():
+        start, end = (hosts[c].to_numpy()[rows] for c in ("t0_ns", "t1_ns"))
+        order = np.lexsort((-end, start))
+        over = np.searchsorted(np.sort(np.maximum(start, end)), start[order], side="right")
+        out[rows[order]] = np.arange(len(rows)) - over >= _DEEPEST
+    return out
 
 
 def _parsed(line: str) -> Any:
@@ -407,8 +414,8 @@ def _short_paths(files: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    return tuple(map(str, value)) if isinstance(value, list) else ()
+    return tuple(shortened(str(v)) for v in value) if isinstance(value, list) else ()
 
 
 def _str(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    return shortened(value) if isinstance(value, str) else ""

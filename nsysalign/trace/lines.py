@@ -7,6 +7,7 @@ event log of its size can hold is refused; a line longer than any program writes
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterator
 from functools import partial
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nsysalign.errors import EventLogError
+from nsysalign.untrusted import open_regular
 
 #: No line of an event log or of clock samples comes near this many characters; what is longer is not kept.
 LONGEST_LINE = 1 << 20
@@ -21,6 +23,8 @@ LONGEST_LINE = 1 << 20
 LONGEST_HOLE = 256 << 20
 #: What a gzip file may unpack to, in characters: event logs shrink to a fifth up to a twentieth.
 _FREE, _PER_BYTE, _MOST = 16 << 20, 100, 8 << 30
+#: Each line counts as so many at least (none of ours is shorter): 4 MB of gzip can stand for 4 billion blank ones.
+_LEAST_LINE = 64
 #: Stands for a line that could not be read: no JSON.
 UNUSABLE = "(not usable)\n"
 
@@ -28,21 +32,28 @@ UNUSABLE = "(not usable)\n"
 def lines_of(path: Path) -> Iterator[str]:
     """Lines as text; `UNUSABLE` for one that is too long, and at the end of a gzip file that was cut or damaged.
 
-    EventLogError where it unpacks to more than a log can hold, OSError where it cannot be read.
+    EventLogError where it cannot be opened, or unpacks to more than a log can hold.
     """
     text: dict[str, Any] = {"encoding": "utf-8-sig", "errors": "replace", "newline": "\n"}
-    with path.open("rb") as raw:
+    try:
+        raw = open_regular(path)
+    except OSError as error:
+        raise EventLogError(
+            f"{path.name}: cannot be read ({error.strerror or error})",
+            "name the events-PID.jsonl of the run with --events",
+        ) from error
+    with raw:
         packed = raw.read(2) == b"\x1f\x8b"
-    if not packed:
-        with path.open("r", **text) as file:
-            yield from _bounded(path.name, file)
-        return
-    left = min(_FREE + _PER_BYTE * path.stat().st_size, _MOST)
-    with gzip.open(path, "rt", **text) as file:
-        try:
-            yield from _bounded(path.name, _Counted(path.name, file, left))
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            yield UNUSABLE
+        raw.seek(0)
+        if not packed:
+            yield from _bounded(path.name, io.TextIOWrapper(raw, **text))
+            return
+        left = min(_FREE + _PER_BYTE * path.stat().st_size, _MOST)
+        with gzip.open(raw, "rt", **text) as file:
+            try:
+                yield from _bounded(path.name, _Counted(path.name, file, left))
+            except (EOFError, zlib.error, gzip.BadGzipFile):
+                yield UNUSABLE
 
 
 class _Counted:
@@ -53,7 +64,7 @@ class _Counted:
 
     def readline(self, size: int) -> str:
         line = self._file.readline(size)
-        self._left -= len(line)
+        self._left -= max(len(line), _LEAST_LINE)
         if self._left < 0:
             raise EventLogError(
                 f"{self._name}: unpacks to more than {self._granted >> 20} MB, which no event log of its size does",

@@ -19,6 +19,7 @@ from nsysalign.sweep.tiles import distinct, one_of
 from nsysalign.trace import schema
 from nsysalign.trace.activity import PROCESS_MASK, calls_table, joined, operations_table, possible_rows
 from nsysalign.trace.index import Excerpt
+from nsysalign.trace.names import shortened
 from nsysalign.trace.sqlite import Source, open_readonly
 
 LOST_CALLS, LOST_OPERATIONS = "CUDA API calls", "operations"
@@ -115,7 +116,7 @@ def _shapes(path: Path, rows: np.ndarray) -> np.ndarray:
 def lost_notes(lost: Mapping[str, int]) -> list[str]:
     """What is said of rows that cannot be used (`Trace.lost`)."""
     return [
-        f"{count} {what} with impossible times (absent, zero or end before start) were left out"
+        f"{count} {what} with impossible times (absent, zero, reversed or years away) were left out"
         for what, count in lost.items()
         if count
     ]
@@ -168,7 +169,7 @@ def _event_rows(source: Source) -> pd.DataFrame:
 def _texts(source: Source, table: schema.Table, frame: pd.DataFrame, names: dict[int, str]) -> list[str]:
     inline = source.texts(table.name, "text", table.where)
     return [
-        inline.get(row) or names.get(text, "")
+        shortened(inline.get(row) or names.get(text, ""))
         for row, text in zip(frame["row"].tolist(), frame["text_id"].tolist(), strict=True)
     ]
 

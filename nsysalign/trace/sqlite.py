@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from nsysalign.trace.index import Blocks, Excerpt
 
 _CHUNK = untrusted.ROWS_AT_ONCE
+_LATEST_NS, _LONGEST_NS = 1 << 62, 1 << 53  # 146 years, 104 days
 _LONGEST_NAME = 16 << 10  # bytes: C++ kernels have names of some kilobytes; the rest of a longer one is cut
 #: Tables with fewer rows are read before a second connection is open.
 _WORTH_ROWS = 20_000
@@ -41,8 +42,11 @@ def open_readonly(path: Path) -> AbstractContextManager[sqlite3.Connection]:
 
 
 def possible(start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Rows whose times can be: what the profiler lost comes as start = end = 0, as end < start or as NULL (-1)."""
-    return (end >= start) & ~((start == 0) & (end == 0)) & (start != -1) & (end != -1)
+    """Rows whose times can be: what the profiler lost comes as start = end = 0, as end < start or as NULL (-1); a damaged
+    time is so far away that a difference of two would not fit into int64, or lasts for months."""
+    lost = (end < start) | ((start == 0) & (end == 0)) | (start == -1) | (end == -1)
+    lost |= (start <= -_LATEST_NS) | (end >= _LATEST_NS)
+    return ~lost & (end - start < _LONGEST_NS)
 
 
 class Source:

@@ -103,6 +103,17 @@ def full_launch_queue(w):
     between(w, 0, 100)
 
 
+@host_case(kind="host", host=4, api_launch=96)
+def a_slow_launch_without_a_queue(w):
+    """The next launch takes as long while 20 kernels are queued, not 1,000: it is no queue that blocks it."""
+    for i in range(1020):
+        kernel(w, (-5000 + 4 * i, -5000 + 4 * i + 2), (-4990 + 4 * i, -4989 + 4 * i))
+    for i in range(20):
+        kernel(w, (-500 + 4 * i, -500 + 4 * i + 2), (90 + i, 90.5 + i))
+    kernel(w, (2, 98), (1200, 1201))
+    between(w, 0, 100)
+
+
 @host_case(kind="host", host=50, kernel_only=10, kernel_outside=0)
 def another_threads_calls_do_not_count(w):
     """What another thread issues inside counts for kernel_only_ns, its calls are not this thread's time."""

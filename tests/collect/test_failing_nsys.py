@@ -217,12 +217,13 @@ def test_an_export_that_hangs_is_stopped(played, tmp_path, monkeypatch):
 
 
 def test_an_export_that_is_slow_but_works_is_waited_for(played, tmp_path, monkeypatch):
-    monkeypatch.setattr(nsys_module, "STALL_S", 0.8)
-    steps = f'for i in 1 2 3 4; do sleep 0.3; echo "[= ${{i}}0%]" >&2; done; {DATABASE} >"$OUT"'
+    """Longer than a stall altogether; between two words lies a fifth of one, for a shell on a busy machine is slow, too."""
+    monkeypatch.setattr(nsys_module, "STALL_S", 3)
+    steps = f'for i in 1 2 3 4 5 6; do sleep 0.6; echo "[= ${{i}}0%]" >&2; done; {DATABASE} >"$OUT"'
     tool = describe(played(export=steps).env["NSYS"])
     seen: list[int] = []
     export_sqlite(tool, tmp_path / "trace.nsys-rep", tmp_path / "trace.sqlite", seen.append)
-    assert seen == [10, 20, 30, 40] and (tmp_path / "trace.sqlite").is_file()
+    assert seen == [10, 20, 30, 40, 50, 60] and (tmp_path / "trace.sqlite").is_file()
 
 
 def test_signals_during_the_export_are_held(played):

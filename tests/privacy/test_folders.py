@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from nsysalign.cli import cli
 from nsysalign.collect.rundir import write_whole
-from nsysalign.errors import EventLogError, NsysAlignError, UsageError
+from nsysalign.errors import AnalysisError, EventLogError, NsysAlignError, NsysError, TraceError, UsageError
 from nsysalign.trace.redact import redact_log
 
 from .conftest import export_of
@@ -91,6 +91,54 @@ def test_a_pipe_in_a_run_directory_does_not_hang(run, name):
     # nor does anything that goes on beside the analysis: the process ends
     command = [sys.executable, "-m", "nsysalign", "analyze", str(run)]
     assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 3
+
+
+PIPES = (
+    "trace.sqlite-journal", "trace.sqlite-wal", ".nsysalign-cache.json", "analysis.json", "analysis.db",
+    "analysis.db-journal", "analysis.db-wal", "run.json", "clocks.jsonl", "confirm.json", "events-8.jsonl.gz",
+    "trace.nsys-rep", "raw/7-0.txt", "raw/7-0.clk", "raw/7.errors", "raw/7-0.rec", "baseline/events-7.jsonl",
+    "baseline/raw/7-0.txt",
+)  # fmt: skip
+_EACH = """
+import os, pathlib, shutil, sys
+from click.testing import CliRunner
+from nsysalign.cli import cli
+good, scratch, *names = map(pathlib.Path, sys.argv[1:])
+for name in names:
+    for command, *more in (["analyze", "-q"], ["analyze", "-q", "--no-cache"], ["report"], ["show"], ["diff", good], ["redact", scratch / "out"], ["export"]):
+        run = scratch / "run"
+        shutil.rmtree(scratch, ignore_errors=True)
+        shutil.copytree(good, run)
+        pipe = run / name
+        pipe.parent.mkdir(parents=True, exist_ok=True)
+        pipe.unlink(missing_ok=True)
+        if "raw" in name.parts:
+            (run / "events-7.jsonl").unlink()
+            (pipe.parent / "7-0.rec").write_bytes(bytes(256))
+            pipe.unlink(missing_ok=True)
+        os.mkfifo(pipe)
+        print(name, command, *more[1:], end=" ", flush=True)
+        done = CliRunner().invoke(cli, [str(a) for a in (command, run, *more)])
+        print(type(done.exception).__name__, flush=True)
+"""
+
+
+def test_no_command_waits_for_a_pipe_in_a_folder(run, tmp_path):
+    """Whatever file it stands for; what the answer is (most do not need the file) matters less than that there is one."""
+    assert invoke("analyze", run, "-q").exit_code == 0
+    (tmp_path / "each.py").write_text(_EACH)
+    command = [sys.executable, tmp_path / "each.py", run, tmp_path / "scratch", *PIPES]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    except subprocess.TimeoutExpired as error:
+        pytest.fail(f"waits for ever: {error.stdout.decode().splitlines()[-1]}")
+    said = done.stdout.splitlines()
+    assert len(said) == 7 * len(PIPES), done.stderr
+    ours = {"NoneType", *(e.__name__ for e in (AnalysisError, EventLogError, NsysError, TraceError, UsageError))}
+    assert {line.split()[-1] for line in said} <= ours, said
+    refused = {line.rpartition(" ")[0] for line in said if not line.endswith("NoneType")}
+    assert {"trace.sqlite-journal analyze --no-cache", "events-8.jsonl.gz redact"} <= refused
+    assert not refused & {"run.json analyze", ".nsysalign-cache.json analyze"}
 
 
 def test_labels_that_look_like_paths_stay_in_the_folder(run, tmp_path):

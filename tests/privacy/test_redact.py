@@ -20,7 +20,7 @@ from nsysalign.cli import cli
 from nsysalign.errors import EventLogError, TraceError, UsageError
 from nsysalign.model import EventLog, Trace
 from nsysalign.report import json as document
-from nsysalign.trace.eventlog import read_event_logs
+from nsysalign.trace.eventlog import TEXT_KEYS, read_event_logs
 from nsysalign.trace.read import read_trace
 from nsysalign.trace.redact import pseudonyms, redact, redact_log
 
@@ -204,6 +204,46 @@ def test_planted_secrets_reach_no_output_of_an_analysis(tmp_path, log):
     assert len(os.listdir(out)) >= 15
     assert leaks(out, SECRETS) == []
     assert "project/train.py:3" in (out / "analysis.json").read_text()
+
+
+def test_planted_secrets_stay_out_of_every_text_of_a_shared_log(tmp_path):
+    """Of each type of line: regions are the user's own names and stay."""
+    home = {"home": SECRETS["home"]}
+    log, out = tmp_path / "in" / "events-7.jsonl", tmp_path / "out" / "events-7.jsonl"
+    log.parent.mkdir()
+    out.parent.mkdir()
+    lines = []
+    for line in EVERY_LINE:
+        texts = TEXT_KEYS[line["type"]] - {"format", "region"}
+        more = {key: f"{SECRETS['home']}/{key}.py:3" for key in texts}
+        if line["type"] in ("record", "clock_site"):
+            more |= {key: [f"{SECRETS['home']}/{key}.py:3"] for key in ("callers", "stores", "subtracts")}
+        lines.append({**line, **more, "clock": {"host_ns": SECRETS["home"], "name": SECRETS["home"]}})
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert len(leaks(log.parent, home)) == 1
+    redact_log(log, out)
+    assert leaks(out.parent, home) == []
+    kept = [json.loads(line) for line in out.read_text().splitlines()]
+    for line, was in zip(kept, lines, strict=True):
+        assert TEXT_KEYS[line["type"]] & was.keys() <= line.keys(), "shortened, not left out"
+        assert "clock" not in line or line["type"] == "clock_reading" or line["clock"] == {}
+
+
+def test_payloads_of_the_programs_own_ranges_stay_behind(tmp_path):
+    trace, out = export_of(tmp_path / "trace.sqlite"), tmp_path / "out.sqlite"
+    with closing(sqlite3.connect(trace)) as db:
+        db.execute("alter table NVTX_EVENTS add column uint64Value integer")
+        db.execute("update NVTX_EVENTS set int64Value = 4711, uint64Value = 4712 where eventType in (59, 60)")
+        db.execute("insert into NVTX_EVENTS (start, eventType, text, int64Value) values (9, 34, 'my own mark', 4713)")
+        db.execute("insert into NVTX_EVENTS (start, eventType, text, int64Value) values (9, 75, 'nsysalign', 4714)")
+        db.commit()
+    redact(trace, out)
+    with closing(sqlite3.connect(out)) as db:
+        columns = [r[1] for r in db.execute("pragma table_info(NVTX_EVENTS)")]
+        rows = [dict(zip(columns, r, strict=True)) for r in db.execute("select * from NVTX_EVENTS")]
+    assert sorted(r["eventType"] for r in rows) == [34, 59, 60]
+    assert not {4711, 4712, 4713, 4714} & {v for r in rows for v in r.values()}
+    assert [r["int64Value"] for r in rows if r["eventType"] == 34] == read_trace(trace).marks["payload"].tolist() != []
 
 
 # --- names -----------------------------------------------------------------------------------------------------

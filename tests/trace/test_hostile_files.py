@@ -171,6 +171,25 @@ def test_a_journal_that_is_done_with_does_not_matter(export, tmp_path):
     assert "again" in read_trace(path).names.values()
 
 
+def test_a_log_beside_a_file_that_is_in_no_wal_mode(export, tmp_path):
+    """SQLite reads it whatever the file's header says, and leaves a -shm: another answer than the file's own."""
+    path, wal = export(tiny()), tmp_path / "trace.sqlite-wal"
+    other = tmp_path / "other.sqlite"
+    other.write_bytes(path.read_bytes())
+    with closing(sqlite3.connect(other)) as db:
+        db.execute("pragma journal_mode = wal")
+        db.execute("update StringIds set value = 'another' where id = 7")
+        db.commit()
+        wal.write_bytes((tmp_path / "other.sqlite-wal").read_bytes())
+    assert wal.stat().st_size
+    before = path.read_bytes(), sorted(os.listdir(tmp_path))
+    with pytest.raises(TraceError, match=r"part of it is still in trace\.sqlite-wal"):
+        read_trace(path)
+    wal.write_bytes(b"")
+    assert "another" not in read_trace(path).names.values()
+    assert before == (path.read_bytes(), sorted(os.listdir(tmp_path)))
+
+
 def test_a_file_in_wal_mode_is_read_and_nothing_is_left_beside_it(export, tmp_path):
     path = export(tiny())
     with closing(sqlite3.connect(path)) as db:

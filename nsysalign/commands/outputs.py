@@ -1,0 +1,31 @@
+"""What a command is asked to write: looked at before the work, not after it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from nsysalign.errors import OutputError
+
+
+def refuse_unwritable(file: str | Path) -> None:
+    """OutputError where a file of that name cannot be written."""
+    path = Path(file)
+    folder = path.parent
+    if path.is_dir():
+        raise OutputError(f"{path}: is a folder, and a file was to be written", "name a file in it")
+    if not folder.is_dir():
+        raise OutputError(f"{path}: cannot be written (there is no folder {folder})", f"mkdir -p {folder}")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise OutputError(f"{path}: cannot be written (permission denied)", "name a file elsewhere")
+
+
+def folder_for(path: Path) -> Path:
+    """The folder, made where it is not there yet.  OutputError where nothing can be written in it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be made ({error.strerror})", "name another folder: -o DIR") from error
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise OutputError(f"{path}: cannot be written (permission denied)", "name another folder: -o DIR")
+    return path

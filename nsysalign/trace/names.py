@@ -1,0 +1,20 @@
+"""Names from files that may be anybody's, short enough for tables, pages and terminals."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+LONGEST_NAME = 1_000
+_REPETITION = re.compile(r"#\d{1,15}\Z")
+
+
+def shortened(name: str) -> str:
+    """A name of at most LONGEST_NAME characters: what is longer keeps its beginning, the number of its repetition, and
+    a digest between them that tells it from others."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    found = _REPETITION.search(name, len(name) - 16)
+    stem, number = (name[: found.start()], found[0]) if found else (name, "")
+    digest = hashlib.blake2s(stem.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return f"{stem[: LONGEST_NAME - 40]}… {digest}{number}"

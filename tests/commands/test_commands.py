@@ -1,0 +1,344 @@
+"""What commands read, write and return: every part of a run, no output that cannot be written, exit codes that mean one thing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import nsysalign
+from nsysalign import cli as command_line
+from nsysalign.cli import cli, main
+from nsysalign.commands import cache, present
+from nsysalign.errors import AnalysisError, OutputError, TraceError, UsageError
+from nsysalign.report import confirmations
+
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS / "trace"), str(TESTS)]
+
+from handmade import build  # noqa: E402
+from tiny_export import EPOCH, OFFSET, PID, TEXT, US, tiny  # noqa: E402
+
+from nsysalign.report import database  # noqa: E402
+from nsysalign.report import json as document  # noqa: E402
+
+VERDICT = {
+    "label": "event interval", "rules": ["host-gap"], "intervention": "delay", "target": "event interval",
+    "verdict": "confirmed", "reason": "as predicted", "metric": "elapsed", "before_ns": 9e4, "predicted_ns": 2e4,
+    "predicted_low_ns": 1e4, "predicted_high_ns": 3e4, "after_ns": 2e4, "after_low_ns": 1e4, "after_high_ns": None,
+    "before_count": 4, "after_count": 4, "changed": "a delay kernel", "run": "confirm/x-delay-1",
+}  # fmt: skip
+TIMES = {"tid": PID, "device": 0, "stream_handle": 0, "stream_id": 7}
+LOG = [
+    {"type": "header", "format": "nsysalign-events", "version": 1, "pid": PID,
+     "clock": {"monotonic_ns": OFFSET, "realtime_ns": EPOCH, "trace_ns": 0}},
+    {"type": "record", "seq": 0, **TIMES, "t0_ns": OFFSET + 4 * US, "t1_ns": OFFSET + 11 * US},
+    {"type": "record", "seq": 1, **TIMES, "t0_ns": OFFSET + 64 * US, "t1_ns": OFFSET + 71 * US},
+    {"type": "elapsed", "start": 0, "end": 1, "ms": 0.170, "t1_ns": OFFSET + 210 * US},
+]  # fmt: skip
+
+
+def write_lines(path: Path, lines: list) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def write_export(path: Path) -> Path:
+    with closing(sqlite3.connect(path)) as db:
+        for table, rows in tiny().items():
+            columns = list(dict.fromkeys(c for row in rows for c in row))
+            declared = ", ".join(f'"{c}" {"TEXT" if c in TEXT else "INTEGER"}' for c in columns)
+            db.execute(f'create table "{table}" ({declared})')
+            marks = ", ".join("?" * len(columns))
+            db.executemany(f'insert into "{table}" values ({marks})', [[r.get(c) for c in columns] for r in rows])
+        db.commit()
+    return path
+
+
+def baseline_of(log: list) -> list:
+    return [{**log[0], "baseline": True, "exit_status": 0}, *log[1:]]
+
+
+@pytest.fixture
+def run(tmp_path) -> Path:
+    """A run directory with everything a run leaves: verdicts, conditions, the run without nsys, clock samples."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    write_export(folder / "trace.sqlite")
+    write_lines(folder / "events-7.jsonl", LOG)
+    write_lines(folder / "baseline" / "events-7.jsonl", baseline_of(LOG))
+    write_lines(folder / "clocks.jsonl", [{"format": "nothing of ours"}])
+    manifest = {"format": "nsysalign-run", "trace": "trace.sqlite", "conditions": ["SM clocks held at 1980 MHz"]}
+    (folder / "run.json").write_text(json.dumps(manifest))
+    (folder / "confirm.json").write_text(
+        json.dumps({"format": confirmations.FORMAT, "version": 1, "confirmations": [VERDICT]})
+    )
+    return folder
+
+
+def invoke(*arguments: object):
+    return CliRunner().invoke(cli, [str(a) for a in arguments])
+
+
+def status_of(*arguments: object) -> int:
+    """The exit status of the program: what `main` makes of an exception."""
+    with pytest.raises(SystemExit) as end:
+        main([str(a) for a in arguments])
+    return end.value.code or 0
+
+
+# --- everything that belongs to a run ---------------------------------------------------------------------------
+
+
+def said_of(analysis) -> tuple:
+    return (
+        len(analysis.confirmations), len(analysis.baseline), any("1980 MHz" in n for n in analysis.notes),
+        any("clocks.jsonl holds no clock samples" in n for n in analysis.notes),
+    )  # fmt: skip
+
+
+def test_each_of_several_runs_is_analysed_with_all_that_belongs_to_it(run, tmp_path):
+    shutil.copytree(run, tmp_path / "other")
+    assert invoke("analyze", run, "-q", "-o", tmp_path / "alone").exit_code == 0
+    alone = nsysalign.load(tmp_path / "alone")
+    assert said_of(alone) == (1, 1, True, True)
+    done = invoke("analyze", run, tmp_path / "other", "--jobs", 1, "-q", "-o", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    for name in ("run", "other"):
+        assert said_of(nsysalign.load(tmp_path / "out" / name)) == said_of(alone)
+
+
+def test_a_folder_of_several_traces_says_nothing_of_one_of_them(run, tmp_path):
+    shutil.copy(run / "trace.sqlite", run / "rank0.sqlite")
+    shutil.copy(run / "trace.sqlite", run / "rank1.sqlite")
+    (run / "trace.sqlite").unlink()
+    assert invoke("analyze", run, "--jobs", 1, "-q", "-o", tmp_path / "out").exit_code == 0
+    assert said_of(nsysalign.load(tmp_path / "out" / "rank0")) == (0, 0, False, False)
+
+
+def test_a_page_of_one_interval_loses_nothing_of_the_run(run, monkeypatch):
+    from nsysalign.report import html
+
+    assert invoke("analyze", run, "-q").exit_code == 0
+    stored = nsysalign.load(run)
+    with closing(sqlite3.connect(run / "analysis.db")) as db:  # as where another interval was drawn
+        db.execute("delete from timeline")
+        db.commit()
+    drawn = []
+    monkeypatch.setattr(html, "write", lambda analysis, *more: drawn.append(analysis))
+    name = stored.intervals["name"][0]
+    assert invoke("report", run, "--interval", name).exit_code == 0
+    assert said_of(drawn[0]) == said_of(stored) and len(drawn[0].timeline)
+
+
+def test_an_export_of_one_label_has_nothing_of_others(tmp_path):
+    import pandas as pd
+
+    from nsysalign import frames
+    from nsysalign.commands.export import only
+
+    analysis = build()
+    tables = {}
+    for spec, column in ((frames.BASELINE, "label"), (frames.CONFIRMATIONS, "label"), (frames.UNPROFILED, "interval"), (frames.UNPROFILED_PARTS, "interval")):  # fmt: skip
+        values = ["t1", "t2"] if column == "label" else [0, 3]
+        rows = pd.DataFrame({c.name: [() if c.dtype == "object" else "" if c.dtype == "str" else 0] * 2 for c in spec.columns})
+        tables[spec.name] = rows.assign(**{column: values})
+    chosen = only(replace(analysis, **tables), "t2")
+    assert set(chosen.baseline["label"]) == set(chosen.confirmations["label"]) == {"t2"}
+    assert set(chosen.unprofiled["interval"]) == set(chosen.unprofiled_parts["interval"]) == {3}
+
+
+# --- the cache ------------------------------------------------------------------------------------------------
+
+
+def test_the_same_files_in_other_roles_are_other_inputs(run, tmp_path):
+    """An answer with a baseline was given to who asked for two logs."""
+    trace, log, plain = run / "trace.sqlite", run / "events-7.jsonl", run / "baseline" / "events-7.jsonl"
+    log = shutil.copy(log, tmp_path / "e.jsonl")
+    plain = shutil.copy(plain, tmp_path / "b.jsonl")
+    ask = ("analyze", trace, "-q", "-o", tmp_path / "out", "--events", log)
+    assert invoke(*ask, "--baseline", plain).exit_code == 0
+    assert len(nsysalign.load(tmp_path / "out").baseline) == 1
+    done = invoke(*ask, "--events", plain)
+    assert isinstance(done.exception, nsysalign.errors.EventLogError) and "without nsys" in done.exception.message
+
+
+def test_the_programs_own_files_are_part_of_the_key(tmp_path, monkeypatch):
+    (tmp_path / "trace").write_text("trace")
+    (tmp_path / "result").write_text("result")
+
+    def fresh() -> bool:
+        return cache.Cache([tmp_path / "trace"], tmp_path, ["result"], {}).fresh()
+
+    cache.Cache([tmp_path / "trace"], tmp_path, ["result"], {}).keep()
+    assert fresh()
+    package = tmp_path / "package" / "commands"
+    package.mkdir(parents=True)
+    for name in ("cache.py", "other.py", "page.js"):
+        (package / name).write_text("one")
+    monkeypatch.setattr(cache, "__file__", str(package / "cache.py"))
+    assert not fresh()
+    cache.Cache([tmp_path / "trace"], tmp_path, ["result"], {}).keep()
+    assert fresh()
+    for name in ("other.py", "page.js"):
+        (package / name).write_text("another")
+        assert not fresh(), name
+        cache.Cache([tmp_path / "trace"], tmp_path, ["result"], {}).keep()
+        assert fresh()
+
+
+# --- exports of reports ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nsys(monkeypatch, run):
+    """An nsys that notes what it was asked to export."""
+    made, good = [], (run / "trace.sqlite").read_bytes()
+
+    def export_sqlite(nsys: object, source: Path, target: Path, progress: object = None) -> Path:
+        made.append(target)
+        target.write_bytes(good)
+        return target
+
+    monkeypatch.setattr("nsysalign.collect.nsys.find_nsys", lambda explicit=None: None)
+    monkeypatch.setattr("nsysalign.collect.nsys.export_sqlite", export_sqlite)
+    return made
+
+
+def test_a_report_is_exported_once(nsys, tmp_path):
+    report = tmp_path / "x.nsys-rep"
+    report.write_bytes(b"report")
+    for _ in range(3):
+        assert invoke("analyze", report, "-q").exit_code == 0
+    assert nsys == [tmp_path / "x.nsysalign" / "x.sqlite"]
+    report.write_bytes(b"another report")
+    os.utime(report, (1, 1))
+    for _ in range(2):
+        assert invoke("analyze", report, "-q").exit_code == 0
+    assert len(nsys) == 2 and nsys[1].name.startswith("x-")
+
+
+def test_a_run_says_which_export_is_its_reports_whatever_the_copys_times_are(nsys, run):
+    report = run / "trace.nsys-rep"
+    report.write_bytes(b"report")
+    os.utime(run / "trace.sqlite", (1, 1))
+    assert present.exported(report, run, nsys=None) == run / "trace.sqlite" and nsys == []
+    (run / "run.json").unlink()
+    assert present.exported(report, run, nsys=None) != run / "trace.sqlite" and len(nsys) == 1
+
+
+# --- outputs that cannot be written ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["absent/x.json", "folder", "file/x.json"])
+def test_a_copy_that_cannot_be_written_is_refused_before_the_work(run, tmp_path, monkeypatch, target):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("")
+    assert invoke("analyze", run, "-q").exit_code == 0
+    monkeypatch.setattr(nsysalign.pipeline, "analyze", lambda *a, **k: pytest.fail("the work was done"))
+    out = tmp_path / target
+    for command in (
+        ("analyze", run, "--no-cache", "--json", out), ("analyze", run / "trace.sqlite", "--no-cache", "--json", out),
+        ("show", run, "--json", out), ("diff", run, run, "--json", out),
+    ):  # fmt: skip
+        done = invoke(*command)
+        assert isinstance(done.exception, OutputError) and done.exception.exit_code == 3, command
+        assert done.exception.next_step
+
+
+def test_folders_that_cannot_be_made(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    for command in (("analyze", run), ("analyze", run / "trace.sqlite")):
+        assert isinstance(invoke(*command, "-o", tmp_path / "file" / "x").exception, OutputError)
+
+
+def test_the_documents_own_name_is_refused_however_it_is_spelt(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in (run / "analysis.json", "run/analysis.json", "run/../run/analysis.json"):
+        assert isinstance(invoke("analyze", run, "--json", name).exception, UsageError)
+
+
+def test_exit_codes_of_what_nobody_expected(monkeypatch, capsys):
+    """1 is a finding of --fail-on, and nothing else."""
+
+    def raising(error):
+        def run(*a, **k):
+            raise error
+
+        return run
+
+    for error, status, said in (
+        (OSError(28, "No space left on device", "x.json"), 3, "x.json: No space left on device"),
+        (ZeroDivisionError("oops"), 70, "internal error"),
+    ):
+        monkeypatch.setattr(command_line.cli, "main", raising(error))
+        assert status_of("demo") == status
+        assert said in capsys.readouterr().err
+
+
+def test_a_missing_label_of_a_library_fails_no_build(tmp_path):
+    database.write(build(), tmp_path / "a.db")  # do_bench is a library's
+    case = [("t1", "event", "puzzle.py:14", False, [[("kernel", 1_000, "gemm")]])]
+    database.write(build([*case, ("t2", *case[0][1:]), ("replay", *case[0][1:])]), tmp_path / "b.db")
+    assert invoke("diff", tmp_path / "a.db", tmp_path / "b.db", "--fail-on", "missing").exit_code == 0
+    database.write(build(case), tmp_path / "b.db")
+    assert invoke("diff", tmp_path / "a.db", tmp_path / "b.db", "--fail-on", "missing").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "edited", [None, [], 3, {"collected_with": 3}, {"collected_with": [3]}, {"latency_ns": [1]}, {"latency_ns": {"a": "b"}}]
+)
+def test_an_edited_calibration_is_refused(tmp_path, edited):
+    document.write(build(), tmp_path / "analysis.json")
+    stored = json.loads((tmp_path / "analysis.json").read_text())
+    stored["calibration"] = edited
+    (tmp_path / "b.json").write_text(json.dumps(stored))
+    done = invoke("diff", tmp_path / "analysis.json", tmp_path / "b.json")
+    assert isinstance(done.exception, AnalysisError) and "calibration" in done.exception.message
+
+
+# --- Python, and other systems --------------------------------------------------------------------------------
+
+
+def test_one_path_of_a_log_is_a_list_of_one(run):
+    trace, log = run / "trace.sqlite", run / "events-7.jsonl"
+    expected = nsysalign.analyze(trace, [log]).parts
+    assert nsysalign.analyze(str(trace), str(log)).parts.equals(expected)
+    both = nsysalign.analyze(trace, log, baseline=run / "baseline" / "events-7.jsonl")
+    assert both.parts.equals(expected) and len(both.baseline) == 1
+
+
+def test_a_run_directory_is_no_trace(run):
+    with pytest.raises(TraceError, match="is a folder") as error:
+        nsysalign.analyze(run)
+    assert "nsysalign.load" in error.value.next_step
+
+
+def test_a_system_without_what_only_unix_has(run, tmp_path):
+    """README: analysing works on any system with Python."""
+    code = (
+        "import sys, signal, os\n"
+        "for name in ('fcntl', 'pwd', 'grp', 'resource', 'termios', 'tty', 'pty'): sys.modules[name] = None\n"
+        "for name in ('SIGHUP', 'SIGKILL', 'SIGUSR1', 'SIGQUIT', 'SIGCHLD', 'SIGPIPE', 'pthread_sigmask'):\n"
+        "    hasattr(signal, name) and delattr(signal, name)\n"
+        "for name in ('fork', 'killpg', 'setsid', 'getuid', 'geteuid', 'getpgid', 'O_NONBLOCK', 'sched_getaffinity', 'mkfifo'):\n"
+        "    hasattr(os, name) and delattr(os, name)\n"
+        "from nsysalign.cli import main\n"
+        "main(sys.argv[1:])\n"
+    )
+    for command in (
+        ("analyze", run), ("show", run), ("report", run), ("diff", run, run), ("export", run),
+        ("redact", run, tmp_path / "shared"), ("analyze", "--ranks", run, "--jobs", "1", "-o", tmp_path / "ranks"),
+    ):  # fmt: skip
+        done = subprocess.run([sys.executable, "-c", code, *map(str, command)], capture_output=True, text=True)
+        assert done.returncode == 0, (command, done.stderr[-600:])

@@ -1,0 +1,93 @@
+"""Call sites and notes carry no user name, no home and no text of the user's own."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import nsysalign
+from nsysalign import private
+from nsysalign.cli import cli
+from nsysalign.collect.convert import errors, shorten
+from nsysalign.private import short_path
+
+from .conftest import export_of
+
+
+@pytest.mark.parametrize(
+    ("file", "short"),
+    [
+        ("/home/me/bench.py", "bench.py"),
+        ("/mnt/home/me/bench.py", "bench.py"),
+        ("/export/home/me/bench.py", "bench.py"),
+        ("/data/users/me/bench.py", "bench.py"),
+        ("/u/me/bench.py", "bench.py"),
+        ("/fsx/me/bench.py", "bench.py"),
+        ("/lustre/fsw/me/bench.py", "bench.py"),
+        ("/lustre/me/bench.py", "bench.py"),
+        ("/root/bench.py", "bench.py"),
+        ("C:\\Users\\me\\bench.py", "bench.py"),
+        ("/mnt/home/me/project/bench.py", "project/bench.py"),
+        ("/a/b/c/d/alice/bench.py", "bench.py"),
+        ("/opt/venv/lib/python3.11/site-packages/x/y.py", "x/y.py"),
+        ("/app/train.py", "app/train.py"),
+        ("/", "/"),
+        ("project/bench.py", "project/bench.py"),
+    ],
+)
+def test_a_folder_that_may_be_called_like_a_user_is_left_out(file, short, monkeypatch):
+    monkeypatch.setenv("USER", "alice")
+    private._own_names.cache_clear()
+    short_path.cache_clear()
+    try:
+        assert short_path(file) == short
+        if not file.startswith(("C:", "project")) and file != "/":
+            assert shorten(file, Path("/work")) == short
+    finally:
+        private._own_names.cache_clear()
+        short_path.cache_clear()
+
+
+@pytest.mark.parametrize("cwd", ["/", "/home", "/mnt/home", "/home/me/..", "/srv/people"])
+def test_what_is_relative_to_a_folder_of_homes_would_begin_with_a_user(cwd, monkeypatch):
+    monkeypatch.setenv("HOME", "/srv/people/me")
+    for home in ("/home/me", "/mnt/home/me", "/srv/people/me"):
+        assert shorten(f"{home}/bench.py", Path(cwd)) == "bench.py"
+        assert shorten(f"{home}/project/bench.py", Path(cwd)) == "project/bench.py"
+    assert shorten("/srv/people/me/bench.py", Path("/srv/people/me")) == "bench.py"
+    assert shorten("/srv/people/me/a/b/bench.py", Path("/srv/people/me")) == "a/b/bench.py"
+
+
+def test_of_what_the_probe_could_not_do_only_the_kind_is_told(tmp_path):
+    """The text of an exception may be the user's: a __eq__ that raises, a path, a token in a message."""
+    told = {
+        "Traceback (most recent call last):\n  File \"/home/me/x.py\"\nmy.lib.AuthError: token ghp_s3cret refused": "my.lib.AuthError",
+        "probe did not start: ValueError: ghp_s3cret": "probe did not start: ValueError",
+        "Traceback (most recent call last):\n  File \"x\"\n    y\nOSError: [Errno 28] No space left on device: '/home/me/raw'": "OSError: [Errno 28] No space left on device",
+        "Traceback (most recent call last):\n  File \"x\"\nKeyError: 'a\nghp_s3cret'": "KeyError",
+        "ghp_s3cret": "an exception",
+        "": None,
+    }
+    for number, text in enumerate(told):
+        (tmp_path / f"{number}.errors").write_text(text)
+    found = errors(tmp_path)
+    assert found == [kind for kind in told.values() if kind]
+
+
+def test_what_a_prepared_analysis_calls_its_method_is_only_text(tmp_path, log):
+    database = tmp_path / "analysis.db"
+    from nsysalign.report.database import write
+
+    write(nsysalign.analyze(export_of(tmp_path / "trace.sqlite"), log), database)
+    with closing(sqlite3.connect(database)) as db:
+        for column in ("method", "kind", "site", "end_site"):
+            db.execute(f"update intervals set {column} = ?", ("\x1b]0;owned\x07\x1b[31m",))
+        db.commit()
+    for command in ("show", "report", "diff"):
+        done = CliRunner().invoke(cli, [command, str(database), *([str(database)] if command == "diff" else [])])
+        assert done.exit_code == 0, done.output
+        assert "\x1b]" not in done.output and "\x1b[31m" not in done.output, command

@@ -1,0 +1,228 @@
+"""Inputs that are larger, longer or further away than any program makes them: linear work, or a refusal with a reason."""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_export import EPOCH, OFFSET, PID, US, P, tiny
+
+import nsysalign
+from nsysalign.align.belongs import other_runs
+from nsysalign.attribute import budget, threads
+from nsysalign.attribute.host import kernels_issued_inside
+from nsysalign.attribute.pieces import by_cause
+from nsysalign.commands.present import store
+from nsysalign.errors import NsysAlignError
+from nsysalign.model import KIND
+from nsysalign.trace import eventlog
+from nsysalign.trace.eventlog import read_event_logs
+from nsysalign.trace.names import LONGEST_NAME, shortened
+
+
+def with_region(log, region: str, times: int = 1) -> None:
+    """The log's pair inside a region of that name."""
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines[1:]:
+        line["region"] = region
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+# --- names ---------------------------------------------------------------------------------------------------
+
+
+def test_a_long_name_keeps_its_beginning_its_number_and_is_no_other():
+    assert shortened("x" * LONGEST_NAME) == "x" * LONGEST_NAME
+    long = [shortened("x" * 5_000 + end) for end in ("a", "b", "a#3", "a#4", "#" + "9" * 400)]
+    assert len(set(long)) == 5 and all(len(name) <= LONGEST_NAME for name in long)
+    assert long[2].endswith("#3") and long[2].removesuffix("#3") == long[0]
+    assert all(name.startswith("xxx") for name in long)
+
+
+@pytest.mark.parametrize("length", [10_000, 900_000])
+def test_labels_as_long_as_a_book(export, log, tmp_path, length):
+    """They took 24 s and 200 s: patterns looked through the rest of the name from each of its characters."""
+    with_region(log, "a" * length + "#0")
+    analysis = nsysalign.analyze(export(tiny()), [log])
+    store(analysis, tmp_path, json_out=None)
+    name, label = analysis.intervals["name"][0], analysis.intervals["label"][0]
+    assert name == label + "#0" and len(name) <= LONGEST_NAME
+
+
+def test_other_texts_of_a_log_are_as_short(log):
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    lines[1] |= {"site": "s" * 50_000, "callers": ["c" * 50_000]}
+    lines[3] |= {"ms": None, "error": "e" * 50_000}
+    log.write_text("".join(json.dumps(line) + "\n" for line in [*lines, {"type": "note", "text": "n" * 50_000}]))
+    read = read_event_logs([log])
+    texts = [read.records["site"][0], read.records["callers"][0][0], read.elapsed["error"][0], read.notes[0]]
+    assert [t[0] for t in texts] == ["s", "c", "e", "n"] and all(len(t) <= LONGEST_NAME for t in texts)
+
+
+def test_texts_of_ranges_are_as_short(export):
+    tables = tiny()
+    tables["NVTX_EVENTS"][0] |= {"textId": None, "text": "r" * 15_000}
+    names = nsysalign.analyze(export(tables)).intervals["name"]
+    assert any(name.startswith("rrr") for name in names) and names.str.len().max() <= LONGEST_NAME + 20
+
+
+@pytest.mark.parametrize("region", ["7" * 5_000, "x#" + "9" * 5_000, "x#" + "9" * 100, "#" + "9" * 25])
+def test_numbers_of_thousands_of_digits_are_names(export, log, tmp_path, region):
+    """Python refuses to make a number of more than 4,300 digits."""
+    with_region(log, region)
+    analysis = nsysalign.analyze(export(tiny()), [log])
+    store(analysis, tmp_path, json_out=None)
+    assert analysis.intervals["name"][0].startswith(region[:30])
+
+
+# --- times ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("far", [(1 << 63) - 10**9, 1 << 62, (1 << 62) - 10**9, 1 << 61, -(1 << 62), 10**9 - (1 << 63)])
+@pytest.mark.parametrize("only_end", [False, True], ids=["both", "end"])
+@pytest.mark.parametrize("table", [*(P + t for t in ("RUNTIME", "KERNEL", "MEMCPY", "GRAPH_TRACE")), "NVTX_EVENTS", None])
+def test_times_at_the_edge_of_what_a_number_holds(export, far, only_end, table):
+    """Budgets add up, or the trace is refused: an AssertionError is neither."""
+    tables = tiny()
+    for row in (row for name, rows in tables.items() if table in (None, name) for row in rows):
+        for key in ("end",) if only_end else ("start", "end"):
+            if isinstance(row.get(key), int):
+                row[key] += far
+    try:
+        analysis = nsysalign.analyze(export(tables))
+    except NsysAlignError as error:
+        assert table is None and "no CUDA activity" in error.message
+        return
+    parts = analysis.parts.groupby("interval")["ns"].sum()
+    assert parts.tolist() == analysis.intervals["elapsed_ns"].tolist() and (parts > 0).all()
+
+
+def test_sums_of_many_days_are_exact():
+    day = 86_400 * 10**9
+    row, cause = np.zeros(3, np.int64), np.zeros(3, np.int64)
+    assert by_cause(row, cause, np.array([100 * day, 5 * day, 1]), 1)[0, 0] == 105 * day + 1
+
+
+# --- what lies inside each other -----------------------------------------------------------------------------
+
+
+def nested(log, count: int) -> None:
+    """`count` host timers around the tiny program, each inside the one before it."""
+    host = {"type": "host", "region": "deep", "tid": PID}
+    lines = [{**host, "t0_ns": OFFSET + i, "t1_ns": OFFSET + 300 * US - i} for i in range(count)]
+    with log.open("a") as file:
+        file.write("".join(json.dumps(line) + "\n" for line in reversed(lines)))
+
+
+def test_host_timers_inside_each_other_are_kept_to_a_depth(export, log):
+    """20,000 of them took 14 GB: the pieces of all grow with the square of their number."""
+    nested(log, 400)
+    analysis = nsysalign.analyze(export(tiny()), [log])
+    hosts = analysis.intervals[analysis.intervals["kind"] == "host"]
+    assert sorted(hosts["elapsed_ns"]) == [300 * US - 2 * i for i in range(99, -1, -1)], "the outer ones"
+    assert any(n.startswith("300 host timers lie inside 100 others") for n in analysis.notes)
+
+
+def test_host_timers_of_other_threads_and_later_ones_are_not_inside(log, monkeypatch):
+    monkeypatch.setattr(eventlog, "_DEEPEST", 2)
+    spans = [(7, 0, 90), (7, 10, 80), (7, 20, 30), (8, 20, 30), (7, 80, 85), (7, 90, 95), (8, 40, 41)]
+    with log.open("a") as file:
+        for tid, t0, t1 in spans:
+            file.write(json.dumps({"type": "host", "tid": tid, "t0_ns": t0, "t1_ns": t1}) + "\n")
+    kept = read_event_logs([log]).hosts
+    assert list(zip(kept["tid"], kept["t0_ns"], kept["t1_ns"], strict=True)) == [s for s in spans if s != (7, 20, 30)]
+
+
+def test_lots_of_host_windows_make_no_difference(export, log, monkeypatch):
+    nested(log, 60)
+    path = export(tiny())
+    whole = nsysalign.analyze(path, [log])
+    seen = []
+    pieces = budget.host_window_pieces
+    monkeypatch.setattr(budget, "_CALLS_AT_ONCE", 64)
+    monkeypatch.setattr(budget, "_WINDOWS_AT_ONCE", 32)
+    monkeypatch.setattr(budget, "host_window_pieces", lambda *a: seen.append(len(a[-1].start)) or pieces(*a))
+    in_lots = nsysalign.analyze(path, [log])
+    assert sum(count <= 8 for count in seen) >= 8, "64 calls, of which a window counts as two and its seven"
+    assert in_lots.parts.equals(whole.parts) and in_lots.details.equals(whole.details)
+
+
+def test_ranges_inside_each_other_are_looked_at_once(monkeypatch):
+    """20,000 took 44 s: each depth cut all that lies deeper."""
+    looked = [0]
+    tile = threads.tile
+    monkeypatch.setattr(threads, "tile", lambda *a: looked.__setitem__(0, looked[0] + len(a[0]) + len(a[2])) or tile(*a))
+    for count in (100, 5_000):
+        looked[0] = 0
+        start = np.arange(count)
+        s, e, n = threads.innermost(start, 3 * count - start, start)
+        assert looked[0] <= 60 * count
+        assert n.tolist() == [*range(count), *range(count - 2, -1, -1)]
+        assert (s[1:] == e[:-1]).all() and s[0] == 0 and e[-1] == 3 * count
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 12)), max_size=8))
+def test_both_ways_to_the_innermost_range_agree(ranges):
+    """Also where they overlap without nesting: ranges of two NVTX domains may."""
+    start, length = (np.array([r[k] for r in ranges], dtype=np.int64) for k in (0, 1))
+    order = np.lexsort((-(start + length), start))
+    start, end = start[order], (start + length)[order]
+    found = []
+    for deep in (1_000, 0):
+        threads._DEEP, before = deep, threads._DEEP
+        try:
+            pieces = threads.innermost(start, end, np.arange(len(ranges)))
+        finally:
+            threads._DEEP = before
+        found.append({t: n for s, e, n in zip(*(p.tolist() for p in pieces), strict=True) for t in range(s, e)})
+    assert found[0] == found[1]
+
+
+def test_kernels_issued_inside_a_hundred_thousand_windows_of_a_day():
+    """The product of both does not fit into int64: the union was 2.2e18 ns."""
+    count, day = 110_000, 86_400 * 10**9
+    at = np.arange(count, dtype=np.int64) * (day // count)
+    operations = pd.DataFrame({"kind": KIND["kernel"], "call": np.arange(count), "process": 1, "start_ns": at + 500, "end_ns": at + 2_500})
+    trace = SimpleNamespace(operations=operations, calls=pd.DataFrame({"start_ns": at + 10}))
+    inside, after = kernels_issued_inside(trace, np.ones(count, np.int64), at, at + 1_000)
+    assert set(inside) == {2_000} and set(after) == {1_500}
+
+
+# --- many processes ------------------------------------------------------------------------------------------
+
+
+def lines_run(function) -> int:
+    """How many lines of Python a call runs, pandas' own included: the same on every machine, unlike a time."""
+    count = 0
+
+    def trace(frame, event, arg):
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_whose_log_it_is_is_asked_once_not_for_every_process(log):
+    """20,000 headers took 42 s."""
+    header = json.loads(log.read_text().splitlines()[0])
+    seen = SimpleNamespace(first_ns=0, last_ns=300 * US)
+    took = []
+    for count in (100, 500):
+        with log.open("a") as file:
+            file.write("".join(json.dumps({**header, "pid": 1_000 + n}) + "\n" for n in range(count)))
+        known = read_event_logs([log])
+        took.append(lines_run(lambda: other_runs(seen, EPOCH, known)))  # noqa: B023
+    assert took[1] - took[0] < 500 * 40
