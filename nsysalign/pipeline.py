@@ -255,11 +255,6 @@ def explained(
         notes.append(
             f"{count} intervals were disturbed by the profiler's own work in their process (flag profiler-disturbed)"
         )
-    inferred = int((intervals["method"] == "inferred").sum())
-    if inferred:
-        notes.append(
-            f"{inferred} intervals are inferred: pairs of consecutive records in the trace; nothing says that the program compared them"
-        )
     gpu_clocks, more = _gpu_clocks(measured, clocks)
     notes += more
     unaligned = p.unaligned

@@ -24,6 +24,9 @@ _CAUSE_OF_CALL = {
     "query_event": "event",
 }
 
+#: Ranges nested deeper than this are gone through one by one.
+_DEEP = 64
+
 
 @dataclass(frozen=True)
 class Thread:
@@ -115,6 +118,8 @@ def innermost(
     left = np.arange(len(start))
     levels = []
     while len(left):  # one pass per nesting depth
+        if len(levels) == _DEEP:
+            return _innermost_of_many(start, end, name)
         reach = np.maximum.accumulate(end[left])
         top = np.concatenate([[True], start[left][1:] >= reach[:-1]])
         levels.append(left[top])
@@ -133,3 +138,30 @@ def innermost(
             )
         )
     return done_s, done_e, done_n
+
+
+def _innermost_of_many(
+    start: np.ndarray, end: np.ndarray, name: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same for deep nests: one step per interval, however deep it lies."""
+    pieces: list[tuple[int, int, int]] = []
+    open_: list[tuple[int, int]] = []
+    at = 0
+
+    def close(until: int) -> None:
+        nonlocal at
+        while open_ and open_[-1][0] <= until:
+            over, which = open_.pop()
+            if over > at:
+                pieces.append((at, over, which))
+                at = over
+
+    for s, e, n in zip(start.tolist(), end.tolist(), range(len(name)), strict=True):
+        close(s)
+        if open_ and s > at:
+            pieces.append((at, s, open_[-1][1]))
+        at = max(at, s)
+        open_.append((e, n))
+    close(int(end.max(initial=0)))
+    a, z, which = np.array(pieces, dtype=np.int64).reshape(-1, 3).T
+    return a, z, name[which]
