@@ -50,6 +50,8 @@ def portion(alignment: Alignment, budgets: Budgets, log: EventLog | None) -> Por
         unaligned=alignment.unaligned,
         notes=alignment.notes,
         alone=alignment.alone,
+        durations=budgets.durations(),
+        gaps=budgets.gaps(),
     )
 
 
@@ -99,6 +101,8 @@ def together(portions: Sequence[Portion]) -> Portion:
         details=_renumbered([p.details for p in portions], first, place),
         other_streams=_renumbered([p.other_streams for p in portions], first, place),
         size=np.concatenate([p.size for p in portions])[order],
+        durations=_renumbered([p.durations for p in portions], first, place),
+        gaps=_renumbered([p.gaps for p in portions], first, place),
         unaligned=unaligned.sort_values(["origin", "source"], kind="stable", ignore_index=True),
         notes=tuple(dict.fromkeys(note for p in portions for note in p.notes)),
         alone=alone,
@@ -126,6 +130,8 @@ def without_timed_regions(p: Portion) -> Portion:
         high=p.high[keep],
         details=renumbered(p.details),
         other_streams=renumbered(p.other_streams),
+        durations=renumbered(p.durations),
+        gaps=renumbered(p.gaps),
         size=p.size[keep],
     )
 

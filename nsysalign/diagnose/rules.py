@@ -112,8 +112,9 @@ def diagnose(
 
     `segments_of` gives the segments of intervals (ascending numbers) where the analysis does not hold them all.
     """
-    found, notes = apply(Facts(analysis, segments_of), REGISTRY)
-    if analysis.intervals.empty:
+    measured = analysis.measured  # comes first: positions in it are positions in all
+    found, notes = apply(Facts(replace(analysis, intervals=measured), segments_of), REGISTRY)
+    if measured.empty:
         notes = []  # nothing was placed: the report says that, 30 rules need not
     found.sort(key=lambda f: (SEVERITIES.index(f.severity), not f.about_row, -f.explained_ns))
     return replace(

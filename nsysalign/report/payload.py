@@ -109,7 +109,7 @@ def _environment(analysis: Analysis, rows: list[LabelRow]) -> list[list[str]]:
         ("nsys", info.nsys_version or "unknown version"),
         ("torch", _collected(analysis, "torch")),
         ("SM clock", summary(analysis)),
-        ("intervals", f"{plural(len(analysis.intervals), 'interval')} in {plural(len(rows), 'label')}"),
+        ("intervals", f"{plural(len(analysis.measured), 'interval')} in {plural(len(rows), 'label')}"),
         ("events placed within", duration(within) if within is not None else ""),
         ("placed by", ", ".join(f"{method} ({count:,})" for method, count in methods.items())),
         ("not placed", f"{len(analysis.unaligned):,}" if len(analysis.unaligned) else ""),
@@ -235,7 +235,7 @@ def _holds(analysis: Analysis, held: Timelines) -> list[str]:
     """What the page does not hold, in words: nothing is dropped in silence."""
     said = [
         f"This page holds the timeline of {len(held.intervals):,} of "
-        f"{plural(len(analysis.intervals), 'interval')}: the median, the slowest and the first of each label and "
+        f"{plural(len(analysis.measured), 'interval')}: the median, the slowest and the first of each label and "
         "every finding's. Any other: nsysalign report RUN --interval NAME."
     ]
     if held.left_out:

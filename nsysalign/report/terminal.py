@@ -62,7 +62,7 @@ def _header(analysis: Analysis, console: Console, labels: int, report_path: str 
     words = [
         devices,
         f"nsys {safe_text(info.nsys_version)}" if info.nsys_version else "nsys",
-        f"{plural(len(analysis.intervals), 'interval')} in {plural(labels, 'label')}",
+        f"{plural(len(analysis.measured), 'interval')} in {plural(labels, 'label')}",
     ]
     within = placed_within_ns(analysis)
     if within is not None:

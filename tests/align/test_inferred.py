@@ -110,7 +110,7 @@ def test_a_trace_without_a_log(tmp_path):
     trace, _ = export.write(world, tmp_path)
     analysis = check.analyze(trace, [])
     check.invariants(analysis)
-    found = analysis.intervals[analysis.intervals["method"] == "inferred"].sort_values("elapsed_ns")
+    found = analysis.measured[analysis.measured["method"] == "inferred"].sort_values("elapsed_ns")
     assert len(found) == 2
     inner, outer = found.iloc[0], found.iloc[1]
     assert outer.start_ns <= inner.start_ns < inner.end_ns <= outer.end_ns, "one lies in the other"
