@@ -380,7 +380,8 @@ INTERVALS = _spec(
     ("end_site", "str", "call site of the end"),
     ("callers", "object", "tuple of user frames above the site"),
     ("library", "bool", "timed by a library, not by the user's own code"),
-    ("flags", "object", "tuple of remarks: profiler-disturbed; of host intervals synchronised-before, synchronised-after, idle-before, "
+    ("flags", "object", "tuple of remarks: profiler-disturbed; other-streams-worked (while its own was idle, most of the time); unsure-pair "
+     "(records of which nothing says that they belong together); of host intervals synchronised-before, synchronised-after, idle-before, "
      "guessed-pair, loop-of-N (timeit)"),
     ("findings", "object", "tuple of rule names that concern this interval"),
 )

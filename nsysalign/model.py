@@ -92,6 +92,11 @@ LAUNCH_QUEUE = 1_000
 ORIGINS: tuple[str, ...] = ("pair", "host", "timer", "region", "records", "range", "run")
 ORIGIN: Mapping[str, int] = {name: code for code, name in enumerate(ORIGINS)}
 
+#: Flag of pairs of records of which not even the order of the calls says that they were meant.
+UNSURE = "unsure-pair"
+#: Flag of intervals while whose stream was idle others of its device mostly executed.
+OTHERS_WORKED = "other-streams-worked"
+
 #: Interval kinds: an event pair, a pair of host timestamps, an NVTX range projected on the GPU, all work of a process on a
 #: device or stream.
 INTERVAL_KINDS: tuple[str, ...] = ("event", "host", "nvtx", "run")

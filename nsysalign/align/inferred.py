@@ -19,9 +19,6 @@ import pandas as pd
 
 from nsysalign.model import CALL, Trace
 
-#: Flag of intervals of which not even the order of the calls says that they were meant.
-UNSURE = "unsure-pair"
-
 #: What follows a record on its thread before anything else does: nothing of this, a wait, a question, the end of the event.
 _NOTHING, _WAITED, _ASKED, _DESTROYED = range(4)
 _WAITS = tuple(CALL[k] for k in ("sync_device", "sync_stream", "sync_event"))

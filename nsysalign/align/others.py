@@ -9,9 +9,9 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.align.clock import ClockMap
-from nsysalign.align.inferred import UNSURE, Pairs, record_pairs
+from nsysalign.align.inferred import Pairs, record_pairs
 from nsysalign.align.unplaced import Unplaced, unplaced
-from nsysalign.model import ORIGIN, EventLog, Trace
+from nsysalign.model import ORIGIN, UNSURE, EventLog, Trace
 from nsysalign.sweep.tiles import distinct, least
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.attribute import describe, kernels
-from nsysalign.attribute.busy import Streams
+from nsysalign.attribute.busy import Blocks, Streams
 from nsysalign.attribute.gaps import Explainer
 from nsysalign.attribute.groups import Groups
 from nsysalign.attribute.host import HostWindows, host_window_pieces, kernels_issued_inside
@@ -22,7 +22,7 @@ from nsysalign.attribute.synchronised import synchronisation_flags
 from nsysalign.attribute.threads import Threads
 from nsysalign.attribute.whole import devices
 from nsysalign.memory import give_back
-from nsysalign.model import CAUSES, Alignment, SegmentArrays, Trace
+from nsysalign.model import CAUSES, KIND, Alignment, SegmentArrays, Trace
 from nsysalign.sweep.issue import lane_operations
 
 #: Host windows to cut into pieces at once.
@@ -115,7 +115,7 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
         high=np.maximum.reduce(totals),
         details=details,
         other_streams=_other_streams(trace, alignment, streams),
-        columns=_columns(trace, alignment, total, operations),
+        columns=_columns(trace, alignment, streams, total, operations),
         launch_latency=latency,
         segments=lambda which: describe.segments(trace, alignment, pieces(which)),
         segment_arrays=lambda which: describe.segment_arrays(trace, alignment, pieces(which)),
@@ -208,7 +208,9 @@ def _other_streams(trace: Trace, alignment: Alignment, streams: Streams) -> pd.D
     return frames.check(out.sort_values(["interval", "stream"], ignore_index=True), frames.OTHER_STREAMS)
 
 
-def _columns(trace: Trace, alignment: Alignment, total: np.ndarray, operations: np.ndarray) -> pd.DataFrame:
+def _columns(
+    trace: Trace, alignment: Alignment, streams: Streams, total: np.ndarray, operations: np.ndarray
+) -> pd.DataFrame:
     """kernel_only_ns and its companions, the number of operations, and the profiler's disturbance, per window."""
     windows = alignment.windows
     host, run = (windows["kind"] == "host").to_numpy(), (windows["kind"] == "run").to_numpy()
@@ -229,8 +231,34 @@ def _columns(trace: Trace, alignment: Alignment, total: np.ndarray, operations: 
             "operations": np.where(run, _begun(trace, alignment), operations),
             "disturbed": _disturbed(trace, windows),
             "synchronised": pd.Series(synchronisation_flags(trace, alignment), dtype=object),
+            "others_worked": _others_worked(alignment, streams, total),
         }
     )
+
+
+def _others_worked(alignment: Alignment, streams: Streams, total: np.ndarray) -> np.ndarray:
+    """Whether other streams of the device executed through most of the time in which a window's stream was idle."""
+    windows, lanes = alignment.windows, alignment.lanes
+    out = np.zeros(len(windows), dtype=bool)
+    lane, on_stream = windows["end_lane"].to_numpy(), windows["kind"].isin(["event", "nvtx"]).to_numpy()
+    start, end = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
+    idle = (end - start) - total[:, : len(KIND)].sum(axis=1)
+    for number, members in devices(lanes).items():
+        mine = np.flatnonzero(on_stream & np.isin(lane, members) & (idle > 0))
+        if not len(mine):
+            continue
+        device = [_executed(streams.blocks(number), t[mine]) for t in (start, end)]
+        others = (device[1] - device[0]) - total[mine][:, : len(KIND)].sum(axis=1)
+        out[mine] = 2 * others > idle[mine]
+    return out
+
+
+def _executed(blocks: Blocks, at: np.ndarray) -> np.ndarray:
+    """How long blocks had executed until each time."""
+    done = np.append(0, np.cumsum(blocks.end - blocks.start))
+    k = np.searchsorted(blocks.start, at)
+    over = np.append(0, blocks.end)[k]
+    return done[k] - np.maximum(over - at, 0)
 
 
 def _begun(trace: Trace, alignment: Alignment) -> np.ndarray:

@@ -14,7 +14,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.attribute.budget import Budgets
 from nsysalign.attribute.labels import name_intervals
-from nsysalign.model import CAUSES, ORIGIN, Alignment, EventLog, Portion, pid_of, tid_of
+from nsysalign.model import CAUSES, ORIGIN, OTHERS_WORKED, Alignment, EventLog, Portion, pid_of, tid_of
 
 #: Columns of windows that intervals have under the same name.
 _SAME = (
@@ -171,12 +171,14 @@ def _rows(alignment: Alignment, budgets: Budgets, log: EventLog | None) -> pd.Da
         (
             *(("profiler-disturbed",) if disturbed else ()),
             *(("intervened",) if intervened else ()),
+            *((OTHERS_WORKED,) if others else ()),
             *remarks,
             *synchronised,
         )
-        for disturbed, intervened, remarks, synchronised in zip(
+        for disturbed, intervened, others, remarks, synchronised in zip(
             budgets.columns["disturbed"].tolist(),
             _intervened(alignment, log),
+            budgets.columns["others_worked"].tolist(),
             w["remarks"].tolist(),
             budgets.columns["synchronised"].tolist(),
             strict=True,

@@ -12,8 +12,9 @@ import pytest
 from simulator import check, export
 from simulator.world import NON_BLOCKING, World
 
-from nsysalign.align.inferred import UNSURE, Mark, pair
+from nsysalign.align.inferred import Mark, pair
 from nsysalign.align.others import _in_order
+from nsysalign.model import UNSURE
 
 
 def drawn(text: str, *, numbered: bool = True) -> tuple[list[str], list[Mark]]:
