@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+#: A call site without its folders; names of layers (`/model/attention/MatMul`) have slashes, too, and are kept.
+_SITE = r"[^\s()/\\]+:\d+"
 _UNITS = ((999.5, 1, "ns"), (999.5e3, 1e3, "us"), (999.5e6, 1e6, "ms"), (float("inf"), 1e9, "s"))
 
 
@@ -37,7 +39,7 @@ def plural(count: int, noun: str) -> str:
 
 def subject(label: str) -> str:
     """A label without the folders of its call sites: the finding's `site` stands beside the title."""
-    return re.sub(r"[^\s()]*[/\\](?=[^\s()/\\])", "", label) or label
+    return re.sub(rf"[^\s()]*[/\\](?={_SITE})", "", label) or label
 
 
 def kernel(detail: str, width: int = 48) -> str:

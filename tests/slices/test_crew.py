@@ -75,11 +75,11 @@ def placed_alike(one: nsysalign.Analysis, other: nsysalign.Analysis) -> None:
     assert (np.abs(a["start_ns"] - b["start_ns"]) <= a["error_ns"] + b["error_ns"]).all()
     for analysis in (one, other):
         parts = analysis.parts.groupby("interval")["ns"].sum()
-        assert (parts.to_numpy() == analysis.measured["elapsed_ns"].to_numpy()).all()
+        assert (parts.to_numpy() == analysis.intervals["elapsed_ns"].to_numpy()).all()
         assert (analysis.parts["ns"] >= 0).all()
         s = analysis.segments.sort_values(["interval", "start_ns"])
         ends = s.groupby("interval").agg(start=("start_ns", "first"), end=("end_ns", "last"))
-        rows = analysis.measured.set_index("interval").loc[ends.index]
+        rows = analysis.intervals.set_index("interval").loc[ends.index]
         assert (ends["start"] == rows["start_ns"]).all() and (ends["end"] == rows["end_ns"]).all()
         inner = s["interval"].to_numpy()[1:] == s["interval"].to_numpy()[:-1]
         assert (s["start_ns"].to_numpy()[1:][inner] == s["end_ns"].to_numpy()[:-1][inner]).all()
