@@ -38,7 +38,7 @@ def test_puzzle(name, tmp_path):
     assert must <= set(rules)
     assert set(rules[loud]) <= must | may
     parts = analysis.parts.groupby("interval")["ns"].sum()
-    assert (parts.reindex(analysis.measured["interval"]).to_numpy() == analysis.measured["elapsed_ns"]).all()
+    assert (parts.reindex(analysis.intervals["interval"]).to_numpy() == analysis.intervals["elapsed_ns"]).all()
     if name in ("item", "nonzero", "synchronise"):  # nobody can capture a graph around a synchronisation
         assert not analysis.findings["advice"].str.contains("cuda.graph").any()
 

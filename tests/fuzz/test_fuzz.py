@@ -52,7 +52,7 @@ def written(analysis: nsysalign.Analysis, folder: Path) -> None:
     html.write(analysis, folder / "report.html")
     terminal.render(analysis, Console(file=(folder / "terminal.txt").open("w"), width=100))
     for name in ("analysis.json", "analysis.db"):
-        assert len(load(folder / name).intervals) == len(analysis.measured)
+        assert len(load(folder / name).intervals) == len(analysis.intervals)
 
 
 @FUZZ
@@ -112,7 +112,7 @@ def stored(tmp_path_factory) -> Path:
     simulated = machine.run(_example())
     trace, logs = export.write(simulated, folder)
     analysis = nsysalign.analyze(trace, logs)
-    assert len(analysis.measured) > 1 and len(analysis.findings) >= 0
+    assert len(analysis.intervals) > 1 and len(analysis.findings) >= 0
     document.write(analysis, folder / "analysis.json")
     database.write(analysis, folder / "analysis.db")
     return folder
@@ -156,7 +156,7 @@ def _loaded(path: Path) -> None:
     except NsysAlignError:
         return
     parts = analysis.parts.groupby("interval")["ns"].sum()
-    elapsed = analysis.measured.set_index("interval")["elapsed_ns"]
+    elapsed = analysis.intervals.set_index("interval")["elapsed_ns"]
     assert (parts.reindex(elapsed.index, fill_value=0) == elapsed).all(), "what does not add up is not shown"
     html.write(analysis, path.with_suffix(".html"))
     terminal.render(analysis, Console(file=path.with_suffix(".txt").open("w"), width=100))

@@ -95,7 +95,7 @@ class Run:
         self.plain.write_text(self.log)
         self.analysis = nsysalign.analyze(self.trace, [self.plain])
         document.write(self.analysis, folder / "analysis.json")
-        kinds = self.analysis.measured["kind"].value_counts()
+        kinds = self.analysis.intervals["kind"].value_counts()
         assert kinds["event"] == 3 and kinds["host"] >= 3
 
 

@@ -101,4 +101,4 @@ def test_an_older_database_has_no_such_tables(beside, tmp_path):
             connection.execute(f"drop table {spec.name}")
     connection.close()
     loaded = pipeline.load(path)
-    assert loaded.baseline.empty and len(loaded.measured) == len(beside.measured)
+    assert loaded.baseline.empty and len(loaded.intervals) == len(beside.intervals)

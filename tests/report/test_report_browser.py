@@ -163,8 +163,8 @@ def test_nothing_placed_is_a_page_too(driver, builder, tmp_path):
 def test_a_verdict_is_a_link_to_its_own_interval(driver, builder, finding, tmp_path):
     # the rule marked only the third run of t1, the label's median is the first
     analysis = builder(findings=[finding])
-    marked = [("host-gap",) if number == 2 else () for number in analysis.measured["interval"]]
-    analysis.measured["findings"] = marked
+    marked = [("host-gap",) if number == 2 else () for number in analysis.intervals["interval"]]
+    analysis.intervals["findings"] = marked
     open_page(driver, analysis, tmp_path)
     assert driver.execute_script("return document.querySelector('#cards a').hash") == "#interval-2"
     driver.execute_script("document.querySelectorAll('#cards a')[1].click()")

@@ -38,7 +38,7 @@ def sampled(analysis):
     """Six intervals, from 10 ms on, 1 ms apart; the clock falls at 12 ms."""
     table = clocks((0, 11, 1980, 0), (12, 13, 1755, 4), (13, 40, 1740, 4))
     drawn = analysis.timeline[analysis.timeline["lane_kind"] != "clock"]
-    v = analysis.measured
+    v = analysis.intervals
     lane = clock_rows(
         table,
         v["interval"].to_numpy(),
@@ -150,9 +150,9 @@ def test_samples_of_a_real_run_meet_its_intervals(tmp_path):
     (tmp_path / "clocks.jsonl").write_text("\n".join(map(stdlib_json.dumps, lines)))
     analysis = present(tmp_path, quiet=True).analysis
     clocks = interval_clocks(Facts(analysis))
-    event = (analysis.measured["kind"] == "event").to_numpy()
+    event = (analysis.intervals["kind"] == "event").to_numpy()
     assert clocks.known[event].all()
-    start = np.array([began.get(seq, low) for seq in analysis.measured["start_record"]])
+    start = np.array([began.get(seq, low) for seq in analysis.intervals["start_record"]])
     sure = (abs(start - low) > 2 * MS) & (abs(start - high) > 2 * MS)
     expected = np.where((start >= low) & (start < high), 1500, 1980)
     assert sure.sum() > 20 and len(set(expected[sure])) == 2

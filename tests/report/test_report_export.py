@@ -49,7 +49,7 @@ def test_budgets_are_tracks_over_the_operations(analysis, tmp_path, name):
 
 
 def test_the_streams_of_two_processes_are_two_tracks(analysis, tmp_path):
-    analysis.measured["pid"] = [484 if number % 2 else 485 for number in analysis.measured["interval"]]
+    analysis.intervals["pid"] = [484 if number % 2 else 485 for number in analysis.intervals["interval"]]
     tracks = {
         e["args"]["name"] for e in exported(analysis, tmp_path / "a.json") if e["name"] == "thread_name"
     }
@@ -135,7 +135,7 @@ def test_parquet_comes_back(analysis, tmp_path):
 
     flat.write_parquet(analysis, tmp_path)
     back = pd.read_parquet(tmp_path / "intervals.parquet")
-    assert back["elapsed_ns"].tolist() == analysis.measured["elapsed_ns"].tolist()
+    assert back["elapsed_ns"].tolist() == analysis.intervals["elapsed_ns"].tolist()
     assert json.loads(back["callers"][0]) == ["train.py:88"]
 
 

@@ -63,7 +63,7 @@ def test_findings_come_before_readings(analysis):
 def test_timelines_stop_at_their_size_and_say_so(analysis):
     assert timelines(analysis, [0, 0, 1]).left_out == 0
     small = timelines(analysis, [2], max_bytes=1)
-    assert list(small.measured) == ["2"] and small.left_out == 5
+    assert list(small.intervals) == ["2"] and small.left_out == 5
     data = payload(analysis)
     assert data["holds"][0].startswith("This page holds the timeline of 6 of 6 intervals: ")
 
@@ -146,7 +146,7 @@ def test_25_000_intervals_with_everything_in_them_stay_below_8_megabytes(builder
         for r in range(125)
     ]
     analysis = builder([(f"block_{k}.py:{k}", "event", "", False, runs) for k in range(8)], timeline=False)
-    each = len(json.dumps(payload(analysis)["runs"], separators=(",", ":"))) / len(analysis.measured)
+    each = len(json.dumps(payload(analysis)["runs"], separators=(",", ":"))) / len(analysis.intervals)
     words = 300_000  # style, script, verdicts and labels
     assert len(get_plotlyjs()) + words + max(payload_module.MAX_BYTES, 25_000 * each + 400_000) < 8e6
 
@@ -158,7 +158,7 @@ def test_25_000_intervals_with_everything_in_them_stay_below_8_megabytes(builder
         "start_ns": 0,
     }
     item |= {"end_ns": 5, "ref_kind": "api", "ref_id": 1, "link": -1}
-    first = analysis.measured["interval"].to_numpy()[::125]
+    first = analysis.intervals["interval"].to_numpy()[::125]
     timeline = pd.DataFrame([{"interval": number, **item} for number in first for _ in range(600)])
     timeline["detail"] = pd.Series([{}] * len(timeline), dtype=object)
     large = replace(analysis, timeline=frames.check(timeline, frames.TIMELINE))

@@ -36,7 +36,7 @@ def rows_of(table):
 def intervals_of(analysis):
     """`intervals` of the document, row by row."""
     parts, details, others = (rows_of(getattr(analysis, t)) for t in ("parts", "details", "other_streams"))
-    expected = rows_of(analysis.measured)
+    expected = rows_of(analysis.intervals)
     for interval in expected:
         number = interval["interval"]
         for key, column in (
@@ -55,7 +55,7 @@ def intervals_of(analysis):
 
 def mixed(analysis):
     """Numbers that are not 0, 1, 2..., details out of order, several streams, copies beside calls, odd texts."""
-    renumbered = {old: 7 * (old % 3) + 100 * old for old in analysis.measured["interval"].tolist()}
+    renumbered = {old: 7 * (old % 3) + 100 * old for old in analysis.intervals["interval"].tolist()}
     tables = {
         spec.name: getattr(analysis, spec.name).assign(
             interval=[renumbered[n] for n in getattr(analysis, spec.name)["interval"].tolist()]
@@ -169,5 +169,5 @@ def test_columns_as_lists():
 def test_names_of_runs_are_numbers(builder, names, kept):
     runs = [[("kernel", 1000 + k, "gemm")] for k in range(len(names))]
     analysis = builder([("a", "event", "a.py:1", False, runs)], timeline=False)
-    analysis.measured["name"] = pd.Series(names, dtype="str")
+    analysis.intervals["name"] = pd.Series(names, dtype="str")
     assert payload(analysis)["runs"][0]["names"] == kept
