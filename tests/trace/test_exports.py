@@ -32,7 +32,7 @@ def export(request) -> Path:
 def test_it_is_analysed_and_every_budget_is_exact(export):
     before = hashlib.sha256(export.read_bytes()).digest()
     analysis = nsysalign.analyze(export)
-    intervals, parts, segments = analysis.measured, analysis.parts, analysis.segments
+    intervals, parts, segments = analysis.intervals, analysis.parts, analysis.segments
     version = analysis.trace.nsys_version
     assert (version or "").startswith(EXPORTS[export.name] or "") and bool(version) == bool(
         EXPORTS[export.name]

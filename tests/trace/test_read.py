@@ -40,7 +40,7 @@ def without(table: str, column: str | None = None) -> Tables:
 def check_budgets(analysis: nsysalign.Analysis) -> None:
     """Whatever is missing: every interval's parts add up, and nothing disappears in silence."""
     sums = analysis.parts.groupby("interval")["ns"].sum()
-    assert (sums == analysis.measured.set_index("interval")["elapsed_ns"]).all()
+    assert (sums == analysis.intervals.set_index("interval")["elapsed_ns"]).all()
     assert (analysis.parts["ns"] >= 0).all()
     assert len(analysis.measured) + len(analysis.unaligned) == 1
 

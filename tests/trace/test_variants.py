@@ -47,12 +47,12 @@ def changed(trace, folder, changes):
 
 def check_exact(analysis: nsysalign.Analysis, asked: int) -> None:
     """Every pair has an exact budget or a reason."""
-    intervals, parts = analysis.measured, analysis.parts
+    intervals, parts = analysis.intervals, analysis.parts
     elapsed = intervals.set_index("interval")["elapsed_ns"]
     assert (parts["ns"] >= 0).all()
     assert (parts.groupby("interval")["ns"].sum().reindex(elapsed.index, fill_value=0) == elapsed).all()
     assert (intervals["end_ns"] - intervals["start_ns"] == intervals["elapsed_ns"]).all()
-    assert len(intervals) + len(analysis.unaligned) == asked
+    assert len(analysis.measured) + len(analysis.unaligned) == asked
     assert analysis.unaligned["reason"].str.len().gt(5).all()
 
 
