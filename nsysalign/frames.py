@@ -345,7 +345,7 @@ LANES = _spec(
 
 WINDOWS = _spec(
     "windows", "one row per interval with a place on the trace's clock",
-    ("kind", "str", "event, host or nvtx"),
+    ("kind", "str", "event, host, nvtx or run (all work of a process on a device or stream; in no label)"),
     ("log_process", "int64", "number of the header in the event log, -1 without a log"),
     ("process", "int64", "nsys globalPid"),
     ("thread", "int64", "nsys globalTid of the start"),
@@ -382,7 +382,7 @@ INTERVALS = _spec(
     ("interval", "int64", "number of the interval, the key of the other tables"),
     ("name", "str", "unique name: label#repetition"),
     ("label", "str", "what was measured by the same code"),
-    ("kind", "str", "event, host or nvtx"),
+    ("kind", "str", "event, host, nvtx or run (all work of a process on a device or stream; in no label)"),
     ("pid", "int64", "process id"),
     ("tid", "int64", "thread of the start record (event), of the readings (host), of the range (nvtx)"),
     ("start_record", "int64", "seq of the start record, -1 for other kinds"),
@@ -406,7 +406,8 @@ INTERVALS = _spec(
     ("end_site", "str", "call site of the end"),
     ("callers", "object", "tuple of user frames above the site"),
     ("library", "bool", "timed by a library, not by the user's own code"),
-    ("flags", "object", "tuple of remarks: profiler-disturbed; of host intervals synchronised-before, synchronised-after, idle-before, "
+    ("flags", "object", "tuple of remarks: profiler-disturbed; other-streams-worked (while its own was idle, most of the time); unsure-pair "
+     "(records of which nothing says that they belong together); of host intervals synchronised-before, synchronised-after, idle-before, "
      "guessed-pair, loop-of-N (timeit)"),
     ("findings", "object", "tuple of rule names that concern this interval"),
 )
@@ -456,7 +457,7 @@ OTHER_STREAMS = _spec(
 LABELS = _spec(
     "labels", "one row per label; the budget shown is that of one real interval (`row`)",
     ("label", "str", "what was measured by the same code"),
-    ("kind", "str", "event, host or nvtx"),
+    ("kind", "str", "event, host, nvtx or run (all work of a process on a device or stream; in no label)"),
     ("count", "int64", "intervals placed"),
     ("row", "str", "name of the interval with the lower-median elapsed time"),
     ("row_interval", "int64", "its number"),
@@ -469,6 +470,39 @@ LABELS = _spec(
     ("p05_ns", "float64", "5th percentile"),
     ("p95_ns", "float64", "95th percentile"),
     ("library", "bool", "timed by a library"),
+)
+
+KERNELS = _spec(
+    "kernels", "what ran, by label and name: kernels, graphs, copies and memsets; of labels and of the run as a whole",
+    ("label", "str", "the label, of a run: that of its interval"),
+    ("kernel", "str", "name of the kernel; direction and host memory of copies"),
+    ("kind", "str", "kernel, graph, memcpy or memset"),
+    ("count", "int64", "how many begin in the label's intervals (host intervals: are issued)"),
+    ("total_ns", "int64", "sum of their durations"),
+    ("median_ns", "int64", "lower median of their durations"),
+    ("share", "float64", "total_ns over the sum of the label's measured times; more than 1 where work overlaps"),
+    ("idle_before_ns", "int64", "how long the stream (of a run: the device) was idle just before them, within the interval; 0 of host "
+     "intervals"),
+)
+
+GAPS = _spec(
+    "gaps", "the longest idle stretches of each run",
+    ("interval", "int64", "number of the run's interval"),
+    ("start_ns", "int64", "begin"),
+    ("ns", "int64", "how long nothing of the run's process executed on its device (or stream)"),
+    ("next", "str", "the operation that ended it"),
+    ("call", "str", "the call of the issuing thread that lasted through most of it, '' where it was outside of CUDA"),
+    ("call_ns", "int64", "how long that call lasted within it"),
+)
+
+DURATIONS = _spec(
+    "durations", "how often an operation of one name lasted so long, in windows that will have one label",
+    ("interval", "int64", "number of the first of these windows"),
+    ("kernel", "str", "as in kernels"),
+    ("kind", "str", "as in kernels"),
+    ("ns", "int64", "duration"),
+    ("count", "int64", "how often"),
+    ("idle_before_ns", "int64", "sum of the idle time before"),
 )
 
 UNALIGNED = _spec(
@@ -611,7 +645,7 @@ ALIGN_SPECS = (PLACED_RECORDS, LANES, WINDOWS)
 #: Only a run with --baseline fills these; an analysis stored before they existed has none.
 BASELINE_SPECS = (BASELINE, UNPROFILED, UNPROFILED_PARTS)
 ANALYSIS_SPECS = (
-    INTERVALS, PARTS, SEGMENTS, DETAILS, OTHER_STREAMS, LABELS, UNALIGNED, FINDINGS, CONFIRMATIONS, TIMELINE,
+    INTERVALS, PARTS, SEGMENTS, DETAILS, OTHER_STREAMS, LABELS, KERNELS, GAPS, UNALIGNED, FINDINGS, CONFIRMATIONS, TIMELINE,
     GPU_CLOCKS, *BASELINE_SPECS,
 )
 RANK_SPECS = (COLLECTIVES, RANK_WINDOWS)

@@ -88,12 +88,18 @@ SLOWED_BITS = 0x04 | 0x08 | 0x20 | 0x40 | 0x80
 LAUNCH_QUEUE = 1_000
 
 #: What a window was made of, in the order in which windows come: a pair that elapsed_time compared, a host timer of the log,
-#: two readings of a clock, a region; without a log two records of the trace, or an NVTX range.
-ORIGINS: tuple[str, ...] = ("pair", "host", "timer", "region", "records", "range")
+#: two readings of a clock, a region; without a log two records of the trace, or an NVTX range; last the run as a whole.
+ORIGINS: tuple[str, ...] = ("pair", "host", "timer", "region", "records", "range", "run")
 ORIGIN: Mapping[str, int] = {name: code for code, name in enumerate(ORIGINS)}
 
-#: Interval kinds: an event pair, a pair of host timestamps, an NVTX range projected on the GPU.
-INTERVAL_KINDS: tuple[str, ...] = ("event", "host", "nvtx")
+#: Flag of pairs of records of which not even the order of the calls says that they were meant.
+UNSURE = "unsure-pair"
+#: Flag of intervals while whose stream was idle others of its device mostly executed.
+OTHERS_WORKED = "other-streams-worked"
+
+#: Interval kinds: an event pair, a pair of host timestamps, an NVTX range projected on the GPU, all work of a process on a
+#: device or stream.
+INTERVAL_KINDS: tuple[str, ...] = ("event", "host", "nvtx", "run")
 
 
 def pid_of(process: Any) -> Any:
@@ -190,7 +196,8 @@ class Portion:
 
     `rows`: what an interval has by itself, and the columns of its window by which it is known; `total`, `low`, `high`: ns
     per interval and cause, with their bounds (int64 arrays, intervals x causes); `details`, `other_streams`: as in the
-    analysis, intervals numbered by their rows; `size`: about how many segments each has.
+    analysis, intervals numbered by their rows, as in `durations` (of operations, for `kernels`) and `gaps`; `size`: about how
+    many segments each has.
     """
 
     rows: pd.DataFrame
@@ -203,6 +210,8 @@ class Portion:
     unaligned: pd.DataFrame
     notes: tuple[str, ...]
     alone: Mapping[str, int]
+    durations: pd.DataFrame
+    gaps: pd.DataFrame
 
 
 @dataclass(frozen=True)
@@ -232,6 +241,9 @@ class Analysis:
     timeline: pd.DataFrame
     notes: tuple[str, ...] = ()
     calibration: Mapping[str, Any] = field(default_factory=dict)
+    #: What ran, by label; the longest idle stretches of each run.
+    kernels: pd.DataFrame = field(default_factory=lambda: _no_rows("KERNELS"))
+    gaps: pd.DataFrame = field(default_factory=lambda: _no_rows("GAPS"))
     gpu_clocks: pd.DataFrame = field(default_factory=lambda: _no_rows("GPU_CLOCKS"))
     confirmations: pd.DataFrame = field(default_factory=lambda: _no_rows("CONFIRMATIONS"))
     #: Only of a run with --baseline; empty otherwise.
@@ -244,6 +256,16 @@ class Analysis:
         from nsysalign.report.notebook import line
 
         return line(self)
+
+    @property
+    def measured(self) -> pd.DataFrame:
+        """The intervals that the program or a range marked: all but those of the run as a whole."""
+        return self.intervals[self.intervals["kind"] != "run"]
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """The intervals of the run as a whole."""
+        return self.intervals[self.intervals["kind"] == "run"]
 
     def _repr_html_(self) -> str:
         """An analysis in a notebook: the label table."""

@@ -27,11 +27,13 @@ from nsysalign.align.samples import place_samples
 from nsysalign.align.solve import align
 from nsysalign.align.timers import timed, timer_notes
 from nsysalign.attribute.budget import attribute
+from nsysalign.attribute.kernels import kernel_table, longest_gaps
 from nsysalign.attribute.labels import label_table
 from nsysalign.attribute.pictures import FromMemory, Pictures
 from nsysalign.attribute.portion import intervals_table, parts_table, portion
 from nsysalign.attribute.timeline import chosen_intervals
 from nsysalign.attribute.unprofiled import predict
+from nsysalign.attribute.whole import with_runs
 from nsysalign.compare.baseline import side_by_side
 from nsysalign.diagnose.rules import diagnose
 from nsysalign.errors import AnalysisError, EventLogError
@@ -180,6 +182,7 @@ def analyze_trace(
     alignment = align(trace, log)
     give_back()
     tell("splitting the intervals", 65)
+    alignment = with_runs(trace, alignment)
     budgets = attribute(trace, alignment)
     give_back()
     tell("explaining", 90)
@@ -254,17 +257,13 @@ def explained(
     `beside` puts a run without nsys beside it."""
     p = measured.portion
     intervals = intervals_table(p)
-    labels = label_table(intervals)
+    measured_rows = intervals["kind"] != "run"
+    labels = label_table(intervals[measured_rows])
     notes = [*(log.notes if log else ()), *p.notes]
     if len(intervals) and "profiler-disturbed" in {f for flags in intervals["flags"] for f in flags}:
         count = sum("profiler-disturbed" in flags for flags in intervals["flags"])
         notes.append(
             f"{count} intervals were disturbed by the profiler's own work in their process (flag profiler-disturbed)"
-        )
-    inferred = int((intervals["method"] == "inferred").sum())
-    if inferred:
-        notes.append(
-            f"{inferred} intervals are inferred: pairs of consecutive records in the trace; nothing says that the program compared them"
         )
     gpu_clocks, more = _gpu_clocks(measured, clocks)
     notes += more
@@ -274,19 +273,24 @@ def explained(
         "launch_latency_ns": {k: measured.launch_latency[KIND[k]] for k in KIND},
         "collected_with": _headers(log),
     }
-    whole = all_segments or p.size.sum() <= MOST_PIECES
+    pieces, run = p.size.sum(), p.size[~measured_rows.to_numpy()].sum()
+    whole = all_segments or pieces - run <= MOST_PIECES
     pictures = measured.pictures
     analysis = Analysis(
         trace=measured.info,
         intervals=intervals,
         parts=parts_table(p),
-        segments=pictures.segments(np.arange(len(intervals))) if whole else frames.empty(frames.SEGMENTS),
+        segments=pictures.segments(np.flatnonzero(measured_rows | (pieces <= MOST_PIECES)))
+        if whole
+        else frames.empty(frames.SEGMENTS),
         details=p.details,
         other_streams=p.other_streams,
         labels=labels,
         unaligned=frames.check(unaligned, frames.UNALIGNED),
         findings=frames.empty(frames.FINDINGS),
         timeline=frames.empty(frames.TIMELINE),
+        kernels=kernel_table(p.durations, intervals),
+        gaps=longest_gaps(p.gaps),
         notes=tuple(dict.fromkeys(notes)),
         calibration=calibration,
         gpu_clocks=gpu_clocks,
@@ -295,12 +299,12 @@ def explained(
         analysis = beside(analysis)
     if not whole:  # rules look at the same intervals that will be drawn, mostly
         drawn = chosen_intervals(
-            analysis, intervals.loc[intervals["name"].isin(list(draw)), "interval"].tolist()
+            analysis, intervals.loc[intervals["name"].isin(list(draw)) & measured_rows, "interval"].tolist()
         )
         pictures.expect(np.array(drawn, dtype=np.int64))
     analysis = diagnose(analysis, None if whole else pictures.segment_arrays)
     give_back()
-    wanted = intervals.loc[intervals["name"].isin(list(draw)), "interval"].tolist()
+    wanted = intervals.loc[intervals["name"].isin(list(draw)) & measured_rows, "interval"].tolist()
     if not whole:
         analysis = _some_segments(analysis, measured, wanted)
     drawn = np.array(chosen_intervals(analysis, wanted), dtype=np.int64)
@@ -315,7 +319,7 @@ def _some_segments(analysis: Analysis, measured: Measured, wanted: Sequence[int]
     fit = drawn[np.cumsum(size[drawn]) <= MOST_PIECES // 3]
     kept = np.union1d(fit, np.array(wanted, dtype=np.int64)).astype(np.int64)
     note = (
-        f"segments are kept of {len(kept):,} of {len(analysis.intervals):,} intervals (medians, slowest, first, every "
+        f"segments are kept of {len(kept):,} of {len(analysis.measured):,} intervals (medians, slowest, first, every "
         "finding's): of all there are too many for a table of ordinary size; nsysalign analyze --all-segments keeps them"
     )
     return replace(analysis, segments=measured.pictures.segments(kept), notes=(*analysis.notes, note))
@@ -338,10 +342,12 @@ def _beside(
     analysis: Analysis, *, trace: Trace, log: EventLog | None, alignment: Alignment, baseline: EventLog
 ) -> Analysis:
     """The same with the run without nsys beside it, and what the profiled one says it should have measured."""
-    unprofiled, parts = predict(trace, alignment, analysis.intervals, analysis.parts, analysis.labels)
-    table, notes = side_by_side(
-        analysis.intervals, alignment.windows, log, baseline, unprofiled, timed(baseline)
-    )
+    measured = analysis.measured
+    alignment = replace(
+        alignment, windows=alignment.windows.iloc[: len(measured)]
+    )  # without the run as a whole
+    unprofiled, parts = predict(trace, alignment, measured, analysis.parts, analysis.labels)
+    table, notes = side_by_side(measured, alignment.windows, log, baseline, unprofiled, timed(baseline))
     return replace(
         analysis,
         baseline=table,

@@ -18,6 +18,7 @@ import numpy as np
 from nsysalign.align.solve import align
 from nsysalign.attribute.budget import attribute
 from nsysalign.attribute.portion import portion
+from nsysalign.attribute.whole import with_runs
 from nsysalign.collect.rundir import event_logs
 from nsysalign.slices import plan, run
 from nsysalign.slices.crew import crew
@@ -49,7 +50,7 @@ def main() -> None:
     )
     begin = time.perf_counter()
     read = read_trace(trace)
-    alignment = align(read, log, found.known.given)
+    alignment = with_runs(read, align(read, log, found.known.given))
     whole = portion(alignment, attribute(read, alignment, known.latency), log)
     print(
         f"whole:  {time.perf_counter() - begin:.1f} s, {len(read.calls):,} calls, {len(whole.rows):,} intervals"

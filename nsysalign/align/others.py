@@ -9,9 +9,10 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.align.clock import ClockMap
+from nsysalign.align.inferred import Pairs, record_pairs
 from nsysalign.align.unplaced import Unplaced, unplaced
-from nsysalign.model import ORIGIN, EventLog, Trace
-from nsysalign.sweep.tiles import distinct, ragged
+from nsysalign.model import ORIGIN, UNSURE, EventLog, Trace
+from nsysalign.sweep.tiles import distinct, least
 
 
 def _frame(count: int, columns: dict[str, object]) -> pd.DataFrame:
@@ -145,38 +146,52 @@ def _busiest_thread(trace: Trace, process: np.ndarray, start: np.ndarray, end: n
     return best
 
 
-def inferred_windows(records: pd.DataFrame, spread: np.ndarray) -> pd.DataFrame:
-    """Consecutive records of one thread and stream, two by two, as intervals whose length is itself an estimate: nobody
-    says that the program compared them.  `records`: with lane, thread, t_ns and bounds; `spread`: of their places."""
-    at = np.flatnonzero(
-        (records["lane"].to_numpy() >= 0)
-        & (records["call"].to_numpy() >= 0)
-        & (records["t_ns"].to_numpy() > 0)
+def windows_without_log(
+    trace: Trace,
+    operation_lane: np.ndarray,
+    lanes: pd.DataFrame,
+    records: pd.DataFrame,
+    waits: pd.DataFrame,
+    spread: np.ndarray,
+) -> tuple[list[pd.DataFrame], list[str]]:
+    """(windows, notes) of a trace that no event log explains: pairs of records, NVTX ranges, last the pairs that are unsure.
+
+    `records`: with lane, thread, t_ns and bounds; `waits`: with the record that each waits for; `spread`: of the places.
+    """
+    pairs = record_pairs(trace, operation_lane, records, waits)
+    found = inferred_windows(records, pairs, spread)
+    unsure = np.array(pairs.unsure, dtype=bool)
+    ranges = nvtx_windows(trace, operation_lane, lanes)
+    windows = [found[~unsure].reset_index(drop=True), ranges, found[unsure].reset_index(drop=True)]
+    return windows, _pairing_notes(pairs)
+
+
+def _pairing_notes(pairs: Pairs) -> list[str]:
+    """What was paired on what grounds, and what was left."""
+    count, unsure, left = len(pairs.start), sum(pairs.unsure), sum(pairs.left.values())
+    if not count and not left:
+        return []
+    doubt = f", {unsure:,} of them unsure (listed last, without findings)" if unsure else ""
+    why = "; ".join(f"{n:,} {reason}" for reason, n in pairs.left.items())
+    rest = (
+        f"; {left:,} {'record belongs' if left == 1 else 'records belong'} to no pair ({why})" if left else ""
     )
-    order = at[
-        np.lexsort(
-            (
-                records["call_start_ns"].to_numpy()[at],
-                records["lane"].to_numpy()[at],
-                records["thread"].to_numpy()[at],
-            )
-        )
+    return [
+        f"{count:,} {'interval is' if count == 1 else 'intervals are'} inferred from records in the trace, by their order, "
+        f"their events and the waits after them{doubt}: nothing says that the program compared them{rest}"
     ]
-    key = records[["thread", "lane"]].to_numpy()[order]
-    new = np.concatenate([[True], (key[1:] != key[:-1]).any(axis=1)]) if len(order) else np.empty(0, bool)
-    first = np.flatnonzero(new)
-    rank = np.arange(len(order)) - first[np.cumsum(new) - 1] if len(order) else np.empty(0, np.int64)
-    one = np.flatnonzero((rank[:-1] % 2 == 0) & ~new[1:]) if len(order) else np.empty(0, np.int64)
-    start, end = order[one], order[one + 1]
-    t = records["t_ns"].to_numpy()
-    end = end[t[end] >= t[start]] if len(start) else end
-    start = start[t[order[one + 1]] >= t[start]] if len(start) else start
+
+
+def inferred_windows(records: pd.DataFrame, pairs: Pairs, spread: np.ndarray) -> pd.DataFrame:
+    """Pairs of records as intervals whose length is itself an estimate."""
+    start, end = np.array(pairs.start, dtype=np.int64), np.array(pairs.end, dtype=np.int64)
+    t = _in_order(records)
 
     def of(column: str, index: np.ndarray) -> np.ndarray:
         return records[column].to_numpy()[index]
 
     error = np.rint(1.96 * np.hypot(spread[start], spread[end])).astype(np.int64)
-    return _frame(
+    out = _frame(
         len(start),
         {
             "kind": "event",
@@ -198,9 +213,26 @@ def inferred_windows(records: pd.DataFrame, spread: np.ndarray) -> pd.DataFrame:
             "error_ns": error,
             "method": "inferred",
             "origin": ORIGIN["records"],
-            "region": [f"records of thread {x & 0xFFFFFF}" for x in of("thread", start).tolist()],
+            "region": [
+                f"records of thread {x & 0xFFFFFF}{' (unsure)' if u else ''}"
+                for x, u in zip(of("thread", start).tolist(), pairs.unsure, strict=True)
+            ],
         },
     )
+    out["remarks"] = pd.Series([(UNSURE,) if u else () for u in pairs.unsure], dtype=object, index=out.index)
+    return out
+
+
+def _in_order(records: pd.DataFrame) -> np.ndarray:
+    """Places of records, none before that of one recorded earlier on its stream: between the same two operations each by
+    itself says little of where it lies, their order says which comes first."""
+    t, lane, at = (records[c].to_numpy() for c in ("t_ns", "lane", "call_start_ns"))
+    out = t.copy()
+    for number in np.unique(lane[lane >= 0]).tolist():
+        mine = np.flatnonzero((lane == number) & (t > 0))
+        mine = mine[np.argsort(at[mine], kind="stable")]
+        out[mine] = np.maximum.accumulate(t[mine])
+    return out
 
 
 def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) -> pd.DataFrame:
@@ -209,35 +241,10 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
     Inside: by the thread that opened it, or by a thread with no open range of its own (autograd's worker launches the
     backward kernels of a range that the main thread opened).  Window: first start to last end of that work.
     """
-    ranges, operations, calls = trace.ranges, trace.operations, trace.calls
-    issued = np.flatnonzero(operations["call"].to_numpy() >= 0)
-    call = operations["call"].to_numpy()[issued]
-    issue, thread = calls["start_ns"].to_numpy()[call], calls["thread"].to_numpy()[call]
-    process = operations["process"].to_numpy()[issued]
-    own = _inside_own_range(trace, issue, thread)
-    pieces = []
-    for number in np.unique(ranges["process"].to_numpy()):
-        mine = np.flatnonzero(process == number)
-        mine = mine[np.argsort(issue[mine], kind="stable")]
-        rows = np.flatnonzero(ranges["process"].to_numpy() == number)
-        first = np.searchsorted(issue[mine], ranges["start_ns"].to_numpy()[rows])
-        last = np.searchsorted(issue[mine], ranges["end_ns"].to_numpy()[rows])
-        owner, at = ragged(first, np.maximum(last - first, 0))
-        at = mine[at]
-        same = thread[at] == ranges["thread"].to_numpy()[rows][owner]
-        keep = same | ~own[at]
-        pieces.append(pd.DataFrame({"range": rows[owner][keep], "operation": issued[at][keep]}))
-    inside = (
-        pd.concat(pieces, ignore_index=True)
-        if pieces
-        else pd.DataFrame({"range": [], "operation": []}, dtype=np.int64)
-    )
-    if inside.empty:
+    ranges = trace.ranges
+    spans = _spans_of_ranges(trace, operation_lane)
+    if spans.empty:
         return frames.empty(frames.WINDOWS)
-    inside["lane"] = operation_lane[inside["operation"].to_numpy()]
-    inside["start"] = operations["start_ns"].to_numpy()[inside["operation"].to_numpy()]
-    inside["end"] = operations["end_ns"].to_numpy()[inside["operation"].to_numpy()]
-    spans = inside.groupby(["range", "lane"], as_index=False).agg(start=("start", "min"), end=("end", "max"))
     r = spans["range"].to_numpy()
     texts = ranges["text"].to_numpy(dtype=object)[r]
     several = spans.groupby("range")["lane"].transform("size").to_numpy() > 1
@@ -267,6 +274,51 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
             ],
         },
     )
+
+
+def _spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
+    """Columns range, lane, start, end: first start and last end of the work of each range on each lane.
+
+    Memory goes with ranges and operations, not with their product: of ranges in ranges each holds the work of all inside.
+    """
+    ranges, operations, calls = trace.ranges, trace.operations, trace.calls
+    issued = np.flatnonzero(operations["call"].to_numpy() >= 0)
+    call = operations["call"].to_numpy()[issued]
+    issue, thread = calls["start_ns"].to_numpy()[call], calls["thread"].to_numpy()[call]
+    process, lane = operations["process"].to_numpy()[issued], operation_lane[issued]
+    begin, end = operations["start_ns"].to_numpy()[issued], operations["end_ns"].to_numpy()[issued]
+    own = _inside_own_range(trace, issue, thread)
+    opened, closed = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
+    pieces = []
+
+    def add(rows: np.ndarray, which: np.ndarray) -> None:
+        for number in distinct(lane[which]).tolist():
+            mine = which[lane[which] == number]
+            mine = mine[np.argsort(issue[mine], kind="stable")]
+            first, last = (np.searchsorted(issue[mine], t[rows]) for t in (opened, closed))
+            some = last > first
+            extent = first[some], last[some]
+            pieces.append(
+                pd.DataFrame(
+                    {
+                        "range": rows[some],
+                        "lane": number,
+                        "start": least(begin[mine], *extent),
+                        "end": -least(-end[mine], *extent),
+                    }
+                )
+            )
+
+    for number in distinct(ranges["thread"].to_numpy()).tolist():  # what the range's thread launched
+        add(np.flatnonzero(ranges["thread"].to_numpy() == number), np.flatnonzero(thread == number))
+    for number in distinct(ranges["process"].to_numpy()).tolist():  # and threads without ranges of their own
+        add(
+            np.flatnonzero(ranges["process"].to_numpy() == number), np.flatnonzero((process == number) & ~own)
+        )
+    if not pieces:
+        return pd.DataFrame({"range": [], "lane": [], "start": [], "end": []}, dtype=np.int64)
+    whole = pd.concat(pieces, ignore_index=True)
+    return whole.groupby(["range", "lane"], as_index=False).agg(start=("start", "min"), end=("end", "max"))
 
 
 def _on_stream(text: str, several: bool, stream: int) -> str:

@@ -21,7 +21,7 @@ from nsysalign.align.given import Given, look
 from nsysalign.align.latency import Evidence, LatencyModel, calibrate
 from nsysalign.align.match import match_processes, match_records
 from nsysalign.align.neighbours import neighbours
-from nsysalign.align.others import host_windows, inferred_windows, nvtx_windows
+from nsysalign.align.others import host_windows, windows_without_log
 from nsysalign.align.place import place_pairs
 from nsysalign.align.records import (
     awaited,
@@ -95,7 +95,9 @@ def align(
     beside = lanes.lane_of_thread(trace, operation_lane, records)
 
     def bounded(offset: int | None) -> tuple[_Bounded, list[str]]:
-        lane, remarks = lanes.lane_of_log(trace, table, operation_lane, records, waits, offset, exact >= 0, busy)
+        lane, remarks = lanes.lane_of_log(
+            trace, table, operation_lane, records, waits, offset, exact >= 0, busy
+        )
         lane = np.where(exact >= 0, exact, lane)
         lane = lanes.lane_by_work(records, lane, beside)
         if log is None:
@@ -135,12 +137,12 @@ def align(
         notes += timer_notes(timed, read.candidates, alone)
     every = [windows, hosts, timed]
     if given is None and known.records.empty and told.hosts.empty:
-        ranges = nvtx_windows(trace, operation_lane, table)
+        found, said = windows_without_log(
+            trace, operation_lane, table, records, waits, model.idle_scale(evidence)
+        )
         regions = set(timed["region"]) - {""}  # they are NVTX ranges as well
-        every += [
-            inferred_windows(records, model.idle_scale(evidence)),
-            ranges[~ranges["region"].isin(list(regions))],
-        ]
+        every += [w[~w["region"].isin(list(regions))] for w in found]
+        notes += said
     every = [w for w in every if len(w)] or [windows]
     return Alignment(
         records=frames.check(records, frames.PLACED_RECORDS),

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.attribute import describe
-from nsysalign.attribute.busy import Streams
+from nsysalign.attribute import describe, kernels
+from nsysalign.attribute.busy import Blocks, Streams
 from nsysalign.attribute.gaps import Explainer
 from nsysalign.attribute.groups import Groups
 from nsysalign.attribute.host import HostWindows, host_window_pieces, kernels_issued_inside
@@ -20,8 +20,9 @@ from nsysalign.attribute.stream import StreamWindows, stream_pieces
 from nsysalign.attribute.sums import executing, stream_sums
 from nsysalign.attribute.synchronised import synchronisation_flags
 from nsysalign.attribute.threads import Threads
+from nsysalign.attribute.whole import devices
 from nsysalign.memory import give_back
-from nsysalign.model import CAUSES, Alignment, SegmentArrays, Trace
+from nsysalign.model import CAUSES, KIND, Alignment, SegmentArrays, Trace
 from nsysalign.sweep.issue import lane_operations
 
 #: Host windows to cut into pieces at once, and calls in them (one that holds more goes alone).
@@ -46,6 +47,9 @@ class Budgets:
     segment_arrays: Callable[[np.ndarray], SegmentArrays]
     #: About how many segments each window has.
     size: np.ndarray
+    #: What ran, by name and duration, and the longest idle stretches of runs.
+    durations: Callable[[], pd.DataFrame]
+    gaps: Callable[[], pd.DataFrame]
 
 
 def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None = None) -> Budgets:
@@ -56,7 +60,8 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
     """
     windows = alignment.windows
     lane_device = alignment.lanes["device"].to_numpy()
-    streams, threads = Streams(trace, alignment.operation_lane, lane_device), Threads(trace)
+    streams = Streams(trace, alignment.operation_lane, lane_device, devices(alignment.lanes))
+    threads = Threads(trace)
     per_lane = lane_operations(trace, alignment.operation_lane, len(alignment.lanes))
     latency = launch_latency(trace) if latency is None else latency
     give_back()
@@ -82,7 +87,7 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
     totals = [np.zeros((len(windows), len(CAUSES)), np.int64) for _ in shifts]
     operations, size = np.zeros(len(windows), np.int64), np.zeros(len(windows), np.int64)
     found, operations[on_stream], size[on_stream] = stream_sums(
-        trace, streams, explainer, [stream_at(on_stream, shift) for shift in shifts], groups
+        trace, streams, explainer, [stream_at(on_stream, shift) for shift in shifts], groups, on_stream
     )
     for total, here in zip(totals, found, strict=True):
         total[on_stream] = here
@@ -110,11 +115,13 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
         high=np.maximum.reduce(totals),
         details=details,
         other_streams=_other_streams(trace, alignment, streams),
-        columns=_columns(trace, alignment, total, operations),
+        columns=_columns(trace, alignment, streams, total, operations),
         launch_latency=latency,
         segments=lambda which: describe.segments(trace, alignment, pieces(which)),
         segment_arrays=lambda which: describe.segment_arrays(trace, alignment, pieces(which)),
         size=size,
+        durations=lambda: kernels.durations(trace, alignment),
+        gaps=lambda: kernels.gaps(trace, alignment),
     )
 
 
@@ -184,7 +191,7 @@ def _other_streams(trace: Trace, alignment: Alignment, streams: Streams) -> pd.D
     rows = []
     for lane in streams.by_lane:
         wanted = np.flatnonzero(
-            (windows["kind"] != "host").to_numpy()
+            ~windows["kind"].isin(["host", "run"]).to_numpy()
             & (windows["end_lane"].to_numpy() != lane)
             & (windows["process"].to_numpy() == lanes["process"].iloc[lane])
         )
@@ -209,10 +216,12 @@ def _other_streams(trace: Trace, alignment: Alignment, streams: Streams) -> pd.D
     return frames.check(out.sort_values(["interval", "stream"], ignore_index=True), frames.OTHER_STREAMS)
 
 
-def _columns(trace: Trace, alignment: Alignment, total: np.ndarray, operations: np.ndarray) -> pd.DataFrame:
+def _columns(
+    trace: Trace, alignment: Alignment, streams: Streams, total: np.ndarray, operations: np.ndarray
+) -> pd.DataFrame:
     """kernel_only_ns and its companions, the number of operations, and the profiler's disturbance, per window."""
     windows = alignment.windows
-    host = (windows["kind"] == "host").to_numpy()
+    host, run = (windows["kind"] == "host").to_numpy(), (windows["kind"] == "run").to_numpy()
     kernel = total[:, CAUSE["kernel"]].copy()
     outside = np.zeros(len(windows), np.int64)
     if host.any():
@@ -227,11 +236,49 @@ def _columns(trace: Trace, alignment: Alignment, total: np.ndarray, operations: 
             "kernel_only_ns": kernel,
             "kernel_only_upper_ns": kernel + total[:, CAUSE["graph"]],
             "kernel_outside_ns": outside,
-            "operations": operations,
+            "operations": np.where(run, _begun(trace, alignment), operations),
             "disturbed": _disturbed(trace, windows),
             "synchronised": pd.Series(synchronisation_flags(trace, alignment), dtype=object),
+            "others_worked": _others_worked(alignment, streams, total),
         }
     )
+
+
+def _others_worked(alignment: Alignment, streams: Streams, total: np.ndarray) -> np.ndarray:
+    """Whether other streams of the device executed through most of the time in which a window's stream was idle."""
+    windows, lanes = alignment.windows, alignment.lanes
+    out = np.zeros(len(windows), dtype=bool)
+    lane, on_stream = windows["end_lane"].to_numpy(), windows["kind"].isin(["event", "nvtx"]).to_numpy()
+    start, end = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
+    idle = (end - start) - total[:, : len(KIND)].sum(axis=1)
+    for number, members in devices(lanes).items():
+        mine = np.flatnonzero(on_stream & np.isin(lane, members) & (idle > 0))
+        if not len(mine):
+            continue
+        device = [_executed(streams.blocks(number), t[mine]) for t in (start, end)]
+        others = (device[1] - device[0]) - total[mine][:, : len(KIND)].sum(axis=1)
+        out[mine] = 2 * others > idle[mine]
+    return out
+
+
+def _executed(blocks: Blocks, at: np.ndarray) -> np.ndarray:
+    """How long blocks had executed until each time."""
+    done = np.append(0, np.cumsum(blocks.end - blocks.start))
+    k = np.searchsorted(blocks.start, at)
+    over = np.append(0, blocks.end)[k]
+    return done[k] - np.maximum(over - at, 0)
+
+
+def _begun(trace: Trace, alignment: Alignment) -> np.ndarray:
+    """Per window of kind run the operations that begin in it, also those that others hide; 0 for other kinds."""
+    windows, whole = alignment.windows, devices(alignment.lanes)
+    out, start = np.zeros(len(windows), np.int64), trace.operations["start_ns"].to_numpy()
+    for at in np.flatnonzero((windows["kind"] == "run").to_numpy()).tolist():
+        lane = int(windows["end_lane"].iloc[at])
+        mine = start[np.isin(alignment.operation_lane, whole.get(lane, [lane]))]
+        first, last = np.searchsorted(mine, [windows["start_ns"].iloc[at], windows["end_ns"].iloc[at]])
+        out[at] = last - first
+    return out
 
 
 def _disturbed(trace: Trace, windows: pd.DataFrame) -> np.ndarray:
@@ -247,4 +294,4 @@ def _disturbed(trace: Trace, windows: pd.DataFrame) -> np.ndarray:
             np.sort(overhead["end_ns"].to_numpy()[mine]), windows["open_ns"].to_numpy(), side="right"
         )
         out |= (windows["process"].to_numpy() == process) & (begun > ended)
-    return out
+    return out & (windows["kind"] != "run").to_numpy()  # all that the profiler did lies in the run

@@ -6,6 +6,7 @@ sum.  Where kinds overlap the first of kernel, graph, memcpy, memset names the b
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -57,7 +58,7 @@ def lane_blocks(trace: Trace, positions: np.ndarray) -> Blocks:
 
 def _under(top: Blocks, low: Blocks) -> Blocks:
     """`top`, and what of `low` it leaves free."""
-    if len(top.start) and len(low.start) and (top.start[-1] < low.start[0] or low.end[-1] <= top.start[0]):
+    if len(top.start) and len(low.start) and (top.end[-1] <= low.start[0] or low.end[-1] <= top.start[0]):
         free = np.arange(len(low.start))
         s, e = low.start, low.end
     else:
@@ -77,8 +78,16 @@ def _under(top: Blocks, low: Blocks) -> Blocks:
 class Streams:
     """Lazily built views of the trace's lanes."""
 
-    def __init__(self, trace: Trace, operation_lane: np.ndarray, lane_device: np.ndarray) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        operation_lane: np.ndarray,
+        lane_device: np.ndarray,
+        members: Mapping[int, np.ndarray] | None = None,
+    ) -> None:
+        """`members`: of lanes that stand for several, which."""
         self.trace = trace
+        self.members = members or {}
         self.operation_lane = operation_lane
         self.lane_device = lane_device
         self._blocks: dict[int, Blocks] = {}
@@ -92,12 +101,18 @@ class Streams:
 
     def blocks(self, lane: int) -> Blocks:
         if lane not in self._blocks:
-            self._blocks[lane] = lane_blocks(self.trace, self.by_lane.get(lane, np.empty(0, np.int64)))
+            self._blocks[lane] = lane_blocks(self.trace, self._positions(lane))
         return self._blocks[lane]
+
+    def _positions(self, lane: int) -> np.ndarray:
+        if lane not in self.members:
+            return self.by_lane.get(lane, np.empty(0, np.int64))
+        return np.flatnonzero(np.isin(self.operation_lane, self.members[lane]))
 
     def others_of(self, lane: int) -> list[int]:
         """The other lanes of the device that ever execute anything."""
-        return [o for o in self.by_lane if o != lane and self.lane_device[o] == self.lane_device[lane]]
+        own = self.members.get(lane, [lane])
+        return [o for o in self.by_lane if o not in own and self.lane_device[o] == self.lane_device[lane]]
 
     def others(self, lane: int, what: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Disjoint (start, end, operation) of the other lanes of the device: `what` is RIVAL_KERNELS (graphs
@@ -113,8 +128,9 @@ class Streams:
                 wanted = (kind == KIND["kernel"]) | (kind == KIND["graph"])
             else:
                 wanted = (kind == KIND["memcpy"]) & (operations["copy_kind"].to_numpy() == what)
+            own = self.members.get(lane, [lane])
             same_device = self.lane_device[self.operation_lane] == self.lane_device[lane]
-            positions = np.flatnonzero(wanted & same_device & (self.operation_lane != lane))
+            positions = np.flatnonzero(wanted & same_device & ~np.isin(self.operation_lane, own))
             which, s, e = disjoint(
                 operations["start_ns"].to_numpy()[positions], operations["end_ns"].to_numpy()[positions]
             )

@@ -9,7 +9,8 @@ P ran before, N runs next; N is the end record where nothing else was issued bef
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -176,11 +177,11 @@ class Explainer:
         here = np.flatnonzero(gaps.end > lo)
         g, lo = gaps.take(here), lo[here]
         parts = []
-        opaque = self._behind_host_function(g)
+        opaque = self._behind_host_function(self._of_streams(g))
         veiled, open_ = np.flatnonzero(opaque), np.flatnonzero(~opaque)
         parts.append(self._unknown(g.take(veiled), lo[veiled], DETAIL["host-function"]))
         g, lo = g.take(open_), lo[open_]
-        until, lane, ref_kind, ref, detail = self._dependency(g)
+        until, lane, ref_kind, ref, detail = self._dependency(self._of_streams(g))
         held = until > lo
         stop = np.minimum(until, g.end)
         parts.append(
@@ -250,6 +251,21 @@ class Explainer:
                 )
             )
         return parts
+
+    def _of_streams(self, g: Gaps) -> Gaps:
+        """Gaps of a whole device as those of the stream of N: what N waits for was said to its stream."""
+        if not self.streams.members or not len(g.window):
+            return g
+        whole = one_of_lanes(g.lane, self.streams.members) & (g.next >= 0)
+        lane, previous = g.lane.copy(), g.previous.copy()
+        lane[whole] = self.alignment.operation_lane[g.next[whole]]
+        for number in np.unique(lane[whole]):
+            mine = np.flatnonzero(whole & (lane == number))
+            blocks = self.streams.blocks(int(number))
+            previous[mine] = pick(
+                blocks.operation, np.searchsorted(blocks.end, g.start[mine], side="right") - 1, -1
+            )
+        return replace(g, lane=lane, previous=previous)
 
     def _behind_host_function(self, g: Gaps) -> np.ndarray:
         """Whether a host function or stream memory operation was issued between P and N on N's stream.
@@ -328,6 +344,10 @@ class Explainer:
             & (lanes["flag"] == wanted)
         )
         return [int(i) for i in np.flatnonzero(same.to_numpy()) if int(i) in self.per_lane]
+
+
+def one_of_lanes(lane: np.ndarray, wanted: Iterable[int]) -> np.ndarray:
+    return np.isin(lane, list(wanted))
 
 
 def host_pieces(

@@ -17,7 +17,7 @@ from nsysalign import frames
 from nsysalign.attribute import describe
 from nsysalign.attribute.pieces import CAUSE, DETAIL, DETAILS, REF, REF_KINDS, Pieces
 from nsysalign.model import CAUSES, Alignment, Trace
-from nsysalign.sweep.tiles import distinct, ragged
+from nsysalign.sweep.tiles import distinct, least, ragged
 
 _NAMED = tuple(CAUSE[c] for c in ("api", "sync", "api_launch", "host", "event", "profiler"))
 _SPOKEN = tuple(REF[r] for r in ("api", "nvtx", "overhead"))
@@ -25,6 +25,8 @@ _ON_GPU = tuple(REF[k] for k in ("kernel", "graph", "memcpy", "memset"))
 #: Pieces at once, and slots of a table of windows by keys: they bound the memory.
 _AT_ONCE = 1 << 17
 _SLOTS = 1 << 18
+#: Windows that hold so many pieces more than there are are summed without laying the pieces out for each.
+_PIECES_EACH = 32
 
 
 class Key(NamedTuple):
@@ -110,6 +112,12 @@ class Groups:
         count = np.maximum(last - first, 0)
         some = np.flatnonzero(count)
         window, first, count = window[some], first[some], count[some]
+        if count.sum() > _PIECES_EACH * (len(window) + len(index)):
+            sized = self._sized_keys()[lot.key]
+            self._reduce_by_key(window, first, first + count, sized, lot)
+            keep = np.flatnonzero(sized)
+            first, last = (np.searchsorted(keep, edge) for edge in (first, first + count))
+            count, lot = last - first, Lot(*(column[keep] for column in lot))
         before = np.cumsum(count) - count
         for part in _parts(before, count):
             owner, at = ragged(first[part], count[part])
@@ -213,10 +221,41 @@ class Groups:
             )
         )
 
-    def _note_sizes(self, window: np.ndarray, lot: Lot) -> None:
+    def _reduce_by_key(
+        self, window: np.ndarray, low: np.ndarray, high: np.ndarray, leave: np.ndarray, lot: Lot
+    ) -> None:
+        """The same as `_reduce` for windows that hold pieces low..high-1 of the lot each, without laying them out: of
+        windows in windows each holds the pieces of all inside."""
+        for key in distinct(lot.key[~leave]).tolist():
+            mine = np.flatnonzero(lot.key == key)
+            first, last = np.searchsorted(mine, low), np.searchsorted(mine, high)
+            total = np.append(0, np.cumsum(lot.ns[mine]))
+            some = np.flatnonzero((last > first) & (total[last] > total[first]))
+            first, last = first[some], last[some]
+            order = np.lexsort((lot.start[mine], -lot.ns[mine]))
+            rank = np.empty(len(mine), np.int64)
+            rank[order] = np.arange(len(mine))
+            at = mine[order[least(rank, first, last)]]
+            self._rows.append(
+                (
+                    window[some],
+                    lot.key[at],
+                    total[last] - total[first],
+                    lot.ns[at],
+                    lot.start[at],
+                    lot.ref_kind[at],
+                    lot.ref[at],
+                )
+            )
+
+    def _sized_keys(self) -> np.ndarray:
+        """Per key, whether it is of copies or memsets: these count their operations one by one."""
         if len(self._of_size) != len(self._keys):
             self._of_size = np.array([k.cause in ("memcpy", "memset") for k in tuple(self._keys)], dtype=bool)
-        of_size = self._of_size
+        return self._of_size
+
+    def _note_sizes(self, window: np.ndarray, lot: Lot) -> None:
+        of_size = self._sized_keys()
         if not of_size.any():
             return
         sized = np.flatnonzero(of_size[lot.key] & np.isin(lot.ref_kind, _ON_GPU))

@@ -50,7 +50,10 @@ class Interior:
         self.lane, self.blocks, self.explainer, self.groups = lane, blocks, explainer, groups
         self._veils = np.sort(explainer.call_start[explainer.veils])
         self._waits = explainer.waits[lane][0] if lane in explainer.waits else np.empty(0, np.int64)
-        self._ordered = bool(explainer.default_stream_rivals(lane))
+        held_up = len(explainer.waits) or len(explainer.veils)
+        self._ordered = bool(explainer.default_stream_rivals(lane)) or bool(
+            lane in explainer.streams.members and held_up
+        )
         self._alone = not len(explainer.streams.others_of(lane))
         self._latency = np.array([explainer.launch_latency.get(k, 0) for k in range(4)], dtype=np.int64)
 

@@ -22,19 +22,24 @@ def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
     A label is the region's name without its repetition, else made from the call sites: `bench.py:14-17` for a pair
     recorded in lines 14 and 17.  Where one pair of sites has several callers (a Timer class), the first caller that
     differs names the label.  Host timers are labelled apart from the others, so that these keep their names with or
-    without them; one that would share a label is called `(host)`.
+    without them; one that would share a label is called `(host)`.  So is the run as a whole: `(all)`.
     """
     region = windows["region"].tolist()
-    host = (windows["kind"] == "host").to_numpy()
+    kinds = windows["kind"].to_numpy(dtype=object)
     labels = [""] * len(windows)
-    for mask in (~host, host):
-        for at, label in zip(np.flatnonzero(mask).tolist(), _labels(windows[mask]), strict=True):
-            labels[at] = label
-    others = {label for label, is_host in zip(labels, host.tolist(), strict=True) if not is_host}
-    for at in np.flatnonzero(host).tolist():
-        if labels[at] in others:
-            labels[at] += " (host)"
-            region[at] = _REPETITION.sub(r" (host)#\1", region[at]) if region[at] else ""
+    others: set[str] = set()
+    for mask, mark in (
+        (~np.isin(kinds, ["host", "run"]), ""),
+        (kinds == "host", " (host)"),
+        (kinds == "run", " (all)"),
+    ):
+        found = _labels(windows[mask])
+        for at, label in zip(np.flatnonzero(mask).tolist(), found, strict=True):
+            taken = bool(mark) and label in others
+            labels[at] = label + mark if taken else label
+            if taken and region[at]:
+                region[at] = _REPETITION.sub(rf"{mark}#\1", region[at])
+        others |= set(found)
     # two processes (ranks) measure the same label; names stay unique across them
     count: dict[str, int] = {}
     names, taken = [], set()

@@ -14,7 +14,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.attribute.budget import Budgets
 from nsysalign.attribute.labels import name_intervals
-from nsysalign.model import CAUSES, ORIGIN, Alignment, EventLog, Portion, pid_of, tid_of
+from nsysalign.model import CAUSES, ORIGIN, OTHERS_WORKED, Alignment, EventLog, Portion, pid_of, tid_of
 
 #: Columns of windows that intervals have under the same name.
 _SAME = (
@@ -50,6 +50,8 @@ def portion(alignment: Alignment, budgets: Budgets, log: EventLog | None) -> Por
         unaligned=alignment.unaligned,
         notes=alignment.notes,
         alone=alignment.alone,
+        durations=budgets.durations(),
+        gaps=budgets.gaps(),
     )
 
 
@@ -99,6 +101,8 @@ def together(portions: Sequence[Portion]) -> Portion:
         details=_renumbered([p.details for p in portions], first, place),
         other_streams=_renumbered([p.other_streams for p in portions], first, place),
         size=np.concatenate([p.size for p in portions])[order],
+        durations=_renumbered([p.durations for p in portions], first, place),
+        gaps=_renumbered([p.gaps for p in portions], first, place),
         unaligned=unaligned.sort_values(["origin", "source"], kind="stable", ignore_index=True),
         notes=tuple(dict.fromkeys(note for p in portions for note in p.notes)),
         alone=alone,
@@ -126,6 +130,8 @@ def without_timed_regions(p: Portion) -> Portion:
         high=p.high[keep],
         details=renumbered(p.details),
         other_streams=renumbered(p.other_streams),
+        durations=renumbered(p.durations),
+        gaps=renumbered(p.gaps),
         size=p.size[keep],
     )
 
@@ -165,12 +171,14 @@ def _rows(alignment: Alignment, budgets: Budgets, log: EventLog | None) -> pd.Da
         (
             *(("profiler-disturbed",) if disturbed else ()),
             *(("intervened",) if intervened else ()),
+            *((OTHERS_WORKED,) if others else ()),
             *remarks,
             *synchronised,
         )
-        for disturbed, intervened, remarks, synchronised in zip(
+        for disturbed, intervened, others, remarks, synchronised in zip(
             budgets.columns["disturbed"].tolist(),
             _intervened(alignment, log),
+            budgets.columns["others_worked"].tolist(),
             w["remarks"].tolist(),
             budgets.columns["synchronised"].tolist(),
             strict=True,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,16 @@ _WINDOWS_AT_ONCE = 1 << 12
 
 
 def stream_sums(
-    trace: Trace, streams: Streams, explainer: Explainer, places: Sequence[StreamWindows], groups: Groups
+    trace: Trace,
+    streams: Streams,
+    explainer: Explainer,
+    places: Sequence[StreamWindows],
+    groups: Groups,
+    numbers: np.ndarray,
 ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     """(nanoseconds per window and cause at each place; operations executing in each window at the first place; about
-    how many pieces each window has there).  Adds the pieces of the first place to `groups`."""
+    how many pieces each window has there).  Adds the pieces of the first place to `groups`, where the windows have these
+    `numbers`."""
     count = len(places[0].start)
     totals = [np.zeros((count, len(CAUSES)), np.int64) for _ in places]
     operations, size = np.zeros(count, np.int64), np.ones(count, np.int64)
@@ -55,11 +62,11 @@ def stream_sums(
             for pieces in _cut(trace, streams, explainer, w, int(lane), plain, span, mine[late]):
                 totals[number] += sums(pieces, count)
                 if number == 0:
-                    groups.add(pieces)
+                    groups.add(replace(pieces, window=numbers[pieces.window]))
                     _count(pieces, mine[late], operations, size)
         del latest  # 8 bytes per block
         give_back()
-        _add_interiors(Interior(int(lane), blocks, explainer, groups), spans, totals, groups)
+        _add_interiors(Interior(int(lane), blocks, explainer, groups), spans, totals, groups, numbers)
     return totals, operations, size
 
 
@@ -125,7 +132,11 @@ def executing(pieces: Pieces, windows: int) -> np.ndarray:
 
 
 def _add_interiors(
-    interior: Interior, spans: Sequence[tuple[np.ndarray, Span]], totals: Sequence[np.ndarray], groups: Groups
+    interior: Interior,
+    spans: Sequence[tuple[np.ndarray, Span]],
+    totals: Sequence[np.ndarray],
+    groups: Groups,
+    numbers: np.ndarray,
 ) -> None:
     """To every window its inner gaps (first+1 .. last-1) and inner blocks (first+1 .. last-2)."""
     low = min((int(s.first.min()) + 1 for _, s in spans if len(s.first)), default=0)
@@ -154,9 +165,9 @@ def _add_interiors(
                 totals[number][window] += running[np.maximum(to, from_)] - running[from_]
             if number == 0:
                 for index, lot in chunk.in_gaps:
-                    groups.add_ranges(window, first, last, index, lot)
+                    groups.add_ranges(numbers[window], first, last, index, lot)
                 for index, lot in chunk.in_blocks:
-                    groups.add_ranges(window, first, last - 1, index, lot)
+                    groups.add_ranges(numbers[window], first, last - 1, index, lot)
 
 
 def _ahead(jobs: Sequence[Any], work: Callable[[Any], Any]) -> Iterator[Any]:

@@ -27,6 +27,9 @@ _CAUSE_OF_CALL = {
     "query_event": "event",
 }
 
+#: Ranges nested deeper than this are gone through one by one.
+_DEEP = 64
+
 
 @dataclass(frozen=True)
 class Thread:

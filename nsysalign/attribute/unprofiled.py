@@ -101,7 +101,7 @@ def predict(
     """
     predictor = Predictor(trace, alignment)
     osrt = len(trace.os_calls) > 0
-    matrix = _matrix(intervals, parts)
+    matrix = _matrix(intervals, parts[parts["interval"].isin(intervals["interval"])])
     working = matrix[:, [CAUSES.index(c) for c in _AT_WORK]].sum(axis=1)
     unknown = matrix[:, CAUSES.index("unknown")]
     chosen = chosen_intervals(intervals, labels, alignment.windows, trace)

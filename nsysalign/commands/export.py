@@ -95,7 +95,8 @@ def _write(
         around = loaded.timeline if intervals_only or label is not None else _whole(analysis, loaded)
         tell("writing", 40)
         said = [f"not in the file: {what}" for what in trace_events.write(loaded, around, target)]
-        without = len(loaded.intervals) - loaded.segments["interval"].nunique()
+        measured = loaded.measured["interval"]
+        without = len(measured) - measured.isin(loaded.segments["interval"]).sum()
         if without and not loaded.segments.empty:
             said.append(
                 f"{without:,} intervals have no pieces here: nsysalign analyze --all-segments keeps them"

@@ -285,7 +285,7 @@ def printed(analysis: Analysis, output: Path, *, hint_at: Path | None = None) ->
     console = Console(highlight=False)
     with console.capture() as capture:
         terminal.render(analysis, console, report_path=str(output / REPORT))
-    processes = analysis.intervals["pid"].nunique()
+    processes = analysis.measured["pid"].nunique()
     hint = (
         f"{processes} processes measured something: nsysalign analyze --ranks {hint_at} compares them\n"
         if hint_at is not None and processes > 1

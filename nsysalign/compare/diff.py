@@ -176,7 +176,7 @@ def judge(total: Change, before_count: int, after_count: int, threshold: float) 
 
 def _clock_mhz(analysis: Analysis) -> float | None:
     """The median SM clock of the samples between the first interval and the last, None without any."""
-    clocks, intervals = analysis.gpu_clocks, analysis.intervals
+    clocks, intervals = analysis.gpu_clocks, analysis.measured
     if clocks.empty or intervals.empty:
         return None
     near = clocks[

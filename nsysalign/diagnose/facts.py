@@ -15,7 +15,8 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.diagnose import thresholds
-from nsysalign.model import CAUSES, Analysis, SegmentArrays
+from nsysalign.diagnose.advice import Speaker
+from nsysalign.model import CAUSES, OTHERS_WORKED, Analysis, SegmentArrays
 
 WORK = ("kernel", "graph", "memcpy", "memset")
 _FEW = 200
@@ -150,6 +151,20 @@ class Facts:
     def allocating(self) -> np.ndarray:
         """Time inside calls that allocate or free memory, while the stream was idle."""
         return self.detail_ns(self.detail_rows("api", ALLOCATION_CALLS))
+
+    def flagged(self, flag: str) -> np.ndarray:
+        """Mask of the intervals that carry a flag."""
+        flags = self.analysis.intervals["flags"].tolist()
+        return np.fromiter((flag in f for f in flags), bool, self.count)
+
+    @cached_property
+    def others_worked(self) -> np.ndarray:
+        """Intervals while whose stream was idle other streams kept the device at work."""
+        return self.flagged(OTHERS_WORKED)
+
+    @cached_property
+    def program_is_torch(self) -> bool:
+        return Speaker(self.analysis).torch
 
     @cached_property
     def other_ns(self) -> np.ndarray:

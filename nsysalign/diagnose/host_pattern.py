@@ -21,7 +21,7 @@ def _patterns(facts: Facts) -> np.ndarray:
 
 def flagged(facts: Facts, flag: str) -> np.ndarray:
     """Mask of the intervals that carry a flag."""
-    return np.fromiter((flag in f for f in facts.analysis.intervals["flags"].tolist()), bool, facts.count)
+    return facts.flagged(flag)
 
 
 def pattern_of(facts: Facts, case: Case) -> str:

@@ -8,6 +8,7 @@ from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import Facts, rows_of
 from nsysalign.diagnose.finding import Finding, Rule, evidence
 from nsysalign.diagnose.remedy import run_ahead
+from nsysalign.diagnose.rule_many_kernels import one_call
 
 NAME = "api-launch"
 
@@ -15,7 +16,8 @@ NAME = "api-launch"
 def find(facts: Facts) -> Iterator[Finding]:
     call = facts.part("api_launch")
     host = facts.part("host") + facts.part("api") - facts.loading - facts.allocating
-    few = (facts.operations > 0) & (facts.operations < thresholds.MANY_OPERATIONS)
+    one = one_call(facts) > thresholds.ONE_GAP_SHARE * (call + facts.part("launch_latency"))
+    few = (facts.operations > 0) & ((facts.operations < thresholds.MANY_OPERATIONS) | one)
     mask = facts.on_stream & few & (call > host) & (facts.share(call + host.clip(0)) > thresholds.WARN_SHARE)
     for case in facts.cases(mask):
         at = case.row

@@ -11,6 +11,7 @@ from nsysalign.diagnose.clocks import MISSING, interval_clocks
 from nsysalign.diagnose.facts import Facts
 from nsysalign.diagnose.finding import CouldNotLook, Finding, Rule, evidence
 from nsysalign.diagnose.repetitions import Repetitions, repetitions
+from nsysalign.model import SLOWED_BITS
 
 NAME = "clock-changed"
 
@@ -48,8 +49,11 @@ def _finding(facts: Facts, r: Repetitions, at: np.ndarray, fast: np.ndarray, num
     low, high, slow, quick, correlation = numbers
     behind = int((~fast).sum())
     # at[] is in time: a clock that is low in the first runs only was still rising
-    ramp = bool((~fast[:behind]).mean() >= 0.9)
     clocks = interval_clocks(facts)
+    held = bool(
+        ((clocks.reasons[at[~fast]] & SLOWED_BITS) != 0).any()
+    )  # by power or heat: rule throttled says so
+    ramp = bool((~fast[:behind]).mean() >= 0.9) and not held
     where = f"the first {behind} of {len(at)}" if ramp else f"{behind} of {len(at)}"
     return Finding(
         NAME,

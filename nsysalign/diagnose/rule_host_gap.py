@@ -55,11 +55,13 @@ def _finding(facts: Facts, case: Case, call: np.ndarray, gap: np.ndarray) -> Fin
     did = did[
         did["cause"].isin(["host", "api", "api_launch", "profiler"]) & (did["detail"] != case.name)
     ].head(3)
+    alone = not facts.others_worked[at]
+    who = "the GPU waited, idle," if alone else "its stream waited, while others kept the GPU at work,"
     return Finding(
         NAME,
-        "warning",
+        "warning" if alone else "info",
         case.label,
-        f"{lead}: for {amount} the GPU waited, idle, {place}.",
+        f"{lead}: for {amount} {who} {place}.",
         evidence(
             waiting_share=waited / max(facts.elapsed[at], 1),
             outside_CUDA_ns=facts.part("host")[at],

@@ -30,11 +30,11 @@ def find(facts: Facts) -> Iterator[Finding]:
         pattern = host_pattern.pattern_of(facts, case)
         idle = host_pattern.idle_share(facts, case)
         alone = pattern != host_pattern.AFTER
+        waits_itself = pattern in (host_pattern.BOTH, host_pattern.AFTER)
         what = (
-            "launch, kernel and synchronisation"
-            if alone
-            else "earlier work, launch, kernel and synchronisation"
+            "launch, kernel and synchronisation" if waits_itself else "launches and the kernels beside them"
         )
+        what = what if alone else f"earlier work, {what}"
         yield Finding(
             NAME,
             "warning",

@@ -23,7 +23,8 @@ def find(facts: Facts) -> Iterator[Finding]:
         & (facts.operations >= thresholds.MANY_OPERATIONS)
         & (facts.share(cost) > thresholds.WARN_SHARE)
     )
-    for case in facts.cases(mask):
+    worst = one_call(facts)
+    for case in facts.cases(mask & (worst <= thresholds.ONE_GAP_SHARE * cost)):
         at = case.row
         count = int(facts.operations[at])
         yield Finding(
@@ -45,6 +46,19 @@ def find(facts: Facts) -> Iterator[Finding]:
             case.positions,
             float(cost[at]),
         )
+
+
+def one_call(facts: Facts) -> np.ndarray:
+    """The longest single idle stretch inside a launch or copy call, per interval: a call that loads code or blocks costs once
+    what launches do not."""
+    out = np.zeros(facts.count, np.int64)
+    for lot in facts.portions(
+        np.flatnonzero(facts.on_stream & (facts.operations >= thresholds.MANY_OPERATIONS))
+    ):
+        segments = facts.segments(lot)
+        inside = segments.of_cause("api_launch")
+        np.maximum.at(out, segments.at[inside], segments.ns[inside])
+    return out
 
 
 def _advice(facts: Facts, at: int) -> str:

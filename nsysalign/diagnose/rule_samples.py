@@ -14,9 +14,15 @@ NAME = "too-few-samples"
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    for code in np.flatnonzero(
-        (facts.label_count > 0) & (facts.label_count < thresholds.FEW_SAMPLES)
-    ).tolist():
+    """Of what the program measured: a range is no measurement, and a pair that was inferred perhaps none."""
+    inferred = (facts.analysis.intervals["method"] == "inferred").to_numpy()
+    meant = np.bincount(facts.label[(facts.kind != "nvtx") & ~inferred], minlength=len(facts.labels) + 1) > 0
+    few = (facts.label_count > 0) & (facts.label_count < thresholds.FEW_SAMPLES) & meant[: len(facts.labels)]
+    once = np.flatnonzero(few & (facts.label_count == 1))
+    if len(once) > thresholds.MANY_ONCE:
+        yield _together(facts, once)
+        few[once] = False
+    for code in np.flatnonzero(few).tolist():
         mine = facts.repetitions(code)
         low, high = int(facts.elapsed[mine].min()), int(facts.elapsed[mine].max())
         label, count = str(facts.labels[code]), len(mine)
@@ -38,6 +44,26 @@ def find(facts: Facts) -> Iterator[Finding]:
             0.0,
             about_row=False,
         )
+
+
+def _together(facts: Facts, codes: np.ndarray) -> Finding:
+    """One finding for many labels that were measured once each, under the name of the longest."""
+    rows = np.flatnonzero(np.isin(facts.label, codes))
+    longest = int(rows[facts.elapsed[rows].argmax()])
+    code = int(facts.label[longest])
+    return Finding(
+        NAME,
+        "info",
+        str(facts.labels[code]),
+        f"{words.subject(str(facts.labels[code]))} and {words.plural(len(codes) - 1, 'other label')} were measured once each: "
+        "nothing says whether these times are typical.",
+        evidence(labels_measured_once=len(codes), runs=1),
+        "Repeat them:   for _ in range(20): start.record(); f(x); end.record(); torch.cuda.synchronize()",
+        str(facts.sites[code]),
+        rows,
+        0.0,
+        about_row=False,
+    )
 
 
 RULE = Rule(NAME, find)

@@ -59,17 +59,16 @@ def find(facts: Facts) -> Iterator[Finding]:
         at = case.row
         mine = rows_of(calls, at)
         name = str(mine["detail"].iloc[0]) if len(mine) else "a synchronisation"
-        warn = total[at] > thresholds.WARN_SHARE * facts.elapsed[at]
-        what = (
-            "a result is read back (.item(), .cpu(), nonzero, an if on a tensor)"
-            if item[at]
-            else f"{name} waits"
-        )
+        empty = not facts.others_worked[at]
+        warn = empty and total[at] > thresholds.WARN_SHARE * facts.elapsed[at]
+        how = " (.item(), .cpu(), nonzero, an if on a tensor)" if facts.program_is_torch else ""
+        what = f"a result is read back{how}" if item[at] else f"{name} waits"
         yield Finding(
             NAME,
             "warning" if warn else "info",
             case.label,
-            f"{words.subject(case.label)} synchronises inside: {what}, and for {words.of(total[at], facts.elapsed[at])} the GPU ran empty until the "
+            f"{words.subject(case.label)} synchronises inside: {what}, and for {words.of(total[at], facts.elapsed[at])} "
+            f"{'the GPU ran empty' if empty else 'its stream was idle, while others kept the GPU at work,'} until the "
             "host had caught up.",
             evidence(
                 idle_around_the_synchronisation_ns=total[at],

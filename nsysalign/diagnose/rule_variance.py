@@ -10,6 +10,7 @@ from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import Facts
 from nsysalign.diagnose.finding import CouldNotLook, Finding, Rule, evidence
 from nsysalign.diagnose.repetitions import repetitions, split
+from nsysalign.model import CAUSES
 
 NAME = "high-variance"
 
@@ -24,17 +25,15 @@ def find(facts: Facts) -> Iterator[Finding | CouldNotLook]:
         low, median, high = np.percentile(values, [25, 50, 75])
         if high - low <= thresholds.SPREAD_SHARE * median or split(values):
             continue
-        parts = {
-            c: np.subtract(*np.percentile(facts.part(c)[r.warm], [75, 25]))
-            for c in ("kernel", "host", "api_launch", "queued", "memcpy", "api", "sync")
-        }
+        parts = {c: np.subtract(*np.percentile(facts.part(c)[r.warm], [75, 25])) for c in CAUSES}
         worst = max(parts, key=parts.__getitem__)
+        most = parts[worst] > 0
         yield Finding(
             NAME,
             "info",
             r.label,
-            f"{words.subject(r.label)} varies: half of its runs lie between {words.span(low)} and {words.span(high)} (median {words.span(median)}); most of "
-            f"that is in {worst.replace('_', ' ')}.",
+            f"{words.subject(r.label)} varies: half of its runs lie between {words.span(low)} and {words.span(high)} (median {words.span(median)}); "
+            f"{'most of that is in ' + worst.replace('_', ' ') if most else 'no single part of it does'}.",
             evidence(
                 runs=len(values),
                 p25_ns=low,

@@ -52,9 +52,10 @@ from nsysalign.diagnose import (
     rule_warm_up,
     rule_wrong_stream,
 )
+from nsysalign.diagnose.advice import spoken
 from nsysalign.diagnose.facts import Facts
 from nsysalign.diagnose.finding import SEVERITIES, CouldNotLook, Finding, Rule
-from nsysalign.model import Analysis, SegmentArrays
+from nsysalign.model import UNSURE, Analysis, SegmentArrays
 
 #: In the order in which findings of equal weight are shown.
 REGISTRY: tuple[Rule, ...] = tuple(
@@ -112,8 +113,10 @@ def diagnose(
 
     `segments_of` gives the segments of intervals (ascending numbers) where the analysis does not hold them all.
     """
-    found, notes = apply(Facts(analysis, segments_of), REGISTRY)
-    if analysis.intervals.empty:
+    measured = analysis.measured  # comes first: positions in it are positions in all
+    found, notes = apply(Facts(replace(analysis, intervals=measured), segments_of), REGISTRY)
+    found = spoken(analysis, _of_sure_labels(measured, found))
+    if measured.empty:
         notes = []  # nothing was placed: the report says that, 30 rules need not
     found.sort(key=lambda f: (SEVERITIES.index(f.severity), not f.about_row, -f.explained_ns))
     return replace(
@@ -122,6 +125,13 @@ def diagnose(
         intervals=analysis.intervals.assign(findings=_per_interval(found, len(analysis.intervals))),
         notes=tuple(dict.fromkeys([*analysis.notes, *notes])),
     )
+
+
+def _of_sure_labels(intervals: pd.DataFrame, found: Sequence[Finding]) -> list[Finding]:
+    """Findings about what was measured: nobody is warned about pairs that perhaps nobody compared."""
+    unsure = intervals.loc[[UNSURE in flags for flags in intervals["flags"]], "label"]
+    guessed = set(unsure.tolist())
+    return [f for f in found if f.label not in guessed]
 
 
 def apply(facts: Facts, rules: Iterable[Rule]) -> tuple[list[Finding], list[str]]:

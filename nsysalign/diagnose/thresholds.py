@@ -51,6 +51,8 @@ OTHER_STREAM_NS = 1_000
 
 #: Fewer repetitions than this give no idea of the spread.
 FEW_SAMPLES = 5
+#: More labels than this that were measured once each are one finding.
+MANY_ONCE = 5
 #: A first repetition is warm-up when it takes this many times the median of the rest ...
 WARMUP_FACTOR = 1.5
 #: ... and the run of slow ones at the start is at most this share of all.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+#: A call site without its folders; names of layers (`/model/attention/MatMul`) have slashes, too, and are kept.
+_SITE = r"[^\s()/\\]+:\d+"
 _UNITS = ((999.5, 1, "ns"), (999.5e3, 1e3, "us"), (999.5e6, 1e6, "ms"), (float("inf"), 1e9, "s"))
 
 
-_FOLDERS = re.compile(r"\A.*[/\\](?=[^/\\])", re.DOTALL)
+_FOLDERS = re.compile(rf"\A.*[/\\](?={_SITE})", re.DOTALL)
 
 
 def span(ns: float) -> str:

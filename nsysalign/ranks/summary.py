@@ -23,7 +23,7 @@ def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSumm
     """
     collectives = shared.collectives
     pids = (collectives["process"].to_numpy() >> 24) & 0xFFFFFF
-    seen = sorted({*analysis.intervals["pid"].unique().tolist(), *np.unique(pids).tolist()})
+    seen = sorted({*analysis.measured["pid"].unique().tolist(), *np.unique(pids).tolist()})
     ranks = [
         _summary(analysis, shared, source, pid, collectives[pids == pid].reset_index(drop=True), len(seen))
         for pid in seen or [0]
@@ -34,7 +34,7 @@ def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSumm
 def _summary(
     analysis: Analysis, shared: Shared, source: str, pid: int, collectives: pd.DataFrame, processes: int
 ) -> RankSummary:
-    intervals = analysis.intervals[analysis.intervals["pid"] == pid].sort_values(
+    intervals = analysis.measured[analysis.measured["pid"] == pid].sort_values(
         ["start_ns", "interval"], ignore_index=True
     )
     mine = set(intervals["label"].tolist())

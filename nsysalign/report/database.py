@@ -41,7 +41,7 @@ _KEYS = {
     "unprofiled_parts": ("interval", "cause"),
 }
 #: Tables that version 1 did not have from the beginning: a file without them is older, not broken.
-_LATER = (frames.GPU_CLOCKS, frames.CONFIRMATIONS, *frames.BASELINE_SPECS)
+_LATER = (frames.KERNELS, frames.GAPS, frames.GPU_CLOCKS, frames.CONFIRMATIONS, *frames.BASELINE_SPECS)
 #: Tables whose `interval` is a row of `intervals`: Datasette makes links of them.
 _OF_INTERVALS = (
     "parts",
@@ -122,7 +122,7 @@ def metadata(analysis: Analysis) -> dict[str, Any]:
     }
     return {
         "title": "nsysalign: where the time of CUDA event intervals went",
-        "description": f"{len(analysis.intervals)} intervals in {len(analysis.labels)} labels; times are nanoseconds",
+        "description": f"{len(analysis.measured)} intervals in {len(analysis.labels)} labels; times are nanoseconds",
         "tables": tables,
         "queries": queries,
     }

@@ -9,7 +9,6 @@ from nsysalign.errors import UsageError
 from nsysalign.model import CAUSES, Analysis
 from nsysalign.report.format import duration, plural, safe_text
 from nsysalign.report.html import page
-from nsysalign.report.overview import measured
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import parts_matrix
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 def line(analysis: Analysis) -> str:
     """ "<Analysis of train-001/trace.sqlite: 144 intervals in 24 labels, 33 findings>"."""
     counts = (
-        plural(len(measured(analysis)), "interval") + f" in {plural(len(analysis.labels), 'label')}",
+        plural(len(analysis.measured), "interval") + f" in {plural(len(analysis.labels), 'label')}",
         plural(len(analysis.findings), "finding"),
     )
     return f"<Analysis of {safe_text(analysis.trace.path)}: {', '.join(counts)}>"

@@ -14,17 +14,12 @@ from nsysalign.report.rows import LabelRow
 from nsysalign.report.verdict import WORK
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 #: The kind of interval that stands for a whole run; its labels are no labels of the user's.
 RUN = "run"
 #: Causes that the sentence names, beside the work.
 MOST_NAMED = 4
-
-
-def measured(analysis: Analysis) -> pd.DataFrame:
-    """The intervals that the program or a range marked: all but those of the run as a whole."""
-    return analysis.intervals[analysis.intervals["kind"] != RUN]
 
 
 def headline(analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from nsysalign.report.format import duration, plural, safe_text
 from nsysalign.report.json import plain
 from nsysalign.report.lanes import Timelines, timelines
 from nsysalign.report.losses import Card, Entry, Loss, cards, losses
-from nsysalign.report.overview import RUN, headline, measured
+from nsysalign.report.overview import RUN, headline
 from nsysalign.report.pack import packed
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, label_rows, parts_matrix, placed_within_ns, unaligned_reasons
@@ -212,7 +212,7 @@ def _title(analysis: Analysis, run: str) -> str:
 def _environment(analysis: Analysis, rows: list[LabelRow]) -> list[list[str]]:
     info = analysis.trace
     within = placed_within_ns(analysis)
-    intervals = measured(analysis)
+    intervals = analysis.measured
     methods = intervals["method"].value_counts()
     strip = [
         ("GPU", ", ".join(dict.fromkeys(info.devices)) or "not named"),
@@ -220,7 +220,7 @@ def _environment(analysis: Analysis, rows: list[LabelRow]) -> list[list[str]]:
         ("nsys", info.nsys_version or "unknown version"),
         ("torch", _collected(analysis, "torch")),
         ("SM clock", summary(analysis)),
-        ("intervals", f"{plural(len(intervals), 'interval')} in {plural(len(rows), 'label')}"),
+        ("intervals", f"{plural(len(analysis.measured), 'interval')} in {plural(len(rows), 'label')}"),
         ("events placed within", duration(within) if within is not None else ""),
         ("placed by", ", ".join(f"{method} ({count:,})" for method, count in methods.items())),
         ("not placed", f"{len(analysis.unaligned):,}" if len(analysis.unaligned) else ""),
@@ -347,7 +347,7 @@ def _holds(analysis: Analysis, held: Timelines) -> list[str]:
     """What the page does not hold, in words: nothing is dropped in silence."""
     said = [
         f"This page holds the timeline of {len(held.intervals):,} of "
-        f"{plural(len(measured(analysis)), 'interval')}: the median, the slowest and the first of each label and "
+        f"{plural(len(analysis.measured), 'interval')}: the median, the slowest and the first of each label and "
         "every finding's. Any other: nsysalign report RUN --interval NAME."
     ]
     if held.left_out:

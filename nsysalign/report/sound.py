@@ -47,7 +47,7 @@ def _problems(analysis: Analysis) -> Iterator[str]:
         if not getattr(analysis, table)["interval"].isin(numbers).all():
             yield f"{table} names an interval that is not there"
     labels = analysis.labels
-    if not labels["label"].is_unique or set(labels["label"]) != set(intervals["label"]):
+    if not labels["label"].is_unique or set(labels["label"]) != set(analysis.measured["label"]):
         yield "the labels are not those of the intervals"
     if not labels["row_interval"].isin(numbers).all():
         yield "a label's row is not among the intervals"

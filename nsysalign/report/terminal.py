@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nsysalign.model import Analysis
-from nsysalign.report import beside_terminal, table
+from nsysalign.report import beside_terminal, table, whole
 from nsysalign.report.clocks import summary
 from nsysalign.report.confirmations import NOT_CONFIRMED, statuses
 from nsysalign.report.format import duration, middle, plural, safe_text
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Findings printed in full: so many errors and warnings, or so many in all where there are fewer; the page has the rest.
 MAX_SERIOUS, MAX_REMARKS = 6, 3
+#: Rows of runs where nothing was measured.
+MOST_RUNS = 12
 MARKS = {"error": ("!", "bold red"), "warning": ("!", "bold yellow"), "info": ("i", "bold blue")}
 
 
@@ -36,18 +38,41 @@ def render(
     """Print the analysis.  `max_labels` bounds the table; what it leaves out is counted below it."""
     rows = label_rows(analysis)
     _header(analysis, console, len(rows), report_path)
+    _run(analysis, console)
     if rows:
         console.print()
         table.render(rows[:max_labels], console)
         left_out = len(rows) - len(rows[:max_labels])
         if left_out:
             console.print(_text(f"  … {plural(left_out, 'more label')} in the report", "dim"))
+    elif len(analysis.runs):
+        console.print()
+        table.render(whole.run_rows(analysis)[:MOST_RUNS], console)
+        _what_ran(analysis, console)
     else:
         console.print(_text("  no interval was placed", "yellow"))
     beside_terminal.render(analysis, console, max_labels=max_labels)
     _findings(analysis, console)
     _unaligned(analysis, console)
     _notes(analysis, console)
+
+
+def _run(analysis: Analysis, console: Console) -> None:
+    """The run as a whole: what was recorded, before what was measured in it."""
+    said = whole.sentences(analysis)
+    if said:
+        console.print()
+    for sentence in said:
+        console.print(_text(sentence), soft_wrap=False)
+
+
+def _what_ran(analysis: Analysis, console: Console) -> None:
+    """Kernels and gaps: where nothing was measured they are the answer, else the page has them."""
+    for lines in (whole.kernel_lines(analysis), whole.gap_lines(analysis)):
+        if lines:
+            console.print()
+        for line in lines:
+            console.print(_text("  " + line), no_wrap=True, overflow="ellipsis")
 
 
 def _text(text: str, style: str = "") -> Text:
@@ -62,7 +87,7 @@ def _header(analysis: Analysis, console: Console, labels: int, report_path: str 
     words = [
         devices,
         f"nsys {safe_text(info.nsys_version)}" if info.nsys_version else "nsys",
-        f"{plural(len(analysis.intervals), 'interval')} in {plural(labels, 'label')}",
+        f"{plural(len(analysis.measured), 'interval')} in {plural(labels, 'label')}",
     ]
     within = placed_within_ns(analysis)
     if within is not None:

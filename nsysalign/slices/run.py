@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from nsysalign.attribute.portion import together, without_timed_regions
+from nsysalign.attribute.whole import joined
 from nsysalign.model import Portion
 from nsysalign.slices.crew import Crew
 from nsysalign.slices.plan import LEAN_BLOCKS, Survey, amended, around, cuts, parted
@@ -59,7 +60,7 @@ def measure(path: Path, index: Index, known: Survey, count: int, crew: Crew, tel
         now = amended(known, [], busy, [d.seen for d in done])
         if np.array_equal(busy, known.given.busy) and now.given.processes == known.given.processes:
             lost = {what: sum(d.lost[what] for d in done) for what in done[0].lost}
-            portion = without_timed_regions(together([d.portion for d in done]))
+            portion = without_timed_regions(joined(together([d.portion for d in done])))
             return Whole(portion, now, index, lost)
         known = now
     return None
@@ -101,4 +102,4 @@ def _excerpt(known: Survey, index: Index, slice_: tuple[int, int], lean: int | N
 
 
 def _job(path: Path, known: Survey, slice_: tuple[int, int], excerpt: Excerpt) -> Job:
-    return Job(path, excerpt, known.timed.stretch(excerpt, *slice_), known.given, known.latency)
+    return Job(path, excerpt, known.timed.stretch(excerpt, *slice_), known.given, known.latency, slice_)

@@ -15,6 +15,7 @@ from nsysalign.align.lanes import build_lanes, busy_lanes
 from nsysalign.align.solve import align
 from nsysalign.attribute.budget import attribute
 from nsysalign.attribute.portion import portion
+from nsysalign.attribute.whole import with_runs
 from nsysalign.errors import NsysAlignError
 from nsysalign.model import ORIGIN, Alignment, Portion, Trace
 from nsysalign.slices.timed import Stretch
@@ -35,6 +36,7 @@ class Job:
     stretch: Stretch
     given: Given
     latency: dict[int, int]
+    slice: tuple[int, int]  # begin and end of what it answers for
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ def work(job: Job) -> Done | Narrow | Unseen:
     alignment = own(align(trace, job.stretch.log, job.given, job.stretch.timers), job.stretch)
     if narrow(trace, alignment, job.excerpt):
         return Narrow(trace.blocks)
+    alignment = with_runs(trace, alignment, job.slice)
     budgets = attribute(trace, alignment, job.latency)
     found = portion(alignment, budgets, job.stretch.log)
     return Done(found, busy_lanes(lanes, operation_lane), dict(trace.lost), trace.blocks, look(trace))

@@ -152,3 +152,23 @@ def group(keys: np.ndarray, values: np.ndarray) -> dict[int, np.ndarray]:
     order = np.argsort(keys, kind="stable")
     cuts = np.flatnonzero(np.diff(keys[order])) + 1
     return {int(keys[g[0]]): values[g] for g in np.split(order, cuts) if len(g)}
+
+
+def least(values: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """Least of values[first:last] for many stretches, none of them empty; n log n steps however long they are.
+
+    values    3 1 4 1 5 9 2 6
+    power 2   1 1 1 1 2 2 2 .      least of the next 2^k values: two of these cover any stretch
+    """
+    if rising(values):
+        return values[first]
+    length = last - first
+    out = np.empty(len(first), values.dtype)
+    table, power = values, 0
+    while len(table):
+        here = np.flatnonzero((length >= 1 << power) & (length < 2 << power))
+        out[here] = np.minimum(table[first[here]], table[last[here] - (1 << power)])
+        step = 1 << power
+        table = np.minimum(table[:-step], table[step:]) if len(table) > step else table[:0]
+        power += 1
+    return out

@@ -55,7 +55,7 @@ def test_the_four_patterns_are_told_apart(pattern, tmp_path):
     before, work, flags = PATTERNS[pattern]
     steps = [s for _ in range(6) for s in (*before, *timed(*work), Sleep(2_000))]
     analysis, world = analysed(tmp_path, KERNEL, *steps)
-    rows = analysis.intervals[analysis.intervals["kind"] == "host"]
+    rows = analysis.measured[analysis.measured["kind"] == "host"]
     assert len(rows) == 6 and set(rows["label"]) == {"bench.py:10-12"} and set(rows["method"]) == {"exact"}
     assert [set(f) for f in rows["flags"]] == [flags] * 6
     starts = [r for r in world.readings if r.site == "start"]
@@ -80,33 +80,33 @@ def test_the_four_patterns_are_told_apart(pattern, tmp_path):
 def test_only_after_in_a_loop_is_not_taken_for_both(tmp_path):
     """The synchronisation before each repetition is that of the one before, inside its interval."""
     analysis, _ = analysed(tmp_path, KERNEL, *(timed(KERNEL, Sync()) * 4))
-    assert [set(f) for f in analysis.intervals["flags"]] == [
+    assert [set(f) for f in analysis.measured["flags"]] == [
         {"synchronised-after"}, *[{"synchronised-after", "idle-before"}] * 3
     ]  # fmt: skip
 
 
 def test_without_cuda_inside_there_is_no_interval_and_no_word_about_it(tmp_path):
     analysis, _ = analysed(tmp_path, *timed(Sleep(5_000)), KERNEL, Read("start"), Sync(), Read("end"))
-    assert len(analysis.intervals) == 1 and not [n for n in analysis.notes if "host timers" in n]
+    assert len(analysis.measured) == 1 and not [n for n in analysis.notes if "host timers" in n]
 
 
 def test_a_polling_loop_makes_no_intervals(tmp_path):
     steps = [s for _ in range(200) for s in (Read("poll"), Launch(1_000))]
     analysis, _ = analysed(tmp_path, Read("start"), *steps)
-    assert analysis.intervals.empty and not [n for n in analysis.notes if "host timers" in n]
+    assert analysis.measured.empty and not [n for n in analysis.notes if "host timers" in n]
 
 
 def test_a_workers_launches_count_for_the_thread_that_waits_for_it(tmp_path):
     """The backward pass: autograd's thread launches."""
     analysis, _ = analysed(tmp_path, *timed(Sleep(60_000)), other=[Sleep(10_000), KERNEL])
-    (row,) = analysis.intervals.itertuples()
+    (row,) = analysis.measured.itertuples()
     assert row.kernel_only_ns == 50_000 and row.tid == MAIN
 
 
 def test_a_guess_is_said_and_flagged(tmp_path):
     steps = [Read("one"), KERNEL, Sync(), Read("two")] * 3
     analysis, _ = analysed(tmp_path, *steps)
-    assert len(analysis.intervals) == 3 and all("guessed-pair" in f for f in analysis.intervals["flags"])
+    assert len(analysis.measured) == 3 and all("guessed-pair" in f for f in analysis.measured["flags"])
     (note,) = [n for n in analysis.notes if "host timers" in n]
     assert note.startswith("host timers, cell:1 to cell:2: 3 intervals are guessed from consecutive readings")
 
@@ -115,7 +115,7 @@ def test_what_is_missed_is_said(tmp_path):
     analysis, _ = analysed(
         tmp_path, Read("one"), KERNEL, Read("one"), KERNEL, Read("one"), KERNEL, Read("end")
     )
-    assert analysis.intervals.empty
+    assert analysis.measured.empty
     notes = [n for n in analysis.notes if "host timers" in n]
     assert any(
         n.startswith("host timers, cell:1: 2 readings after CUDA work belong to no interval") for n in notes
@@ -125,7 +125,7 @@ def test_what_is_missed_is_said(tmp_path):
 
 def test_one_start_read_against_again_and_again_is_said(tmp_path):
     analysis, _ = analysed(tmp_path, Read("start"), *[KERNEL, Read("end")] * 4)
-    assert len(analysis.intervals) == 1
+    assert len(analysis.measured) == 1
     assert [n for n in analysis.notes if n.startswith("host timers, bench.py:12: 3 more differences")]
 
 
@@ -153,9 +153,9 @@ def test_the_events_are_not_disturbed(tmp_path):
     kept = [line for line in log.read_text().splitlines() if '"clock_' not in line]
     log.write_text("\n".join(kept) + "\n")
     without = check.analyze(tmp_path / "with" / "trace.sqlite", [log])
-    assert len(without.intervals) == 6 and len(with_them.intervals) == 12
-    mine = with_them.intervals[with_them.intervals["kind"] == "event"]
-    assert mine.to_dict("records") == without.intervals.to_dict("records")
+    assert len(without.measured) == 6 and len(with_them.measured) == 12
+    mine = with_them.measured[with_them.measured["kind"] == "event"]
+    assert mine.to_dict("records") == without.measured.to_dict("records")
     for table in ("parts", "segments", "details"):
         a, b = getattr(with_them, table), getattr(without, table)
         totals = (
@@ -171,7 +171,7 @@ def test_the_events_are_not_disturbed(tmp_path):
     }
     hers = with_them.findings[with_them.findings["label"] == "step"]
     assert hers.reset_index(drop=True).equals(without.findings)
-    hosts = with_them.intervals[with_them.intervals["kind"] == "host"]
+    hosts = with_them.measured[with_them.measured["kind"] == "host"]
     assert hosts["name"].tolist() == [f"step (host)#{n}" for n in range(6)]
 
 
@@ -181,7 +181,7 @@ def test_calibration_inside_is_not_the_users_time(tmp_path):
     trace, (log,) = export.write(world, tmp_path)
     log.write_text(log.read_text().replace('"type": "record",', '"type": "record", "calibration": true,'))
     analysis = check.analyze(trace, [log])
-    assert len(analysis.intervals) == 1 and len(analysis.unaligned) == 1
+    assert len(analysis.measured) == 1 and len(analysis.unaligned) == 1
     assert "calibration work ran inside" in analysis.unaligned["reason"].iloc[0]
 
 
@@ -201,7 +201,7 @@ def test_regions_count_where_they_hold_cuda_work_and_no_timed_readings(tmp_path)
     steps = [Sleep(10_000), Push("work#0"), Sleep(1_000), KERNEL, Sleep(50_000), PopRange(), Sleep(150_000)]
     steps += [Read("start", "timed#0"), KERNEL, Sync(), Read("end", "timed#0")]
     analysis, _ = analysed(tmp_path, *steps, extra=lines)
-    named = analysis.intervals.set_index("name")
+    named = analysis.measured.set_index("name")
     assert set(named.index) == {"work#0", "timed#0"}, (
         "the range of the region is not an interval of its own beside it"
     )
@@ -223,7 +223,7 @@ def test_timeit_is_an_interval_of_the_whole_loop_labelled_by_its_count(tmp_path)
     lines = [line | {"count": next(counts)} if line["type"] == "clock_reading" else line for line in lines]
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     analysis = check.analyze(trace, [log])
-    (row,) = analysis.intervals.itertuples()
+    (row,) = analysis.measured.itertuples()
     assert (row.label, row.kernel_only_ns, "loop-of-2" in row.flags) == ("bench.py:40 x2", 100_000, True)
 
 
@@ -241,6 +241,6 @@ def test_a_wall_clock_that_was_set_is_said(tmp_path):
             line |= {"clock": "time", "value_ns": values[-1]}
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     analysis = check.analyze(trace, [log])
-    (row,) = analysis.intervals.itertuples()
+    (row,) = analysis.measured.itertuples()
     assert row.elapsed_ns == values[1] - values[0] == row.end_ns - row.start_ns
     assert analysis.unaligned["reason"].tolist() == ["the wall clock was set in between"]

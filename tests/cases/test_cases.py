@@ -39,7 +39,7 @@ def test_nsysalign_agrees_with_the_drawing(case, tmp_path):
     trace, logs = export.write(world, tmp_path)
     analysis = check.analyze(trace, [] if case.kind == "nvtx" else logs)
     check.invariants(analysis)
-    found = analysis.intervals[analysis.intervals.kind == case.kind]
+    found = analysis.measured[analysis.measured.kind == case.kind]
     assert len(found) == 1, (analysis.unaligned, analysis.notes)
     row = found.iloc[0]
     assert check.parts(analysis, row.interval) == expected_ns(case)

@@ -78,7 +78,7 @@ def test_what_else_differs_is_said():
 
 def test_two_runs_at_different_clocks_are_not_the_same_conditions():
     a = build(cases(forward=100))
-    start, end = int(a.intervals["start_ns"].min()), int(a.intervals["end_ns"].max())
+    start, end = int(a.measured["start_ns"].min()), int(a.measured["end_ns"].max())
 
     def at(mhz, idle=345):  # idle for long before the first interval and after the last
         rows = [(0, *span, n, clock, clock, 2619, 0, -1, -1) for *span, n, clock in (

@@ -118,7 +118,7 @@ def test_a_run_then_one_with_the_change_and_the_verdict_everywhere(machine):
     for path in (machine.folder / "analysis.json", machine.folder / "confirm" / "t1-delay-1"):
         assert len(nsysalign.load(path).intervals) == runs.COUNT
     after = nsysalign.load(machine.folder / "confirm" / "t1-delay-1")
-    assert set(after.intervals["flags"]) == {("intervened",)}
+    assert set(after.measured["flags"]) == {("intervened",)}
     assert "changed by nsysalign confirm: something" in after.notes
 
 

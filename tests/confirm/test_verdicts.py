@@ -283,9 +283,9 @@ def test_predictions_hold_on_a_recorded_h200_where_the_host_had_run_ahead(tmp_pa
         path.write_bytes(lzma.decompress(files("nsysalign.demo").joinpath(path.name + ".xz").read_bytes()))
     analysis = nsysalign.analyze(names[0], events=names[1:])
     measured = analysis.labels.set_index("label")["median_ns"]
-    rows = np.flatnonzero(analysis.intervals["label"].str.match("dev_t|flush_t"))
+    rows = np.flatnonzero(analysis.measured["label"].str.match("dev_t|flush_t"))
     ahead = rows[parts_of(analysis, rows, *LATE) == 0]
-    predicted, elapsed = gpu_time(analysis, ahead), analysis.intervals["elapsed_ns"].to_numpy()[ahead]
+    predicted, elapsed = gpu_time(analysis, ahead), analysis.measured["elapsed_ns"].to_numpy()[ahead]
     assert len(ahead) > 20 and (abs(elapsed - predicted.middle) <= predicted.error).all()
     assert np.median(abs(elapsed - predicted.middle)) < 150
     tiny = gpu_time(analysis, rows_of(analysis, "small50"))

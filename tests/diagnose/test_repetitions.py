@@ -107,13 +107,13 @@ def test_findings_are_sorted_plain_and_in_the_intervals():
         ["host-gap", "later"],
         ["host-gap", "late"],
     ]
-    assert result.intervals["findings"].tolist()[0] == ("host-gap",)
-    assert result.intervals["findings"].tolist()[-1] == ("wrong-stream",)
+    assert result.measured["findings"].tolist()[0] == ("host-gap",)
+    assert result.measured["findings"].tolist()[-1] == ("wrong-stream",)
     assert list(result.findings.columns) == frames.FINDINGS.names
     for finding in result.findings.itertuples():
         json.dumps(finding.evidence)
         assert "\n" not in finding.title and finding.title.endswith(".")
-    frames.check(result.intervals, frames.INTERVALS)
+    frames.check(result.measured, frames.INTERVALS)
 
 
 def test_nothing_in_nothing_out():
@@ -127,7 +127,7 @@ def test_findings_do_not_depend_on_the_clock():
     columns = ["start_ns", "end_ns", "start_lower_ns", "start_upper_ns"]
     moved = dataclasses.replace(
         drawn,
-        intervals=drawn.intervals.assign(**{c: drawn.intervals[c] + shift for c in columns}),
+        intervals=drawn.measured.assign(**{c: drawn.measured[c] + shift for c in columns}),
         segments=drawn.segments.assign(
             start_ns=drawn.segments["start_ns"] + shift, end_ns=drawn.segments["end_ns"] + shift
         ),

@@ -38,7 +38,7 @@ def program(thread: int, kernel: int, *, begin: int = 0, count: int = 4, **more)
 def right_or_unaligned(worlds, analysis, *, exact: bool, all_of_them: bool = True) -> int:
     """How many were placed; each where it was, with the kernel time that it had."""
     check.invariants(analysis)
-    rows = {r.name: r for r in analysis.intervals.itertuples() if r.kind == "event"}
+    rows = {r.name: r for r in analysis.measured.itertuples() if r.kind == "event"}
     unaligned = dict(zip(analysis.unaligned["name"], analysis.unaligned["reason"], strict=True))
     for world in worlds:
         for pair in forward(world):
@@ -97,7 +97,7 @@ def test_two_processes_on_one_device(event_rows):
         assert {c.correlation for c in world.calls} & {c.correlation for c in worlds[0].calls}
     analysis = analysed(worlds, Style(event_rows=event_rows), joined=False)
     assert right_or_unaligned(worlds, analysis, exact=event_rows == "timestamps") == 8
-    assert set(analysis.intervals["pid"]) == {500, 600}
+    assert set(analysis.measured["pid"]) == {500, 600}
 
 
 def damaged(world, style, *statements: str):
@@ -121,15 +121,15 @@ def test_kernels_without_launch_rows(event_rows):
     )
     check.invariants(analysis)
     names = {p.name: p for p in forward(world)}
-    assert len(analysis.intervals) + len(analysis.unaligned) >= len(names)
-    for row in analysis.intervals.itertuples():
+    assert len(analysis.measured) + len(analysis.unaligned) >= len(names)
+    for row in analysis.measured.itertuples():
         parts = check.parts(analysis, row.interval)
         assert "api_launch" not in parts and "launch_latency" not in parts
         if event_rows == "timestamps":
             assert row.kernel_only_ns == oracle.parts(true_budget(world, names[row.name]))["kernel"]
             assert parts["unknown"] > 0
     if event_rows == "timestamps":
-        assert len(analysis.intervals) == 4
+        assert len(analysis.measured) == 4
 
 
 @pytest.mark.parametrize("event_rows", ROWS)
@@ -155,7 +155,7 @@ def test_a_slice_of_a_trace(event_rows, share):
             deletes.append(f"delete from CUPTI_ACTIVITY_KIND_{table} where {column} < {cut}")
     analysis = damaged(world, Style(event_rows=event_rows), *deletes)
     check.invariants(analysis)
-    rows = {r.name: r for r in analysis.intervals.itertuples()}
+    rows = {r.name: r for r in analysis.measured.itertuples()}
     reasons = dict(zip(analysis.unaligned["name"], analysis.unaligned["reason"], strict=True))
     for pair in forward(world):
         if pair.start.call.start < cut:

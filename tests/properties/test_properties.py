@@ -29,7 +29,7 @@ def analysed(worlds, style=Style(), logs=True):  # noqa: B008 (frozen)
 
 def rows_of(analysis) -> dict:
     """(pid, start record, end record) -> row of the interval."""
-    mine = analysis.intervals[analysis.intervals.kind == "event"]
+    mine = analysis.measured[analysis.measured.kind == "event"]
     return {(r.pid, r.start_record, r.end_record): r for r in mine.itertuples()}
 
 
@@ -100,7 +100,7 @@ def test_bounds_and_kernel_time_hold_without_timestamps(program, event_rows):
 def test_host_budgets_are_exact(program):
     world = machine.run(program)
     analysis = analysed(world)
-    rows = {r.name: r for r in analysis.intervals.itertuples() if r.kind == "host"}
+    rows = {r.name: r for r in analysis.measured.itertuples() if r.kind == "host"}
     for h in world.host_intervals:
         row = rows[h.name]
         assert (row.start_ns, row.end_ns) == (h.start, h.end)
@@ -115,7 +115,7 @@ def test_host_budgets_are_exact(program):
 def test_ranges_without_a_log(program):
     world = machine.run(program)
     analysis = analysed(world, logs=False)
-    mine = analysis.intervals[analysis.intervals.kind == "nvtx"]
+    mine = analysis.measured[analysis.measured.kind == "nvtx"]
     found = sorted(
         (r.end_stream, r.start_ns, r.end_ns, sorted(parts_without_contention(analysis, r.interval).items()))
         for r in mine.itertuples()
@@ -134,7 +134,7 @@ def test_ranges_without_a_log(program):
 def comparable(analysis, shift: int = 0) -> list:
     """Everything that a rewritten trace must not change."""
     out = []
-    for r in analysis.intervals.itertuples():
+    for r in analysis.measured.itertuples():
         pieces = analysis.segments[analysis.segments.interval == r.interval]
         segments = list(zip(pieces.start_ns - shift, pieces.end_ns - shift, pieces.cause, strict=True))
         out.append(

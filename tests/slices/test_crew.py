@@ -69,7 +69,7 @@ def small_slices(monkeypatch):
 
 def placed_alike(one: nsysalign.Analysis, other: nsysalign.Analysis) -> None:
     """The same intervals within their error bars (each learned how long records take from other pairs), exact budgets."""
-    a, b = one.intervals, other.intervals
+    a, b = one.measured, other.measured
     for column in ("name", "label", "elapsed_ns", "start_stream", "operations", "flags", "site"):
         assert a[column].tolist() == b[column].tolist(), column
     assert (np.abs(a["start_ns"] - b["start_ns"]) <= a["error_ns"] + b["error_ns"]).all()
@@ -129,6 +129,6 @@ def test_clocks_that_nothing_connects_are_left_to_the_whole(puzzle, small_slices
     logs_of = pipeline.read_event_logs
     monkeypatch.setattr(pipeline, "read_event_logs", lambda paths: read.append(paths) or logs_of(paths))
     found = nsysalign.analyze(trace, [bare])
-    assert len(found.intervals) + len(found.unaligned) > 0 and len(read) == 1
+    assert len(found.measured) + len(found.unaligned) > 0 and len(read) == 1
     monkeypatch.setattr(pipeline, "SLICED_FROM_ROWS", 1 << 60)
     assert dumps(found) == dumps(nsysalign.analyze(trace, [bare]))

@@ -17,6 +17,7 @@ from simulator.world import LEGACY, NON_BLOCKING
 from nsysalign.align.solve import align
 from nsysalign.attribute.budget import attribute
 from nsysalign.attribute.portion import portion
+from nsysalign.attribute.whole import with_runs
 from nsysalign.slices import plan, run, work
 from nsysalign.slices.crew import crew
 from nsysalign.trace.eventlog import read_event_logs
@@ -37,7 +38,7 @@ def sliced(trace: Path, logs, *, block_rows: int, count: int, hosts_ns: int = 0)
         found = run.measure(trace, index, known, count, alone, lambda done, of: None)
     assert found is not None, "it can be cut"
     read = read_trace(trace)
-    alignment = align(read, log, found.known.given)
+    alignment = with_runs(read, align(read, log, found.known.given))
     same(portion(alignment, attribute(read, alignment, known.latency), log), found.portion, hosts_ns=hosts_ns)
     assert found.lost == read.lost
     return found

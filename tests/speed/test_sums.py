@@ -49,7 +49,7 @@ def consistent(analysis) -> None:
     on = s[s["ref_kind"].isin(["kernel", "graph", "memcpy", "memset"]) & (s["cause"] == s["ref_kind"])]
     on = on[~on["detail"].str.startswith("staging")]
     count = on.drop_duplicates(["interval", "ref_kind", "ref_id"]).groupby("interval").size().to_dict()
-    operations = analysis.intervals.set_index("interval")["operations"]
+    operations = analysis.measured.set_index("interval")["operations"]
     assert count == operations[operations > 0].to_dict()
     named = s[s["ref_kind"].isin(["api", "nvtx", "overhead"]) & s["cause"].isin(["api", "sync", "api_launch", "host", "event", "profiler"])]  # fmt: skip
     d = analysis.details[analysis.details["cause"].isin(named["cause"].unique()) & analysis.details["ref_kind"].isin(["api", "nvtx", "overhead"])]  # fmt: skip
@@ -83,14 +83,14 @@ def test_segments_that_are_not_kept_change_nothing_else(recording, monkeypatch, 
     whole = nsysalign.analyze(trace, events=[events])
     consistent(whole)
     monkeypatch.setattr(pipeline, "MOST_PIECES", 100)
-    some = nsysalign.analyze(trace, events=[events], draw=[whole.intervals["name"].iloc[-1]])
+    some = nsysalign.analyze(trace, events=[events], draw=[whole.measured["name"].iloc[-1]])
     same(whole, some, [t for t in TABLES if t not in ("segments", "timeline")])
     kept = some.segments["interval"].unique()
-    assert 0 < len(kept) < len(whole.intervals) and whole.intervals["interval"].iloc[-1] in kept
+    assert 0 < len(kept) < len(whole.measured) and whole.measured["interval"].iloc[-1] in kept
     mine = whole.segments[whole.segments["interval"].isin(kept)].reset_index(drop=True)
     pd.testing.assert_frame_equal(mine, some.segments, check_exact=True)
     (note,) = set(some.notes) - set(whole.notes)
-    assert f"segments are kept of {len(kept)} of {len(whole.intervals)}" in note
+    assert f"segments are kept of {len(kept)} of {len(whole.measured)}" in note
     assert set(some.timeline["interval"]) >= set(whole.timeline["interval"])
     same(whole, nsysalign.analyze(trace, events=[events], all_segments=True))
 
@@ -125,13 +125,13 @@ def test_show_makes_segments_that_are_not_stored_from_the_trace_beside_them(reco
     log = tmp_path / "events-1.jsonl.gz"  # as runs with as many events leave it
     log.write_bytes(gzip.compress(events.read_bytes()))
     events.unlink()
-    name = whole.intervals["name"].iloc[-1]
+    name = whole.measured["name"].iloc[-1]
     monkeypatch.setattr(pipeline, "MOST_PIECES", 20)
     database.write(nsysalign.analyze(trace, events=[log]), tmp_path / "analysis.db")
     shown = CliRunner(env={"COLUMNS": "100"}).invoke(
         cli, ["show", str(tmp_path), "--interval", name, "--all"]
     )
-    pieces = whole.segments[whole.segments["interval"] == whole.intervals["interval"].iloc[-1]]
+    pieces = whole.segments[whole.segments["interval"] == whole.measured["interval"].iloc[-1]]
     assert shown.exit_code == 0 and "--all-segments" not in shown.output
     assert len(shown.output.splitlines()) >= len(pieces) > 1
     trace.unlink()

@@ -71,7 +71,7 @@ def test_calibration_pairs_are_neither_placed_nor_named(export, log):
     with log.open("a") as file:
         file.write(json.dumps({"type": "calibration", "start": 0, "end": 1, "ms": 0.17}) + "\n")
     known = nsysalign.analyze(path, [log])
-    assert len(known.intervals) == len(plain.intervals) == 1 and known.unaligned.empty
+    assert len(known.measured) == len(plain.measured) == 1 and known.unaligned.empty
 
 
 @pytest.mark.parametrize("cut", range(1, 50, 7))
@@ -170,7 +170,7 @@ def test_lone_surrogates_reach_neither_tables_nor_files(export, log, tmp_path, r
     assert read.records["region"][0].startswith("half \ufffd") and read.notes[0].startswith("a note \ufffd")
     analysis = nsysalign.analyze(export(tiny()), [log])
     document.write(analysis, tmp_path / "analysis.json")
-    assert len(analysis.intervals) >= 1
+    assert len(analysis.measured) >= 1
 
 
 def test_whole_characters_stay(read):
@@ -235,7 +235,7 @@ def test_a_log_of_another_run_is_refused_although_the_process_id_is_the_same(
         nsysalign.analyze(trace, [other])
     assert "of the run that left this trace" in error.value.next_step
     both = nsysalign.analyze(trace, [log, other])
-    assert len(both.intervals) == 1 and len(both.unaligned) == 1
+    assert len(both.measured) == 1 and len(both.unaligned) == 1
     assert any("is of another run" in note for note in both.notes)
 
 

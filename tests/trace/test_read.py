@@ -42,7 +42,7 @@ def check_budgets(analysis: nsysalign.Analysis) -> None:
     sums = analysis.parts.groupby("interval")["ns"].sum()
     assert (sums == analysis.intervals.set_index("interval")["elapsed_ns"]).all()
     assert (analysis.parts["ns"] >= 0).all()
-    assert len(analysis.intervals) + len(analysis.unaligned) == 1
+    assert len(analysis.measured) + len(analysis.unaligned) == 1
 
 
 # --- what is there ---------------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ def test_the_tiny_export_reads_as_it_is_drawn(export, log):
     assert trace.info.notes == ("Not all events might have been collected.",)
     analysis = nsysalign.analyze(export(tiny()), [log])
     check_budgets(analysis)
-    assert len(analysis.intervals) == 1 and analysis.unaligned.empty
+    assert len(analysis.measured) == 1 and analysis.unaligned.empty
     parts = analysis.parts.set_index("cause")["ns"]
     assert parts["kernel"] == 40 * US and parts["memcpy"] >= 20 * US and parts["memset"] == 5 * US
 

@@ -52,13 +52,13 @@ def check_exact(analysis: nsysalign.Analysis, asked: int) -> None:
     assert (parts["ns"] >= 0).all()
     assert (parts.groupby("interval")["ns"].sum().reindex(elapsed.index, fill_value=0) == elapsed).all()
     assert (intervals["end_ns"] - intervals["start_ns"] == intervals["elapsed_ns"]).all()
-    assert len(intervals) + len(analysis.unaligned) == asked
+    assert len(analysis.measured) + len(analysis.unaligned) == asked
     assert analysis.unaligned["reason"].str.len().gt(5).all()
 
 
 def numbers(analysis: nsysalign.Analysis) -> pd.DataFrame:
     columns = ["name", "start_ns", "end_ns", "start_lower_ns", "start_upper_ns", "method", "kernel_only_ns"]
-    return analysis.intervals[columns]
+    return analysis.measured[columns]
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v.name)
@@ -67,7 +67,7 @@ def test_a_variant(recorded, tmp_path, variant: Variant):
     path = changed(trace, tmp_path, variant.changes)
     analysis = nsysalign.analyze(path, [log])
     reference = analyses["recorded"]
-    check_exact(analysis, len(reference.intervals) + len(reference.unaligned))
+    check_exact(analysis, len(reference.measured) + len(reference.unaligned))
     said = [*analysis.trace.missing, *analysis.trace.notes, *analysis.notes]
     if variant.note:
         assert any(re.search(variant.note, text) for text in said), said
@@ -79,8 +79,8 @@ def test_a_variant(recorded, tmp_path, variant: Variant):
         assert analysis.parts.equals(like.parts)
     # whatever is missing, what was compared is never changed
     pair = ["pid", "start_record", "end_record"]  # names count only what could be placed
-    known = reference.intervals.set_index(pair)["elapsed_ns"]
-    found = analysis.intervals.set_index(pair)["elapsed_ns"]
+    known = reference.measured.set_index(pair)["elapsed_ns"]
+    found = analysis.measured.set_index(pair)["elapsed_ns"]
     assert (found == known.reindex(found.index)).all()
 
 

@@ -62,5 +62,5 @@ def test_a_broken_baseline_log_is_a_note(run_dir, tmp_path):
     analysis = pipeline.analyze(
         folder / "trace.sqlite", events=[folder / "events-1.jsonl"], baseline=[broken]
     )
-    assert analysis.baseline.empty and len(analysis.intervals) == 180
+    assert analysis.baseline.empty and len(analysis.measured) == 180
     assert any("cannot be put beside" in note for note in analysis.notes)

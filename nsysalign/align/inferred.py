@@ -1,0 +1,171 @@
+"""Which records of a trace without an event log were probably a start and an end.
+
+nsys does not record cudaEventElapsedTime, so nothing says which records the program compared.  Three things hint at it:
+
+    host      s1 s2  launch  e2 e1  cudaDeviceSynchronize       a wait follows: e2 and e1 close what is open, last in first out
+    host      s1  launch  e1 s2  launch  e2  synchronise        two records without work between them: one closes, one opens
+    host      r  cudaStreamWaitEvent(r)                         the event orders streams: it times nothing
+
+A pair never joins two records of the same event, and never spans none of the thread's own work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from nsysalign.model import CALL, Trace
+
+#: What follows a record on its thread before anything else does: nothing of this, a wait, a question, the end of the event.
+_NOTHING, _WAITED, _ASKED, _DESTROYED = range(4)
+_WAITS = tuple(CALL[k] for k in ("sync_device", "sync_stream", "sync_event"))
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One record: its event's number (-1 unknown), whether its thread issued work to the stream since the record before it,
+    whether a stream waits for it, and what follows it."""
+
+    event: int = -1
+    after_work: bool = True
+    awaited: bool = False
+    followed: int = _NOTHING
+
+
+@dataclass
+class Pairs:
+    """Positions of starts and ends, which of these are unsure, and how many records belong to no pair, by reason."""
+
+    start: list[int] = field(default_factory=list)
+    end: list[int] = field(default_factory=list)
+    unsure: list[bool] = field(default_factory=list)
+    left: dict[str, int] = field(default_factory=dict)
+
+    def add(self, start: int, end: int, unsure: bool) -> None:
+        self.start.append(start)
+        self.end.append(end)
+        self.unsure.append(unsure)
+
+    def leave(self, reason: str, count: int = 1) -> None:
+        if count:
+            self.left[reason] = self.left.get(reason, 0) + count
+
+
+def pair(marks: Sequence[Mark]) -> Pairs:
+    """Pairs among the records of one thread on one stream, in the order of their calls."""
+    out = Pairs()
+    timing = [n for n, m in enumerate(marks) if not m.awaited and m.followed != _DESTROYED]
+    out.leave("order streams or are destroyed unread", len(marks) - len(timing))
+    open_: list[int] = []
+    for cluster in _clusters(marks, timing):
+        last = marks[cluster[-1]].followed
+        # behind work and before more of it, a single record is a start, an end or a lap: what comes later tells
+        ends = len(cluster) if last != _NOTHING else len(cluster) // 2
+        for k, number in enumerate(cluster):
+            _forget(marks, open_, number, out)
+            if k < ends and open_:
+                out.add(open_.pop(), number, last == _ASKED)
+            elif k >= ends or last == _NOTHING:
+                open_.append(number)
+            else:
+                out.leave("are waited for, with nothing open before them")
+    _two_by_two(open_, out)
+    order = sorted(range(len(out.start)), key=out.start.__getitem__)
+    return Pairs(*([column[n] for n in order] for column in (out.start, out.end, out.unsure)), out.left)
+
+
+def _two_by_two(open_: Sequence[int], out: Pairs) -> None:
+    """Records that nothing closed, one after the other."""
+    for start, end in zip(open_[::2], open_[1::2], strict=False):
+        out.add(start, end, True)
+    out.leave("are never followed by an end", len(open_) % 2)
+
+
+def _clusters(marks: Sequence[Mark], which: Sequence[int]) -> list[list[int]]:
+    """Records with no work between them, cut where the host waits."""
+    out: list[list[int]] = []
+    work = True
+    for before, number in zip([-1, *which], which, strict=False):
+        # what was left out between the two may have had work before it
+        work = before < 0 or any(m.after_work for m in marks[before + 1 : number + 1])
+        if work or marks[before].followed != _NOTHING:
+            out.append([])
+        out[-1].append(number)
+    return out
+
+
+def _forget(marks: Sequence[Mark], open_: list[int], number: int, out: Pairs) -> None:
+    """An event that is recorded again has lost its earlier record; what was opened since then waits for no end."""
+    event = marks[number].event
+    at = next((n for n, o in enumerate(open_) if event >= 0 and marks[o].event == event), None)
+    if at is not None:
+        _two_by_two(open_[at:], out)
+        del open_[at:]
+
+
+def record_pairs(
+    trace: Trace, operation_lane: np.ndarray, records: pd.DataFrame, waits: pd.DataFrame
+) -> Pairs:
+    """Pairs of all records whose call and stream are known: positions in `records`, by the call of their start."""
+    out = Pairs()
+    columns = ("lane", "call", "thread", "call_start_ns", "event")
+    lane, call, thread, at, event = (records[c].to_numpy() for c in columns)
+    usable = (lane >= 0) & (call >= 0)
+    out.leave("lie on a stream that the trace does not tell", int((~usable).sum()))
+    awaited = np.zeros(len(records), dtype=bool)
+    awaited[waits["record"].to_numpy()[waits["record"].to_numpy() >= 0]] = True
+    followed = _what_follows(trace, call)
+    which = np.flatnonzero(usable)
+    which = which[np.lexsort((at[which], lane[which], thread[which]))]
+    key = np.stack([thread[which], lane[which]])
+    edges = np.flatnonzero((key[:, 1:] != key[:, :-1]).any(axis=0)) + 1
+    for mine in np.split(which, edges) if len(which) else ():
+        worked = _work_before(trace, operation_lane, int(thread[mine[0]]), int(lane[mine[0]]), at[mine])
+        marks = [
+            Mark(int(event[n]), bool(w), bool(awaited[n]), int(followed[n]))
+            for n, w in zip(mine.tolist(), worked.tolist(), strict=True)
+        ]
+        found = pair(marks)
+        for start, end, unsure in zip(found.start, found.end, found.unsure, strict=True):
+            out.add(int(mine[start]), int(mine[end]), unsure)
+        for reason, count in found.left.items():
+            out.leave(reason, count)
+    return out
+
+
+def _work_before(
+    trace: Trace, operation_lane: np.ndarray, thread: int, lane: int, at: np.ndarray
+) -> np.ndarray:
+    """Whether the thread issued an operation to the lane between each record and the one before it."""
+    call = trace.operations["call"].to_numpy()
+    mine = call[(operation_lane == lane) & (call >= 0)]
+    mine = mine[trace.calls["thread"].to_numpy()[mine] == thread]
+    issue = np.sort(trace.calls["start_ns"].to_numpy()[mine])
+    return np.diff(np.searchsorted(issue, at), prepend=-1) > 0
+
+
+def _what_follows(trace: Trace, record_call: np.ndarray) -> np.ndarray:
+    """Per record: what its thread's next call other than a record is."""
+    calls = trace.calls
+    kind, outer = calls["kind"].to_numpy(), calls["outer"].to_numpy() == np.arange(len(calls))
+    meaning = np.zeros(len(calls), np.int64)
+    meaning[np.isin(kind, _WAITS)] = _WAITED
+    meaning[kind == CALL["query_event"]] = _ASKED
+    names = calls["name_id"].to_numpy()
+    for number in np.unique(names[kind == CALL["other"]]).tolist():
+        text = trace.names.get(int(number), "")
+        if "EventDestroy" in text or "EventElapsedTime" in text:
+            meaning[names == number] = _DESTROYED if "Destroy" in text else _WAITED
+    out = np.zeros(len(record_call), np.int64)
+    known = np.flatnonzero(record_call >= 0)
+    thread = calls["thread"].to_numpy()
+    for number in np.unique(thread[record_call[known]]).tolist():
+        here = known[thread[record_call[known]] == number]
+        others = np.flatnonzero((thread == number) & outer & (kind != CALL["record"]))
+        k = np.searchsorted(others, record_call[here], side="right")
+        inside = k < len(others)
+        out[here[inside]] = meaning[others[k[inside]]]
+    return out

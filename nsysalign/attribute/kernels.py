@@ -1,0 +1,197 @@
+"""What ran in the windows, by name: how often, how long, and how long its stream had been idle before.
+
+An operation belongs to the windows in which it begins (those of the host: in which it was issued), with all its duration.
+Windows that will share a label are one *series* here, and durations are kept with how often they occur: so that parts of a
+trace can be put together before anybody knows the labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.attribute.describe import call_names, operation_names
+from nsysalign.attribute.whole import devices
+from nsysalign.model import OPERATION_KINDS, Alignment, Trace
+from nsysalign.sweep.tiles import ragged
+
+#: Pairs of a window and an operation in it: at once, and in all (of ranges in ranges each holds the work of all inside).
+_AT_ONCE, _MOST = 1 << 21, 1 << 26
+#: Idle stretches that are kept of each run.
+MOST_GAPS = 20
+_SERIES = ["kind", "region", "site", "end_site", "callers", "process"]
+
+
+def durations(trace: Trace, alignment: Alignment) -> pd.DataFrame:
+    """`frames.DURATIONS` of all windows of an alignment."""
+    windows, operations = alignment.windows, trace.operations
+    code, example = _codes(operations)
+    length = (operations["end_ns"] - operations["start_ns"]).to_numpy()
+    series, first = _series(windows)
+    tables, seen = [], 0
+    for which, op, idle in _inside(trace, alignment):
+        seen += len(op)
+        if seen > _MOST:
+            break
+        rows = pd.DataFrame({"s": series[which], "k": code[op], "ns": length[op], "count": 1, "idle": idle})
+        tables.append(rows.groupby(["s", "k", "ns"], sort=False, as_index=False).sum())
+    if not tables:
+        return frames.empty(frames.DURATIONS)
+    whole = pd.concat(tables, ignore_index=True).groupby(["s", "k", "ns"], as_index=False).sum()
+    names = operation_names(trace, example)
+    kinds = np.array(OPERATION_KINDS, dtype=object)[operations["kind"].to_numpy()[example]]
+    at = whole["k"].to_numpy()
+    table = whole.assign(
+        interval=first[whole["s"].to_numpy()], kernel=names[at], kind=kinds[at], idle_before_ns=whole["idle"]
+    )
+    return frames.check(table, frames.DURATIONS)
+
+
+def kernel_table(found: pd.DataFrame, intervals: pd.DataFrame) -> pd.DataFrame:
+    """`frames.KERNELS`: labels in the order of their intervals, of each what takes most time first."""
+    if found.empty:
+        return frames.empty(frames.KERNELS)
+    label = intervals["label"].to_numpy(dtype=object)
+    rows = found.assign(label=label[found["interval"].to_numpy()], total_ns=found["ns"] * found["count"])
+    rows = rows.sort_values(["label", "kernel", "kind", "ns"], ignore_index=True)
+    groups = rows.groupby(["label", "kernel", "kind"], sort=False)
+    out = groups[["count", "total_ns", "idle_before_ns"]].sum().reset_index()
+    # lower median: the first duration up to which half of them lie
+    half = (groups["count"].transform("sum") + 1) // 2
+    reached = rows[groups["count"].cumsum() >= half]
+    out["median_ns"] = reached.groupby(["label", "kernel", "kind"], sort=False)["ns"].first().to_numpy()
+    measured = intervals.groupby("label", sort=False)["elapsed_ns"].sum()
+    out["share"] = out["total_ns"] / np.maximum(measured.reindex(out["label"]).to_numpy(), 1)
+    order = {text: n for n, text in enumerate(measured.index)}
+    out["place"] = [order[text] for text in out["label"]]
+    out = out.sort_values(["place", "total_ns", "kernel"], ascending=[True, False, True], ignore_index=True)
+    return frames.check(out, frames.KERNELS)
+
+
+def gaps(trace: Trace, alignment: Alignment) -> pd.DataFrame:
+    """`frames.GAPS`: the longest idle stretches of every run, with what ended them and the call that held it up."""
+    w = alignment.windows
+    tables = []
+    for at in np.flatnonzero((w["kind"] == "run").to_numpy()).tolist():
+        mine, idle = _of_lane(trace, alignment, int(w["end_lane"].iloc[at]))
+        start = trace.operations["start_ns"].to_numpy()[mine]
+        idle = np.minimum(idle, start - w["start_ns"].iloc[at])
+        inside = (start >= w["start_ns"].iloc[at]) & (start < w["end_ns"].iloc[at]) & (idle > 0)
+        longest = np.flatnonzero(inside)[np.argsort(-idle[inside], kind="stable")[:MOST_GAPS]]
+        tables.append(_described(trace, at, mine[longest], idle[longest]))
+    tables = [t for t in tables if len(t)]
+    return pd.concat(tables, ignore_index=True) if tables else frames.empty(frames.GAPS)
+
+
+def longest_gaps(found: pd.DataFrame) -> pd.DataFrame:
+    """The longest of each run, where several parts of the trace brought theirs."""
+    ordered = found.sort_values(["interval", "ns", "start_ns"], ascending=[True, False, True])
+    return frames.check(
+        ordered.groupby("interval", sort=False).head(MOST_GAPS).reset_index(drop=True), frames.GAPS
+    )
+
+
+def _described(trace: Trace, interval: int, op: np.ndarray, idle: np.ndarray) -> pd.DataFrame:
+    end = trace.operations["start_ns"].to_numpy()[op]
+    held = [_held(trace, int(o), int(e - i), int(e)) for o, e, i in zip(op, end, idle, strict=True)]
+    table = pd.DataFrame(
+        {
+            "interval": interval,
+            "start_ns": end - idle,
+            "ns": idle,
+            "next": operation_names(trace, op),
+            "call": [name for name, _ in held],
+            "call_ns": [ns for _, ns in held],
+        }
+    )
+    return frames.check(table, frames.GAPS)
+
+
+def _held(trace: Trace, operation: int, start: int, end: int) -> tuple[str, int]:
+    """Which call of the thread that issued an operation covers most of the idle time before it, and how much; ('', 0) where
+    the thread was outside of CUDA, or nobody knows it."""
+    calls = trace.calls
+    call = int(trace.operations["call"].iloc[operation])
+    if call < 0:
+        return "", 0
+    begin, over = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
+    last = int(np.searchsorted(begin, end))
+    near = np.arange(max(0, last - 20_000), last)
+    near = near[(calls["thread"].to_numpy()[near] == calls["thread"].iloc[call]) & (over[near] > start)]
+    near = near[calls["outer"].to_numpy()[near] == near]
+    if not len(near):
+        return "", 0
+    ns = np.minimum(over[near], end) - np.maximum(begin[near], start)
+    best = int(ns.argmax())
+    return str(call_names(trace, near[[best]])[0]), int(ns[best])
+
+
+def _codes(operations: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """(number of what each operation is called, one operation of each)."""
+    code = np.zeros(len(operations), np.int64)
+    for column in ("kind", "name_id", "copy_kind", "src_kind", "dst_kind"):
+        numbers, values = pd.factorize(operations[column].to_numpy())
+        code = pd.factorize(code * len(values) + numbers)[0]
+    return code, np.unique(code, return_index=True)[1]
+
+
+def _series(windows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """(series of every window, first window of each)."""
+    keys = windows[_SERIES].assign(region=windows["region"].str.replace(r"#\d+$", "", regex=True))
+    number = keys.groupby(_SERIES, sort=False).ngroup().to_numpy()
+    return number, np.unique(number, return_index=True)[1]
+
+
+def _inside(trace: Trace, alignment: Alignment) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(window, operation, idle time before it in the window), lot by lot: runs first, then what was measured."""
+    w, operations = alignment.windows, trace.operations
+    start = operations["start_ns"].to_numpy()
+    kind, lane = w["kind"].to_numpy(dtype=object), w["end_lane"].to_numpy()
+    opened, closed = w["start_ns"].to_numpy(), w["end_ns"].to_numpy()
+    for of_run in (True, False):
+        there = ((kind == "run") == of_run) & (kind != "host")
+        for number in np.unique(lane[there]).tolist():
+            which = np.flatnonzero(there & (lane == number))
+            mine, idle = _of_lane(trace, alignment, number)
+            for at, place in _lots(which, start[mine], opened, closed):
+                before = np.minimum(idle[place], start[mine[place]] - opened[at])
+                yield at, mine[place], before
+    hosts = np.flatnonzero(kind == "host")
+    issued = np.flatnonzero(operations["call"].to_numpy() >= 0)
+    issue = (
+        trace.calls["start_ns"].to_numpy()[operations["call"].to_numpy()[issued]] if len(issued) else issued
+    )
+    process = operations["process"].to_numpy()[issued]
+    for number in np.unique(w["process"].to_numpy()[hosts]).tolist():
+        which = hosts[w["process"].to_numpy()[hosts] == number]
+        mine = np.flatnonzero(process == number)
+        mine = mine[np.argsort(issue[mine], kind="stable")]
+        for at, place in _lots(which, issue[mine], opened, closed):
+            yield at, issued[mine[place]], np.zeros(len(at), np.int64)
+
+
+def _of_lane(trace: Trace, alignment: Alignment, lane: int) -> tuple[np.ndarray, np.ndarray]:
+    """(operations of a lane, by start; how long it had been idle before each, 0 before the first)."""
+    members: Sequence[int] | np.ndarray = devices(alignment.lanes).get(lane, [lane])
+    mine = np.flatnonzero(np.isin(alignment.operation_lane, members))
+    start, end = (trace.operations[c].to_numpy()[mine] for c in ("start_ns", "end_ns"))
+    reach = np.maximum.accumulate(end)
+    idle = np.zeros(len(mine), np.int64)
+    idle[1:] = np.maximum(start[1:] - reach[:-1], 0)
+    return mine, idle
+
+
+def _lots(
+    which: np.ndarray, times: np.ndarray, opened: np.ndarray, closed: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(window, place in the sorted `times`) of all times in windows, some millions at a time."""
+    first, last = np.searchsorted(times, opened[which]), np.searchsorted(times, closed[which])
+    count = np.maximum(last - first, 0)
+    lot = (np.cumsum(count) - count) // _AT_ONCE
+    for number in np.unique(lot[count > 0]).tolist():
+        some = np.flatnonzero((lot == number) & (count > 0))
+        owner, place = ragged(first[some], count[some])
+        yield which[some][owner], place

@@ -1,0 +1,66 @@
+"""NVTX ranges in ranges, thousands deep: exact, and no memory for every pair of a range and an operation."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from simulator import check, export
+from simulator.world import Range, World
+
+from nsysalign.align.others import _spans_of_ranges
+from nsysalign.attribute import groups, threads
+from nsysalign.sweep.tiles import least
+from nsysalign.trace.read import read_trace
+
+
+@given(st.lists(st.integers(-50, 50), min_size=1, max_size=40), st.data())
+def test_the_least_of_every_stretch(values, data):
+    stretches = data.draw(
+        st.lists(
+            st.tuples(st.integers(0, len(values) - 1), st.integers(1, len(values))).filter(
+                lambda p: p[0] < p[1]
+            )
+        )
+    )
+    first, last = (np.array([s[k] for s in stretches], dtype=np.int64) for k in (0, 1))
+    found = least(np.array(values), first, last)
+    assert found.tolist() == [min(values[a:z]) for a, z in stretches]
+
+
+def nested(count: int) -> World:
+    """Kernel k is launched inside `count - k` ranges, which all end together."""
+    world = World()
+    for k in range(count):
+        t = 10_000 + 20_000 * k
+        world.ranges.append(Range(f"depth {k % 5}", t - 1000, 20_000 * count + 20_000 - k, world.pid))
+        world.kernel(t + 6_000, t + 12_000 + k % 7, world.call("launch", t, t + 4_000))
+    world.end = 20_000 * count + 30_000
+    return world
+
+
+def test_the_same_whichever_way_it_is_summed(tmp_path, monkeypatch):
+    trace, _ = export.write(nested(90), tmp_path)
+    one = check.analyze(trace, [])
+    check.invariants(one)
+    monkeypatch.setattr(groups, "_PIECES_EACH", 0)
+    monkeypatch.setattr(threads, "_DEEP", 1)
+    other = check.analyze(trace, [])
+    for table in ("intervals", "parts", "details"):
+        assert getattr(one, table).equals(getattr(other, table)), table
+
+
+@pytest.mark.parametrize("count", [1000])
+def test_memory_goes_with_the_ranges(tmp_path, count):
+    trace = read_trace(export.write(nested(count), tmp_path)[0])
+    lane = np.zeros(len(trace.operations), np.int64)
+    _spans_of_ranges(trace, lane)  # what is imported and made once
+    tracemalloc.start()
+    spans = _spans_of_ranges(trace, lane)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(spans) == count
+    assert peak < 8 * count * count / 4, "less than half a column of a row per range and operation inside"
