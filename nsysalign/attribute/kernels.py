@@ -18,8 +18,11 @@ from nsysalign.attribute.whole import devices
 from nsysalign.model import OPERATION_KINDS, Alignment, Trace
 from nsysalign.sweep.tiles import ragged
 
-#: Pairs of a window and an operation in it: at once, and in all (of ranges in ranges each holds the work of all inside).
-_AT_ONCE, _MOST = 1 << 21, 1 << 26
+#: Pairs of a window and an operation in it that are held at once.
+_AT_ONCE = 1 << 21
+#: Of ranges in ranges each holds the work of all inside.  Where the windows of a stream hold more operations together than
+#: this, and so many times what there are, nobody counts them one by one: their labels are left out.
+_MANY, _TIMES = 1 << 22, 8
 #: Idle stretches that are kept of each run.
 MOST_GAPS = 20
 _SERIES = ["kind", "region", "site", "end_site", "callers", "process"]
@@ -31,11 +34,8 @@ def durations(trace: Trace, alignment: Alignment) -> pd.DataFrame:
     code, example = _codes(operations)
     length = (operations["end_ns"] - operations["start_ns"]).to_numpy()
     series, first = _series(windows)
-    tables, seen = [], 0
+    tables = []
     for which, op, idle in _inside(trace, alignment):
-        seen += len(op)
-        if seen > _MOST:
-            break
         rows = pd.DataFrame({"s": series[which], "k": code[op], "ns": length[op], "count": 1, "idle": idle})
         tables.append(rows.groupby(["s", "k", "ns"], sort=False, as_index=False).sum())
     if not tables:
@@ -190,6 +190,8 @@ def _lots(
     """(window, place in the sorted `times`) of all times in windows, some millions at a time."""
     first, last = np.searchsorted(times, opened[which]), np.searchsorted(times, closed[which])
     count = np.maximum(last - first, 0)
+    if count.sum() > max(_MANY, _TIMES * len(times)):
+        return
     lot = (np.cumsum(count) - count) // _AT_ONCE
     for number in np.unique(lot[count > 0]).tolist():
         some = np.flatnonzero((lot == number) & (count > 0))

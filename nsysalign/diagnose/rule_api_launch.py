@@ -16,11 +16,16 @@ NAME = "api-launch"
 def find(facts: Facts) -> Iterator[Finding]:
     call = facts.part("api_launch")
     host = facts.part("host") + facts.part("api") - facts.loading - facts.allocating
-    one = one_call(facts) > thresholds.ONE_GAP_SHARE * (call + facts.part("launch_latency"))
-    few = (facts.operations > 0) & ((facts.operations < thresholds.MANY_OPERATIONS) | one)
-    mask = facts.on_stream & few & (call > host) & (facts.share(call + host.clip(0)) > thresholds.WARN_SHARE)
+    mask = (
+        facts.on_stream
+        & (facts.operations > 0)
+        & (call > host)
+        & (facts.share(call + host.clip(0)) > thresholds.WARN_SHARE)
+    )
     for case in facts.cases(mask):
         at = case.row
+        if facts.operations[at] >= thresholds.MANY_OPERATIONS and not one_call(facts, at):
+            continue
         rows = rows_of(facts.detail_rows("api_launch"), at)
         name = str(rows["detail"].iloc[0]) if len(rows) else "the launch call"
         yield Finding(

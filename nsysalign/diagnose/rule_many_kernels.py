@@ -23,9 +23,10 @@ def find(facts: Facts) -> Iterator[Finding]:
         & (facts.operations >= thresholds.MANY_OPERATIONS)
         & (facts.share(cost) > thresholds.WARN_SHARE)
     )
-    worst = one_call(facts)
-    for case in facts.cases(mask & (worst <= thresholds.ONE_GAP_SHARE * cost)):
+    for case in facts.cases(mask):
         at = case.row
+        if one_call(facts, at):  # rule api-launch names it
+            continue
         count = int(facts.operations[at])
         yield Finding(
             NAME,
@@ -48,17 +49,12 @@ def find(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def one_call(facts: Facts) -> np.ndarray:
-    """The longest single idle stretch inside a launch or copy call, per interval: a call that loads code or blocks costs once
-    what launches do not."""
-    out = np.zeros(facts.count, np.int64)
-    for lot in facts.portions(
-        np.flatnonzero(facts.on_stream & (facts.operations >= thresholds.MANY_OPERATIONS))
-    ):
-        segments = facts.segments(lot)
-        inside = segments.of_cause("api_launch")
-        np.maximum.at(out, segments.at[inside], segments.ns[inside])
-    return out
+def one_call(facts: Facts, at: int) -> bool:
+    """Whether one call is most of what interval `at` pays for launching: code that is loaded, a copy that blocks."""
+    segments = facts.segments(np.array([at]))
+    inside = segments.of_cause("api_launch")
+    longest = int(segments.ns[inside].max(initial=0))
+    return bool(longest > thresholds.ONE_GAP_SHARE * facts.part("api_launch", "launch_latency")[at])
 
 
 def _advice(facts: Facts, at: int) -> str:

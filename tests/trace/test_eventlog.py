@@ -227,7 +227,7 @@ def test_a_log_of_another_run_is_refused_although_the_process_id_is_the_same(
     lines[0]["clock"]["realtime_ns"] += shift_s * 10**9
     del lines[0]["clock"]["trace_ns"]
     other.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert len(nsysalign.analyze(trace, [log]).intervals) == 1
+    assert len(nsysalign.analyze(trace, [log]).measured) == 1
     if said is None:
         nsysalign.analyze(trace, [other])
         return
