@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import array
 import contextlib
-import fcntl
 import marshal
 import os
 import re
@@ -65,6 +64,8 @@ def inheritance(*, stdout_to_stderr: bool = False) -> Inheritance:
 
 def _is_inheritable(number: int) -> bool:
     try:
+        import fcntl  # Unix only, and whatever merely analyses imports this file as well
+
         return not fcntl.fcntl(number, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
     except OSError:  # the listing's own
         return False
