@@ -280,7 +280,7 @@ def explained(
         trace=measured.info,
         intervals=intervals,
         parts=parts_table(p),
-        segments=pictures.segments(np.flatnonzero(measured_rows | (pieces <= MOST_PIECES)))
+        segments=pictures.segments(np.flatnonzero(measured_rows | all_segments | (pieces <= MOST_PIECES)))
         if whole
         else frames.empty(frames.SEGMENTS),
         details=p.details,

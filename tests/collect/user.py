@@ -110,12 +110,12 @@ def elapsed(run_dir: Path) -> int:
 
 
 def analysed(run_dir: Path) -> int:
-    """Intervals in the stored analysis, all of which add up."""
+    """Measured intervals in the stored analysis, all of which add up."""
     document = json.loads((run_dir / "analysis.json").read_text())
     assert (run_dir / "report.html").stat().st_size and (run_dir / "analysis.db").stat().st_size
     for interval in document["intervals"]:
         assert sum(interval["parts_ns"].values()) == interval["elapsed_ns"] > 0
-    return len(document["intervals"])
+    return sum(interval["kind"] != "run" for interval in document["intervals"])
 
 
 def small_disk(folder: Path, size: str) -> tuple[str, ...]:
