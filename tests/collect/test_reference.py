@@ -1,0 +1,225 @@
+"""References of the probe, with a GPU that is played: what is measured, when, and what is left alone."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import struct
+import sys
+import types
+
+import pytest
+
+from nsysalign.collect.probe import layout, reference
+
+MS = 1_000_000
+
+
+class World:
+    """A clock of the host, a GPU whose events are stamped when they are recorded, and the Runtime as far as it is used."""
+
+    def __init__(self, monkeypatch):
+        self.now = 1_000 * MS
+        self.complete = True
+        self.captures, self.states, self.written = 0, {}, []
+        self.count = itertools.count(100)
+        self.nvtx = None
+        self.driver = types.SimpleNamespace(
+            new_stream=lambda: 77, stream_id=lambda stream, handle: 13, is_complete=lambda event: self.complete
+        )
+        world = self
+
+        class Event:
+            alive = 0
+
+            def __init__(self, enable_timing=False):
+                self.stamp, self.cuda_event = None, id(self)
+                Event.alive += 1
+
+            def __del__(self):
+                Event.alive -= 1
+
+            def record(self, stream=None):
+                self.stamp = world.now
+
+            def elapsed_time(self, end):
+                if self.stamp is None or end.stamp is None:
+                    raise RuntimeError("Both events must be completed")
+                return struct.unpack("<f", struct.pack("<f", (end.stamp - self.stamp) / MS))[0]
+
+        self.Event = Event
+        self.slept = []
+        stream = types.SimpleNamespace(cuda_stream=77)
+        cuda = types.SimpleNamespace(
+            is_initialized=lambda: True, current_device=lambda: 0, ExternalStream=lambda handle, device: stream,
+            stream=lambda s: types.SimpleNamespace(__enter__=None), _sleep=self.slept.append,
+        )  # fmt: skip
+        import contextlib
+
+        cuda.stream = lambda s: contextlib.nullcontext()
+        monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+        monkeypatch.setattr(reference.time, "perf_counter_ns", self._clock)
+        monkeypatch.setattr(reference, "failed", lambda error: self.failures.append(error))
+        self.failures = []
+        self.references = reference.References(Event, self)
+
+    def _clock(self):
+        self.now += 1_000
+        return self.now
+
+    def latest(self, event):
+        return (getattr(event, "seq", -1), 0, 0, 0)
+
+    def write(self, kind, flags, seq, **values):
+        self.written.append((kind, values))
+
+    def pair(self, seq):
+        start, end = self.Event(True), self.Event(True)
+        start.record()
+        self.now += 50_000
+        end.record()
+        start.seq, end.seq = seq, seq + 1
+        return start, end
+
+    def compare(self, pair, *, alone=True):
+        self.references.compared(*pair, (pair[0].seq, pair[1].seq), next(self.count), 0, alone)
+
+    def kinds(self):
+        return [kind for kind, _ in self.written]
+
+
+@pytest.fixture
+def world(monkeypatch):
+    return World(monkeypatch)
+
+
+def ms_of(bits):
+    return struct.unpack("<f", struct.pack("<i", bits))[0]
+
+
+def test_a_pair_is_measured_against_a_reference(world):
+    world.references.renew(0, wait=True)
+    world.compare(world.pair(1))
+    assert world.kinds() == [layout.RECORD, layout.REFERENCE, layout.DISTANCE]
+    told = world.written[-1][1]
+    assert ms_of(told["t1"]) - ms_of(told["t0"]) == pytest.approx(0.05, abs=1e-6)
+    assert told["b"] == 100, "the reference is named by the seq of its own record"
+
+
+def test_references_are_renewed_and_linked_while_nothing_is_timed(world):
+    world.references.renew(0, wait=True)
+    world.now += 150 * MS
+    world.compare(world.pair(1), alone=False)
+    assert world.kinds().count(layout.REFERENCE) == 1, "something may be timed"
+    world.compare(world.pair(3))
+    first, second = [v for k, v in world.written if k == layout.REFERENCE]
+    assert first["b"] == -1 and second["b"] == first["a"]
+    assert second["x"] == pytest.approx(150, abs=1), "milliseconds from the one before"
+    world.compare(world.pair(5))
+    assert world.kinds().count(layout.REFERENCE) == 2, "a new one after 100 ms, not sooner"
+
+
+def test_after_a_pause_some_pairs_are_measured_against_the_old_reference_too(world):
+    world.references.renew(0, wait=True)
+    world.now += 10_000 * MS
+    for n in range(12):
+        world.compare(world.pair(2 * n))
+    references = [v["a"] for k, v in world.written if k == layout.REFERENCE]
+    from_old = [v for k, v in world.written if k == layout.DISTANCE and v["b"] == references[0]]
+    assert len(references) == 2 and len(from_old) == reference._AGAIN
+
+
+def test_pairs_far_from_every_reference_are_linked_to_each_other(world):
+    world.references.renew(0, wait=True)
+    pairs = []
+    for n in range(6):
+        world.now += 150 * MS
+        pairs.append(world.pair(2 * n))
+    for pair in pairs:
+        world.compare(pair, alone=False)
+    links = [(v["a"], v["b"]) for k, v in world.written if k == layout.BETWEEN]
+    assert links == [(2 * n - 1, 2 * n) for n in range(1, 6)]
+
+
+def test_events_are_not_held_longer_than_needed(world):
+    """Nor weakly: torch frees an event without clearing weak references to it."""
+    world.references.renew(0, wait=True)
+    before = world.Event.alive
+    for n in range(50):
+        world.compare(world.pair(2 * n))
+    gc.collect()
+    assert world.Event.alive <= before + 1
+
+
+@pytest.mark.parametrize("device", [None, "cuda:0", -1])
+def test_a_device_that_is_none_is_left_alone(world, device):
+    world.references.renew(device, wait=True)
+    assert not world.written and not world.failures
+
+
+def test_nothing_is_done_while_a_capture_goes_on(world):
+    world.references.renew(0, wait=True)
+    before, world.captures = len(world.written), 1
+    world.now += 500 * MS
+    world.references.renew(0, wait=False)
+    world.compare(world.pair(1))
+    assert len(world.written) == before
+
+
+def test_a_reference_that_does_not_complete_is_not_waited_for(world):
+    world.complete = False
+    world.references.renew(0, wait=True)
+    began = world.now
+    world.compare(world.pair(1))
+    assert layout.REFERENCE not in world.kinds() and world.now - began < 2 * reference._PATIENCE_NS
+    world.complete = True
+    world.compare(world.pair(3))
+    assert layout.DISTANCE in world.kinds()
+
+
+def test_an_event_recorded_again_meanwhile_costs_its_pair_and_no_more(world):
+    world.references.renew(0, wait=True)
+    start, end = world.pair(1)
+    end.stamp = None
+    world.compare((start, end))
+    world.compare(world.pair(3))
+    assert world.kinds().count(layout.DISTANCE) == 1 and world.references is not None
+    for _ in range(reference._FAILURES - 1):
+        world.compare((start, end))
+    assert world.references is None and len(world.failures) == 1, "then the probe does without"
+
+
+def test_a_kernel_goes_before_references_once_it_is_loaded(world):
+    world.references.renew(0, wait=True)
+    world.references.may_anchor(0, 1_980)
+    world.compare(world.pair(1))
+    assert not world.slept, "calibration was just now"
+    world.now += 120 * MS
+    world.references.renew(0, wait=False)
+    assert not world.slept, "not where a record follows at once"
+    world.compare(world.pair(3))
+    assert world.slept == [reference._KERNEL_US * 1_980]
+
+
+def test_a_child_begins_anew(world):
+    world.references.renew(0, wait=True)
+    world.references.after_fork()
+    world.compare(world.pair(1), alone=False)
+    assert layout.DISTANCE not in world.kinds()
+
+
+def state(last, compared):
+    return types.SimpleNamespace(last=last, compared=compared, noticed=-1, noticed_ns=0)
+
+
+def test_other_threads_that_time_something_are_not_disturbed(world):
+    me, other = state(5, 5), state(8, 7)
+    world.states = {1: me, 2: other}
+    assert not reference.nobody_is_timing(world, me), "its record was not compared yet"
+    assert not reference.nobody_is_timing(world, me)
+    world.now += 2_000 * MS
+    assert reference.nobody_is_timing(world, me), "and never will be"
+    other.last = 9
+    assert not reference.nobody_is_timing(world, me)
+    other.compared = 9
+    assert reference.nobody_is_timing(world, me)
