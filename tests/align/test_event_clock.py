@@ -39,7 +39,7 @@ def log_of(records, references=(), elapsed=(), distances=()):
         filled = frames.empty(spec).reindex(range(len(frame)))
         for c in spec.columns:
             none = {"int64": -1, "float64": np.nan, "bool": False}.get(c.dtype, "")
-            filled[c.name] = frame[c.name] if c.name in frame else none
+            filled[c.name] = frame.get(c.name, none)
         filled["process"] = 0
         return frames.check(filled, spec)
 
