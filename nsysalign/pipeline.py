@@ -277,7 +277,7 @@ def explained(
     whole = all_segments or pieces - run <= MOST_PIECES
     pictures = measured.pictures
     analysis = Analysis(
-        trace=measured.info,
+        trace=_without_what_the_clock_replaces(measured.info, intervals),
         intervals=intervals,
         parts=parts_table(p),
         segments=pictures.segments(np.flatnonzero(measured_rows | all_segments | (pieces <= MOST_PIECES)))
@@ -309,6 +309,14 @@ def explained(
         analysis = _some_segments(analysis, measured, wanted)
     drawn = np.array(chosen_intervals(analysis, wanted), dtype=np.int64)
     return replace(analysis, timeline=pictures.timeline(drawn, analysis))
+
+
+def _without_what_the_clock_replaces(info: TraceInfo, intervals: pd.DataFrame) -> TraceInfo:
+    """Where every pair is placed by the events' own clock, CUPTI's timestamps are not missed."""
+    if set(intervals.loc[intervals["kind"] == "event", "method"]) != {"clock"}:
+        return info
+    kept = tuple(m for m in info.missing if not m.startswith("CUPTI_ACTIVITY_KIND_CUDA_EVENT"))
+    return replace(info, missing=kept)
 
 
 def _some_segments(analysis: Analysis, measured: Measured, wanted: Sequence[int]) -> Analysis:
