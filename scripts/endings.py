@@ -124,6 +124,13 @@ def _run(command: list[str], folder: Path, **env: str) -> subprocess.CompletedPr
     )
 
 
+def _with_us() -> str:
+    """PYTHONPATH with this checkout first."""
+    return os.pathsep.join(
+        filter(None, [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH")])
+    )
+
+
 def _lines(run_dir: Path) -> list[dict]:
     logs = [(gzip.open if p.suffix == ".gz" else open)(p, "rt") for p in run_dir.glob("events-*.jsonl*")]
     return [json.loads(line) for log in logs for line in log]
@@ -137,7 +144,7 @@ def check(name: str, folder: Path, **env: str) -> bool:
     command = [sys.executable, "script.py"]
     plain = _run(command, folder)
     tool = [sys.executable, "-m", "nsysalign", "run", "-q", "-o", "run", "--", *command]
-    traced = _run(tool, folder, PYTHONPATH=str(Path(__file__).resolve().parents[1]), **env)
+    traced = _run(tool, folder, PYTHONPATH=_with_us(), **env)
     children = [[line for line in p.stdout.splitlines() if "child" in line] for p in (plain, traced)]
     log, document = _lines(folder / "run"), {"intervals": [], "unaligned": []}
     if (analysis := folder / "run" / "analysis.json").is_file():
