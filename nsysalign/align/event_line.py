@@ -52,6 +52,7 @@ _KNOT_NS, _MOST_KNOTS = 2_000_000_000, 60
 _RATE, _BEND = 12e-6, 0.1e-6
 _MOST_FRAMES = 300  # with more (a log that names one reference for hours) each is where its own edge says
 _MOST = 20_000  # observations: more say nothing new
+_AT_ONCE = 1 << 14  # rows of a design matrix
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,8 @@ def place_records(
         own = lines.get(number) if lines is not None else None
         if own is None:
             seen = observe(e, kind, stamp, at, known & mine, apart)
-            own = fit(clock.origin_error_ns, np.unique(frame[mine]), at, frame, seen)
+            # all its frames, also those of which these records say nothing: others may be placed by the same line
+            own = fit(clock.origin_error_ns, np.flatnonzero(clock.line == number), at, frame, seen)
         if own is None:
             line[mine] = -1
             continue
@@ -172,9 +174,12 @@ class EventLine:
 
     def place(self, at: np.ndarray, frame: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(trace time, its standard deviation) of events at `at` on the event clock."""
-        x = _design(at, frame, self.knots, self.frames)
-        shift = x @ self.mean
-        spread = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", x, self.covariance, x), 0.0))
+        shift, spread = np.empty(len(at)), np.empty(len(at))
+        for first in range(0, len(at), _AT_ONCE):
+            some = slice(first, first + _AT_ONCE)
+            x = _design(at[some], frame[some], self.knots, self.frames)
+            shift[some] = x @ self.mean
+            spread[some] = np.sqrt(np.maximum(((x @ self.covariance) * x).sum(axis=1), 0.0))
         return at + self.base_ns + np.rint(shift).astype(np.int64), spread
 
     @property

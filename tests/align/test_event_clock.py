@@ -206,3 +206,19 @@ def test_every_record_lies_between_the_stamps_of_the_kernels_around_it(unpack):
         assert row["method"] == "clock" and row["error_ns"] <= 300
         assert floor - slack <= row["start_ns"] <= ceiling + slack, name
         assert end_floor - slack <= row["end_ns"] <= end_ceiling + slack, name
+
+
+def test_a_line_places_frames_of_which_it_saw_nothing():
+    """A long trace is surveyed in places; slices place the rest by the same line."""
+    at = np.arange(0, 300, 3) * MS
+    frame = np.repeat([0, 1, 2, 3, 4], 20)
+    shift = np.array([0, 300, 300, 300, 100])[frame]  # what the links between frames were rounded by
+    seen = np.flatnonzero(np.isin(frame, [0, 2, 4]))
+    observed = Observations(seen, np.zeros(len(seen), np.int64), (1_000 + shift)[seen])
+    line = fit(np.array([np.inf, 500, 500, 500, 500.0]), np.arange(5), at, frame, observed)
+    place, spread = line.place(at, frame)
+    error = np.abs(place - at - 1_000 - shift)
+    assert error[np.isin(frame, [0, 2, 4])].max() < 60
+    unseen = np.isin(frame, [1, 3])
+    assert (error[unseen] <= 1.96 * spread[unseen] + 32).all()
+    assert spread[unseen].min() > 2 * spread[~unseen].max(), "and it says that it did not see them"
