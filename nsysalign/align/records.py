@@ -63,6 +63,11 @@ def build_records(
     out.loc[lost, "problem"] = (
         "its record call is not in the trace (rows dropped, or recorded outside the profiled time)"
     )
+    for number, header in enumerate(log.headers):
+        if header.get("ended") == "killed":
+            out.loc[lost & (out["log_process"].to_numpy() == number), "problem"] = (
+                f"process {header.get('pid')} was killed or crashed before its rows were written"
+            )
     return out
 
 

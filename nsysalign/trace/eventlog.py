@@ -63,6 +63,7 @@ PLAIN_KEYS = {
     "clock": {"monotonic_ns", "realtime_ns", "trace_ns"},
     "sync": {"payload", "before_ns", "after_ns"},
     "note": set(),
+    "end": {"signal"},
 }
 TEXT_KEYS = {
     "header": {"format", "device_name", "torch", "python", "nvtx"},
@@ -78,6 +79,7 @@ TEXT_KEYS = {
     "clock": set(),
     "sync": set(),
     "note": {"text"},
+    "end": {"how"},
 }
 _HEADER_NUMBERS = ("pid", "exit_status", "profiled_exit_status")  # what is no number there is not known
 _LONGEST_MS = 1e12  # 30 years: what lies beyond is no measurement, and its nanoseconds do not fit
@@ -303,6 +305,8 @@ class _Reader:
             if not _has_times(item, "payload", "before_ns", "after_ns"):
                 return False
             self.rows["marked"].append((process, item["payload"], item["before_ns"], item["after_ns"]))
+        elif kind == "end":
+            self.headers[process]["ended"] = _str(item.get("how"))
         elif kind == "note":
             self.notes.append(without_paths(_str(item.get("text"))))
         return True

@@ -261,3 +261,18 @@ def test_clock_sites_and_readings(read):
 def test_a_host_line_counts_by_itself_unless_it_says_otherwise(read):
     line = {"type": "host", "t0_ns": 1, "t1_ns": 2}
     assert read([HEADER, line, {**line, "implicit": True}]).hosts["implicit"].tolist() == [False, True]
+
+
+def test_what_was_lost_with_a_killed_process_is_said_by_name(export, log):
+    """Its rows had not been written; the log, in mapped memory, survived."""
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    records = [line for line in lines if line["type"] == "record"]
+    later = [
+        r | {"seq": r["seq"] + 50, "t0_ns": r["t0_ns"] + 10**9, "t1_ns": r["t1_ns"] + 10**9} for r in records
+    ]
+    pair = {"type": "elapsed", "start": later[0]["seq"], "end": later[-1]["seq"], "ms": 0.1}
+    for ended, said in (("killed", "was killed or crashed"), ("signal", "record call is not in the trace")):
+        told = [*lines, *later, pair, {"type": "end", "how": ended, "signal": 9}]
+        log.write_text("".join(json.dumps(line) + "\n" for line in told))
+        unaligned = nsysalign.analyze(export(tiny()), [log]).unaligned
+        assert unaligned["reason"].str.contains(said).sum() == 1, ended
