@@ -36,6 +36,8 @@ PARAMETERS = (
     "ahead_ns",  # record to the start of a queued kernel
 )
 KNEE_NS = 3_000
+#: A call that took longer was interrupted, before its record or after: nobody can tell.
+SLOW_NS = 15_000
 _REFERENCE_NS = 1_500
 #: Prior means and standard deviations (ns): wide where the trace usually decides, narrow where it cannot.
 _PRIOR = {
@@ -57,6 +59,7 @@ _PLAUSIBLE_NS = {
 }
 #: By a gap: the tightest third are those that only the record made.
 _TIGHTEST, _USUAL_NS = 35, 150.0
+_UNSURE_NS = 600.0
 _SCALE_NS = {"idle": 250.0, "busy": 180.0, "ahead": 120.0}
 _SCALE_RANGE_NS = {"idle": (150.0, 700.0), "busy": (80.0, 500.0), "ahead": (60.0, 250.0)}
 #: The previous operation must end this long after the record's call, the next call be over this long before the
@@ -101,6 +104,8 @@ class LatencyModel:
     counts: Mapping[str, int] = field(default_factory=dict)
     #: CUPTI's event timestamps may lag the event's own in slow calls (see `lag_ns`).
     lagging: bool = False
+    #: Nothing in the trace showed how long records take: the common shift is this uncertain beside all else.
+    unsure_ns: float = 0.0
 
     @property
     def vector(self) -> np.ndarray:
@@ -162,7 +167,7 @@ def _idle_columns(e: Evidence) -> np.ndarray:
         [
             np.ones(len(duration)),
             np.minimum(duration, KNEE_NS) - _REFERENCE_NS,
-            np.maximum(duration - KNEE_NS, 0),
+            np.clip(duration - KNEE_NS, 0, SLOW_NS),
         ],
         axis=1,
     )
@@ -256,7 +261,7 @@ def _with_what_shows(
     elif len(gaps) >= _ENOUGH:
         busy, sure = float(np.percentile(gaps, _TIGHTEST)) - model.value["ahead_ns"], _USUAL_NS
     else:
-        return model
+        return replace(model, unsure_ns=_UNSURE_NS)
     deviation = np.sqrt(np.diag(model.covariance))
     deviation[[PARAMETERS.index("spacing_ns"), PARAMETERS.index("busy_ns")]] = sure
     value = dict(model.value) | {"spacing_ns": busy + _BUSY_LESS_NS, "busy_ns": busy}

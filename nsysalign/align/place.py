@@ -236,4 +236,4 @@ def _systematic(model: LatencyModel, a: Evidence, b: Evidence) -> np.ndarray:
     idle, busy = variance[0], variance[3]
     one = np.where(model.is_busy(a), busy, idle)
     two = np.where(model.is_busy(b), busy, idle)
-    return np.sqrt(np.minimum(one, two))
+    return np.hypot(np.sqrt(np.minimum(one, two)), model.unsure_ns)
