@@ -1,0 +1,198 @@
+"""Records with their bounds become windows of kind event: by the event clock, by timestamps, else where their neighbours
+make it likely."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.align import bounds
+from nsysalign.align.chain import find_links, settle
+from nsysalign.align.event_line import ClockPlaces
+from nsysalign.align.latency import Evidence, LatencyModel
+from nsysalign.align.place import place_pairs
+from nsysalign.align.unplaced import Unplaced
+from nsysalign.model import ORIGIN, EventLog
+from nsysalign.sweep.issue import FAR
+
+#: Densities learned on one trace are too sure of themselves on the next: error bars are this much wider.  With event
+#: tracing, stamps of consecutive records behind busy streams scatter by up to 0.8 us themselves.
+_WIDEN, _WIDEN_NS, _WIDEN_TRACED_NS = 1.3, 200, 450
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """Records with their streams and their own bounds, and the pairs that can be placed."""
+
+    records: pd.DataFrame
+    around: pd.DataFrame
+    pairs: pd.DataFrame
+    lower: np.ndarray
+    upper: np.ndarray
+    unaligned: list[Unplaced]
+    contradictions: int
+
+    @property
+    def stamped(self) -> np.ndarray:
+        """Which records have a timestamp of CUPTI's."""
+        return self.records["timestamp_ns"].to_numpy() > 0
+
+
+def event_windows(
+    log: EventLog,
+    records: pd.DataFrame,
+    best: Bounded,
+    places: ClockPlaces | None,
+    on_clock: np.ndarray,
+    evidence: Evidence,
+    model: LatencyModel,
+    lower: np.ndarray,
+    upper: np.ndarray,
+) -> pd.DataFrame:
+    """Windows of kind event: the program's own pairs, placed."""
+    ordinary = ~best.pairs["calibration"].to_numpy(dtype=bool)
+    pairs, on_clock = best.pairs[ordinary].reset_index(drop=True), on_clock[ordinary]
+    start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
+    stamp = records["timestamp_ns"].to_numpy()
+    begin, error, low, high = (np.zeros(len(pairs), np.int64) for _ in range(4))
+    method = np.full(len(pairs), "clock", dtype=object)
+    if places is not None and on_clock.any():
+        at = np.flatnonzero(on_clock)
+        ends = start[at], end[at], elapsed[at]
+        begin[at], error[at], low[at], high[at] = _on_clock(places, best, *ends)
+    if not on_clock.all():
+        at = np.flatnonzero(~on_clock)
+        ends = start[at], end[at], elapsed[at]
+        begin[at], error[at], low[at], high[at] = _by_neighbours(
+            records, evidence, model, lower, upper, *ends
+        )
+        method[at] = np.where((stamp[start[at]] > 0) | (stamp[end[at]] > 0), "event-trace", "bounds")
+    logged = log.records  # its rows come first in `records`: positions there are positions here
+    out = pd.DataFrame(
+        {
+            "kind": "event",
+            "log_process": pairs["process"].to_numpy(),
+            "process": records["process"].to_numpy()[start],
+            "thread": records["thread"].to_numpy()[start],
+            "end_thread": records["thread"].to_numpy()[end],
+            "start": start,
+            "end": end,
+            "start_lane": records["lane"].to_numpy()[start],
+            "end_lane": records["lane"].to_numpy()[end],
+            "open_ns": records["call_start_ns"].to_numpy()[start],
+            "close_ns": records["call_start_ns"].to_numpy()[end],
+            "close_end_ns": records["call_end_ns"].to_numpy()[end],
+            "elapsed_ns": elapsed,
+            "start_ns": begin,
+            "end_ns": begin + elapsed,
+            "start_lower_ns": low,
+            "start_upper_ns": high,
+            "error_ns": error,
+            "method": method,
+            "region": [
+                a or b
+                for a, b in zip(logged["region"].to_numpy(dtype=object)[start], pairs["region"], strict=True)
+            ],
+            "site": logged["site"].to_numpy(dtype=object)[start],
+            "end_site": logged["site"].to_numpy(dtype=object)[end],
+            "callers": logged["callers"].to_numpy(dtype=object)[start],
+            "library": logged["library"].to_numpy()[start],
+        }
+    )
+    residual = pd.array(stamp[end] - (begin + elapsed), dtype="Int64")
+    residual[~((stamp[start] > 0) & (stamp[end] > 0))] = pd.NA
+    out["clock_residual_ns"] = residual
+    out["remarks"] = pd.Series([()] * len(out), dtype=object, index=out.index)
+    out["origin"], out["source"] = np.int8(ORIGIN["pair"]), pairs["source"].to_numpy()
+    return frames.check(out, frames.WINDOWS)
+
+
+def _on_clock(
+    places: ClockPlaces, best: Bounded, start: np.ndarray, end: np.ndarray, elapsed: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(start, error bar, bounds of the start) of pairs on an event clock.  The two clocks' rates differ by parts per
+    million: both ends share what that is over a long interval."""
+    over = places.at_ns[end] - places.at_ns[start] - elapsed
+    begin = places.at_ns[start] + over // 2
+    error = np.maximum(places.error_ns[start], places.error_ns[end]) + (np.abs(over) + 1) // 2
+    stamped = best.stamped
+    lower, upper = np.where(stamped, 0, best.lower), np.where(stamped, FAR, best.upper)
+    slack = np.abs(over) + bounds.TICK_NS
+    low = np.maximum(lower[start], lower[end] - elapsed - slack)
+    high = np.minimum(upper[start], np.minimum(upper[end], FAR) - elapsed + slack)
+    return begin, error, np.minimum(low, begin), np.maximum(high, begin)
+
+
+def _by_neighbours(
+    records: pd.DataFrame,
+    evidence: Evidence,
+    model: LatencyModel,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    start: np.ndarray,
+    end: np.ndarray,
+    elapsed: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The same of pairs on no event clock: by their timestamps, else where their neighbours make it likely."""
+    slack = bounds.slack_ns(elapsed)
+    stamp = records["timestamp_ns"].to_numpy()
+    low = np.maximum(lower[start], lower[end] - elapsed - slack)
+    high = np.minimum(upper[start], np.minimum(upper[end], FAR) - elapsed + slack)
+    low, high = np.minimum(low, high), np.maximum(low, high)
+    by_start, by_end = stamp[start] > 0, (stamp[start] <= 0) & (stamp[end] > 0)
+    low = np.where(by_start, lower[start], low)
+    high = np.where(by_start, upper[start], high)
+    begin, error = _likeliest(evidence, model, start, end, elapsed, low, high)
+    begin = np.where(by_start, stamp[start], np.where(by_end, stamp[end] - elapsed, begin))
+    error = np.where(by_start, bounds.TICK_NS, np.where(by_end, 500, error))
+    return begin, error, np.minimum(low, begin), np.maximum(high, begin)
+
+
+def _likeliest(
+    evidence: Evidence,
+    model: LatencyModel,
+    start: np.ndarray,
+    end: np.ndarray,
+    elapsed: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """(start, error bar) of pairs without timestamps: each by itself, then settled with its neighbours."""
+    placed = place_pairs(evidence, model, start, end, elapsed, low, high)
+    links = find_links(start, end, elapsed, len(evidence.call_start))
+    begin, sigma = settle(placed.start_ns, placed.error_ns / 1.96, links)
+    begin = np.clip(begin, low, high)
+    farthest = np.maximum(np.maximum(begin - low, high - begin), 1)
+    more = _WIDEN_TRACED_NS if model.lagging else _WIDEN_NS
+    return begin, np.minimum(np.ceil(_WIDEN * 1.96 * sigma + more).astype(np.int64), farthest)
+
+
+def record_places(
+    records: pd.DataFrame,
+    windows: pd.DataFrame,
+    places: ClockPlaces | None,
+    evidence: Evidence,
+    model: LatencyModel,
+) -> np.ndarray:
+    """Likeliest place of every record: by the event clock, its own timestamp, its window's edge, else what its neighbours
+    say."""
+    expected = np.rint(
+        np.where(model.is_busy(evidence), model.busy_at(evidence), model.idle_at(evidence))
+    ).astype(np.int64)
+    t = np.clip(expected, records["lower_ns"], records["upper_ns"]).to_numpy(dtype=np.int64).copy()
+    t[windows["end"].to_numpy()] = windows["end_ns"].to_numpy()
+    t[windows["start"].to_numpy()] = windows["start_ns"].to_numpy()
+    stamp = records["timestamp_ns"].to_numpy()
+    known = records["call"].to_numpy() >= 0
+    out = np.where(stamp > 0, stamp, np.where(known, t, -1))
+    if places is not None:
+        out = np.where(known & (places.line >= 0), places.at_ns, out)
+    own = (
+        windows["method"].to_numpy() == "clock"
+    )  # the edges of a window share what the clocks' rates differ by
+    for edge in ("end", "start"):
+        out[windows[edge].to_numpy()[own]] = windows[f"{edge}_ns"].to_numpy()[own]
+    return out
