@@ -12,7 +12,7 @@ about it: a record queued behind a kernel is stamped 0.89 us after that kernel's
       +---------------------------> event clock
 
 How long records take was measured with event tracing switched on and off in turn, which leaves the event clock as it is,
-and by reading the driver's memory that holds the events' stamps (H200s and an H100; README, accuracy).  With tracing
+and by reading the driver's memory that holds the events' stamps (H200s and an H100; docs/accuracy.md).  With tracing
 CUPTI stamps every event a second time, 1.27 us after the event's own stamp: records are twice as far apart, and the place
 of a record is that second stamp, the one that nsys shows.  So all of it follows from how far records are apart.
 """

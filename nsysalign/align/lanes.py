@@ -248,15 +248,18 @@ def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFra
     return out
 
 
-def lane_by_work(records: pd.DataFrame, lane: np.ndarray, beside: np.ndarray) -> np.ndarray:
+def lane_by_work(
+    trace: Trace, operation_lane: np.ndarray, records: pd.DataFrame, lane: np.ndarray
+) -> np.ndarray:
     """The same with a lane for created streams that the log names by their handle only: the one on which the thread's work
-    just before and just after lay (`beside`), where most of the handle's records say so."""
+    just before and just after lay, where most of the handle's records say so."""
     handle, process = records["stream_handle"].to_numpy(), records["log_process"].to_numpy()
     unknown = np.flatnonzero((lane < 0) & (handle > 0) & (process >= 0))
     if not len(unknown):
         return lane
     out = lane.copy()
-    votes = pd.DataFrame({"process": process[unknown], "handle": handle[unknown], "lane": beside[unknown]})
+    beside = lane_of_thread(trace, operation_lane, records)[unknown]
+    votes = pd.DataFrame({"process": process[unknown], "handle": handle[unknown], "lane": beside})
     for _, rows in votes.groupby(["process", "handle"]):
         said = rows.loc[rows["lane"] >= 0, "lane"].value_counts()
         if len(said) and said.iloc[0] >= _MOST_SAY * said.sum():

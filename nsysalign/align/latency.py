@@ -12,7 +12,7 @@ Every compared pair ties two records together (t_end = t_start + elapsed), so mo
 consecutive records follow from the trace itself by least squares with the unknown place of each pair eliminated.
 What no trace can tell is one common shift (all records later, n smaller): it is anchored twice, at n, which is 1.5 to 1.7
 us with and without event tracing, and at b, which is 370 ns less than the spacing r, whatever that is (H100, H200s: 1.28,
-2.54 and 4.99 us; README, accuracy).  Their uncertainty is part of every error bar.
+2.54 and 4.99 us; docs/accuracy.md).  Their uncertainty is part of every error bar.
 """
 
 from __future__ import annotations

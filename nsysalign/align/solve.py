@@ -70,16 +70,16 @@ def align(
     records[["event", "event_sync", "timestamp_ns"]] = rows
     waits["record"] = awaited(trace, waits, records)
     asked = _asked(known, clocks, records)
-    beside = lanes.lane_of_thread(trace, operation_lane, records)
 
     def bounded(offset: int | None) -> tuple[Bounded, list[str]]:
         lane, remarks = lanes.lane_of_log(
             trace, table, operation_lane, records, waits, offset, exact >= 0, busy
         )
         lane = np.where(exact >= 0, exact, lane)
-        lane = lanes.lane_by_work(records, lane, beside)
         if log is None:
-            lane = np.where(lane >= 0, lane, beside)
+            lane = np.where(lane >= 0, lane, lanes.lane_of_thread(trace, operation_lane, records))
+        else:
+            lane = lanes.lane_by_work(trace, operation_lane, records, lane)
         return _bound(trace, known, records.assign(lane=lane), table, per_lane, waits, asked), remarks
 
     best, remarks = bounded(None)

@@ -190,9 +190,8 @@ def record_places(
     out = np.where(stamp > 0, stamp, np.where(known, t, -1))
     if places is not None:
         out = np.where(known & (places.line >= 0), places.at_ns, out)
-    own = (
-        windows["method"].to_numpy() == "clock"
-    )  # the edges of a window share what the clocks' rates differ by
+    # the edges of a window share what the clocks' rates differ by
+    own = windows["method"].to_numpy() == "clock"
     for edge in ("end", "start"):
         out[windows[edge].to_numpy()[own]] = windows[f"{edge}_ns"].to_numpy()[own]
     return out
