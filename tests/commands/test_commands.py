@@ -18,9 +18,9 @@ from click.testing import CliRunner
 import nsysalign
 from nsysalign import cli as command_line
 from nsysalign.cli import cli, main
-from nsysalign.commands import cache, present
+from nsysalign.commands import assembly, cache
 from nsysalign.errors import AnalysisError, OutputError, TraceError, UsageError
-from nsysalign.report import confirmations
+from nsysalign.store import confirmations
 
 TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS / "trace"), str(TESTS)]
@@ -28,8 +28,7 @@ sys.path[:0] = [str(TESTS / "trace"), str(TESTS)]
 from handmade import build  # noqa: E402
 from tiny_export import EPOCH, OFFSET, PID, TEXT, US, tiny  # noqa: E402
 
-from nsysalign.report import database  # noqa: E402
-from nsysalign.report import json as document  # noqa: E402
+from nsysalign.store import database, document  # noqa: E402
 
 VERDICT = {
     "label": "event interval", "rules": ["host-gap"], "intervention": "delay", "target": "event interval",
@@ -178,9 +177,9 @@ def test_the_programs_own_files_are_part_of_the_key(tmp_path, monkeypatch):
     (tmp_path / "result").write_text("result")
 
     def fresh() -> bool:
-        return cache.Cache([tmp_path / "trace"], tmp_path, ["result"], {}).fresh()
+        return cache.Cache({"trace": [tmp_path / "trace"]}, tmp_path, ["result"], {}).fresh()
 
-    cache.Cache([tmp_path / "trace"], tmp_path, ["result"], {}).keep()
+    cache.Cache({"trace": [tmp_path / "trace"]}, tmp_path, ["result"], {}).keep()
     assert fresh()
     package = tmp_path / "package" / "commands"
     package.mkdir(parents=True)
@@ -188,12 +187,12 @@ def test_the_programs_own_files_are_part_of_the_key(tmp_path, monkeypatch):
         (package / name).write_text("one")
     monkeypatch.setattr(cache, "__file__", str(package / "cache.py"))
     assert not fresh()
-    cache.Cache([tmp_path / "trace"], tmp_path, ["result"], {}).keep()
+    cache.Cache({"trace": [tmp_path / "trace"]}, tmp_path, ["result"], {}).keep()
     assert fresh()
     for name in ("other.py", "page.js"):
         (package / name).write_text("another")
         assert not fresh(), name
-        cache.Cache([tmp_path / "trace"], tmp_path, ["result"], {}).keep()
+        cache.Cache({"trace": [tmp_path / "trace"]}, tmp_path, ["result"], {}).keep()
         assert fresh()
 
 
@@ -232,9 +231,9 @@ def test_a_run_says_which_export_is_its_reports_whatever_the_copys_times_are(nsy
     report = run / "trace.nsys-rep"
     report.write_bytes(b"report")
     os.utime(run / "trace.sqlite", (1, 1))
-    assert present.exported(report, run, nsys=None) == run / "trace.sqlite" and nsys == []
+    assert assembly.exported(report, run, nsys=None) == run / "trace.sqlite" and nsys == []
     (run / "run.json").unlink()
-    assert present.exported(report, run, nsys=None) != run / "trace.sqlite" and len(nsys) == 1
+    assert assembly.exported(report, run, nsys=None) != run / "trace.sqlite" and len(nsys) == 1
 
 
 # --- outputs that cannot be written ---------------------------------------------------------------------------
@@ -245,9 +244,10 @@ def test_a_copy_that_cannot_be_written_is_refused_before_the_work(run, tmp_path,
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")
     assert invoke("analyze", run, "-q").exit_code == 0
-    monkeypatch.setattr(nsysalign.pipeline, "analyze", lambda *a, **k: pytest.fail("the work was done"))
+    monkeypatch.setattr(nsysalign.engine, "analyze_inputs", lambda *a, **k: pytest.fail("the work was done"))
     out = tmp_path / target
     for command in (
+        ("report", run, "-o", out), ("export", run, "-o", out),
         ("analyze", run, "--no-cache", "--json", out), ("analyze", run / "trace.sqlite", "--no-cache", "--json", out),
         ("show", run, "--json", out), ("diff", run, run, "--json", out),
     ):  # fmt: skip

@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner
 
 import nsysalign
-from nsysalign import pipeline
+from nsysalign import engine
 from nsysalign.cli import cli
 from nsysalign.effort import threads
 from nsysalign.errors import TraceError
-from nsysalign.report.json import dumps
 from nsysalign.slices import run
 from nsysalign.slices.crew import crew
+from nsysalign.store.document import dumps
 from nsysalign.trace.index import sampled
 
 
@@ -61,10 +61,10 @@ def test_what_is_wrong_with_a_slice_is_said(count):
 
 @pytest.fixture
 def small_slices(monkeypatch):
-    monkeypatch.setattr(pipeline, "SLICED_FROM_ROWS", 1_000)
-    monkeypatch.setattr(pipeline, "SLICE_ROWS", 10_000)
-    monkeypatch.setattr(pipeline, "sampled", partial(sampled, block_rows=512))
-    monkeypatch.setattr(pipeline, "MOST_PIECES", 2_000)
+    monkeypatch.setattr(engine, "SLICED_FROM_ROWS", 1_000)
+    monkeypatch.setattr(engine, "SLICE_ROWS", 10_000)
+    monkeypatch.setattr(engine, "sampled", partial(sampled, block_rows=512))
+    monkeypatch.setattr(engine, "MOST_PIECES", 2_000)
 
 
 def placed_alike(one: nsysalign.Analysis, other: nsysalign.Analysis) -> None:
@@ -90,12 +90,12 @@ def placed_alike(one: nsysalign.Analysis, other: nsysalign.Analysis) -> None:
 def test_an_analysis_in_slices_is_the_analysis(puzzle, small_slices, monkeypatch):
     trace, logs = puzzle("clocks")
     cut = []
-    monkeypatch.setattr(pipeline, "measure", lambda *a: cut.append(run.measure(*a)) or cut[-1])
+    monkeypatch.setattr(engine, "measure", lambda *a: cut.append(run.measure(*a)) or cut[-1])
     told = []
     arguments = {"clocks": trace.with_name("clocks.jsonl"), "draw": ["stop#7"]}
     in_slices = nsysalign.analyze(trace, logs, progress=lambda *said: told.append(said), **arguments)
     assert cut and cut[0] is not None
-    monkeypatch.setattr(pipeline, "SLICED_FROM_ROWS", 1 << 60)
+    monkeypatch.setattr(engine, "SLICED_FROM_ROWS", 1 << 60)
     whole = nsysalign.analyze(trace, logs, **arguments)
     placed_alike(in_slices, whole)
     assert not in_slices.segments.empty and in_slices.gpu_clocks.equals(whole.gpu_clocks)
@@ -126,9 +126,9 @@ def test_clocks_that_nothing_connects_are_left_to_the_whole(puzzle, small_slices
     lines[0] = lines[0].replace('"clock":', '"no_clock":')
     bare.write_text("\n".join(line for line in lines if '"mark' not in line) + "\n")
     read = []
-    logs_of = pipeline.read_event_logs
-    monkeypatch.setattr(pipeline, "read_event_logs", lambda paths: read.append(paths) or logs_of(paths))
+    logs_of = engine.read_event_logs
+    monkeypatch.setattr(engine, "read_event_logs", lambda paths: read.append(paths) or logs_of(paths))
     found = nsysalign.analyze(trace, [bare])
     assert len(found.measured) + len(found.unaligned) > 0 and len(read) == 1
-    monkeypatch.setattr(pipeline, "SLICED_FROM_ROWS", 1 << 60)
+    monkeypatch.setattr(engine, "SLICED_FROM_ROWS", 1 << 60)
     assert dumps(found) == dumps(nsysalign.analyze(trace, [bare]))
