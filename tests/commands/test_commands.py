@@ -247,13 +247,41 @@ def test_a_copy_that_cannot_be_written_is_refused_before_the_work(run, tmp_path,
     monkeypatch.setattr(nsysalign.engine, "analyze_inputs", lambda *a, **k: pytest.fail("the work was done"))
     out = tmp_path / target
     for command in (
-        ("report", run, "-o", out), ("export", run, "-o", out),
+        ("export", run, "-o", out),
         ("analyze", run, "--no-cache", "--json", out), ("analyze", run / "trace.sqlite", "--no-cache", "--json", out),
         ("show", run, "--json", out), ("diff", run, run, "--json", out),
     ):  # fmt: skip
         done = invoke(*command)
         assert isinstance(done.exception, OutputError) and done.exception.exit_code == 3, command
         assert done.exception.next_step
+
+
+@pytest.mark.parametrize("target", ["absent/x", "file/x"])
+def test_pages_and_copies_of_commands_that_cost_a_run_are_looked_at_first(run, tmp_path, monkeypatch, target):
+    (tmp_path / "file").write_text("")
+    assert invoke("analyze", run, "-q").exit_code == 0
+    monkeypatch.setattr(nsysalign.engine, "load", lambda *a, **k: pytest.fail("the work was done"))
+    monkeypatch.setattr("nsysalign.collect.session.collect", lambda *a, **k: pytest.fail("the script ran"))
+    out = tmp_path / target
+    for command in (
+        ("report", run, "-o", out), ("run", "--json", out, "x.py"), ("confirm", "--json", out, "x.py"),
+        ("diff", run, run, "-o", out),
+    ):  # fmt: skip
+        done = invoke(*command)
+        assert isinstance(done.exception, OutputError) and done.exception.exit_code == 3, command
+
+
+def test_an_export_of_one_label_has_nothing_of_others(run, tmp_path):
+    """Kernels and gaps of the run as a whole, clock samples without a label: none of them is of one label."""
+    assert invoke("analyze", run, "-q").exit_code == 0
+    label = nsysalign.load(run).labels["label"].iloc[0]
+    assert invoke("export", run, "-f", "csv", "-l", label, "-o", tmp_path / "csv").exit_code == 0
+    for path in (tmp_path / "csv").glob("*.csv"):
+        header, *rows = path.read_text().splitlines()
+        names = header.split(",")
+        if "label" in names:
+            at = names.index("label")
+            assert {row.split(",")[at] for row in rows} <= {label}, path.name
 
 
 def test_folders_that_cannot_be_made(run, tmp_path):
@@ -318,10 +346,34 @@ def test_one_path_of_a_log_is_a_list_of_one(run):
     assert both.parts.equals(expected) and len(both.baseline) == 1
 
 
-def test_a_run_directory_is_no_trace(run):
-    with pytest.raises(TraceError, match="is a folder") as error:
+def test_a_run_directory_brings_what_belongs_to_it(run):
+    """Python and the command put the same run together: logs, the run without nsys, verdicts, conditions."""
+    assert invoke("analyze", run, "-q").exit_code == 0
+    found, stored = nsysalign.analyze(run), nsysalign.load(run)
+    assert document.document(found) == document.document(stored)
+    assert len(found.baseline) == 1 and found.notes
+
+
+def test_a_folder_without_a_trace_or_without_its_export_says_so(run):
+    (run / "trace.nsys-rep").write_bytes(b"report")
+    (run / "trace.sqlite").unlink()
+    with pytest.raises(TraceError, match="not exported yet") as error:
         nsysalign.analyze(run)
-    assert "nsysalign.load" in error.value.next_step
+    assert f"nsysalign analyze {run}" in error.value.next_step
+    (run / "trace.nsys-rep").unlink()
+    with pytest.raises(TraceError, match="holds one trace"):
+        nsysalign.analyze(run)
+
+
+def test_a_file_of_a_run_means_the_run(run):
+    """`show RUN/analysis.db` finds the trace that lies beside it, as `show RUN` does."""
+    assert invoke("analyze", run, "-q").exit_code == 0
+    for what in (run, run / "analysis.db", run / "analysis.json"):
+        page = run / "page.html"
+        name = nsysalign.load(run).measured["name"].iloc[0]
+        done = invoke("report", what, "--interval", name, "-o", page)
+        assert done.exit_code == 0 and "no trace beside" not in done.output, what
+        page.unlink()
 
 
 def test_a_system_without_what_only_unix_has(run, tmp_path):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
+from unprofiled.recordings import unpack
 
 import nsysalign
 from nsysalign import engine
@@ -132,3 +135,62 @@ def test_clocks_that_nothing_connects_are_left_to_the_whole(puzzle, small_slices
     assert len(found.measured) + len(found.unaligned) > 0 and len(read) == 1
     monkeypatch.setattr(engine, "SLICED_FROM_ROWS", 1 << 60)
     assert dumps(found) == dumps(nsysalign.analyze(trace, [bare]))
+
+
+def settled(analysis: nsysalign.Analysis) -> dict:
+    """All that no option may change."""
+    skipped = {"segments", "timeline", "notes", "baseline", "unprofiled", "unprofiled_parts"}
+    fields = (f.name for f in dataclasses.fields(analysis) if f.name not in skipped)
+    found = {name: getattr(analysis, name) for name in fields}
+    ours = found["findings"]["rule"] != "profiler-inflation"  # which compares with a run without nsys
+    return {**found, "findings": found["findings"][ours].reset_index(drop=True)}
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_options_change_what_is_kept_and_no_number(puzzle, small_slices, monkeypatch, cut):
+    trace, logs = puzzle("clocks")
+    if not cut:
+        monkeypatch.setattr(engine, "SLICED_FROM_ROWS", 1 << 60)
+    plain = nsysalign.analyze(trace, logs)
+    name = plain.measured["name"].iloc[3]
+    for options in (
+        {"all_segments": True},
+        {"draw": [name]},
+        {"baseline": logs},  # a log is as good as one without nsys: the labels are the same
+        {"all_segments": True, "jobs": 2},
+    ):
+        found = nsysalign.analyze(trace, logs, **options)
+        for field, value in settled(plain).items():
+            other = settled(found)[field]
+            assert value.equals(other) if isinstance(value, pd.DataFrame) else value == other, (options, field)
+
+
+def test_all_segments_of_slices_cover_every_interval_and_the_run(puzzle, small_slices):
+    trace, logs = puzzle("clocks")
+    found = nsysalign.analyze(trace, logs, all_segments=True)
+    s = found.segments
+    assert set(s["interval"]) == set(found.intervals.loc[found.intervals["elapsed_ns"] > 0, "interval"])
+    sums = s.assign(ns=s["end_ns"] - s["start_ns"]).groupby(["interval", "cause"])["ns"].sum()
+    parts = found.parts[found.parts["ns"] > 0].set_index(["interval", "cause"])["ns"]
+    pd.testing.assert_series_equal(sums.sort_index(), parts.sort_index(), check_names=False)
+    inner = s["interval"].to_numpy()[1:] == s["interval"].to_numpy()[:-1]
+    assert (s["start_ns"].to_numpy()[1:][inner] == s["end_ns"].to_numpy()[:-1][inner]).all()
+
+
+def test_a_long_run_is_put_beside_the_one_without_nsys_in_slices(tmp_path, small_slices, monkeypatch):
+    files = unpack("unprofiled_linears", tmp_path)
+    logs, plain = [files["events.jsonl"]], [files["baseline.jsonl"]]
+    cut = []
+    monkeypatch.setattr(engine, "measure", lambda *a: cut.append(run.measure(*a)) or cut[-1])
+    in_slices = nsysalign.analyze(files["sqlite"], logs, baseline=plain)
+    assert cut and cut[0] is not None
+    monkeypatch.setattr(engine, "SLICED_FROM_ROWS", 1 << 60)
+    whole = nsysalign.analyze(files["sqlite"], logs, baseline=plain)
+    a, b = (x.baseline.set_index("label") for x in (in_slices, whole))
+    assert a.index.tolist() == b.index.tolist()
+    assert a["baseline_ns"].equals(b["baseline_ns"]) and a["profiled_ns"].equals(b["profiled_ns"])
+    # predicted from what surrounds the replayed intervals instead of from the whole trace
+    assert np.allclose(a["predicted_ns"].astype(float), b["predicted_ns"].astype(float), rtol=0.02, equal_nan=True)
+    sums = in_slices.unprofiled_parts.groupby("interval")["ns"].sum()
+    predicted = in_slices.unprofiled.dropna().set_index("interval")["predicted_ns"].astype("int64")
+    assert len(predicted) and sums.equals(predicted.rename("ns"))
