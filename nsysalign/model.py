@@ -286,7 +286,7 @@ class Analysis:
     def waterfall(self, name: str) -> Any:
         """A plotly figure: from the measured time of an interval, or of a label's median one, to its kernels.
 
-        Raises UsageError where there is neither.
+        Raises UsageError where there is neither, or no plotly (`pip install 'nsysalign[notebook]'`).
         """
         from nsysalign.report.notebook import waterfall
 
