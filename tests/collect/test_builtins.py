@@ -143,7 +143,7 @@ def test_the_instructions_of_the_other_machine():
     )
     assert machine_code.function(calls).hex() == "fd7bbfa9" + made + "fd7bc1a8c0035fd6"
     jump = "100680d29000a0f21000c0f21000e0f200021fd6"
-    assert machine_code.before(calls, 0x40030).hex() == (
+    assert machine_code.before(machine_code.calls(calls), 0x40030).hex() == (
         "fd7bbfa9e007bfa9e20fbfa9" + made + "e20fc1a8e007c1a8fd7bc1a8" + jump
     )
     asked = "100084d25000a0f21000c0f21000e0f2100240f9500100b5100080d29000a0f21000c0f21000e0f200023fd6"
