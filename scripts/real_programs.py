@@ -27,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,28 @@ PROGRAMS = (
     Program("transformers' generate", "{python} {real}/generate.py", ("torch", "transformers"), gpu=True),
     Program("spawn pool, Process.terminate, on the GPU", "{python} {real}/pools.py --gpu", ("torch",), gpu=True),
     Program("two processes that share the GPU", "{python} {real}/two_processes.py --gpu", ("torch",), gpu=True),
+    Program(
+        "torchrun, elastic restart, on the GPU",
+        "{python} -m torch.distributed.run --standalone --nproc-per-node 2 --max-restarts 3 {real}/elastic.py --gpu",
+        ("torch",), gpu=True, exact=False, seconds=120,
+    ),
+    Program(
+        "pytest-benchmark on the GPU", "{python} -m pytest -q -p no:cacheprovider {real}/gpu_bench_test.py",
+        ("torch", "pytest", "pytest_benchmark"), gpu=True, exact=False,
+    ),
+    Program(
+        "FastAPI under uvicorn on the GPU, stopped by SIGTERM", "{python} {real}/fastapi_server.py --gpu",
+        ("torch", "fastapi", "uvicorn"), gpu=True,
+    ),
+    Program(
+        "accelerate launch on the GPU", "{python} -m accelerate.commands.launch --num_processes 1 {real}/accelerated.py --gpu",
+        ("torch", "accelerate"), gpu=True, exact=False,
+    ),
+    Program("Lightning on the GPU", "{python} {real}/lightning_fit.py --gpu", ("torch", "lightning"), gpu=True),
+    Program(
+        "an interpreter by another name, behind links, on the GPU", "linked/bin/snake {real}/two_processes.py --gpu",
+        ("torch",), gpu=True, prepare=_copied_python,
+    ),
     Program("torch.utils.benchmark on the GPU", "{python} {real}/torch_timer.py --gpu", ("torch",), gpu=True, exact=False),
     Program("DataLoader with workers, pinned", "{python} {real}/loader.py --gpu", ("torch",), gpu=True),
 )  # fmt: skip
@@ -338,11 +361,17 @@ def main() -> int:
     parser.add_argument(
         "--cheap", action="store_true", help="only what takes seconds and needs nothing but Python"
     )
-    parser.add_argument("--only", metavar="TEXT", help="programs whose name contains TEXT")
+    parser.add_argument(
+        "--only",
+        metavar="TEXT",
+        action="append",
+        help="programs whose name contains TEXT; may come several times",
+    )
     parser.add_argument(
         "--from", dest="fetched", type=Path, metavar="FOLDER", help="where the fetched code is"
     )
     parser.add_argument("--budget", type=float, default=480, help="begin no program after so many seconds")
+    parser.add_argument("--jobs", type=int, default=1, help="so many programs at once")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the runs there")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--dry-run", action="store_true")
@@ -350,7 +379,7 @@ def main() -> int:
     options = parser.parse_args()
     fetched = options.fetched.resolve() if options.fetched else None
     programs = [p for p in PROGRAMS if p.gpu == options.gpu and (p.cheap or not options.cheap)]
-    programs = [p for p in programs if not options.only or options.only in p.name]
+    programs = [p for p in programs if not options.only or any(text in p.name for text in options.only)]
     if options.list:
         for program in PROGRAMS:
             print(f"{'GPU' if program.gpu else '   '}  {program.name}: {program.command}")
@@ -358,17 +387,19 @@ def main() -> int:
     if options.dry_run:
         return min(1, dry_run(programs, fetched))
     began, answers = time.monotonic(), []
-    with tempfile.TemporaryDirectory(prefix="real-") as temporary:
-        for number, program in enumerate(programs):
-            why = lacks(program, fetched)
+    with tempfile.TemporaryDirectory(prefix="real-") as temporary, ThreadPoolExecutor(options.jobs) as pool:
+        folder = (options.keep or Path(temporary)).resolve()
+
+        def answer(number: int) -> dict[str, Any]:
+            why = lacks(programs[number], fetched)
             if not why and time.monotonic() - began > options.budget:
                 why = "no time left"
             if why:
-                answers.append({"name": program.name, "skipped": why})
-            else:
-                answers.append(
-                    compare(program, (options.keep or Path(temporary)).resolve() / f"{number:02d}", fetched)
-                )
+                return {"name": programs[number].name, "skipped": why}
+            return compare(programs[number], folder / f"{number:02d}", fetched)
+
+        for done in as_completed([pool.submit(answer, number) for number in range(len(programs))]):
+            answers.append(done.result())
             print(json.dumps({k: v for k, v in answers[-1].items() if k != "command"}), flush=True)
             if options.output:  # after each: a machine that is taken away leaves what was done
                 options.output.write_text(json.dumps(answers, indent=1))

@@ -16,7 +16,8 @@ Python does not know of the handlers: signal.getsignal() says SIG_DFL, and whoev
 SIG_DFL again gets ours again, at once: handlers that clean up end by that and by sending the signal once more.
 
 os._exit, os.execv and os.execve do the same first, the latter two if there is a program to execute.  What came last is
-written to the file `.end` (`layout`).
+written to the file `.end` (`layout`), and when it began: other threads go on for as long as it takes, some
+milliseconds, but what they measure then nobody collects.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import Any
 
 from . import failed
 from . import rawtime as time
+from .layout import END_TIME
 from .machine import (
     Call,
     Function,
@@ -62,6 +64,7 @@ _REQUESTS = (
     _signal.SIGXCPU,
 )
 _FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: also buffers whose last records are not complete
+_MONOTONIC = 1
 _PATIENCE_S = 5
 _CRASH_AGAIN_US = 200_000
 #: struct sigaction: handler, mask, flags, restorer.
@@ -104,7 +107,8 @@ class Farewell:
 
     def _prepare(self, store: Any) -> None:
         self._end = store.ending()
-        functions = {name: address(name) for name in ("memcpy", "sigaction")} | {"flush": self._flush}
+        functions = {name: address(name) for name in ("memcpy", "sigaction", "clock_gettime")}
+        functions["flush"] = self._flush
         functions |= {f"last {number}": function for number, function in enumerate(self._last)}
         self._slots = {name: allocate(_eight(place)) for name, place in functions.items()}
         _replace(builtin_after(os._exit, [*self._hand_over(), self._words(b"_exit")]), "os", "posix")
@@ -126,9 +130,11 @@ class Farewell:
 
     def _hand_over(self) -> list[Call]:
         """All rows to nsys, and all that nsys has out of this process.  After it nsys collects nothing more here."""
+        since = self._end + END_TIME
+        now = Call(self._slots["clock_gettime"], (_MONOTONIC, since), indirect=True, if_zero=since)
         flush = Call(self._slots["flush"], (_FORCED,), indirect=True)
         last = [Call(self._slots[f"last {number}"], indirect=True) for number in range(len(self._last))]
-        return [flush, *last]
+        return [now, flush, *last]
 
     def _words(self, text: bytes, if_zero: int = 0) -> Call:
         """What came last, written to the mapped file."""
