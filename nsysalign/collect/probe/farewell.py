@@ -87,6 +87,7 @@ class Farewell:
         # functions that are called at a sudden end or after signal.signal -> where their addresses lie
         self._slots: dict[str, int] = {}
         self._end = 0  # where the last words are written
+        self._began = 0  # where it is noted when the end began
         self._calm = 0  # where a 1 lies, and a 0 once a signal has come that ends the process
         self._never = 0  # a semaphore that nobody posts
         self._hold_all = 0  # address of a function that takes the signals
@@ -106,14 +107,14 @@ class Farewell:
             failed(error)
 
     def _prepare(self, store: Any) -> None:
-        self._end = store.ending()
+        self._end, self._began = store.ending(), allocate(bytes(16))
         functions = {name: address(name) for name in ("memcpy", "sigaction", "clock_gettime")}
         functions["flush"] = self._flush
         functions |= {f"last {number}": function for number, function in enumerate(self._last)}
         self._slots = {name: allocate(_eight(place)) for name, place in functions.items()}
-        _replace(builtin_after(os._exit, [*self._hand_over(), self._words(b"_exit")]), "os", "posix")
+        _replace(builtin_after(os._exit, [*self._end_here(), self._words(b"_exit")]), "os", "posix")
         for name in ("execv", "execve"):
-            leave = Function(function_of([*self._hand_over(), self._words(name.encode())]))
+            leave = Function(function_of([*self._end_here(), self._words(name.encode())]))
             _replace(builtin_told_first(getattr(os, name), Slot(_before_exec(leave))), "os", "posix")
         self._calm, self._never = allocate(_eight(1)), allocate(bytes(64))
         succeed("sem_init", self._never, 0, 0)
@@ -130,11 +131,15 @@ class Farewell:
 
     def _hand_over(self) -> list[Call]:
         """All rows to nsys, and all that nsys has out of this process.  After it nsys collects nothing more here."""
-        since = self._end + END_TIME
-        now = Call(self._slots["clock_gettime"], (_MONOTONIC, since), indirect=True, if_zero=since)
         flush = Call(self._slots["flush"], (_FORCED,), indirect=True)
         last = [Call(self._slots[f"last {number}"], indirect=True) for number in range(len(self._last))]
-        return [now, flush, *last]
+        return [flush, *last]
+
+    def _end_here(self) -> list[Call]:
+        """The same, and since when."""
+        now = Call(self._slots["clock_gettime"], (_MONOTONIC, self._began), indirect=True, if_zero=self._began)
+        noted = Call(self._slots["memcpy"], (self._end + END_TIME, self._began, 16), indirect=True)
+        return [now, noted, *self._hand_over()]
 
     def _words(self, text: bytes, if_zero: int = 0) -> Call:
         """What came last, written to the mapped file."""
@@ -158,7 +163,7 @@ class Farewell:
                 die.append(Call(address("usleep"), (_CRASH_AGAIN_US,), if_zero=at))
             die.append(Call(address("kill"), (os.getpid(), number), if_zero=at))
         wake = Call(address("sem_post"), (late,))
-        start_thread([_wait_for(signalled), wake, *self._hand_over(), *words, *die])
+        start_thread([_wait_for(signalled), wake, *self._end_here(), *words, *die])
         start_thread([_wait_for(late), Call(address("sleep"), (_PATIENCE_S,)), *die])
         zero, handlers = allocate(bytes(8)), {}
         for number, at in awaits.items():
@@ -198,9 +203,13 @@ class Farewell:
             call("memcpy", slot, _eight(address("getpid")), 8)
 
     def exits(self) -> None:
-        """The process ends in order."""
-        if self._end:
-            call("memcpy", self._end, b"exit\0", 5)
+        """The process ends in order: the interpreter does, its destructors follow.  But after a KeyboardInterrupt that nobody
+        caught Python at last sends itself SIGINT, with its default disposition."""
+        if not self._end:
+            return
+        if issubclass(getattr(sys, "last_type", None) or object, KeyboardInterrupt):
+            succeed("Py_AtExit", function_of(self._hand_over()))  # nothing of Python, or mapped by it, is left then
+        call("memcpy", self._end, b"exit\0", 5)
 
     def now_and_then(self) -> None:
         """Hand over the buffers that are complete, if that is asked for: outside of intervals only."""
