@@ -114,6 +114,7 @@ if __name__ == "__main__":
         .replace("time.sleep(1)\n", "time.sleep(9)\n"),
         40,
     ),
+    "Ctrl-C that nobody catches": ("measure(500, 20)\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(1)", 500),
     "torchrun stopped": (_stopped(prefix=_TORCHRUN), 20),
     "os._exit": ("measure(500, 20)\nos._exit(5)", 500),
     "exec": ("measure(500, 20)\nos.execlp('sh', 'sh', '-c', 'exit 6')", 500),
