@@ -6,8 +6,10 @@ What this is worth shows under a real nsys, for NVTX rows here, for CUDA's on a 
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -20,7 +22,7 @@ from nsysalign.collect.command import probe_environment
 from nsysalign.collect.convert import convert
 
 from .conftest import FAKE_TORCH, ROOT
-from .user import fresh_environment, read_log
+from .user import PAIRS, RUNS, fresh_environment, read_log
 
 SOURCES = Path(__file__).parent / "fakecupti"
 
@@ -177,7 +179,11 @@ def test_every_end(ending, name):
     assert (run.status, run.flushes, run.end) == (status, flushes, {"type": "end", **end}), (
         run.err + run.errors
     )
-    assert (plain.status, plain.out, plain.flushes) == (status, run.out, "e" if status >= 0 and end["how"] == "exit" else "")
+    assert (plain.status, plain.out, plain.flushes) == (
+        status,
+        run.out,
+        "e" if status >= 0 and end["how"] == "exit" else "",
+    )
     assert run.errors == "" and run.of_others == []
     # the line that a KeyboardInterrupt hits is not always the same
     assert run.err.replace("run0", "run1").splitlines()[-1:] == plain.err.splitlines()[-1:]
@@ -205,7 +211,11 @@ SEEN = "name = os.environ['FAKE_CUPTI'] + f'/flushed-{os.getpid()}'\nfor _ in ra
 
 def test_a_program_that_crashes_while_it_is_ended_ends_as_it_was_told_to(ending):
     run = ending(SEEN + "ctypes.string_at(0)", signal.SIGTERM, FAKE_CUPTI_SLOW="1")
-    assert (run.status, run.flushes) == (-15, "1e") and run.end == {"type": "end", "how": "signal", "signal": 15}
+    assert (run.status, run.flushes) == (-15, "1e") and run.end == {
+        "type": "end",
+        "how": "signal",
+        "signal": 15,
+    }
 
 
 def test_what_other_threads_do_while_it_is_ended_is_not_in_the_log(ending):
@@ -215,6 +225,23 @@ def test_what_other_threads_do_while_it_is_ended_is_not_in_the_log(ending):
     (log,) = run.logs.values()
     assert run.status == -15 and sum(line["type"] == "record" for line in log) > 2
     assert not [line for line in log if "late" in line.get("region", "")]
+
+
+def test_an_interrupt_on_the_way_to_exec_is_the_program_s_own(ending):
+    """The path's own code runs there, in a frame of ours."""
+    run = ending(
+        """
+class Path:
+    def __fspath__(self):
+        raise KeyboardInterrupt("on the way")
+for call in (os.execv, os.execve):
+    try:
+        call(Path(), ["x"], *[{}] * (call is os.execve))
+    except KeyboardInterrupt as error:
+        print(error)
+"""
+    )
+    assert (run.out, run.status, run.flushes) == ("on the way\n" * 2, 0, "e"), run.err
 
 
 def test_python_knows_of_no_handler(ending):
@@ -326,3 +353,48 @@ def test_now_and_then_only_where_it_is_asked_for(ending):
         "c = torch.cuda.Event()\nfor _ in range(30):\n    c.record(); time.sleep(0.002); a.elapsed_time(b)\n"
     )
     assert ending(never_closed, NSYSALIGN_FLUSH_MS="1").flushes in ("e", "0e"), "an interval is open"
+
+
+ROWS = 10_000
+#: Of nsys's own CUPTI library, as when CUDA begins; then so many NVTX ranges that some are still underway.
+BUSY = """
+import ctypes, os, signal, sys, time
+tools = os.path.dirname(os.environ["CUDA_INJECTION64_PATH"])
+ctypes.CDLL(os.path.join(tools, max(name for name in os.listdir(tools) if name.startswith("libcupti.so."))))
+import nsysalign
+from script_begin import pair
+pair()
+for _ in range(10_000):
+    with nsysalign.region("many"):
+        pass
+"""
+REALLY = {
+    "terminated": ("os.kill(os.getpid(), signal.SIGTERM)", 143),
+    "interrupted": ("os.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)", 130),
+    "_exit": ("os._exit(5)", 5),
+    "execs": ("os.execlp('sh', 'sh', '-c', 'exit 6')", 6),
+    "crashes": ("ctypes.string_at(0)", 139),
+    "aborts": ("os.abort()", 134),
+}
+
+
+@pytest.mark.nsys
+def test_a_real_nsys_gets_all_rows(real):
+    """NVTX's go the same way through nsys's library as CUDA's; without us between 0 and 9,900 of these arrive."""
+    (real.folder / "script_begin.py").write_text(PAIRS)
+    runs = {
+        name: real.run(BUSY + text, "--no-calibrate", script=f"{name}.py", begin="")
+        for name, (text, _) in REALLY.items()
+    }
+    for process in runs.values():
+        process.wait(timeout=120)
+    for name, (_, status) in REALLY.items():
+        run_dir = real.folder / RUNS / f"{name}-001"
+        got, _, err = real.the_end(runs[name], run_dir)
+        assert got == status, f"{name}: {err}"
+        with contextlib.closing(sqlite3.connect(run_dir / "trace.sqlite")) as trace:
+            (rows,) = trace.execute(
+                "SELECT count(*) FROM NVTX_EVENTS e LEFT JOIN StringIds s ON s.id = e.textId "
+                "WHERE coalesce(e.text, s.value) LIKE '%many%'"
+            ).fetchone()
+        assert rows == ROWS, name

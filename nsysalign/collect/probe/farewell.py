@@ -137,7 +137,9 @@ class Farewell:
 
     def _end_here(self) -> list[Call]:
         """The same, and since when."""
-        now = Call(self._slots["clock_gettime"], (_MONOTONIC, self._began), indirect=True, if_zero=self._began)
+        now = Call(
+            self._slots["clock_gettime"], (_MONOTONIC, self._began), indirect=True, if_zero=self._began
+        )
         noted = Call(self._slots["memcpy"], (self._end + END_TIME, self._began, 16), indirect=True)
         return [now, noted, *self._hand_over()]
 
@@ -208,7 +210,9 @@ class Farewell:
         if not self._end:
             return
         if issubclass(getattr(sys, "last_type", None) or object, KeyboardInterrupt):
-            succeed("Py_AtExit", function_of(self._hand_over()))  # nothing of Python, or mapped by it, is left then
+            succeed(
+                "Py_AtExit", function_of(self._hand_over())
+            )  # nothing of Python, or mapped by it, is left then
         call("memcpy", self._end, b"exit\0", 5)
 
     def now_and_then(self) -> None:
@@ -282,7 +286,10 @@ def _nsys() -> tuple[int, list[int]]:
 def _destructors(begin: int) -> list[int]:
     """What a library that lies there runs when the process exits in order; most have one, which runs whatever the library
     registered for that moment, and does nothing when it is called again."""
-    (headers,), (count,) = struct.unpack("<Q", _read(begin + 32, 8)), struct.unpack("<H", _read(begin + 56, 2))
+    (headers,), (count,) = (
+        struct.unpack("<Q", _read(begin + 32, 8)),
+        struct.unpack("<H", _read(begin + 56, 2)),
+    )
     tags: dict[int, int] = {}
     for header in _HEADER.iter_unpack(_read(begin + headers, count * _HEADER.size)):
         if header[0] == _DYNAMIC:

@@ -241,9 +241,7 @@ class _Arm:
     @classmethod
     def before(cls, first: bytes, function: int) -> bytes:
         """What `calls` or `tell` gave, then function(the arguments that came in)."""
-        return (
-            _words(*cls._PUSH) + first + _words(*cls._POP) + cls._load(16, function) + _words(cls._JUMP)
-        )
+        return _words(*cls._PUSH) + first + _words(*cls._POP) + cls._load(16, function) + _words(cls._JUMP)
 
     @classmethod
     def tell(cls, slot: int, vectorcall: int, keywords: bool) -> bytes:
