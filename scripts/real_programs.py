@@ -22,6 +22,7 @@ import json
 import os
 import re
 import shutil
+import site
 import subprocess
 import sys
 import tempfile
@@ -63,9 +64,16 @@ class Program:
 
 
 def _copied_python(folder: Path) -> None:
-    """Interpreters as conda and venv make them: another name, behind links, in a folder of its own."""
+    """Interpreters as conda and venv make them: another name, behind links, in a folder of its own, with our packages."""
     (folder / "env" / "bin").mkdir(parents=True)
     (folder / "env" / "bin" / "snake").symlink_to(os.path.realpath(sys.executable))
+    (folder / "env" / "pyvenv.cfg").write_text(
+        f"home = {os.path.dirname(os.path.realpath(sys.executable))}\n"
+    )
+    packages = folder / "env" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    packages.mkdir(parents=True)
+    lines = [f"import site; site.addsitedir({path!r})\n" for path in site.getsitepackages()]
+    (packages / "ours.pth").write_text("".join(lines))
     (folder / "linked").symlink_to(folder / "env")
 
 
@@ -126,7 +134,7 @@ PROGRAMS = (
     _tutorial("02-fused-softmax", 60),
     _tutorial("05-layer-norm", 60),
     _tutorial("03-matrix-multiplication", 120),
-    Program("transformers' generate", "{python} {real}/generate.py", ("torch", "transformers"), gpu=True),
+    Program("transformers' generate and pipeline", "{python} {real}/generate.py", ("torch", "transformers"), gpu=True),
     Program("spawn pool, Process.terminate, on the GPU", "{python} {real}/pools.py --gpu", ("torch",), gpu=True),
     Program("two processes that share the GPU", "{python} {real}/two_processes.py --gpu", ("torch",), gpu=True),
     Program(
