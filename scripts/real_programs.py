@@ -285,14 +285,14 @@ def beside(result: str, plain: str, intervals: list[dict[str, Any]]) -> list[dic
     return rows
 
 
-def compare(program: Program, folder: Path, fetched: Path | None) -> dict[str, Any]:
-    """Run it both ways.  Nothing raises: what went wrong is in the answer."""
-    plain = start(program, [], folder / "plain", fetched, program.seconds)
+def compare(program: Program, folder: Path, fetched: Path | None, at_once: bool) -> dict[str, Any]:
+    """Run it both ways, one after the other or both at the same time.  Nothing raises: what went wrong is in the answer."""
     run_dir = folder / "run"
-    tool = start(
-        program, [*NSYSALIGN, "run", "-q", "-o", str(run_dir), "--"], folder / "tool",
-        fetched, 2 * program.seconds + 60,
-    )  # fmt: skip
+    command = [*NSYSALIGN, "run", "-q", "-o", str(run_dir), "--"]
+    with ThreadPoolExecutor(2 if at_once else 1) as pool:
+        plainly = pool.submit(start, program, [], folder / "plain", fetched, program.seconds)
+        traced = pool.submit(start, program, command, folder / "tool", fetched, 2 * program.seconds + 60)
+        plain, tool = plainly.result(), traced.result()
     status, intervals, unaligned, notes = tool.status, [], [], []
     if (run_dir / "run.json").is_file():
         manifest = json.loads((run_dir / "run.json").read_text())
@@ -380,6 +380,11 @@ def main() -> int:
     )
     parser.add_argument("--budget", type=float, default=480, help="begin no program after so many seconds")
     parser.add_argument("--jobs", type=int, default=1, help="so many programs at once")
+    parser.add_argument(
+        "--at-once",
+        action="store_true",
+        help="each program both ways at the same time: its own numbers mean nothing then",
+    )
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the runs there")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--dry-run", action="store_true")
@@ -404,7 +409,7 @@ def main() -> int:
                 why = "no time left"
             if why:
                 return {"name": programs[number].name, "skipped": why}
-            return compare(programs[number], folder / f"{number:02d}", fetched)
+            return compare(programs[number], folder / f"{number:02d}", fetched, options.at_once)
 
         for done in as_completed([pool.submit(answer, number) for number in range(len(programs))]):
             answers.append(done.result())

@@ -124,6 +124,10 @@ ENDS = {
         "signal.signal(2, signal.SIG_DFL)\nprint(1)\ntime.sleep(100)", 2, -2, "1e", {"how": "signal", "signal": 2}
     ),
     "SIGINT as usual": ("print(1)\ntime.sleep(100)", 2, -2, "1e", {"how": "exit"}),
+    "SIGTERM when the interpreter has ended": (
+        "held = ctypes.PyDLL(library._name)\nctypes.pythonapi.Py_AtExit(held.hang_and_say)", 15, -15, "1e",
+        {"how": "signal", "signal": 15},
+    ),
     "SIGKILL": ("print(1)\ntime.sleep(100)", 9, -9, "", {"how": "killed"}),
     "a crash": ("ctypes.string_at(0)", None, -11, "1e", {"how": "signal", "signal": 11}),
     "a crash in a thread": (

@@ -105,6 +105,11 @@ class Call(NamedTuple):
     if_zero: int = 0  # only if the eight bytes at this address are 0
 
 
+def keep(thing: Any) -> None:
+    """It is not freed, whatever happens."""
+    Function(address("Py_IncRef"))(_Object(thing))
+
+
 class Slot:
     """A place in memory that holds the callable that a builtin of ours calls.  It can be exchanged at any time."""
 
@@ -113,7 +118,7 @@ class Slot:
         self.set(function)
 
     def set(self, function: Any) -> None:
-        Function(address("Py_IncRef"))(_Object(function))
+        keep(function)
         call("memcpy", self.address, id(function).to_bytes(8, "little"), 8)
 
 
