@@ -9,7 +9,7 @@ Prints one JSON line.  All times are medians in microseconds:
     pair, pair_second, pair_flushed    an interval around one small kernel, by elapsed_time: without flushes; the same after
                       a pause as long as a flush took; right after a flush(0)
     host_*            the same pairs by the host's clock
-    threads           the same pairs in blocks of a second, without flushes (none) and while a thread of C hands over the complete
+    threads           the same pairs in blocks of half a second, without flushes (none) and while a thread of C hands over the complete
                       buffers (flush0) or all (flush1) every 50 ms: pairs, median, 99.9th percentile, largest, and how many are over
                       half as long again as the median of those without
 """
@@ -105,7 +105,7 @@ def threads(
         for name, values in times.items():
             if name in off:
                 machine.call("memcpy", off[name], bytes(8), 8)
-            end = time.perf_counter() + 1
+            end = time.perf_counter() + 0.5
             while time.perf_counter() < end:
                 values.append(pair())
             if name in off:
