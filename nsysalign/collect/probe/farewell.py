@@ -37,6 +37,7 @@ from .machine import (
     Function,
     Pointer,
     Slot,
+    Status,
     ToObject,
     address,
     allocate,
@@ -91,6 +92,7 @@ class Farewell:
         self._calm = 0  # where a 1 lies, and a 0 once a signal has come that ends the process
         self._never = 0  # a semaphore that nobody posts
         self._hold_all = 0  # address of a function that takes the signals
+        self._now = self._default = 0  # places for a disposition, and the default one
         self._forked = False
         self._every_ns = int(float(os.environ.get("NSYSALIGN_FLUSH_MS", "0")) * 1e6)
         self._next_ns = 0
@@ -118,6 +120,7 @@ class Farewell:
             _replace(builtin_told_first(getattr(os, name), Slot(_before_exec(leave))), "os", "posix")
         self._calm, self._never = allocate(_eight(1)), allocate(bytes(64))
         succeed("sem_init", self._never, 0, 0)
+        self._now, self._default = allocate(bytes(_SIGACTION.size)), allocate(_DEFAULT)
         self._handlers = self._start_threads()
         holds = self._hold_calls()
         self._hold_all = function_of(holds)
@@ -154,12 +157,11 @@ class Farewell:
         for semaphore in (signalled, late, done):
             succeed("sem_init", semaphore, 0, 0)
         awaits = {number: allocate(_eight(1)) for number in (*_REQUESTS, *_CRASHES)}  # 0 once it has come
-        default = allocate(_DEFAULT)
         words, die = [], []
         for number, at in awaits.items():
             # whose request is answered first has the last word
             words.insert(0, self._words(b"signal %d" % number, if_zero=at))
-            die.append(Call(address("sigaction"), (number, default, 0), if_zero=at))
+            die.append(Call(address("sigaction"), (number, self._default, 0), if_zero=at))
             if number in _CRASHES:  # one that somebody else sent does not come again by itself
                 die.append(Call(address("sem_post"), (done,), if_zero=at))
                 die.append(Call(address("usleep"), (_CRASH_AGAIN_US,), if_zero=at))
@@ -193,9 +195,12 @@ class Farewell:
 
     def _let_go(self) -> None:
         """Before a fork: the child is born with the dispositions that it would have without us."""
+        change, read = Status(address("sigaction")), ToObject(address("PyBytes_FromStringAndSize"))
+        now, default, nothing, size = (Pointer(n) for n in (self._now, self._default, 0, 8))
         for number, handler in self._handlers.items():
-            if _disposition(number) == handler:
-                succeed("sigaction", number, _DEFAULT, 0)
+            change(Pointer(number), nothing, now)
+            if read(now, size) == _eight(handler):
+                change(Pointer(number), default, nothing)
 
     def _after_fork(self) -> None:
         """In the child CUPTI cannot be called, and the file is the parent's: a sudden end does nothing more there."""
@@ -299,16 +304,6 @@ def _destructors(begin: int) -> list[int]:
         return []
     functions = _read(begin + tags[_FINI_ARRAY], tags[_FINI_ARRAY_SIZE])
     return [function for (function,) in struct.iter_unpack("<Q", functions)][::-1]
-
-
-def _disposition(number: int) -> int:
-    """What the process does at a signal, as the kernel sees it: an address, or SIG_DFL, SIG_IGN."""
-    place = call("malloc", _SIGACTION.size)
-    try:
-        succeed("sigaction", number, 0, place)
-        return _SIGACTION.unpack(_read(place, _SIGACTION.size))[0]
-    finally:
-        call("free", place)
 
 
 def _held(handler: int) -> bytes:
