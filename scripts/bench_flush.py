@@ -1,4 +1,4 @@
-"""What it costs to hand over CUPTI's buffers now and then (NSYSALIGN_FLUSH_MS).  Needs a GPU and nsys.
+"""What it would cost to hand over CUPTI's buffers now and then, so that SIGKILL loses less.  Needs a GPU and nsys.
 
     nsysalign run -q -o DIR -- python scripts/bench_flush.py
 

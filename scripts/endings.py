@@ -144,7 +144,7 @@ def _lines(run_dir: Path) -> list[dict]:
     return [json.loads(line) for log in logs for line in log]
 
 
-def check(name: str, folder: Path, **env: str) -> bool:
+def check(name: str, folder: Path) -> bool:
     """Run one program both ways, print its line; whether all is as it should be."""
     text, expected = ENDINGS[name]
     folder.mkdir()
@@ -152,7 +152,7 @@ def check(name: str, folder: Path, **env: str) -> bool:
     command = [sys.executable, "script.py"]
     plain = _run(command, folder)
     tool = [sys.executable, "-m", "nsysalign", "run", "-q", "-o", "run", "--", *command]
-    traced = _run(tool, folder, PYTHONPATH=_with_us(), **env)
+    traced = _run(tool, folder, PYTHONPATH=_with_us())
     children = [[line for line in p.stdout.splitlines() if "child" in line] for p in (plain, traced)]
     after = [re.findall(r"ended after (.*) s$", p.stderr, re.M) for p in (plain, traced)]
     log, document = _lines(folder / "run"), {"intervals": [], "unaligned": []}
@@ -188,9 +188,6 @@ def main() -> None:
     names = options.names
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.jobs) as pool:
         good = list(pool.map(lambda n: check(names[n], Path(folder) / str(n)), range(len(names))))
-        if "killed" in names:
-            print("with NSYSALIGN_FLUSH_MS=1000: ", end="")
-            check("killed", Path(folder) / "flushed", NSYSALIGN_FLUSH_MS="1000")
     sys.exit(0 if all(good) else 1)
 
 

@@ -30,7 +30,6 @@ import sys
 from typing import Any
 
 from . import failed
-from . import rawtime as time
 from .layout import END_TIME
 from .machine import (
     Call,
@@ -94,8 +93,6 @@ class Farewell:
         self._hold_all = 0  # address of a function that takes the signals
         self._now = self._default = 0  # places for a disposition, and the default one
         self._forked = False
-        self._every_ns = int(float(os.environ.get("NSYSALIGN_FLUSH_MS", "0")) * 1e6)
-        self._next_ns = 0
 
     def arm(self, store: Any) -> None:
         """Get ready, once, if the profiler is there by now."""
@@ -214,17 +211,11 @@ class Farewell:
         caught Python at last sends itself SIGINT, with its default disposition."""
         if not self._end:
             return
-        if issubclass(getattr(sys, "last_type", None) or object, KeyboardInterrupt):
-            succeed(
-                "Py_AtExit", function_of(self._hand_over())
-            )  # nothing of Python, or mapped by it, is left then
+        raised = getattr(sys, "last_type", None)
+        if isinstance(raised, type) and issubclass(raised, KeyboardInterrupt):
+            # nothing of Python, or mapped by it, is left then
+            succeed("Py_AtExit", function_of(self._hand_over()))
         call("memcpy", self._end, b"exit\0", 5)
-
-    def now_and_then(self) -> None:
-        """Hand over the buffers that are complete, if that is asked for: outside of intervals only."""
-        if self._every_ns and self._flush and time.perf_counter_ns() >= self._next_ns:
-            Function(self._flush)(Pointer(0))
-            self._next_ns = time.perf_counter_ns() + self._every_ns
 
 
 def _replace(builtin: Any, *modules: str) -> None:
