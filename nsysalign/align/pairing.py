@@ -147,6 +147,7 @@ def _told(
             if latest is None:
                 again[site.site] = again.get(site.site, 0) + 1
                 continue
+            at = latest
             had.add(at)
             yield at, i
         for variable in site.stores:
