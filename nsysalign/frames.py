@@ -372,7 +372,7 @@ WINDOWS = _spec(
     ("library", "bool", "timed by a library"),
     ("remarks", "object", "tuple of remarks that become flags of the interval"),
     ("origin", "int8", "code into model.ORIGINS: what it was made of"),
-    ("source", "int64", "which of these: row of the event log's table, number of the pair of readings, -1 without a log"),
+    ("source", "int64", "which of these: row of the event log's table, number of the pair of readings, of the range; else -1"),
 )
 
 # --- analysis --------------------------------------------------------------------------------------------------
@@ -493,6 +493,42 @@ GAPS = _spec(
     ("next", "str", "the operation that ended it"),
     ("call", "str", "the call of the issuing thread that lasted through most of it, '' where it was outside of CUDA"),
     ("call_ns", "int64", "how long that call lasted within it"),
+)
+
+HOST_RANGES = _spec(
+    "host_ranges", "NVTX ranges on the host (each with all ranges inside it), the longest first; of traces without an event log",
+    ("label", "str", "name of the range: the label of its intervals, where it has any (these may add the stream)"),
+    ("count", "int64", "ranges"),
+    ("with_work", "int64", "of these issued work to a GPU"),
+    ("host_ns", "int64", "sum of their durations on the host"),
+    ("median_ns", "int64", "lower median of their durations"),
+    ("max_ns", "int64", "the longest"),
+    ("launch_ns", "int64", "of host_ns, on the range's thread: in calls that launch kernels and graphs"),
+    ("copy_ns", "int64", "in calls that copy or set memory, waiting included"),
+    ("sync_ns", "int64", "in synchronisation calls"),
+    ("other_ns", "int64", "in other CUDA calls"),
+    ("outside_ns", "int64", "outside of CUDA: the five add up to host_ns"),
+    ("gpu_ns", "int64", "sum of the spans of their work on the GPU, first start to last end on any stream"),
+)
+
+VARIANTS = _spec(
+    "variants", "labels whose intervals did different work, told apart: one row per kind of work",
+    ("label", "str", "the label"),
+    ("variant", "str", "in what it differs: bytes, operations, blocks (of the kernels' grids), kernel; `other`: what is rare"),
+    ("kind", "str", "event, host or nvtx"),
+    ("count", "int64", "intervals"),
+    ("row", "str", "name of the interval with the lower-median elapsed time"),
+    ("row_interval", "int64", "its number"),
+    ("site", "str", "call site"),
+    ("median_ns", "float64", "median of elapsed_ns"),
+    ("mean_ns", "float64", "mean"),
+    ("std_ns", "float64", "sample standard deviation, NaN for one"),
+    ("min_ns", "int64", "least"),
+    ("max_ns", "int64", "most"),
+    ("p05_ns", "float64", "5th percentile"),
+    ("p95_ns", "float64", "95th percentile"),
+    ("library", "bool", "timed by a library"),
+    ("intervals", "object", "tuple of the intervals' numbers"),
 )
 
 DURATIONS = _spec(
@@ -645,7 +681,7 @@ ALIGN_SPECS = (PLACED_RECORDS, LANES, WINDOWS)
 #: Only a run with --baseline fills these; an analysis stored before they existed has none.
 BASELINE_SPECS = (BASELINE, UNPROFILED, UNPROFILED_PARTS)
 ANALYSIS_SPECS = (
-    INTERVALS, PARTS, SEGMENTS, DETAILS, OTHER_STREAMS, LABELS, KERNELS, GAPS, UNALIGNED, FINDINGS, CONFIRMATIONS, TIMELINE,
+    INTERVALS, PARTS, SEGMENTS, DETAILS, OTHER_STREAMS, LABELS, VARIANTS, KERNELS, GAPS, HOST_RANGES, UNALIGNED, FINDINGS, CONFIRMATIONS, TIMELINE,
     GPU_CLOCKS, *BASELINE_SPECS,
 )
 RANK_SPECS = (COLLECTIVES, RANK_WINDOWS)

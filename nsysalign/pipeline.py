@@ -34,6 +34,7 @@ from nsysalign.attribute.portion import intervals_table, parts_table, portion
 from nsysalign.attribute.timeline import chosen_intervals
 from nsysalign.attribute.unprofiled import predict
 from nsysalign.attribute.whole import with_runs
+from nsysalign.attribute.work import variant_table
 from nsysalign.compare.baseline import side_by_side
 from nsysalign.diagnose.rules import diagnose
 from nsysalign.errors import AnalysisError, EventLogError
@@ -291,6 +292,8 @@ def explained(
         timeline=frames.empty(frames.TIMELINE),
         kernels=kernel_table(p.durations, intervals),
         gaps=longest_gaps(p.gaps),
+        variants=variant_table(p.rows, intervals, measured.pictures.blocks),
+        host_ranges=p.host_ranges,
         notes=tuple(dict.fromkeys(notes)),
         calibration=calibration,
         gpu_clocks=gpu_clocks,

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.attribute import describe, kernels
+from nsysalign.attribute import describe, kernels, ranges, work
 from nsysalign.attribute.busy import Blocks, Streams
 from nsysalign.attribute.gaps import Explainer
 from nsysalign.attribute.groups import Groups
@@ -50,6 +50,10 @@ class Budgets:
     #: What ran, by name and duration, and the longest idle stretches of runs.
     durations: Callable[[], pd.DataFrame]
     gaps: Callable[[], pd.DataFrame]
+    #: What each window did (`work.COLUMNS`); ranges on the host; a note on what neither ranges nor calls account for.
+    work: Callable[[], pd.DataFrame]
+    host_ranges: Callable[[], pd.DataFrame]
+    left_out: Callable[[], list[str]]
 
 
 def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None = None) -> Budgets:
@@ -122,6 +126,9 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
         size=size,
         durations=lambda: kernels.durations(trace, alignment),
         gaps=lambda: kernels.gaps(trace, alignment),
+        work=lambda: work.of_windows(trace, alignment),
+        host_ranges=lambda: ranges.host_ranges(trace, alignment),
+        left_out=lambda: ranges.left_out(trace, alignment),
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 import pandas as pd
 
+from nsysalign.attribute import work
 from nsysalign.attribute.budget import Budgets
 from nsysalign.attribute.timeline import timeline
 from nsysalign.model import Alignment, Analysis, SegmentArrays, Trace
@@ -27,6 +28,9 @@ class Pictures(Protocol):
 
     def timeline(self, which: np.ndarray, analysis: Analysis) -> pd.DataFrame:
         """`frames.TIMELINE`."""
+
+    def blocks(self, which: np.ndarray) -> np.ndarray:
+        """Blocks of the grids of their kernels, -1 where nobody looks."""
 
 
 @dataclass(frozen=True)
@@ -49,3 +53,7 @@ class FromMemory:
     def timeline(self, which: np.ndarray, analysis: Analysis) -> pd.DataFrame:
         windows = self.alignment.windows.iloc[which].assign(interval=which)
         return timeline(self.trace, self.alignment, windows, analysis)
+
+    def blocks(self, which: np.ndarray) -> np.ndarray:
+        windows = self.alignment.windows.iloc[which].reset_index(drop=True)
+        return work.blocks(self.trace, replace(self.alignment, windows=windows))

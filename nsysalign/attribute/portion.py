@@ -48,10 +48,11 @@ def portion(alignment: Alignment, budgets: Budgets, log: EventLog | None) -> Por
         other_streams=budgets.other_streams,
         size=budgets.size,
         unaligned=alignment.unaligned,
-        notes=alignment.notes,
+        notes=(*alignment.notes, *budgets.left_out()),
         alone=alignment.alone,
         durations=budgets.durations(),
         gaps=budgets.gaps(),
+        host_ranges=budgets.host_ranges(),
     )
 
 
@@ -106,6 +107,7 @@ def together(portions: Sequence[Portion]) -> Portion:
         unaligned=unaligned.sort_values(["origin", "source"], kind="stable", ignore_index=True),
         notes=tuple(dict.fromkeys(note for p in portions for note in p.notes)),
         alone=alone,
+        host_ranges=frames.empty(frames.HOST_RANGES),
     )
 
 
@@ -167,6 +169,7 @@ def _rows(alignment: Alignment, budgets: Budgets, log: EventLog | None) -> pd.Da
         out[column] = w[column].array.copy()
     for column in _COMPUTED:
         out[column] = budgets.columns[column].to_numpy()
+    out = pd.concat([out, budgets.work()], axis=1)
     flags = [
         (
             *(("profiler-disturbed",) if disturbed else ()),

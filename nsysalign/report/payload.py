@@ -11,6 +11,7 @@ import numpy as np
 
 from nsysalign import examples
 from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
+from nsysalign.report import answers
 from nsysalign.report.clocks import page_clocks, run_starts, summary
 from nsysalign.report.confirmations import NOT_CONFIRMED
 from nsysalign.report.format import duration, plural, safe_text
@@ -91,6 +92,7 @@ def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict
         "predicted": _predicted(analysis, rows),
         "runs": runs,
         "kernels": _kernels(analysis),
+        "answers": answers.page_tables(analysis),
         "unaligned": [
             {"reason": safe_text(reason), "count": count, "names": [safe_text(n) for n in names]}
             for reason, count, names in unaligned_reasons(analysis)

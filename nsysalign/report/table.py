@@ -113,7 +113,13 @@ def label_text(row: LabelRow, width: int | None = None) -> str:
 
 
 def _shortened(label: str, width: int) -> str:
-    """In `caller (site)` the caller tells labels of one site apart: it stays longest."""
+    """In `caller (site)` the caller tells labels of one site apart, in `label [work]` the work: that stays longest."""
+    told_apart = re.fullmatch(r"(.+) \[(.+)\]", label)
+    if told_apart and len(label) > width:
+        whose, what = told_apart.groups()
+        room = max(width // 2, width - len(whose) - 3)
+        what = what if len(what) <= room else what[: room - 1] + "…"
+        return f"{middle(whose, max(width - len(what) - 3, 3))} [{what}]"
     several = re.fullmatch(r"(.+) \((.+)\)", label)
     if several is None:
         return middle(label, width)
