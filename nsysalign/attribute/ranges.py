@@ -49,14 +49,15 @@ def host_ranges(trace: Trace, alignment: Alignment) -> pd.DataFrame:
 
 
 def left_out(trace: Trace, alignment: Alignment) -> list[str]:
-    """What neither ranges nor calls account for, in one note: [] where nothing is missing, or this is a stretch of a trace."""
+    """What neither ranges nor calls account for, in one note: [] where nothing is missing, or an event log says what was
+    measured."""
     ranges, windows, operations = trace.ranges, alignment.windows, trace.operations
-    if trace.blocks:
+    if trace.blocks or (windows["log_process"] >= 0).any():
         return []
     said = []
     took = (operations["end_ns"] - operations["start_ns"]).to_numpy()
     call = operations["call"].to_numpy()
-    if len(ranges) and not (windows["log_process"] >= 0).any():
+    if len(ranges):
         idle = len(ranges) - int(_on_gpu(windows, len(ranges))[1].sum())
         if idle:
             said.append(f"{idle:,} of {len(ranges):,} NVTX ranges, which issued no work to a GPU")

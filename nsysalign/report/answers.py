@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsysalign.model import CAUSES, Analysis
 from nsysalign.report.format import duration, percent, safe_text
-from nsysalign.report.rows import LabelRow, parts_matrix
+from nsysalign.report.rows import LabelRow, meanwhile, parts_matrix
 from nsysalign.report.whole import of_devices
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def told_apart(analysis: Analysis, rows: Sequence[LabelRow]) -> list[LabelRow]:
                 kernel_only_upper_ns=int(shown["kernel_only_upper_ns"]),
                 parts_ns=dict(zip(CAUSES, matrix[at].tolist(), strict=True)),
                 median_ns=float(v.median_ns),
+                meanwhile_ns=meanwhile(shown),
             )
         )
     return [each for row in rows for each in several.get(row.label, [row])]

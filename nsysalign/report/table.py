@@ -89,7 +89,10 @@ def _columns(
         if cause == "kernel":
             texts = cells([row.parts_ns["kernel"] + row.parts_ns["graph"] for row in rows])
             texts = tuple(
-                ("<=" if row.parts_ns["graph"] else "") + t for row, t in zip(rows, texts, strict=True)
+                f"({fixed(row.meanwhile_ns, unit_ns=unit_ns, decimals=decimals)})"
+                if beside(row)
+                else ("<=" if row.parts_ns["graph"] else "") + t
+                for row, t in zip(rows, texts, strict=True)
             )
         else:
             texts = cells(values)
@@ -97,6 +100,11 @@ def _columns(
     if folded:
         columns.append(Column("other", "", cells([sum(row.parts_ns[c] for c in folded) for row in rows])))
     return tuple(columns)
+
+
+def beside(row: LabelRow) -> bool:
+    """Whether the GPU worked on what a host timer issued while none of the timer's own time is that work."""
+    return bool(row.meanwhile_ns) and not row.parts_ns["kernel"] + row.parts_ns["graph"]
 
 
 def label_text(row: LabelRow, width: int | None = None) -> str:
@@ -163,6 +171,8 @@ def legend(rows: Sequence[LabelRow], plan: Layout) -> list[str]:
         lines.append("each row is the median run of its label")
     if any(row.parts_ns["graph"] for row in rows):
         lines.append("<= a CUDA graph traced as one row: the gaps and copies inside it are not visible")
+    if any(beside(row) for row in rows):
+        lines.append("(in brackets: kernels ran so long beside the host's time, which is the row's)")
     if plan.folded:
         folded = [LOOKS[c].short for c in LOOKS if c in plan.folded]
         lines.append("other: " + ", ".join(folded) + " (a wider terminal shows them)")
