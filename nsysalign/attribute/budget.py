@@ -289,16 +289,17 @@ def _begun(trace: Trace, alignment: Alignment) -> np.ndarray:
 
 
 def _disturbed(trace: Trace, windows: pd.DataFrame) -> np.ndarray:
-    """Whether the profiler worked in the interval's process while its calls were made."""
+    """Whether the profiler worked in the interval's process inside the window: what it does while the host is ahead, before
+    the GPU begins, disturbs nothing that is measured."""
     out = np.zeros(len(windows), dtype=bool)
     overhead = trace.overhead
     for process in np.unique(overhead["process"].to_numpy()):
         mine = overhead["process"].to_numpy() == process
         begun = np.searchsorted(
-            np.sort(overhead["start_ns"].to_numpy()[mine]), windows["close_end_ns"].to_numpy()
+            np.sort(overhead["start_ns"].to_numpy()[mine]), windows["end_ns"].to_numpy()
         )
         ended = np.searchsorted(
-            np.sort(overhead["end_ns"].to_numpy()[mine]), windows["open_ns"].to_numpy(), side="right"
+            np.sort(overhead["end_ns"].to_numpy()[mine]), windows["start_ns"].to_numpy(), side="right"
         )
         out |= (windows["process"].to_numpy() == process) & (begun > ended)
     return out & (windows["kind"] != "run").to_numpy()  # all that the profiler did lies in the run

@@ -308,7 +308,10 @@ def _waits(trace: Trace, alignment: Alignment, views: _Views) -> list[pd.DataFra
     owner, row, lost = _touching(table, views)
     owner, row = owner[~lost], row[~lost]
     seq, on = table["seq"].to_numpy()[row], table["on"].to_numpy()[row]
-    names = [f"waits for record {s} of stream {o}" for s, o in zip(seq.tolist(), on.tolist(), strict=True)]
+    names = [
+        f"waits for {f'record {s}' if s >= 0 else 'a record'} of stream {o}"
+        for s, o in zip(seq.tolist(), on.tolist(), strict=True)
+    ]
     detail = [{"inferred": True} if i else {} for i in table["inferred"].to_numpy()[row].tolist()]
     words = _stream_words(trace, table["device"].to_numpy()[row], table["stream"].to_numpy()[row])
     return [

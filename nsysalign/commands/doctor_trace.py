@@ -163,6 +163,8 @@ def _ranges(trace: Trace) -> Row:
 def _graphs(trace: Trace) -> Row:
     from nsysalign.model import KIND
 
+    if trace.info.schema_version is None and (trace.operations["graph_node"] < 0).all():
+        return Row("graphs", OK, "unknown: exports before 2022.4 do not tell graphs from other work")
     whole = int((trace.operations["kind"] == KIND["graph"]).sum())
     if whole:
         return Row(
@@ -183,7 +185,16 @@ def _losses(trace: Trace) -> list[Row]:
             "let the script end by itself, and record less: nsysalign run --timeout is kinder than kill",
         )
         for text in lost
-    ] or [Row("losses", OK, "the profiler reports none")]
+    ] or [
+        Row("losses", OK, "the profiler reports none")
+        if trace.info.schema_version
+        else Row(
+            "losses",
+            WARNING,
+            "unknown: exports before 2022.4 carry no diagnostics",
+            "lost rows are not known to be lost",
+        )
+    ]
 
 
 def _logs(path: Path, trace: Trace | None, is_run: bool) -> list[Row]:
