@@ -214,6 +214,7 @@ class Portion:
     gaps: pd.DataFrame
     #: Ranges on the host (frames.HOST_RANGES), where the trace was looked at as a whole.
     host_ranges: pd.DataFrame
+    segments: pd.DataFrame | None = None  # of all intervals, where these were wanted
 
 
 @dataclass(frozen=True)

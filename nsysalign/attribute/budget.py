@@ -295,9 +295,7 @@ def _disturbed(trace: Trace, windows: pd.DataFrame) -> np.ndarray:
     overhead = trace.overhead
     for process in np.unique(overhead["process"].to_numpy()):
         mine = overhead["process"].to_numpy() == process
-        begun = np.searchsorted(
-            np.sort(overhead["start_ns"].to_numpy()[mine]), windows["end_ns"].to_numpy()
-        )
+        begun = np.searchsorted(np.sort(overhead["start_ns"].to_numpy()[mine]), windows["end_ns"].to_numpy())
         ended = np.searchsorted(
             np.sort(overhead["end_ns"].to_numpy()[mine]), windows["start_ns"].to_numpy(), side="right"
         )

@@ -32,6 +32,13 @@ class Pictures(Protocol):
     def blocks(self, which: np.ndarray) -> np.ndarray:
         """Blocks of the grids of their kernels, -1 where nobody looks."""
 
+    def around(self, which: np.ndarray) -> tuple[np.ndarray, Trace, Alignment]:
+        """Those of the intervals that can be shown, ascending; a trace that holds what surrounds them, and an alignment
+        whose windows are theirs."""
+
+    def calls(self, which: np.ndarray) -> np.ndarray:
+        """About how many calls were made while each interval was open."""
+
 
 @dataclass(frozen=True)
 class FromMemory:
@@ -57,3 +64,11 @@ class FromMemory:
     def blocks(self, which: np.ndarray) -> np.ndarray:
         windows = self.alignment.windows.iloc[which].reset_index(drop=True)
         return work.blocks(self.trace, replace(self.alignment, windows=windows))
+
+    def around(self, which: np.ndarray) -> tuple[np.ndarray, Trace, Alignment]:
+        return which, self.trace, replace(self.alignment, windows=self.alignment.windows.iloc[which])
+
+    def calls(self, which: np.ndarray) -> np.ndarray:
+        windows, made = self.alignment.windows, self.trace.calls["start_ns"].to_numpy()
+        begin, end = (np.searchsorted(made, windows[c].to_numpy()[which]) for c in ("open_ns", "close_ns"))
+        return end - begin

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nsysalign.model import CAUSES, Analysis
+from nsysalign.parts import parts_matrix
 from nsysalign.report.format import duration, percent, safe_text
-from nsysalign.report.rows import LabelRow, meanwhile, parts_matrix
+from nsysalign.report.rows import LabelRow, meanwhile
 from nsysalign.report.whole import of_devices
 
 if TYPE_CHECKING:

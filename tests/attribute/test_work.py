@@ -65,9 +65,10 @@ def test_work_that_the_data_decides_splits_nothing(tmp_path):
 
 @pytest.mark.parametrize("stored", ["analysis.json", "analysis.db"])
 def test_both_tables_come_back_from_files(stored, tmp_path):
-    from nsysalign.pipeline import load
-    from nsysalign.report import database
-    from nsysalign.report import json as document
+    from nsysalign.engine import load
+
+    from nsysalign.store import database
+    from nsysalign.store import document
 
     analysis = analysed(repeated([("gemm", 1, 10), ("gemm", 8, 80)]), tmp_path)
     (document if stored.endswith("json") else database).write(analysis, tmp_path / stored)

@@ -21,14 +21,14 @@ from simulator.world import LEGACY
 
 import nsysalign
 from nsysalign import frames
-from nsysalign.collect.rundir import last_duration_s
 from nsysalign.collect.session import conditions
 from nsysalign.commands.cache import NAME, Cache
 from nsysalign.commands.ranks import own_logs
+from nsysalign.engine import load
 from nsysalign.errors import AnalysisError, NsysAlignError
-from nsysalign.pipeline import load
-from nsysalign.report import confirmations, html
-from nsysalign.report import json as document
+from nsysalign.report import html
+from nsysalign.rundir import last_duration_s
+from nsysalign.store import confirmations, document
 from nsysalign.trace.clocks import read_clock_samples
 from nsysalign.trace.eventlog import decorated_regions
 from nsysalign.trace.redact import redact_log, redact_samples

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from nsysalign import frames, untrusted
 from nsysalign.errors import AnalysisError
+from nsysalign.files import replacing
 from nsysalign.model import CAUSES, Analysis, TraceInfo
-from nsysalign.report.files import replacing
-from nsysalign.report.json import plain
-from nsysalign.report.listed import Listed, listed
-from nsysalign.report.restore import series
+from nsysalign.store.columns import Listed, listed, series
+from nsysalign.store.objects import plain, to_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,7 +153,7 @@ def _insert(connection: sqlite3.Connection, spec: frames.Spec, frame: pd.DataFra
     """Rows in their order, many with each statement: SQLite spends more on beginning one than on a row."""
     if frame.empty:
         return
-    storable = {"str": _encodable, "object": _as_json}
+    storable = {"str": _encodable, "object": to_json}
     columns = listed(frame[spec.names], {c.name: storable.get(c.dtype, plain) for c in spec.columns})
     marks, bound = [], []
     for name, column in columns.items():
@@ -190,10 +189,6 @@ def _quoted(name: str) -> str:
     return f'"{name}"'
 
 
-def _as_json(value: Any) -> str:
-    return json.dumps(plain(value))
-
-
 def _encodable(text: str | None) -> str | None:
     """Lone surrogates (undecodable bytes of a path) cannot be stored as UTF-8."""
     if text is None or text.isascii():
@@ -225,7 +220,7 @@ def _meta(database: Any, analysis: Analysis) -> None:
         "calibration": analysis.calibration,
     }
     database["meta"].insert_all(
-        [{"key": key, "value": json.dumps(plain(value), allow_nan=False)} for key, value in values.items()],
+        [{"key": key, "value": to_json(value)} for key, value in values.items()],
         pk="key",
     )
 
