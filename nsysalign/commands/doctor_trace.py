@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from nsysalign.commands.doctor_row import MISSING, OK, WARNING, Row
@@ -13,9 +14,14 @@ if TYPE_CHECKING:
     from nsysalign.model import EventLog, Trace
 
 
-def look_at_trace(trace: Path) -> list[Row]:
-    """An export, a report or a run directory."""
-    from nsysalign.commands.assembly import trace_of
+def look_at_trace(trace: Path, nsys: str | None = None) -> list[Row]:
+    """An export, a report or a run directory.  A report without an export is exported, looked into, and the export deleted."""
+    with TemporaryDirectory(prefix="nsysalign-") as folder:
+        return _look(trace, Path(folder), nsys)
+
+
+def _look(trace: Path, folder: Path, nsys: str | None) -> list[Row]:
+    from nsysalign.commands.assembly import exported, trace_of
     from nsysalign.rundir import REPORT_SUFFIXES, RunDirectory
     from nsysalign.trace.read import read_trace
 
@@ -24,9 +30,10 @@ def look_at_trace(trace: Path) -> list[Row]:
         rows = []
         if path.suffix in REPORT_SUFFIXES:
             rows.append(_export(path, trace))
-            path = path.with_suffix(".sqlite")
-            if not path.exists():
-                return [*rows, *_logs(path, None, trace.is_dir())]
+            beside, report = path.with_suffix(".sqlite"), path
+            path = beside if beside.exists() else exported(report, folder, nsys=nsys)
+        else:
+            beside = path
         read = read_trace(path)
     except NsysAlignError as error:
         return [Row("trace", MISSING, error.message, "nothing can be analysed", error.next_step or "")]
@@ -40,7 +47,7 @@ def look_at_trace(trace: Path) -> list[Row]:
         _ranges(read),
         _graphs(read),
         *_losses(read),
-        *_logs(path, read, trace.is_dir()),
+        *_logs(beside, read, trace.is_dir()),
         _private(path, trace),
     ]
 
@@ -53,8 +60,8 @@ def _export(report: Path, given: Path) -> Row:
         return Row(
             "export",
             WARNING,
-            f"{report.name} is not exported yet",
-            "nothing was looked at",
+            f"{report.name} is not exported yet: done for this look",
+            "each look takes that long",
             f"nsysalign analyze {given}",
         )
     if not is_export_of(beside, report):
