@@ -10,7 +10,6 @@ something up: a variant occurs several times, and kernels of other names count o
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable
 from itertools import combinations
 
@@ -22,6 +21,7 @@ from nsysalign.attribute.describe import operation_names
 from nsysalign.attribute.kernels import inside, operation_codes
 from nsysalign.attribute.labels import label_table
 from nsysalign.model import KIND, Alignment, Trace
+from nsysalign.shorten import told_apart
 
 #: Columns of `of_windows`.
 COLUMNS = ("work_count", "work_bytes", "work_names", "work_main")
@@ -171,7 +171,7 @@ def _named(first: pd.DataFrame) -> list[str]:
         "bytes": [_bytes(n) for n in first["work_bytes"].tolist()],
         "count": [f"{n:,} operation{'s' * (n != 1)}" for n in first["work_count"].tolist()],
         "blocks": [f"{n:,} block{'s' * (n != 1)}" if n > 0 else "" for n in first["blocks"].tolist()],
-        "main": _told_apart([str(text) for text in first["work_main"]]),
+        "main": _kernels([str(text) for text in first["work_main"]]),
     }
     words = {name: texts for name, texts in words.items() if len(set(texts)) > 1}
     for count in range(1, len(words) + 1):
@@ -196,27 +196,9 @@ def _bytes(count: int) -> str:
     return f"{count} B"
 
 
-def _told_apart(names: list[str]) -> list[str]:
+def _kernels(names: list[str]) -> list[str]:
     """Kernels' names, short: without arguments, templates and namespaces; where these are the same, what differs."""
-    short = {
-        name: name.partition("(")[0].partition("<")[0].rpartition("::")[2].strip() or name for name in names
-    }
-    short = {
-        name: text if len(text) <= _LONGEST else f"…{text[1 - _LONGEST :]}" for name, text in short.items()
-    }
-    for _ in range(3):
-        groups: dict[str, list[str]] = {}
-        for name, text in short.items():
-            groups.setdefault(text, []).append(name)
-        for alike in groups.values():
-            if len(alike) > 1:
-                begin = _difference(alike)
-                short |= {name: f"…{name[begin : begin + _LONGEST]}" for name in alike}
-    return [short[name] for name in names]
-
-
-def _difference(names: list[str]) -> int:
-    """Where different names begin to differ: at the beginning of that word."""
-    first, last = min(names), max(names)  # what these share all do
-    same = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
-    return re.search(r"[A-Za-z0-9]*$", first[:same]).start()
+    plain = {n: n.partition("(")[0].partition("<")[0].rpartition("::")[2].strip() or n for n in names}
+    short = {n: text if len(text) <= _LONGEST else f"…{text[1 - _LONGEST :]}" for n, text in plain.items()}
+    found = told_apart(short, _LONGEST)
+    return [found[name] for name in names]

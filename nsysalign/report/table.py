@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from nsysalign.report.format import fixed, middle, safe_text
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, causes_present
+from nsysalign.shorten import told_apart
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -151,8 +152,9 @@ def render(rows: Sequence[LabelRow], console: Console) -> None:
         grid.add_column(head, justify="right", no_wrap=True, style=column.style, min_width=column.width)
     if _mark_width(rows):
         grid.add_column("", no_wrap=True)
+    texts = told_apart({safe_text(row.label): label_text(row, plan.label_width) for row in rows}, plan.label_width)
     for number, row in enumerate(rows):
-        cells = [Text("  " + label_text(row, plan.label_width)), Text(str(row.count))]
+        cells = [Text("  " + texts[safe_text(row.label)]), Text(str(row.count))]
         # The dot of a zero recedes, so that the eye finds the numbers.
         cells += [Text(c.cells[number], "dim" if c.cells[number] == "." else "") for c in plan.columns]
         if _mark_width(rows):

@@ -66,9 +66,7 @@ def test_work_that_the_data_decides_splits_nothing(tmp_path):
 @pytest.mark.parametrize("stored", ["analysis.json", "analysis.db"])
 def test_both_tables_come_back_from_files(stored, tmp_path):
     from nsysalign.engine import load
-
-    from nsysalign.store import database
-    from nsysalign.store import document
+    from nsysalign.store import database, document
 
     analysis = analysed(repeated([("gemm", 1, 10), ("gemm", 8, 80)]), tmp_path)
     (document if stored.endswith("json") else database).write(analysis, tmp_path / stored)
@@ -87,3 +85,12 @@ def test_the_terminal_has_a_row_for_each(tmp_path):
     terminal.render(analysed(repeated([("gemm", 1, 10), ("gemm", 8, 80)]), tmp_path), console)
     text = console.export_text()
     assert "f [1 block]" in text and "f [8 blocks]" in text
+
+
+def test_shortened_names_keep_what_differs():
+    from nsysalign.shorten import told_apart
+
+    names = [f"void cutlass::gemm_f32_tile{size}_stage3_warpsize2x2_execute_kernel" for size in ("64x256", "128x128")]
+    texts = list(told_apart({n: n[:20] for n in names}, 24).values())
+    assert "tile64x256" in texts[0] and "tile128x128" in texts[1] and max(map(len, texts)) <= 24
+    assert told_apart({"a": "a", "b": "b"}, 24) == {"a": "a", "b": "b"}
