@@ -15,8 +15,8 @@ from nsysalign.report.whole import of_devices
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Ranges that a terminal lists, and that the page does.
-MOST_LINES, MOST_RANGES = 6, 200
+#: Ranges that a terminal lists; rows of a table on the page.
+MOST_LINES, MOST_ROWS = 6, 150
 #: What a range's host time is made of, in the words of both.
 SPLIT = {
     "launch_ns": "launch",
@@ -85,11 +85,18 @@ def page_tables(analysis: Analysis) -> dict[str, Any]:
     gaps = analysis.gaps[analysis.gaps["interval"].isin(of_devices(analysis)["interval"])]
     gaps = gaps.assign(run=labels.reindex(gaps["interval"]).to_numpy()).nlargest(20, "ns")
     return {
-        "ranges": _plain(analysis.host_ranges.head(MOST_RANGES)),
+        "ranges": _plain(analysis.host_ranges.head(MOST_ROWS)),
         "gaps": _plain(gaps[["run", "ns", "next", "call", "call_ns"]]),
         "variants": _plain(
-            analysis.variants[["label", "variant", "count", "row_interval", "median_ns", "min_ns", "max_ns"]]
+            analysis.variants[
+                ["label", "variant", "count", "row_interval", "median_ns", "min_ns", "max_ns"]
+            ].head(MOST_ROWS)
         ),
+        "more": {
+            "ranges": max(0, len(analysis.host_ranges) - MOST_ROWS),
+            "variants": max(0, len(analysis.variants) - MOST_ROWS),
+            "gaps": 0,
+        },
     }
 
 

@@ -152,7 +152,9 @@ def render(rows: Sequence[LabelRow], console: Console) -> None:
         grid.add_column(head, justify="right", no_wrap=True, style=column.style, min_width=column.width)
     if _mark_width(rows):
         grid.add_column("", no_wrap=True)
-    texts = told_apart({safe_text(row.label): label_text(row, plan.label_width) for row in rows}, plan.label_width)
+    texts = told_apart(
+        {safe_text(row.label): label_text(row, plan.label_width) for row in rows}, plan.label_width
+    )
     for number, row in enumerate(rows):
         cells = [Text("  " + texts[safe_text(row.label)]), Text(str(row.count))]
         # The dot of a zero recedes, so that the eye finds the numbers.

@@ -271,7 +271,7 @@ def test_pages_and_copies_of_commands_that_cost_a_run_are_looked_at_first(run, t
         assert isinstance(done.exception, OutputError) and done.exception.exit_code == 3, command
 
 
-def test_an_export_of_one_label_has_nothing_of_others(run, tmp_path):
+def test_no_table_of_an_exported_label_names_another(run, tmp_path):
     """Kernels and gaps of the run as a whole, clock samples without a label: none of them is of one label."""
     assert invoke("analyze", run, "-q").exit_code == 0
     label = nsysalign.load(run).labels["label"].iloc[0]

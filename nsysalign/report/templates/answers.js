@@ -16,4 +16,6 @@ function listAnswers(name, rows, caption, heads, cells) {
   const part = $("answers-" + name);
   part.hidden = !rows.length;
   if (rows.length) fillTable(part.querySelector("table"), caption, heads, rows.map(cells));
+  const more = DATA.answers.more[name];
+  if (more) part.append(make("p", { class: "quiet" }, `${more.toLocaleString("en")} more in analysis.db.`));
 }
