@@ -93,19 +93,16 @@ def variant_table(
 ) -> pd.DataFrame:
     """`frames.VARIANTS`: of labels whose intervals did different work.  `rows`: of the portion, beside `intervals`;
     `blocks_of`: the blocks of intervals by number, -1 where nobody knows them."""
-    measured = (intervals["kind"] != "run").to_numpy()
-    labels = {
-        label: np.flatnonzero(measured)[at]
-        for label, at in intervals[measured].groupby("label", sort=False).indices.items()
-    }
-    asked = [at for at in labels.values() if _may_differ_in_size(rows.iloc[at])]
+    often, sizes = _candidates(rows, intervals)
     found = np.full(len(rows), -1, np.int64)
-    if asked:
-        which = np.sort(np.concatenate(asked))
-        found[which] = blocks_of(which)
+    asked = np.sort(np.concatenate([often[label] for label in sizes])) if sizes else np.empty(0, np.int64)
+    if len(asked):
+        found[asked] = blocks_of(asked)
     tables = []
-    for label, at in labels.items():
-        texts = _variants(rows.iloc[at], found[at])
+    numbers = [found, *(rows[c].to_numpy() for c in ("work_count", "work_bytes", "work_names"))]
+    for label, at in often.items():
+        differs = any((column[at] != column[at[0]]).any() for column in numbers)
+        texts = _variants(rows.iloc[at], found[at]) if differs else None
         if texts is None:
             continue
         mine = intervals.iloc[at]
@@ -113,19 +110,28 @@ def variant_table(
         members = mine.groupby(np.asarray(texts, dtype=object))["interval"].agg(lambda n: tuple(n.tolist()))
         table["intervals"] = members.reindex(table["variant"]).to_numpy()
         tables.append(table.assign(label=label))
-    return (
-        frames.check(pd.concat(tables, ignore_index=True), frames.VARIANTS)
-        if tables
-        else frames.empty(frames.VARIANTS)
-    )
+    whole = pd.concat(tables, ignore_index=True) if tables else frames.empty(frames.VARIANTS)
+    return frames.check(whole, frames.VARIANTS)
 
 
-def _may_differ_in_size(rows: pd.DataFrame) -> bool:
-    """Whether intervals with operations of the same names took times that the kernels' grids may explain."""
-    if len(rows) < 2 * _FEWEST or not (rows["kernel_only_ns"] > 0).any():
-        return False
-    low, high = np.quantile(rows["kernel_only_ns"].to_numpy(), [0.1, 0.9])
-    return bool(high - low > _SPREAD * high)
+def _candidates(rows: pd.DataFrame, intervals: pd.DataFrame) -> tuple[dict[str, np.ndarray], list[str]]:
+    """(labels that are there often enough and may have done several kinds of work -> rows; those of them whose kernels took
+    times that the grids may explain).  There may be thousands of labels: all are looked at together."""
+    label = intervals["label"].where(intervals["kind"] != "run")
+    count = label.groupby(label).transform("size")
+    at = np.flatnonzero((count >= 2 * _FEWEST).to_numpy())
+    if not len(at):
+        return {}, []
+    work, name = rows.iloc[at], label.iloc[at].to_numpy()
+    groups = work.groupby(name, sort=False)
+    several = (groups[["work_count", "work_bytes", "work_names"]].nunique() > 1).any(axis=1)
+    low, high = (groups["kernel_only_ns"].quantile(q) for q in (0.1, 0.9))
+    spread = (high - low) > _SPREAD * high
+    chosen = several | spread
+    places = {key: at[inside] for key, inside in groups.indices.items() if chosen[key]}
+    # in the order in which labels are listed
+    order = sorted(places, key=lambda key: places[key][0])
+    return {key: places[key] for key in order}, [key for key in order if spread[key]]
 
 
 def _variants(rows: pd.DataFrame, blocks: np.ndarray) -> list[str] | None:
