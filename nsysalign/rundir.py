@@ -65,8 +65,7 @@ class Inputs:
     @property
     def conditions(self) -> tuple[str, ...]:
         """What was set up around the run (locked clocks), for the report."""
-        found = _object(self.manifest).get("conditions") if self.manifest else None
-        return tuple(str(text) for text in found) if isinstance(found, list) else ()
+        return _conditions(self.manifest) if self.manifest else ()
 
 
 class RunDirectory:
@@ -122,6 +121,10 @@ class RunDirectory:
         """What run.json says; {} where there is no such file, or it says nothing of use."""
         return _object(self.path / MANIFEST)
 
+    def conditions(self) -> tuple[str, ...]:
+        """What run.json says was set up around the run; () where it says nothing."""
+        return _conditions(self.path / MANIFEST)
+
     def inputs(
         self, trace: Path | None = None, events: tuple[Path, ...] = (), baseline: tuple[Path, ...] = ()
     ) -> Inputs:
@@ -149,6 +152,11 @@ def _object(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _conditions(manifest: Path) -> tuple[str, ...]:
+    found = _object(manifest).get("conditions")
+    return tuple(str(text) for text in found) if isinstance(found, list) else ()
 
 
 def event_logs(folder: Path) -> list[Path]:

@@ -58,7 +58,8 @@ def of_windows(trace: Trace, alignment: Alignment) -> pd.DataFrame:
         longest = np.flatnonzero(took[op] == np.repeat(np.maximum.reduceat(took[op], first), count[at]))
         owner, place = np.unique(which[longest], return_index=True)
         main[owner] = texts[code[op[longest[place]]]]
-    return pd.DataFrame(dict(zip(COLUMNS, (count, moved, names, main), strict=True)))
+    table = pd.DataFrame(dict(zip(COLUMNS, (count, moved, names, main), strict=True)))
+    return table.astype({"work_main": "str"})  # an empty stretch must not decide what the column is
 
 
 def _digest(text: str) -> int:

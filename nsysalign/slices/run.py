@@ -61,6 +61,7 @@ def measure(
             continue
         busy = np.logical_or.reduce([d.busy for d in done])
         now = amended(known, [], busy, [d.seen for d in done])
+        assert known.given.busy is not None  # a survey found it
         if np.array_equal(busy, known.given.busy) and now.given.processes == known.given.processes:
             lost = {what: sum(d.lost[what] for d in done) for what in done[0].lost}
             portion = without_timed_regions(joined(together([d.portion for d in done])))
@@ -86,8 +87,7 @@ def _round(
     while left:
         excerpts.update((n, _excerpt(known, index, slices[n], _WIDER[narrow[n]])) for n in left)
         jobs = [partial(_job, path, known, slices[n], excerpts[n], segments) for n in left]
-        before = len(slices) - len(left)
-        results = crew.map(work, jobs, lambda done, before=before: tell(before + done, len(slices)))
+        results = crew.map(work, jobs, partial(_tell, tell, len(slices) - len(left), len(slices)))
         found.update(zip(left, results, strict=True))
         index = index.corrected([f.blocks for f in results])
         left = [n for n in left if isinstance(found[n], Narrow)]
@@ -96,6 +96,10 @@ def _round(
         # a buffer that came late, a call that lasts: rows that a slice needed, and did not look for where they are
         left += [n for n in found if n not in left and index.misses(excerpts[n])]
     return [found[n] for n in narrow], index
+
+
+def _tell(tell: Progress, before: int, of: int, done: int) -> None:
+    tell(before + done, of)
 
 
 def _excerpt(known: Survey, index: Index, slice_: tuple[int, int], lean: int | None) -> Excerpt:

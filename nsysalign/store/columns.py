@@ -91,7 +91,8 @@ def _numbered(values: list[Any]) -> tuple[np.ndarray, list[Any]]:
     what equals is not always written the same (1, True and 1.0), and dicts cannot be looked up.
     """
     known: dict[Any, int] = {}
-    codes, found = [], []
+    codes: list[int] = []
+    found: list[Any] = []
     for value in values:
         try:
             codes.append(known[value])

@@ -19,7 +19,7 @@ from nsysalign.errors import AnalysisError
 from nsysalign.files import replacing
 from nsysalign.model import CAUSES, Analysis, TraceInfo
 from nsysalign.parts import known_as, parts_matrices, positions
-from nsysalign.store.objects import Records, encoded, frame, plain, records
+from nsysalign.store.objects import Records, encoded, frame, plain, records, trace_info
 from nsysalign.untrusted import contents
 
 if TYPE_CHECKING:
@@ -191,7 +191,6 @@ def load(path: str | os.PathLike[str]) -> Analysis:
 
 def _analysis(document: dict[str, Any]) -> Analysis:
     intervals = document["intervals"]
-    info = {k: tuple(v) if isinstance(v, list) else v for k, v in document["trace"].items()}
     parts = [
         {"interval": i["interval"], "cause": cause, "ns": ns, "lower_ns": lower, "upper_ns": upper}
         for i in intervals
@@ -217,7 +216,7 @@ def _analysis(document: dict[str, Any]) -> Analysis:
         for cause, ns in i["parts_ns"].items()
     ]
     return Analysis(
-        trace=TraceInfo(**{name: info[name] for name in TraceInfo.__dataclass_fields__ if name in info}),
+        trace=trace_info(document["trace"]),
         intervals=frame(intervals, frames.INTERVALS),
         parts=frame(parts, frames.PARTS),
         segments=frames.empty(frames.SEGMENTS),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from nsysalign import frames
+from nsysalign.model import TraceInfo
 from nsysalign.store.columns import listed
 
 if TYPE_CHECKING:
@@ -66,6 +67,16 @@ class Records:
         """The objects of these rows, a slice or an array of positions."""
         lists = [column.rows(rows) for column in self._columns.values()]
         return [dict(zip(self._names, row, strict=True)) for row in zip(*lists, strict=True)]
+
+
+def trace_info(stored: Mapping[str, Any]) -> TraceInfo:
+    """What was stored of a trace; fields of other versions are left out."""
+    known: dict[str, Any] = {
+        name: tuple(value) if isinstance(value := stored[name], list) else value
+        for name in TraceInfo.__dataclass_fields__
+        if name in stored
+    }
+    return TraceInfo(**known)
 
 
 def frame(rows: list[dict[str, Any]], spec: frames.Spec) -> pd.DataFrame:
