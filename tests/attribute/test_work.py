@@ -94,3 +94,8 @@ def test_shortened_names_keep_what_differs():
     texts = list(told_apart({n: n[:20] for n in names}, 24).values())
     assert "tile64x256" in texts[0] and "tile128x128" in texts[1] and max(map(len, texts)) <= 24
     assert told_apart({"a": "a", "b": "b"}, 24) == {"a": "a", "b": "b"}
+
+
+def test_ranges_that_are_told_apart_need_no_advice_and_timers_get_it(tmp_path):
+    analysis = analysed(repeated([("gemm", 1, 10), ("gemm", 8, 80)]), tmp_path)
+    assert len(analysis.variants) == 2 and "mixed-work" not in set(analysis.findings["rule"])
