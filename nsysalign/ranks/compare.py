@@ -246,7 +246,10 @@ def _label(
     spread = max(medians) - min(medians)
     verdict, slowest, waiting = _verdict(rows, spread, repetitions, together)
     if verdict == "slowest" and not together and any(_unmet(ranks[n], windows[n][name]) for n in having):
-        verdict, slowest = "unclear", None  # who waits inside its kernels is longest, and nobody can say who waits
+        verdict, slowest = (
+            "unclear",
+            None,
+        )  # who waits inside its kernels is longest, and nobody can say who waits
     first = rows[0].times
     return LabelComparison(
         label=name,

@@ -83,7 +83,8 @@ def _folders(path: Path, depth: int = DEPTH) -> list[Path]:
     kept = [
         p
         for p in inside
-        if not (p / DOCUMENT).exists() and (RunDirectory(p).traces() or (depth > 1 and _folders(p, depth - 1)))
+        if not (p / DOCUMENT).exists()
+        and (RunDirectory(p).traces() or (depth > 1 and _folders(p, depth - 1)))
     ]
     return sorted(kept, key=lambda p: natural(p.name))
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from nsysalign.model import CAUSES, Analysis
 from nsysalign.parts import parts_matrix
-from nsysalign.report.format import duration, percent, safe_text
 from nsysalign.report.rows import LabelRow, meanwhile
 from nsysalign.report.whole import of_devices
+from nsysalign.text import duration, percent, safe_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -90,7 +90,10 @@ def test_the_terminal_has_a_row_for_each(tmp_path):
 def test_shortened_names_keep_what_differs():
     from nsysalign.shorten import told_apart
 
-    names = [f"void cutlass::gemm_f32_tile{size}_stage3_warpsize2x2_execute_kernel" for size in ("64x256", "128x128")]
+    names = [
+        f"void cutlass::gemm_f32_tile{size}_stage3_warpsize2x2_execute_kernel"
+        for size in ("64x256", "128x128")
+    ]
     texts = list(told_apart({n: n[:20] for n in names}, 24).values())
     assert "tile64x256" in texts[0] and "tile128x128" in texts[1] and max(map(len, texts)) <= 24
     assert told_apart({"a": "a", "b": "b"}, 24) == {"a": "a", "b": "b"}

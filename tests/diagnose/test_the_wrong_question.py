@@ -132,7 +132,9 @@ def test_a_host_timer_that_never_synchronises_is_always_named():
     )
     overlapped = rules["overlapped", "enqueue-only"]
     assert overlapped.severity == "warning"
-    assert "never synchronises" in overlapped.title and "100 of 700 us of kernels ran after" in overlapped.title
+    assert (
+        "never synchronises" in overlapped.title and "100 of 700 us of kernels ran after" in overlapped.title
+    )
     assert "worked for 0.60 of 6.30 ms meanwhile" in overlapped.title
     assert rules["ended", "enqueue-only"].severity == "info"
     assert "which nothing makes sure of" in rules["ended", "enqueue-only"].title

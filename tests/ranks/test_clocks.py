@@ -231,7 +231,12 @@ def test_a_kernel_that_begins_early_waits(operation):
 
 
 def test_kernels_that_nobody_can_match_name_nobody_the_slowest():
-    job = run(2, 20, think=lambda rank, step: 50_000 + 900_000 * rank, names=(ALL_REDUCE.replace("AllReduce", "Broadcast"),))
+    job = run(
+        2,
+        20,
+        think=lambda rank, step: 50_000 + 900_000 * rank,
+        names=(ALL_REDUCE.replace("AllReduce", "Broadcast"),),
+    )
     ranks = [summary(job, n, source="one") for n in range(2)]
     slow = replace(ranks[1], windows=ranks[1].windows.assign(end_ns=ranks[1].windows["end_ns"] + 500_000))
     elapsed = (slow.windows["end_ns"] - slow.windows["start_ns"]).to_numpy()

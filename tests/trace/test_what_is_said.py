@@ -48,7 +48,9 @@ def test_what_an_old_export_cannot_have_was_not_switched_off(export, old):
         if old or name == "TARGET_INFO_CUDA_STREAM":
             tables.pop(name, None)
     missing = [m for m in read_trace(export(tables)).info.missing if m.startswith("TARGET_INFO_CUDA_STREAM")]
-    assert missing and ("before 2022.4" in missing[0]) == (old or read_trace(export(tables)).info.schema_version is None)
+    assert missing and ("before 2022.4" in missing[0]) == (
+        old or read_trace(export(tables)).info.schema_version is None
+    )
 
 
 def test_an_interval_is_disturbed_by_what_overlaps_its_window(export, log):
