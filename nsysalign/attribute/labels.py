@@ -35,7 +35,7 @@ def grouped(names: Iterable[str]) -> dict[str, str]:
         numbers = tuple(int(n) for n in _NUMBERED.findall(name))
         if numbers:
             families.setdefault(_NUMBERED.sub("*", name), []).append((name, numbers))
-    out = {}
+    out: dict[str, str] = {}
     for family, members in families.items():
         columns = [sorted(set(column)) for column in zip(*(numbers for _, numbers in members), strict=True)]
         counted = all(len(c) == 1 or (c[0] in (0, 1) and c[-1] - c[0] + 1 == len(c)) for c in columns)

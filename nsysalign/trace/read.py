@@ -306,8 +306,8 @@ def _names_used(source: Source, operations: pd.DataFrame, calls: pd.DataFrame) -
 
 
 def _info(path: Path, source: Source, lost: Mapping[str, int], more: Sequence[str] = ()) -> TraceInfo:
-    meta = next((source.pairs(t, "name", "value") for t in schema.META_TABLES if t in source.tables), [])
-    meta = {str(name): str(value) for name, value in meta if value is not None}
+    pairs = next((source.pairs(t, "name", "value") for t in schema.META_TABLES if t in source.tables), [])
+    meta = {str(name): str(value) for name, value in pairs if value is not None}
     environment = source.pairs("TARGET_INFO_SYSTEM_ENV", "name", "value")
     driver = next((str(v) for k, v in environment if k == "NvDriverVersion"), None)
     epoch = source.pairs("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", "utcEpochNs")
