@@ -182,7 +182,7 @@ def record_places(
     expected = np.rint(
         np.where(model.is_busy(evidence), model.busy_at(evidence), model.idle_at(evidence))
     ).astype(np.int64)
-    t = np.clip(expected, records["lower_ns"], records["upper_ns"]).to_numpy(dtype=np.int64).copy()
+    t = np.clip(expected, records["lower_ns"].to_numpy(), records["upper_ns"].to_numpy()).astype(np.int64)
     t[windows["end"].to_numpy()] = windows["end_ns"].to_numpy()
     t[windows["start"].to_numpy()] = windows["start_ns"].to_numpy()
     stamp = records["timestamp_ns"].to_numpy()
