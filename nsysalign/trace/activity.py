@@ -63,7 +63,9 @@ def calls_table(columns: dict[str, np.ndarray] | None, names: dict[int, str]) ->
     return frames.check_narrow(pd.DataFrame(columns, copy=False), frames.CALLS), bad
 
 
-def _pieced(values: np.ndarray, dtype: np.dtype | type, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+def _pieced(
+    values: np.ndarray, dtype: np.dtype | type, function: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
     """function(values), some rows at a time: what it makes on the way stays small."""
     out: np.ndarray = np.empty(len(values), dtype)
     for first in range(0, len(values), _AT_ONCE):
@@ -127,7 +129,9 @@ def operations_table(
     absent = {"name_id": -1, "bytes": 0, "copy_kind": -1, "src_kind": -1, "dst_kind": -1, "graph_node": -1}
     names = list(dict.fromkeys([name for part in parts for name in part] + list(absent)))
     whole = {
-        name: _stacked([p[name] if name in p else absent[name] for p in parts], [len(p["row"]) for p in parts])
+        name: _stacked(
+            [p[name] if name in p else absent[name] for p in parts], [len(p["row"]) for p in parts]
+        )
         for name in names
     }
     del parts
