@@ -1,0 +1,167 @@
+"""A measurement in the terminal: one row per batch, what explains them, what to know."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from nsysalign.report.format import duration, percent, safe_text
+from nsysalign.report.palette import LOOKS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nsysalign.measure.profile import Profile
+    from nsysalign.measure.result import Measure, Point
+
+#: Causes with a column of their own; the rest is `other`.
+CAUSES = ("kernel", "api_launch", "launch_latency", "host")
+MODE_WORDS = {
+    "latency": "one request on an idle GPU, by the host's clock",
+    "event": "an event pair around it",
+    "device": "GPU time only, behind a delay kernel",
+    "steady": "per call, calls queued",
+    "graph": "replayed as a CUDA graph",
+    "transfer": "with inputs copied in and outputs back",
+}
+
+
+def render(measure: Measure, console: Console, report: str = "") -> None:
+    """The whole answer."""
+    e = measure.environment
+    processes = sum(r.role == "time" and not r.failure for r in measure.runs)
+    head = f"{e.get('device', 'no device')}, torch {e.get('torch', '?')}, {processes or len(measure.runs)} processes"
+    console.print(safe_text(head) + (f", report: {safe_text(report)}" if report else ""), soft_wrap=True, markup=False)
+    for target, name in enumerate(measure.targets):
+        points = [p for p in measure.points if p.target == target]
+        if not points:
+            continue
+        console.print(f"\n  {safe_text(name)}", markup=False)
+        console.print(_table(measure, points))
+    for line in [*explanations(measure), *differences(measure)]:
+        console.print(f"  {safe_text(line)}", soft_wrap=True, markup=False)
+    for note in measure.notes:
+        console.print(f"  ! {safe_text(note)}", soft_wrap=True, markup=False)
+
+
+def _table(measure: Measure, points: list[Point]):
+    from rich.table import Table
+
+    profiled = {(p.target, p.batch): p for p in measure.profiles if not p.problem}
+    p = float(measure.options.get("at", 50.0))
+    tail = f"p{p:g}" if p > 50 else "p99"
+    heads = ["batch", "p50 ms", "±", f"{tail} ms", "per s", "±"]
+    heads += [LOOKS[c].short for c in CAUSES] + ["idle"] if profiled else []
+    heads += ["memory", "SM MHz", ""]
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    for head in heads:
+        table.add_column(head, justify="left" if head == "" else "right", no_wrap=head != "")
+    for point in points:
+        table.add_row(*(safe_text(c) for c in _row(measure, point, profiled, tail)))
+    return table
+
+
+def _row(measure: Measure, point: Point, profiled: dict, tail: str) -> list[str]:
+    e = point.latency
+    rate_share = (point.rate_high - point.rate_low) / 2 / point.rate if point.rate > 0 else math.inf
+    p, bounded = e.percentiles.get(float(tail[1:]), (math.nan, True)) if e else (math.nan, True)
+    cells = [
+        "-" if point.batch is None else str(point.batch), milliseconds(e.value if e else math.nan), share(e.share if e else math.inf),
+        ("" if bounded else "≥") + milliseconds(p), rate(point.rate), share(rate_share),
+    ]  # fmt: skip
+    if profiled:
+        found: Profile | None = profiled.get((point.target, point.batch))
+        whole = sum(found.parts_ns.values()) if found else 0
+        cells += [percent(found.parts_ns.get(c, 0) / whole) if whole else "" for c in CAUSES]
+        cells.append(percent(found.idle_share()) if whole else "")
+    cells += [f"{point.memory / 2**30:.1f} GiB" if point.memory else "?", f"{point.sm_mhz:.0f}" if point.sm_mhz == point.sm_mhz else "?"]
+    return [*cells, "; ".join(point.marks)]
+
+
+def milliseconds(ns: float) -> str:
+    """Three digits that count: 0.0662, 3.02, 28.3."""
+    if not math.isfinite(ns):
+        return "?"
+    ms = ns / 1e6
+    return f"{ms:.4f}" if ms < 0.1 else f"{ms:.3f}" if ms < 1 else f"{ms:.2f}" if ms < 10 else f"{ms:.1f}" if ms < 1000 else f"{ms:,.0f}"
+
+
+def share(value: float) -> str:
+    return f"{100 * value:.1f} %" if math.isfinite(value) else "?"
+
+
+def rate(value: float) -> str:
+    if not math.isfinite(value):
+        return "?"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def explanations(measure: Measure) -> list[str]:
+    """Why the modes differ, batch by batch, and whether the profile proves it."""
+    lines = []
+    for point in measure.points:
+        found = {m: e for (t, b, m, l2), e in measure.estimates.items() if (t, b, l2) == (point.target, point.batch, "warm")}
+        profile = next((p for p in measure.profiles if (p.target, p.batch) == (point.target, point.batch)), None)
+        if len(found) < 3 and profile is None:
+            continue
+        name = "call" if point.batch is None else f"batch {point.batch}"
+        if len(measure.targets) > 1:
+            name = f"{'AB'[point.target]}, {name}"
+        lines.append(f"{name}: " + ", ".join(f"{m} {duration(e.value)}" for m, e in found.items()))
+        floor = next((r.facts["device"]["empty_kernel_ns"] for r in measure.runs if "device" in r.facts and (r.target, r.batch) == (point.target, point.batch)), 0)
+        if "device" in found and floor > 0.02 * found["device"].value:
+            lines.append(f"  of device, {duration(floor)} are the records' own: an empty kernel reads as much")
+        lines += [f"  {text}" for text in reading(found)]
+        if profile is not None and not profile.problem:
+            lines.append("  " + proof(profile))
+        lines += [f"  {text}" for text in cold(measure, point, profile)]
+    return lines
+
+
+def reading(found: dict) -> list[str]:
+    """What the difference between modes says, in one line at most."""
+    device, event, graph, steady = (found.get(m) for m in ("device", "event", "graph", "steady"))
+    if device and steady and steady.low > 1.1 * device.high:
+        remedy = f": a graph takes {duration(graph.value)}" if graph and graph.high < 0.9 * steady.low else ""
+        return [f"launch-bound: the GPU needs {duration(device.value)} of {duration(steady.value)} per call{remedy}"]
+    if device and event and event.low > 1.2 * device.high:
+        return ["on an idle GPU the first launches come late; calls queued one behind the other hide that"]
+    return []
+
+
+def proof(profile: Profile) -> str:
+    if not math.isfinite(profile.error):
+        return f"profile: {duration(profile.elapsed_ns)} under nsys; no prediction of the time without it ({safe_text(profile.run)})"
+    verdict = "proven" if profile.proven else "NOT proven: the profile explains another number than was measured"
+    return f"profile: {duration(profile.measured_ns)} measured, {duration(profile.predicted_ns)} predicted from the profile ({100 * profile.error:+.0f} %): {verdict}"
+
+
+def cold(measure: Measure, point: Point, profile: Profile | None) -> list[str]:
+    """What cold caches cost, and whether kernels show that they were cold."""
+    pair = [measure.estimates.get((point.target, point.batch, "device", l2)) or measure.estimates.get((point.target, point.batch, "event", l2)) for l2 in ("warm", "cold")]
+    if not all(pair):
+        return []
+    text = f"cold L2: {duration(pair[1].value)} instead of {duration(pair[0].value)}"
+    if profile and profile.kernel_ns and profile.kernel_cold_ns:
+        change = profile.kernel_cold_ns / profile.kernel_ns - 1
+        text += f"; kernels under nsys take {100 * change:+.1f} %" + ("" if change > 0.005 else ": nothing shows that the L2 mattered")
+    return [text]
+
+
+def differences(measure: Measure) -> list[str]:
+    """B against A, per batch and mode."""
+    if len(measure.targets) < 2:
+        return []
+    lines = []
+    for batch in dict.fromkeys(p.batch for p in measure.points):
+        name = "" if batch is None else f"batch {batch}, "
+        for mode in measure.options["modes"]:
+            for l2 in measure.options["l2"]:
+                d = measure.difference(batch, mode, l2)
+                if d is None:
+                    continue
+                key = mode if l2 == "warm" else f"{mode}, cold L2"
+                bounds = f"{100 * d.low:+.2f} to {100 * d.high:+.2f} %" if math.isfinite(d.low) else "no bounds: one process each"
+                verdict = {"slower": "B is slower", "faster": "B is faster", "cannot say": "cannot tell them apart"}[d.verdict]
+                lines.append(f"{name}{key}: {verdict} ({100 * d.ratio:+.2f} %, {bounds})")
+    return lines
