@@ -5,7 +5,7 @@ repetitions depend on each other does not matter then, and processes may differ.
 interval is never narrower than what the repetitions within the processes allow: order statistics of the median on the
 effective sample size (stop.py), of the samples less their linear trend.
 
-scipy has the quantiles and slopes; where it is missing, nothing here can be imported, and the samples are kept.
+scipy has the quantiles; where it is missing, nothing here can be imported, and the samples are kept.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy import stats
+from scipy import fft, stats
 
-from nsysalign.measure.stop import FEWEST, PERCENTILES, RESOLUTION_NS, Z95, effective_size
+from nsysalign.measure.stop import FEWEST, PERCENTILES, RESOLUTION_NS, Z95
 
 CONFIDENCE = 0.95
 #: Far outliers, as box plots have them: so many times the middle half's width beyond it.
 OUTLIER = 3.0
 #: Processes differ where their medians scatter so many times wider than their own samples explain.
 DIFFER = 2.0
+#: From here on nobody can say that they do not, and more processes are asked for.  By simulation (tests/measure): at 2 the
+#: intervals of processes that differ by 1 % hold the truth in 91 to 94 of 100 cases, at 0.8 in 93.5 to 95; what differs
+#: less costs no more than its width.
+UNSURE = 0.8
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Estimate:
     most: float
     outliers: int
     differ: bool
+    unsure: bool
     percentiles: Mapping[float, tuple[float, bool]] = field(default_factory=dict)  # value, whether it has its samples
 
     @property
@@ -58,29 +63,77 @@ class Estimate:
 
 
 def within(values: np.ndarray) -> tuple[float, float]:
-    """(half the width of one process's interval for its median, effective sample size), the trend taken out."""
-    n = len(values)
+    """(half the width of one process's interval for its median, effective sample size)."""
+    half, size = within_rows(np.asarray(values, dtype=np.float64)[None, :])
+    return float(half[0]), float(size[0])
+
+
+def within_rows(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same of many processes of n samples each: values of shape (processes, n); the trend is taken out.
+
+    Infinite where fewer than six independent samples bound nothing.
+    """
+    n = values.shape[1]
     if n < FEWEST:
-        return math.inf, float(n)
-    level = values - _trend(values)
-    size = effective_size(level.tolist())
-    if size < 6:
-        return math.inf, size
-    reach = Z95 / (2 * math.sqrt(size))
-    low, high = np.quantile(level, [max(0.0, 0.5 - reach), min(1.0, 0.5 + reach)])
-    return max(float(high - low) / 2, 0.0), size
+        return np.full(len(values), np.inf), np.full(len(values), float(n))
+    level = np.sort(detrended := values - _trends(values), axis=1)
+    size = effective_sizes(detrended, level[:, n // 2])
+    reach = Z95 / (2 * np.sqrt(size))
+    low, high = (_quantile(level, np.clip(0.5 + side * reach, 0, 1)) for side in (-1, 1))
+    return np.where(size < 6, np.inf, (high - low) / 2), size
 
 
-def _trend(values: np.ndarray) -> np.ndarray:
-    """A straight line through the medians of 16 stretches (Theil and Sen), zero on average."""
-    n = len(values)
+def _quantile(ordered: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """One quantile per ordered row, between samples linear."""
+    at = share * (ordered.shape[1] - 1)
+    below = np.floor(at).astype(np.int64)
+    above = np.minimum(below + 1, ordered.shape[1] - 1)
+    rows = np.arange(len(ordered))
+    return ordered[rows, below] + (at - below) * (ordered[rows, above] - ordered[rows, below])
+
+
+def _trends(values: np.ndarray) -> np.ndarray:
+    """Per row a straight line through the medians of 16 stretches (Theil and Sen's slope), zero on average."""
+    n = values.shape[1]
     groups = min(16, n // 4)
     if groups < 3:
-        return np.zeros(n)
-    middles = [float(np.median(part)) for part in np.array_split(values, groups)]
-    slope = stats.theilslopes(middles, np.arange(groups)).slope
+        return np.zeros_like(values)
+    middles = np.column_stack([np.median(part, axis=1) for part in np.array_split(values, groups, axis=1)])
+    first, second = np.triu_indices(groups, 1)
+    slopes = np.median((middles[:, second] - middles[:, first]) / (second - first), axis=1)
     at = np.arange(n) * groups / n
-    return slope * (at - at.mean())
+    return slopes[:, None] * (at - at.mean())
+
+
+def effective_sizes(values: np.ndarray, middles: np.ndarray) -> np.ndarray:
+    """stop.effective_size of every row; `middles`: each row's upper median."""
+    n = values.shape[1]
+    above = (values > middles[:, None]).astype(np.float64)
+    share = above.mean(axis=1)
+    variance = share * (1 - share)
+    known = variance > 0
+    lags = (n // 2 + 1) // 2 * 2
+    both = fft.irfft(np.abs(fft.rfft(above, 2 * n, axis=1)) ** 2, 2 * n, axis=1)[:, 1 : lags + 1]
+    both = np.round(both) / (n - np.arange(1, lags + 1))
+    r = (both - (share**2)[:, None]) / np.where(known, variance, 1.0)[:, None]
+    pairs = np.minimum.accumulate(np.minimum(r[:, 0::2] + r[:, 1::2], 2.0), axis=1)
+    total = np.where(pairs > 0, pairs, 0.0).sum(axis=1)
+    return np.where(known, np.clip(n / (1 + 2 * total), 1.0, n), float(n))
+
+
+def combined(medians: np.ndarray, halves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(value, half the interval's width, how many times wider the processes scatter than their samples explain) of many measurements at once: `medians` and
+    `halves` (`within_rows`) have the shape (measurements, processes)."""
+    count = medians.shape[1]
+    floor = np.sqrt((halves**2).sum(axis=1)) / count
+    reach, scattered = floor, np.zeros(len(medians))
+    if count > 1:
+        scatter = medians.std(axis=1, ddof=1)
+        between = scatter / math.sqrt(count) * float(stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1))
+        own = np.sqrt((halves**2).mean(axis=1)) / Z95
+        scattered = scatter / np.maximum(own, RESOLUTION_NS / 4)
+        reach = np.where(np.isfinite(floor), np.maximum(between, floor), between)
+    return medians.mean(axis=1), np.maximum(reach, RESOLUTION_NS / 4), scattered  # half a tick: no median is known better
 
 
 def estimate(processes: Sequence[Sequence[float]], percentiles: Sequence[float] = (50, 90, 99)) -> Estimate:
@@ -90,22 +143,13 @@ def estimate(processes: Sequence[Sequence[float]], percentiles: Sequence[float] 
         raise ValueError("no samples")
     medians = np.array([float(np.median(a)) for a in arrays])
     inner = [within(a) for a in arrays]
-    floor = math.sqrt(sum(h * h for h, _ in inner)) / len(inner)
-    count = len(medians)
-    value = float(medians.mean())
-    reach, differ = floor, False
-    if count > 1:
-        scatter = float(medians.std(ddof=1))
-        between = scatter / math.sqrt(count) * float(stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1))
-        own = math.sqrt(sum(h * h for h, _ in inner) / count) / Z95 if math.isfinite(floor) else math.inf
-        differ = scatter > DIFFER * max(own, RESOLUTION_NS / 4)
-        reach = max(between, floor if math.isfinite(floor) else 0.0)
-    reach = max(reach, RESOLUTION_NS / 4)  # half a tick: no median is known better
+    values, reaches, scattered = combined(medians[None, :], np.array([[h for h, _ in inner]]))
+    value, reach = float(values[0]), float(reaches[0])
     pooled = np.concatenate(arrays)
     return Estimate(
         value, max(0.0, value - reach), value + reach, tuple(medians.tolist()), len(pooled), float(sum(s for _, s in inner)),
         float(pooled.mean()), float(pooled.std(ddof=1)) if len(pooled) > 1 else 0.0, float(pooled.min()), float(pooled.max()),
-        outliers(pooled), differ, quantiles(pooled, percentiles),
+        outliers(pooled), bool(scattered[0] > DIFFER), bool(scattered[0] > UNSURE), quantiles(pooled, percentiles),
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ it: the series of "above the median" (one bit each) has autocorrelations r(k), a
 
     n / (1 + 2 (r(1) + r(2) + ...))          summed in pairs until a pair is negative (Geyer's initial positive sequence)
 
-Bits are kept in one whole number, so that r(k) is a shift, an exclusive or and a count of ones: microseconds for 20,000.
+Bits are kept in one whole number, so that r(k) is a shift, an `and` and a count of ones: microseconds for 20,000.
 """
 
 from __future__ import annotations
@@ -47,11 +47,8 @@ def effective_size(values: Sequence[float]) -> float:
 
 
 def _correlation(bits: int, n: int, lag: int, share: float, variance: float) -> float:
-    """Autocorrelation of a series of bits: by how much oftener than chance two at this distance agree."""
-    count = n - lag
-    differing = ((bits >> lag) ^ (bits & ((1 << count) - 1))).bit_count()
-    both = share - differing / count / 2  # share of pairs that are both 1, the ends neglected
-    return (both - share * share) / variance
+    """Autocorrelation of a series of bits: by how much oftener than chance two at this distance are both 1."""
+    return (((bits >> lag) & bits).bit_count() / (n - lag) - share * share) / variance
 
 
 def median_bounds(values: Sequence[float], size: float | None = None) -> tuple[float, float, float]:
