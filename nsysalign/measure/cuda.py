@@ -199,7 +199,7 @@ class Cuda:
             for there, here in zip(found, pinned, strict=True):
                 there.copy_(here, non_blocking=True)
             out = call(*inputs)
-            values = list(out.values()) if hasattr(out, "values") else [out]
+            values = [vars(out)] if hasattr(out, "__dataclass_fields__") else [out]
             return [t.to("cpu") for t in self.tensors(values) if t.is_cuda]
 
         return both

@@ -77,7 +77,7 @@ def search(
 
 
 def _climb(found: Search, trial: Callable[[int], Trial], most: int | None) -> None:
-    """1, 2, 4, 8, ... as long as the next one is expected to fit."""
+    """1, 2, 4, 16, 64, ... as long as the next one is expected to fit; what lies between is looked at around the best."""
     batch = 1
     while True:
         if most is not None and batch > most:
@@ -94,9 +94,9 @@ def _climb(found: Search, trial: Callable[[int], Trial], most: int | None) -> No
         if result.failure:
             found.limited = result.failure
             return
-        batch *= 2
+        batch *= 2 if batch < 4 else 4
         if batch > 1 << 22:
-            found.limited = f"memory does not end the search: batch {batch // 2:,} needs no more than smaller ones"
+            found.limited = f"memory does not end the search: batch {result.batch:,} needs no more than smaller ones"
             return
 
 

@@ -24,7 +24,7 @@ from nsysalign.measure.runner import Failure, Outcome
 from nsysalign.measure.search import OutOfTime, Search, search
 
 #: What starting a process and its CUDA takes, until one has shown it; and a profiled one with its analysis.
-STARTING_S, PROFILING_S = 8.0, 15.0
+STARTING_S, PROFILING_S = 8.0, 20.0
 #: Less than this in a process measures nothing worth the wait for it.
 LEAST_S = 0.3
 PROBE_S, QUICK_S, PROFILED_S = 1.2, 1.5, 1.0

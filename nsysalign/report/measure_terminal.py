@@ -10,12 +10,11 @@ from nsysalign.report.palette import LOOKS
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from nsysalign.measure.profile import Profile
     from nsysalign.measure.result import Measure, Point
 
-#: Causes with a column of their own; the rest is `other`.
-CAUSES = ("kernel", "api_launch", "launch_latency", "host")
 MODE_WORDS = {
     "latency": "one request on an idle GPU, by the host's clock",
     "event": "an event pair around it",
@@ -38,44 +37,58 @@ def render(measure: Measure, console: Console, report: str = "") -> None:
             continue
         console.print(f"\n  {safe_text(name)}", markup=False)
         console.print(_table(measure, points))
+        budgets = _budgets(measure, target)
+        if budgets is not None:
+            console.print()
+            console.print(budgets)
     for line in [*explanations(measure), *differences(measure)]:
         console.print(f"  {safe_text(line)}", soft_wrap=True, markup=False)
     for note in measure.notes:
         console.print(f"  ! {safe_text(note)}", soft_wrap=True, markup=False)
 
 
-def _table(measure: Measure, points: list[Point]):
+def _table(measure: Measure, points: list[Point]) -> Table:
     from rich.table import Table
 
-    profiled = {(p.target, p.batch): p for p in measure.profiles if not p.problem}
     p = float(measure.options.get("at", 50.0))
     tail = f"p{p:g}" if p > 50 else "p99"
-    heads = ["batch", "p50 ms", "±", f"{tail} ms", "per s", "±"]
-    heads += [LOOKS[c].short for c in CAUSES] + ["idle"] if profiled else []
-    heads += ["memory", "SM MHz", ""]
     table = Table(box=None, pad_edge=False, padding=(0, 1))
-    for head in heads:
-        table.add_column(head, justify="left" if head == "" else "right", no_wrap=head != "")
+    for head in ("batch", "p50 ms", "±", f"{tail} ms", "per s", "±", "memory", "SM MHz"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("")
     for point in points:
-        table.add_row(*(safe_text(c) for c in _row(measure, point, profiled, tail)))
+        table.add_row(*(safe_text(c) for c in _row(point, tail)))
     return table
 
 
-def _row(measure: Measure, point: Point, profiled: dict, tail: str) -> list[str]:
+def _row(point: Point, tail: str) -> list[str]:
     e = point.latency
     rate_share = (point.rate_high - point.rate_low) / 2 / point.rate if point.rate > 0 else math.inf
     p, bounded = e.percentiles.get(float(tail[1:]), (math.nan, True)) if e else (math.nan, True)
-    cells = [
+    return [
         "-" if point.batch is None else str(point.batch), milliseconds(e.value if e else math.nan), share(e.share if e else math.inf),
         ("" if bounded else "≥") + milliseconds(p), rate(point.rate), share(rate_share),
+        f"{point.memory / 2**30:.1f} GiB" if point.memory else "?", f"{point.sm_mhz:.0f}" if point.sm_mhz == point.sm_mhz else "?",
+        "; ".join(point.marks),
     ]  # fmt: skip
-    if profiled:
-        found: Profile | None = profiled.get((point.target, point.batch))
-        whole = sum(found.parts_ns.values()) if found else 0
-        cells += [percent(found.parts_ns.get(c, 0) / whole) if whole else "" for c in CAUSES]
-        cells.append(percent(found.idle_share()) if whole else "")
-    cells += [f"{point.memory / 2**30:.1f} GiB" if point.memory else "?", f"{point.sm_mhz:.0f}" if point.sm_mhz == point.sm_mhz else "?"]
-    return [*cells, "; ".join(point.marks)]
+
+
+def _budgets(measure: Measure, target: int) -> Table | None:
+    """Shares of the profiled interval, and whether the profile predicts what was measured."""
+    from rich.table import Table
+
+    rows = [p for p in measure.profiles if p.target == target and not p.problem and p.parts_ns]
+    if not rows:
+        return None
+    causes = [c for c in LOOKS if any(p.parts_ns.get(c, 0) > 0.005 * p.elapsed_ns for p in rows)]
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    for head in ("batch", "nsys ms", *(LOOKS[c].short for c in causes), "GPU idle"):
+        table.add_column(head, justify="right")
+    for p in rows:
+        cells = ["-" if p.batch is None else str(p.batch), milliseconds(p.elapsed_ns)]
+        cells += [percent(p.parts_ns.get(c, 0) / p.elapsed_ns) if p.parts_ns.get(c) else "." for c in causes]
+        table.add_row(*cells, percent(p.idle_share()))
+    return table
 
 
 def milliseconds(ns: float) -> str:
