@@ -66,32 +66,76 @@ class Outcome:
         return [v for b in self.all("block") if b["mode"] == mode and b["l2"] == l2 for v in b["ns"]]
 
 
+class Workers:
+    """Starts workers.  While one starts, the next one already imports torch and then waits, without CUDA and asleep: by the
+    time that measuring begins nothing but the measured process runs, and starting takes half as long.
+
+    None waits on a machine of fewer than four cores, or where torch is not what is measured with.
+    """
+
+    def __init__(self, options: Options, folder: Path) -> None:
+        self._options, self._folder = options, folder
+        self._spare: tuple[subprocess.Popen, Path] | None = None
+        self._count = 0
+        self._ahead = options.backend == "cuda" and (os.cpu_count() or 1) >= 4
+
+    def start(self, spec: Path, *, more: bool) -> tuple[subprocess.Popen, Path]:
+        """(a worker that has its spec, its log).  `more`: another one will follow."""
+        worker = self._take() or self._new()
+        with contextlib.suppress(OSError):  # a worker that is dead already says so by its status
+            worker[0].stdin.write(f"{spec}\n".encode())
+            worker[0].stdin.close()
+        if more and self._ahead:
+            self._spare = self._new()
+        return worker
+
+    def _take(self) -> tuple[subprocess.Popen, Path] | None:
+        spare, self._spare = self._spare, None
+        if spare is not None and spare[0].poll() is not None:
+            return None
+        return spare
+
+    def _new(self) -> tuple[subprocess.Popen, Path]:
+        self._count += 1
+        log = self._folder / f"worker-{self._count:04d}.log"
+        with open(log, "wb") as said:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "nsysalign.measure.worker", "--wait", str(os.getpid()), *(["torch"] if self._ahead else [])],
+                stdin=subprocess.PIPE, stdout=said, stderr=subprocess.STDOUT,
+                env=environment(os.environ, self._options.environment), start_new_session=True,
+            )  # fmt: skip
+        return process, log
+
+    def close(self) -> None:
+        """End the one that waits."""
+        if (spare := self._take()) is not None:
+            spare[0].stdin.close()
+            _end(spare[0])
+
+
 def run(
     job: Job,
     options: Options,
     folder: Path,
+    workers: Workers,
     *,
     clocks: Path | None = None,
     used_bytes: Callable[[], int | None] = lambda: None,
     killed: Callable[[], int] | None = None,
+    more: bool = False,
 ) -> Outcome:
-    """Start the worker, wait for it, end it where it must be ended.  `used_bytes()`: of the device, by everybody."""
-    out, log, spec = (folder / f"{job.number:04d}.{end}" for end in ("jsonl", "log", "json"))
-    told = job.spec(options, out, clocks) | {"parent": os.getpid()}
-    spec.write_text(json.dumps(told), encoding="utf-8")
+    """Start a worker, wait for it, end it where it must be ended.  `used_bytes()`: of the device, by everybody; `more`: there
+    will be another one."""
+    out, spec = (folder / f"{job.number:04d}.{end}" for end in ("jsonl", "json"))
+    spec.write_text(json.dumps(job.spec(options, out, clocks)), encoding="utf-8")
     killed = killed or killed_for_memory
     before, began = killed(), time.monotonic()
     began_ns = time.monotonic_ns()
-    with open(log, "wb") as said:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "nsysalign.measure.worker", str(spec)],
-            stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
-            env=environment(os.environ, options.environment), start_new_session=True,
-        )  # fmt: skip
-        try:
-            ended = _wait(process, began + job.limit_s, job.most_bytes, used_bytes)
-        finally:
-            _end(process)
+    process, log = workers.start(spec, more=more)
+    try:
+        ended = _wait(process, began + job.limit_s, job.most_bytes, used_bytes)
+    finally:
+        _end(process)
     facts = list(read(out))
     text = log.read_text(encoding="utf-8", errors="replace")
     failure = _failure(process.returncode, facts, ended, text, job, killed() > before)

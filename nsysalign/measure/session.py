@@ -51,6 +51,7 @@ class Session:
         self.work.mkdir(mode=0o700, exist_ok=True)
         self.clocks = self.work / "clocks.jsonl"
         self.gpu = sampler.Gpu()
+        self.workers = runner.Workers(self.options, self.work)
         self.outcomes: list[Outcome] = []
         self.profiles: list[proof.Profile] = []
         self.notes: list[str] = []
@@ -75,11 +76,11 @@ class Session:
         return max(self._starting) if self._starting else STARTING_S
 
     def _reserve_s(self, profiles: int) -> float:
-        """For the profiled workers, at most a third of the budget."""
+        """For the profiled workers: one, or a fifth of the budget, and never more than a third of it."""
         if not self.options.profile or self.options.budget_s is None:
             return 0.0
-        one = max(self._profiling, default=PROFILING_S)
-        return min(one * profiles, self.options.budget_s / 3)
+        one, all_of_it = max(self._profiling, default=PROFILING_S), self.options.budget_s
+        return min(one * profiles, max(one, all_of_it / 5), all_of_it / 3)
 
     def _share_s(self, jobs: int, reserve_s: float, usual_s: float) -> float:
         """Seconds that one of so many processes may measure; OutOfTime where too little is left."""
@@ -107,6 +108,7 @@ class Session:
         except KeyboardInterrupt:
             self.notes.append("interrupted: what was measured until then")
         finally:
+            self.workers.close()
             self.gpu.close()
             measure = self.result()
             if measure.blocks:
@@ -188,7 +190,7 @@ class Session:
     def _trial(self, batch: int) -> Trial:
         """One process of the search."""
         o = self.options
-        reserve = self._reserve_s(3) + (0 if math.isinf(self.left_s) else 0.35 * o.budget_s)
+        reserve = 0.0 if math.isinf(self.left_s) else 0.45 * o.budget_s
         if self.left_s - reserve < self.starting_s + LEAST_S and self.outcomes:
             raise OutOfTime
         done = self._worker(0, batch, 0, "probe", CURVE_MODES, o.l2[:1], PROBE_S, 20)
@@ -211,7 +213,9 @@ class Session:
     def _profiled(self, batches: Sequence[int | None]) -> None:
         """One more worker per reported batch, under nsys.  A profile that fails is a note."""
         o = self.options
-        pairs = [(t, b) for t in range(len(o.targets)) for b in batches if self._ran(t, b)]
+        best = self.found.best.batch if self.found and self.found.best else None
+        first = sorted(batches, key=lambda b: b != best)  # where time is short, the best has a profile
+        pairs = [(t, b) for b in first for t in range(len(o.targets)) if self._ran(t, b)]
         for target, batch in pairs:
             expected = max(self._profiling, default=PROFILING_S)
             if self.left_s < expected:
@@ -251,7 +255,9 @@ class Session:
 
             outcome = here.run(job, o, o.targets[target].function)
         else:
-            outcome = runner.run(job, o, self.work, clocks=self.clocks, used_bytes=self.gpu.used_bytes)
+            outcome = runner.run(
+                job, o, self.work, self.workers, clocks=self.clocks, used_bytes=self.gpu.used_bytes, more=of > done + 1 or o.search
+            )
         self.outcomes.append(outcome)
         blocks = outcome.all("block")
         if blocks and not outcome.failure:

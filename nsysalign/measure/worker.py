@@ -1,6 +1,6 @@
 """One process that measures one batch once.  Imports torch, the user's file and the standard library, nothing else.
 
-    python -m nsysalign.measure.worker SPEC.json
+    python -m nsysalign.measure.worker SPEC.json               (--wait PARENT [torch]: SPEC comes on standard input)
 
 SPEC: {"target", "batch", "shapes", "modes", "l2", "precision", "need", "seconds", "out", "role", ...} (plan.Job.spec).
 `out` gets one JSON line per fact, each flushed when it is known: what was measured survives whatever comes after.
@@ -11,6 +11,7 @@ in regions, for a run under nsys.
 from __future__ import annotations
 
 import faulthandler
+import importlib
 import json
 import os
 import random
@@ -267,8 +268,6 @@ def main(path: str) -> int:
     """Exit status 0 also where the call failed: the facts say so; anything else is a process that died."""
     with open(path, encoding="utf-8") as file:
         spec = json.load(file)
-    if spec.get("parent") == os.getppid():
-        _die_with_parent()
     os.environ[target.IN_WORKER] = "1"
     if spec.get("limit_s"):  # where it hangs goes to its log, just before it is ended
         faulthandler.dump_traceback_later(max(0.5, spec["limit_s"] - 1.0), exit=False)
@@ -281,5 +280,15 @@ def main(path: str) -> int:
     return 0
 
 
+def wait(parent: int, ahead: str = "") -> int:
+    """Import what takes long, then wait for the name of a spec on standard input; none means to leave."""
+    if os.getppid() == parent:
+        _die_with_parent()
+    if ahead:
+        importlib.import_module(ahead)  # no CUDA yet
+    path = sys.stdin.readline().strip()
+    return main(path) if path else 0
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(wait(int(sys.argv[2]), *sys.argv[3:]) if sys.argv[1] == "--wait" else main(sys.argv[1]))
