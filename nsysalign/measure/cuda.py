@@ -232,6 +232,7 @@ class Cuda:
     def describe(self) -> dict[str, Any]:
         return {
             "device": self.name,
+            "sms": self.sms,
             "l2_bytes": self.l2,
             "torch": str(self.torch.__version__),
             "cuda": str(self.torch.version.cuda),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-#: The largest batch is known within so much.
-WITHIN = 0.02
+#: The largest batch is known within 2 %; where the bound is a straight line, half of that is left to its bends.
+WITHIN, STRAIGHT = 0.02, 0.01
 MOST_FAILURES = 3
 
 
@@ -70,8 +70,9 @@ def largest(trials: list[Trial], run: Callable[[int], Trial], most: int | None) 
         if top == float("inf"):
             return good, False
         top = int(top)
-        if not good or top <= good * (1 + WITHIN) or top <= good + (good < 1 / WITHIN):
-            done = top <= good or good >= 1 / WITHIN or bool(bad and bad <= good + 1)
+        near = WITHIN if bad else STRAIGHT
+        if not good or top <= good * (1 + near) or top <= good + (good < 1 / near):
+            done = top <= good or good >= 1 / near or bool(bad and bad <= good + 1)
             if done or failures >= MOST_FAILURES:
                 return good, done
         if failures >= MOST_FAILURES:

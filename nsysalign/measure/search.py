@@ -13,8 +13,6 @@ EQUAL, KNEE = 0.01, 0.05
 #: Neighbours of the best nearer than this factor are not looked at.
 FINEST = 1.15
 MOST_TRIALS = 24
-#: A grid that grows no more in throughput for so many steps has passed the best.
-PAST = 4
 
 
 @dataclass
@@ -53,21 +51,19 @@ class OutOfTime(Exception):
 
 def search(
     run: Callable[[int], Trial], *, most: int | None = None, latency_ns: float | None = None,
-    found: Search | None = None, tell: Callable[[str], None] = lambda step: None,
+    found: Search | None = None, sms: Callable[[], int] = lambda: 132,
 ) -> Search:  # fmt: skip
-    """Look for the best.  `run(batch)` makes a trial, and may raise OutOfTime: what is known by then is returned."""
+    """Look for the best.  `run(batch)` makes a trial, and may raise OutOfTime: what is known by then is returned.  `sms()`:
+    how many multiprocessors the GPU has, known once a trial has run."""
     found = found if found is not None else Search()
-
-    def trial(batch: int) -> Trial:
-        tell(f"batch {batch}")
-        return run(batch)
-
+    trial = run
     try:
         _climb(found, trial, most)
         if found.ran and not found.limited:
             found.largest, found.exact = memory.largest(found.trials, trial, most)
         if found.ran:
             _refine(found, trial)
+            _waves(found, trial, sms())
             if latency_ns is not None:
                 _boundary(found, trial, latency_ns)
     except OutOfTime:
@@ -115,6 +111,20 @@ def _refine(found: Search, trial: Callable[[int], Trial]) -> None:
         _, lower, upper = max(gaps, key=lambda g: g[0])
         batch = _round((lower.batch * upper.batch) ** 0.5, lower.batch, upper.batch)
         result = trial(batch)
+        found.trials.append(result)
+        if result.failure and result.failure != "memory":
+            return
+
+
+def _waves(found: Search, trial: Callable[[int], Trial], sms: int) -> None:
+    """Work comes in waves over the multiprocessors, and what fills the last wave is fastest: multiples of their number, its
+    half and its quarter beside the best."""
+    for unit in (sms, sms // 2, sms // 4):
+        best = found.best.batch
+        near = max(unit, round(best / unit) * unit) if unit else best
+        if found.at(near) or not best / 2 <= near <= min(2 * best, max(t.batch for t in found.ran)):
+            continue
+        result = trial(near)
         found.trials.append(result)
         if result.failure and result.failure != "memory":
             return

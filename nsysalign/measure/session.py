@@ -173,7 +173,7 @@ class Session:
         o = self.options
         limit = o.latency_below_s * NS if o.latency_below_s else None
         self.found = Search()
-        search(self._trial, most=o.most_batch, latency_ns=limit, found=self.found, tell=lambda step: None)
+        search(self._trial, most=o.most_batch, latency_ns=limit, found=self.found, sms=self._multiprocessors)
         found = self.found
         if not found.ran:
             return ()
@@ -186,6 +186,9 @@ class Session:
         wanted += [below.batch] if below else []
         wanted += [t.batch for t in sorted(equal, key=lambda t: -t.rate)]
         return sorted(dict.fromkeys(wanted[:MOST_REPORTED]))
+
+    def _multiprocessors(self) -> int:
+        return int(self._environment().get("sms") or 0)
 
     def _trial(self, batch: int) -> Trial:
         """One process of the search."""

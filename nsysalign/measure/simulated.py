@@ -193,7 +193,7 @@ class Device:
         }  # fmt: skip
 
     def describe(self) -> dict[str, Any]:
-        return {"device": self.name, "l2_bytes": self.l2, "torch": "", "cuda": "", "total_bytes": TOTAL}
+        return {"device": self.name, "sms": self.sms, "l2_bytes": self.l2, "torch": "", "cuda": "", "total_bytes": TOTAL}
 
     def blocking_calls(self, call: Callable[[], Any]) -> list[str]:
         call()

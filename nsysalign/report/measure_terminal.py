@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from nsysalign.measure.merge import Change
     from nsysalign.measure.profile import Profile
     from nsysalign.measure.result import Measure, Point
 
@@ -178,3 +179,20 @@ def differences(measure: Measure) -> list[str]:
                 verdict = {"slower": "B is slower", "faster": "B is faster", "cannot say": "cannot tell them apart"}[d.verdict]
                 lines.append(f"{name}{key}: {verdict} ({100 * d.ratio:+.2f} %, {bounds})")
     return lines
+
+
+def render_changes(both: Measure, found: list[Change], console: Console, report: str = "") -> None:
+    """Two measurements: a row per batch and mode."""
+    from rich.table import Table
+
+    console.print(f"A {safe_text(both.targets[0])}\nB {safe_text(both.targets[1])}" + (f"\nreport: {safe_text(report)}" if report else ""), markup=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    for head in ("batch", "mode", "A", "B", "change", "95 %", ""):
+        table.add_column(head, justify="right" if head in ("batch", "A", "B", "change") else "left", no_wrap=True)
+    for c in found:
+        bounds = f"{100 * c.low:+.2f} to {100 * c.high:+.2f} %" if math.isfinite(c.low) else "no bounds"
+        mode = c.mode if c.l2 == "warm" else f"{c.mode}, cold"
+        table.add_row("-" if c.batch is None else str(c.batch), mode, duration(c.a_ns), duration(c.b_ns), f"{100 * c.ratio:+.2f} %", bounds, c.verdict)
+    console.print(table)
+    for note in both.notes:
+        console.print(f"  ! {safe_text(note)}", soft_wrap=True, markup=False)

@@ -1,6 +1,6 @@
-"""How often the 95 % interval of a simulated measurement holds the truth: also `scripts/bench_measure_coverage.py`.
+"""How often the 95 % interval of a simulated measurement holds the truth: also `scripts/bench_measure_coverage.py TRIALS`.
 
-A process is a series of repetitions around its own level; levels differ between processes by a normal share.  The truth
+A process is a series of 500 repetitions (about what the stopping rule takes of dependent ones) around its own level; levels differ between processes by a normal share.  The truth
 is the median over all processes.
 """
 
@@ -53,7 +53,7 @@ def truth(case: str) -> float:
 
 
 def coverage(
-    case: str, differ: float, trials: int, seed: int = 0, *, few: int = 3, most: int = 7, n: int = 300
+    case: str, differ: float, trials: int, seed: int = 0, *, few: int = 3, most: int = 7, n: int = 500
 ) -> tuple[float, float]:
     """(share of trials whose interval holds the truth, mean half width as a share).  As the session does: three
     processes, and four more where nobody can say that they do not differ."""
