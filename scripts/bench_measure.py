@@ -164,7 +164,7 @@ def run_nvbench(out: str, order: list[str]) -> None:
         state.exec(launch, batched=False)
 
     bench.register(state).add_string_axis("call", order)
-    bench.run_all_benchmarks(["bench_measure", "--json", out, "-d", "0", "--timeout", "1.2"])
+    bench.run_all_benchmarks(["bench_measure", "--json", out, "-d", "0", "--timeout", "0.6"])
 
 
 def nvbench_results(path: str) -> dict[str, dict[str, float]]:
@@ -180,7 +180,7 @@ def nvbench_results(path: str) -> dict[str, dict[str, float]]:
 
 
 TOOLS: dict[str, Callable[[Callable[[], Any]], dict[str, float]]] = {
-    "ours": lambda call: ours(call, 2.2), "article": article, "do_bench": do_bench, "timer": timer,
+    "ours": lambda call: ours(call, 1.4), "article": article, "do_bench": do_bench, "timer": timer,
 }  # fmt: skip
 
 

@@ -76,7 +76,7 @@ def _target(make: Callable[..., Any] | str, number: int) -> Target:
         raise UsageError(f"a function was expected, and this is {type(make).__name__}", "nsysalign.benchmark(make, batch=...)")
     name = getattr(make, "__qualname__", type(make).__name__)
     spec = _elsewhere(make, name)
-    return Target(name, spec or name, None if spec else make)
+    return Target(name, spec or name, None if spec else make, tuple(sys.path))
 
 
 def _elsewhere(make: Callable[..., Any], name: str) -> str:

@@ -28,6 +28,7 @@ class Target:
     name: str
     spec: str
     function: Any = None
+    path: tuple[str, ...] = ()  # where the worker looks for modules besides
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Job:
         quick = options.quick or self.role == "probe"
         seconds = max(0.05, self.seconds)
         return {
-            "target": options.targets[self.target].spec, "batch": self.batch, "shapes": options.shapes,
+            "target": options.targets[self.target].spec, "path": options.targets[self.target].path, "batch": self.batch, "shapes": options.shapes,
             "modes": self.modes, "l2": self.l2, "precision": options.precision, "role": self.role,
             "seconds": seconds, "limit_s": self.limit_s, "need": need(options, quick=quick),
             "most_s": min(10.0, 2.0 if quick else 10.0), "least_s": min(0.25 if quick else 0.5, seconds / len(self.modes or (1,))),

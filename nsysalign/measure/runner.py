@@ -40,7 +40,7 @@ class Failure:
     def sentence(self) -> str:
         what = failures.CLASSES[self.kind]
         at = f" ({self.where})" if self.where else ""
-        stage = f" while {self.stage}" if self.stage.endswith("ing") else f" in {self.stage}" if self.stage else ""
+        stage = f" in {self.stage}" if self.stage in ("warm-up", "the profiled loop") else f" while {self.stage}"
         return f"{what}{stage}{at}: {self.message}"
 
 

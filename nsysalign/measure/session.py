@@ -24,7 +24,7 @@ from nsysalign.measure.runner import Failure, Outcome
 from nsysalign.measure.search import OutOfTime, Search, search
 
 #: What starting a process and its CUDA takes, until one has shown it; and a profiled one with its analysis.
-STARTING_S, PROFILING_S = 8.0, 20.0
+STARTING_S, PROFILING_S = 8.0, 16.0
 #: Less than this in a process measures nothing worth the wait for it.
 LEAST_S = 0.3
 PROBE_S, QUICK_S, PROFILED_S = 1.2, 1.5, 1.0
@@ -124,7 +124,7 @@ class Session:
                 batches = self._searched()
             self._timed(batches)
         except OutOfTime:
-            self.notes.append(f"the budget of {o.budget_s:g} s ended before all processes had run")
+            self.notes.append(f"the budget of {o.budget_s:g} s ended before all the processes had run that were wanted")
         if o.profile:
             self._profiled(batches)
 
@@ -221,12 +221,12 @@ class Session:
         pairs = [(t, b) for b in first for t in range(len(o.targets)) if self._ran(t, b)]
         for target, batch in pairs:
             expected = max(self._profiling, default=PROFILING_S)
-            if self.left_s < expected:
+            if self.left_s < 0.8 * expected:
                 self.notes.append("the budget did not hold a profile of every batch: --no-profile, or a larger --budget")
                 return
             self._say(f"profiling batch {batch}" if batch is not None else "profiling", 92)
             began = time.monotonic()
-            job = Job(len(self.outcomes) + len(self.profiles), target, batch, 0, "profile", ("event",), o.l2, PROFILED_S, min(120.0, max(30.0, self.left_s)))
+            job = Job(len(self.outcomes) + len(self.profiles), target, batch, 0, "profile", ("event",), o.l2, PROFILED_S, min(120.0, max(10.0, self.left_s)))
             timed = {l2: [v for p in self.result().processes(target, batch, "event", l2) for v in p] for l2 in o.l2}
             found = proof.profile(job, o, self.folder, timed, self._environment())
             self.profiles.append(found)

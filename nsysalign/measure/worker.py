@@ -76,6 +76,7 @@ class Worker:
     def _run(self, function: Callable[..., Any] | None) -> None:
         spec = self.spec
         self._enter("loading the function")
+        sys.path += [p for p in spec.get("path", ()) if p not in sys.path]
         function = function or target.find(spec["target"])
         self._enter("starting CUDA")
         gpu = self._gpu = self._gpu or _backend(spec)

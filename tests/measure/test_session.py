@@ -199,6 +199,7 @@ def test_without_scipy_the_samples_are_kept(measured, monkeypatch, tmp_path, cap
     import sys
 
     monkeypatch.setitem(sys.modules, "nsysalign.measure.statistics", None)
+    monkeypatch.delattr(nsysalign.measure, "statistics", raising=False)
     done = measured("make", batches=(1,), processes=1, modes=("event",))
     document = json.loads((done.folder / "measure.json").read_text())
     assert document["points"] is None and document["blocks"]
