@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,11 +61,11 @@ def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any)
 
 def _options(given: dict[str, Any]) -> Any:
     """Options from the command line.  UsageError says which one cannot be."""
+    import os
+
     from nsysalign.collect.command import refuse_nested
     from nsysalign.measure import plan
     from nsysalign.measure.session import quickly
-
-    import os
 
     refuse_nested(os.environ)
     batches, search = plan.batches(given["batch"])

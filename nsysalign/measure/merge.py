@@ -63,9 +63,7 @@ def changes(both: Measure, threshold: float) -> list[Change]:
     for batch, mode, l2 in sorted(keys, key=lambda k: (k[0] or 0, both.options["modes"].index(k[1]) if k[1] in both.options["modes"] else 9, k[2])):
         d = both.difference(batch, mode, l2)
         verdict = d.verdict
-        if verdict != "cannot say" and abs(d.ratio) < threshold:
-            verdict = "same"
-        elif verdict == "cannot say" and max(abs(d.low), abs(d.high)) < threshold:
+        if (verdict != "cannot say" and abs(d.ratio) < threshold) or (verdict == "cannot say" and max(abs(d.low), abs(d.high)) < threshold):
             verdict = "same"
         values = [both.estimates[t, batch, mode, l2].value for t in (0, 1)]
         out.append(Change(batch, mode, l2, *values, d.ratio, d.low, d.high, verdict))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,10 +97,8 @@ def write(measure: Measure, path: Path) -> None:
     from nsysalign.report.files import replacing
 
     found: dict[str, pd.DataFrame] = {"samples": measure.samples, "measured_budgets": measure.budgets}
-    try:
+    with suppress(NoStatistics):
         found |= {"curve": measure.curve, "modes": measure.modes}
-    except NoStatistics:
-        pass
     with replacing(path) as temporary, closing(sqlite3.connect(temporary)) as connection:
         connection.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
         database = sqlite_utils.Database(connection)

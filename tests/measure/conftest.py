@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # tests/: for `browsing`
 
 from nsysalign.measure.plan import Options, Target
 from nsysalign.measure.session import Session
@@ -22,3 +26,16 @@ def measured(tmp_path):
         return session
 
     return go
+
+
+@pytest.fixture
+def nsys() -> str:
+    """A real one, or a skip."""
+    from nsysalign.collect.nsys import find_nsys
+    from nsysalign.errors import NsysError
+
+    try:
+        find_nsys()
+    except NsysError as error:
+        pytest.skip(f"no nsys: {error.message}")
+    return os.environ.get("NSYS", "")

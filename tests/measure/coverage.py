@@ -7,7 +7,6 @@ is the median over all processes.
 from __future__ import annotations
 
 import numpy as np
-
 from scipy.signal import lfilter
 
 from nsysalign.measure.statistics import UNSURE, combined, within_rows

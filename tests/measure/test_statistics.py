@@ -9,6 +9,7 @@ import pytest
 
 from nsysalign.measure import stop
 from nsysalign.measure.statistics import difference, effective_sizes, estimate, quantiles, within
+
 from .coverage import CASES, DIFFER, ar, coverage
 
 
