@@ -126,7 +126,7 @@ def failed(comparison, fail_on: tuple[str, ...]) -> bool:  # a compare.diff.Comp
 def _measures(before: Path, after: Path) -> bool:
     """Whether both are measurements; UsageError where only one of them is."""
     from nsysalign.errors import UsageError
-    from nsysalign.measure.result import is_measure
+    from nsysalign.measure.kind import is_measure
 
     kinds = [is_measure(p) for p in (before, after)]
     if kinds[0] != kinds[1]:

@@ -36,7 +36,7 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
     Example:  nsysalign report nsysalign-runs/train-001
               nsysalign report nsysalign-runs/train-001 --interval forward#17
     """
-    from nsysalign.measure.result import is_measure
+    from nsysalign.measure.kind import is_measure
     from nsysalign.pipeline import load
     from nsysalign.report import html
     from nsysalign.report.files import file_name

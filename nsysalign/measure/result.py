@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsysalign import untrusted
 from nsysalign.errors import AnalysisError, NsysAlignError
+from nsysalign.measure.kind import FILE, FORMAT
 from nsysalign.measure.profile import Profile
 from nsysalign.measure.search import EQUAL, KNEE
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from nsysalign.measure.statistics import Difference, Estimate
 
-FILE, FORMAT, VERSION = "measure.json", "nsysalign-measure", 1
+VERSION = 1
 LARGEST_FILE = 1 << 30
 NAN = float("nan")
 
@@ -258,19 +259,6 @@ class Measure:
         from nsysalign.report import measure_html
 
         return measure_html.fragment(self)
-
-
-def is_measure(path: Path) -> bool:
-    """Whether this is a measurement: a folder with measure.json, or such a file."""
-    if path.is_dir():
-        return (path / FILE).is_file()
-    if path.suffix != ".json":
-        return False
-    try:
-        with untrusted.open_regular(path) as file:
-            return f'"{FORMAT}"'.encode() in file.read(200)
-    except OSError:
-        return False
 
 
 def load(path: Path) -> Measure:

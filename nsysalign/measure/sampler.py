@@ -51,7 +51,7 @@ class Gpu:
     def caveats(self) -> list[str]:
         """Before the first worker starts: what makes this GPU's numbers not its own."""
         if not self.known:
-            return ["NVML cannot be asked (pip install nvidia-ml-py): nobody knows the SM clock, or who else uses the GPU"]
+            return ["NVML cannot be asked (pip install nvidia-ml-py): nobody knows who else uses the GPU"]
         notes = []
         used, busy = self.used_bytes(), self._busy_percent()
         others = self._processes()
