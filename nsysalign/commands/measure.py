@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--include-transfer", is_flag=True, help="Also with the inputs copied from pinned memory and the outputs back.")
 @click.option("--precision", default="0.5%", show_default=True, metavar="SHARE", help="Repeat until the median is known so well.")
 @click.option("--processes", type=click.IntRange(1, 30), default=3, show_default=True, help="Fresh processes per batch; up to 7 where they differ.")
-@click.option("--budget", metavar="TIME", help="For everything: 45s, 4min.  What does not fit is left out, and said.")
+@click.option("--budget", metavar="TIME", help="For everything: 45s, 4min (default: 4min with --batch auto).  What does not fit is left out, and said.")
 @click.option("--max-batch", type=click.IntRange(min=1), metavar="N", help="The search goes no further.")
 @click.option("--memory", default="90%", show_default=True, metavar="SHARE", help="Of the GPU's free memory that the search may take.")
 @click.option("--latency-below", metavar="TIME", help="Also the best batch below this latency: 20ms.")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ DEFAULT_MODES = ("latency", "event", "device", "steady", "graph")
 #: What a point of the curve needs; the rest is measured at the batches that are reported.
 CURVE_MODES = ("latency", "steady")
 PROCESSES, MOST_PROCESSES = 3, 7
+#: Of a search that was given none.
+SEARCH_BUDGET_S = 240.0
 _SHAPE = re.compile(r"(\d+(?:x\d+)*|scalar)(?::([a-z]+\d*))?(?::(\d+))?")
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|min|m)?")
 _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0}
@@ -197,15 +199,13 @@ def l2(text: str) -> tuple[str, ...]:
 
 
 def check(options: Options) -> Options:
-    """The same; UsageError where parts of it do not go together."""
+    """The same, with the budget of a search that was given none; UsageError where parts of it do not go together."""
     if len(options.targets) > 2:
         raise UsageError("at most two targets can be compared", "name one or two functions")
     if options.latency_below_s is not None and not (options.search or options.batches):
         raise UsageError("--latency-below chooses among batch sizes", "add --batch auto")
     if options.search and len(options.targets) > 1:
         raise UsageError("the search for batches is of one target", "search each, then compare both: --batch N")
+    if options.search and options.budget_s is None:
+        return replace(options, budget_s=SEARCH_BUDGET_S)
     return options
-
-
-def names(values: Sequence[Target]) -> list[str]:
-    return [t.name for t in values]

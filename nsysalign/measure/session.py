@@ -390,7 +390,9 @@ def _next_step(failure: Failure, folder: Path) -> str:
         return "does the call come back by itself? a longer --budget helps where it is only slow"
     if failure.memory:
         return "a smaller --batch, or --memory nearer to 1"
-    return f"its output is in {folder}/workers"
+    if failure.stage == "starting CUDA":
+        return "nvidia-smi, and: nsysalign doctor"
+    return f"its output and traceback: {folder}/workers/*.log"
 
 
 def measure(options: Options, tell: Tell | None = None) -> Measure:

@@ -39,7 +39,7 @@ class Worker:
     def __init__(self, spec: dict[str, Any], emit: Callable[[dict[str, Any]], None], gpu: Any = None) -> None:
         self.spec, self.emit = spec, emit
         self._gpu = gpu
-        self.stage = ""
+        self.stage = self.traceback = ""
         self.random = random.Random(spec.get("seed", 0))
 
     def run(self, function: Callable[..., Any] | None = None) -> bool:
@@ -59,13 +59,13 @@ class Worker:
         self.emit({"type": "stage", "stage": stage})
 
     def _failure(self, error: BaseException) -> dict[str, Any]:
-        lines = traceback.format_exception(type(error), error, error.__traceback__)
+        self.traceback = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         own = os.path.dirname(os.path.abspath(__file__))
         frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(own)]
         where = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
         fact = {
             "type": "failed", "class": failures.of_exception(error), "stage": self.stage,
-            "message": f"{type(error).__name__}: {error}"[:2000], "where": where, "traceback": "".join(lines)[-6000:],
+            "message": f"{type(error).__name__}: {error}"[:2000], "where": where,
         }  # fmt: skip
         try:
             fact["memory"] = self._gpu.memory()
@@ -273,9 +273,11 @@ def main(path: str) -> int:
     if spec.get("limit_s"):  # where it hangs goes to its log, just before it is ended
         faulthandler.dump_traceback_later(max(0.5, spec["limit_s"] - 1.0), exit=False)
     with open(spec["out"], "a", encoding="utf-8", buffering=1) as out:
-        done = Worker(spec, lambda fact: out.write(json.dumps(fact, separators=(",", ":")) + "\n")).run()
+        worker = Worker(spec, lambda fact: out.write(json.dumps(fact, separators=(",", ":")) + "\n"))
+        done = worker.run()
     if not done:
         sys.stdout.flush()
+        sys.stderr.write(worker.traceback)
         sys.stderr.flush()
         os._exit(0)  # a broken CUDA context must not be torn down: it may hang
     return 0
