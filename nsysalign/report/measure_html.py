@@ -53,17 +53,34 @@ def headline(measure: Measure) -> str:
     if not points:
         return "Nothing was measured."
     best = measure.best
+    if len(measure.targets) > 1:
+        return _verdict(measure)
     if best is not None and any("best" in m for m in best.marks):
         text = f"Best batch: {best.batch}, {words.rate(best.rate)} outputs per second ± {words.share((best.rate_high - best.rate_low) / 2 / best.rate)}."
         largest = next((p for p in points if any(m.startswith("largest") for m in p.marks)), None)
         return text + (f" The {next(m for m in largest.marks if m.startswith('largest'))}: {largest.batch}." if largest else "")
-    if len(measure.targets) > 1:
-        lines = words.differences(measure)
-        return lines[0][0].upper() + lines[0][1:] + "." if lines else ""
     p = points[0]
     value, share = (p.latency.value, p.latency.share) if p.latency else (math.nan, math.inf)
     per = f", {words.rate(p.rate)} per second with calls queued" if p.rate > 0 else ""
     return f"One call takes {duration(value)} ± {words.share(share)}{per}."
+
+
+def _verdict(measure: Measure) -> str:
+    """B against A by latency, at the batches where that can be said."""
+    found = {p.batch: measure.difference(p.batch, "latency", measure.options["l2"][0]) for p in measure.points}
+    found = {b: d for b, d in found.items() if d is not None}
+    if not found:
+        return "Nothing was measured of both."
+    parts = []
+    for verdict, text in (("faster", "faster"), ("slower", "slower"), ("cannot say", "")):
+        here = {b: d for b, d in found.items() if d.verdict == verdict}
+        if not here:
+            continue
+        where = "" if None in here else f" at batch {', '.join(map(str, here))}"
+        ratios = sorted(100 * d.ratio for d in here.values())
+        change = f"{ratios[0]:+.1f} %" if len(ratios) == 1 else f"{ratios[0]:+.1f} to {ratios[-1]:+.1f} %"
+        parts.append(f"B is {text} than A{where} (latency {change})" if text else f"they cannot be told apart{where}")
+    return "; ".join(parts)[0].upper() + "; ".join(parts)[1:] + "."
 
 
 def _named(measure: Measure, target: int, batch: int | None) -> str:

@@ -26,9 +26,9 @@ def made(targets=("bench.py:make",), batches=(1, 8, 64), processes=3, noise=0.01
         for b in batches:
             for k in range(processes):
                 n = len(runs)
-                runs.append(Run(n, t, b, k, "time", 3.0, outputs=float(b), first_ns=10**9, warm_ns=5 * 10**8, warm_calls=99, memory={"peak_reserved": b << 28}))
+                runs.append(Run(n, t, b, k, "time", 3.0, outputs=float(b or 1), first_ns=10**9, warm_ns=5 * 10**8, warm_calls=99, memory={"peak_reserved": (b or 1) << 28}))
                 for mode, factor in (("latency", 1.05), ("event", 1.02), ("device", 0.7), ("steady", 1.0), ("graph", 0.75)):
-                    level = (1e6 + 1e5 * b) * factor * (1 + 0.1 * t)
+                    level = (1e6 + 1e5 * (b or 1)) * factor * (1 + 0.1 * t)
                     values = tuple(round(level * (1 + noise * r.gauss(0, 1))) for _ in range(120))
                     blocks.append(Block(n, mode, "warm", n * 10**9, n * 10**9 + 1, 1980.0, values))
     profiles = [Profile(t, b, f"profile-{b}", 1.2e6, {"kernel": 7e5, "host": 4e5, "api_launch": 1e5}, 7e5, 0.0, 1.1e6, 1.05e6) for t in range(len(targets)) for b in batches[:2]]
@@ -74,9 +74,15 @@ def test_the_payload_has_no_number_that_json_lacks():
     assert data["points"][0]["latency_high"] is None and data["modes"][0]["high"] is None
 
 
+def test_the_headline_of_one_call_and_of_a_curve():
+    assert measure_html.headline(made(batches=(None,))).startswith("One call takes 1.15 ms ± 0.")
+    assert measure_html.headline(made()).endswith("The largest that fits: 64.")
+
+
 def test_b_against_a():
     m = made(targets=("a.py:make", "b.py:make"))
     assert "B is slower (+10" in said(m)
+    assert measure_html.headline(m).startswith("B is slower than A at batch 1, 8, 64 (latency +")
     assert {d["verdict"] for d in measure_html.payload(m)["differences"]} == {"B is slower"}
 
 

@@ -42,7 +42,7 @@ function path(points, x, y) {
 
 // A line with its band per target.  `get` gives [value, low, high] of a point; `extra` a second, thin line.
 function drawCurve(plot, words, get, extra, marked) {
-  const width = plot.clientWidth, height = 300, left = 66, right = width - 18, top = 26, bottom = height - 48;
+  const width = plot.clientWidth, height = 300, left = 66, right = width - 22, top = 26, bottom = height - 48;
   const points = DATA.points.filter((p) => p.batch !== null && get(p)[0] !== null).sort((a, b) => a.batch - b.batch);
   const highest = Math.max(...points.flatMap((p) => [get(p)[0], get(p)[2] ?? 0, extra ? extra(p) ?? 0 : 0])) * 1.06;
   const x = batchScale(points, left + 12, right - 12), y = (value) => bottom - (Math.max(0, Math.min(value, highest)) / highest) * (bottom - top), hits = [], drawn = [];
@@ -57,7 +57,9 @@ function drawCurve(plot, words, get, extra, marked) {
       drawn.push(svg("circle", { cx, cy, r: 4.5, style: `stroke:${COLOURS[target]};stroke-width:2;fill:${p.processes > 1 ? COLOURS[target] : "var(--card)"}` }));
       hits.push({ x: cx - 9, y: top, w: 18, h: bottom - top, said: [named(p), `${count(p.rate)} per s ± ${within(p.rate_low, p.rate_high, p.rate)}`, `p50 ${duration(p.latency)} ± ${within(p.latency_low, p.latency_high, p.latency)}, p99 ${p.p99_bounded ? "" : "at least "}${duration(p.p99)}`, p.marks] });
     }
-    for (const p of marked ? mine.filter((q) => /^best( \(|,|$)/.test(q.marks)) : []) drawn.push(svg("text", { x: x(p.batch), y: y(get(p)[0]) - 10, "text-anchor": x(p.batch) > right - 40 ? "end" : "middle", class: "strong" }, `best: ${p.batch}`));
+    const end = mine.at(-1);
+    if (DATA.targets.length > 1 && end) drawn.push(svg("text", { x: x(end.batch) + 9, y: y(get(end)[0]) + 4, style: `fill:${COLOURS[target]}`, class: "strong" }, "AB"[target]));
+    for (const p of marked && DATA.targets.length === 1 ? mine.filter((q) => /^best( \(|,|$)/.test(q.marks)) : []) drawn.push(svg("text", { x: x(p.batch), y: y(get(p)[0]) - 10, "text-anchor": x(p.batch) > right - 40 ? "end" : "middle", class: "strong" }, `best: ${p.batch}`));
   });
   const unit = highest > 2e9 ? [1e9, "s"] : highest > 2e6 ? [1e6, "ms"] : [1e3, "us"], scaled = extra ? unit[0] : 1;
   showDrawing(plot, width, height, [axisLeft(0, highest / scaled, (v) => y(v * scaled), left, right, extra ? `${words}, ${unit[1]}` : words), batchAxis(points, x, bottom), ...drawn], hits);
