@@ -16,6 +16,7 @@ import random
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from statistics import mean, median
@@ -36,6 +37,7 @@ def spin(us: int) -> tuple[Callable[[], None], Callable[[], float]]:
     import cupy
     import torch
 
+    warnings.simplefilter("ignore", DeprecationWarning)  # cupy's ExternalStream, in versions that have its successor
     kernel = cupy.RawKernel(SPIN, "spin")
     took = torch.zeros(1, dtype=torch.int64, device="cuda")
     pointer = took.data_ptr()
