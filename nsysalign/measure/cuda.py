@@ -253,6 +253,12 @@ class Cuda:
         found = [w for w in said if "synchroniz" in str(w.message)]
         return list(dict.fromkeys(f"{w.filename.rpartition('/')[2]}:{w.lineno}" for w in found))
 
+    def forget(self) -> None:
+        """Between two batches of one process: what the last one held is given back, the peaks begin anew."""
+        gc.collect()
+        self.torch.cuda.empty_cache()
+        self.torch.cuda.reset_peak_memory_stats()
+
     def quiet(self) -> None:
         """Before the timed blocks: no garbage of the build is left to be collected in them."""
         gc.collect()

@@ -81,6 +81,8 @@ class Job:
     limit_s: float
     memory_fraction: float | None = None
     most_bytes: int | None = None  # of the device in use, above which the worker is ended
+    ladder: tuple[int, ...] = ()  # batches that one process tries one after the other
+    ladder_s: float = 0.0
 
     def spec(self, options: Options, out: Path, clocks: Path | None) -> dict[str, Any]:
         """What the worker is told."""
@@ -92,7 +94,7 @@ class Job:
             "seconds": seconds, "limit_s": self.limit_s, "need": need(options, quick=quick),
             "most_s": min(10.0, 2.0 if quick else 10.0), "least_s": min(0.25 if quick else 0.5, seconds / len(self.modes or (1,))),
             "warm_up_s": min(10.0, max(0.3, seconds if quick else 2 * seconds)), "window_s": min(0.25 if quick else 0.5, max(0.1, seconds / 2)),
-            "memory_fraction": self.memory_fraction, "backend": options.backend, "seed": options.seed * 1_000_003 + self.number,
+            "memory_fraction": self.memory_fraction, "ladder": self.ladder, "ladder_s": self.ladder_s, "backend": options.backend, "seed": options.seed * 1_000_003 + self.number,
             "out": str(out), "clocks": str(clocks) if clocks else None,
         }  # fmt: skip
 

@@ -127,6 +127,7 @@ def run(
     """Start a worker, wait for it, end it where it must be ended.  `used_bytes()`: of the device, by everybody; `more`: there
     will be another one."""
     out, spec = (folder / f"{job.number:04d}.{end}" for end in ("jsonl", "json"))
+    out.unlink(missing_ok=True)
     spec.write_text(json.dumps(job.spec(options, out, clocks)), encoding="utf-8")
     killed = killed or killed_for_memory
     before, began = killed(), time.monotonic()

@@ -27,7 +27,7 @@ from nsysalign.measure.search import OutOfTime, Search, search
 STARTING_S, PROFILING_S = 8.0, 16.0
 #: Less than this in a process measures nothing worth the wait for it.
 LEAST_S = 0.3
-PROBE_S, QUICK_S, PROFILED_S = 1.2, 1.5, 1.0
+PROBE_S, QUICK_S, PROFILED_S = 1.0, 1.5, 1.0
 #: Points that are measured in full: 1, the best, its equals, the knee, the largest, the best below the limit.
 MOST_REPORTED = 6
 NS = 1e9
@@ -58,6 +58,7 @@ class Session:
         self.found: Search | None = None
         self.complete = False
         self._random = random.Random(options.seed or None)
+        self._climbed: dict[int, Outcome] = {}
         self._starting: list[float] = []
         self._profiling: list[float] = []
         self._planned = 1
@@ -197,7 +198,9 @@ class Session:
         reserve = 0.0 if math.isinf(self.left_s) else min(0.45, 0.1 * o.processes + 0.15 * o.profile) * o.budget_s
         if self.left_s - reserve < self.starting_s + LEAST_S and self.outcomes:
             raise OutOfTime
-        done = self._worker(0, batch, 0, "probe", CURVE_MODES, o.l2[:1], PROBE_S, 20)
+        if not self.outcomes and o.targets[0].function is None:
+            self._ladder()
+        done = self._climbed.get(batch) or self._worker(0, batch, 0, "probe", CURVE_MODES, o.l2[:1], PROBE_S, 20)
         if done.failure:
             if not done.failure.memory:
                 self._failed(done)
@@ -213,6 +216,29 @@ class Session:
         return Trial(
             batch, "", memory["peak_allocated"], memory["peak_reserved"], limit, rate, rate - spread, rate + spread, at, memory["retries"]
         )
+
+    def _ladder(self) -> None:
+        """The first batches, far from the memory's limit, in one process; each becomes an outcome of its own.  One that failed
+        is tried again by itself: what a process did before may have been why."""
+        o = self.options
+        ladder = tuple(b for b in (1, 2, *(4**k for k in range(1, 12))) if o.most_batch is None or b <= o.most_batch)
+        seconds = 0.5 * min(o.budget_s or 60.0, 60.0)
+        whole = self._worker(0, ladder[0], 0, "probe", CURVE_MODES, o.l2[:1], PROBE_S, 20, ladder=ladder, ladder_s=seconds)
+        self.outcomes.pop()
+        starts = [k for k, f in enumerate(whole.facts) if f["type"] == "batch"]
+        if not starts:
+            return
+        hello, wall = whole.facts[: starts[0]], whole.wall_s
+        for at, end in zip(starts, [*starts[1:], len(whole.facts)], strict=True):
+            facts = [*hello, *whole.facts[at:end]]
+            last = end == len(whole.facts)
+            if last and whole.failure:
+                break
+            batch = whole.facts[at]["batch"]
+            job = replace(whole.job, number=len(self.outcomes), batch=batch)
+            self._climbed[batch] = Outcome(job, facts, None, wall, "", whole.began_ns)
+            self.outcomes.append(self._climbed[batch])
+            wall = 0.0
 
     def _profiled(self, batches: Sequence[int | None]) -> None:
         """One more worker per reported batch, under nsys.  A profile that fails is a note."""
@@ -243,17 +269,18 @@ class Session:
     # --- workers ---
 
     def _worker(
-        self, target: int, batch: int | None, replicate: int, role: str, modes: tuple[str, ...], l2: tuple[str, ...], seconds: float, of: int
+        self, target: int, batch: int | None, replicate: int, role: str, modes: tuple[str, ...], l2: tuple[str, ...], seconds: float, of: int,
+        **more: Any,
     ) -> Outcome:  # fmt: skip
         o = self.options
         done = sum(x.job.role == role for x in self.outcomes)
         self._say(f"measuring{'' if batch is None else f' batch {batch}'} (process {done + 1})", min(90, 90 * done // max(of, done + 1)))
         total = self.gpu.total_bytes()
-        limit = min(o.job_limit_s, seconds * 3 + 4 * self.starting_s + 30)
+        limit = min(o.job_limit_s, seconds * 3 + 4 * self.starting_s + 30 + 2 * more.get("ladder_s", 0.0))
         if not math.isinf(self.left_s):
             limit = min(limit, max(2.0, self.left_s + 0.05 * o.budget_s))
         fraction, most = self._memory_limit(total, role)
-        job = Job(len(self.outcomes), target, batch, replicate, role, modes, l2, seconds, limit, fraction, most)
+        job = Job(len(self.outcomes), target, batch, replicate, role, modes, l2, seconds, limit, fraction, most, **more)
         if o.targets[target].function is not None:
             from nsysalign.measure import here
 
@@ -265,8 +292,9 @@ class Session:
         self.outcomes.append(outcome)
         blocks = outcome.all("block")
         if blocks and not outcome.failure:
-            measured = (blocks[-1]["t1"] - blocks[0]["t0"]) / NS if o.backend == "cuda" else 0.0
-            self._starting.append(max(0.1, outcome.wall_s - measured))
+            # until the first block: starting, making, warming up; then a little to end
+            until = (blocks[0]["t0"] - outcome.began_ns) / NS + 0.3 if o.backend == "cuda" else outcome.wall_s
+            self._starting.append(min(max(0.1, until), outcome.wall_s))
         return outcome
 
     def _memory_limit(self, total: int | None, role: str) -> tuple[float | None, int | None]:

@@ -199,5 +199,8 @@ class Device:
         call()
         return []
 
+    def forget(self) -> None:
+        self.allocated = self.peak = 0
+
     def quiet(self) -> None:
         """Nothing to do."""

@@ -25,6 +25,8 @@ from nsysalign.measure.cuda import Cuda, Refused
 from nsysalign.measure.modes import Mode, Modes
 
 MOST_SAMPLES, MOST_S, LEAST_S = 20_000, 10.0, 0.5
+#: A ladder of batches ends where the next one is expected to need so much of the memory that it may have.
+LADDER_SHARE = 0.5
 _TAIL = 1 << 16
 #: Columns of collect.clocks.
 _T, _DEVICE, _MHZ = 0, 3, 4
@@ -81,6 +83,27 @@ class Worker:
         self._enter("starting CUDA")
         gpu = self._gpu = self._gpu or _backend(spec)
         self.emit({"type": "hello", "pid": os.getpid(), "clean": clean(), **gpu.describe()})
+        if spec.get("ladder"):
+            self._ladder(gpu, function)
+        else:
+            self._one(gpu, function)
+
+    def _ladder(self, gpu: Any, function: Callable[..., Any]) -> None:
+        """Batches one after the other, as long as the next one is far from the memory's limit: they only steer a search, and
+        starting a process for each would take most of its time."""
+        spec, began = self.spec, gpu.now()
+        limit = (spec.get("memory_fraction") or 1.0) * gpu.total
+        for batch, following in zip(spec["ladder"], [*spec["ladder"][1:], None], strict=True):
+            spec["batch"] = batch
+            self.emit({"type": "batch", "batch": batch})
+            needed = self._one(gpu, function)["peak_allocated"]
+            gpu.forget()
+            if following is None or needed * following / batch > LADDER_SHARE * limit or gpu.now() - began > spec["ladder_s"] * 1e9:
+                return
+
+    def _one(self, gpu: Any, function: Callable[..., Any]) -> dict[str, int]:
+        """One batch; the memory that it needs."""
+        spec = self.spec
         self._enter("making the call")
         began = gpu.now()
         made = target.make(function, spec.get("batch"), spec.get("shapes") or (), gpu)
@@ -94,17 +117,18 @@ class Worker:
         )  # fmt: skip
         self._enter("warm-up")
         warm = self._warm_up(gpu, work.run)
-        self.emit({"type": "memory", **gpu.memory()})
+        memory = gpu.memory()
+        self.emit({"type": "memory", **memory})
         gpu.quiet()
         if spec.get("role") == "profile":
             self._enter("the profiled loop")
             self._profiled(gpu, work.run, warm.call_ns)
-            return
+            return memory
         self._enter("setting up")
         modes = self._modes(gpu, work, warm.call_ns)
         self._enter("measuring")
         self._measure(gpu, modes)
-        self.emit({"type": "memory", **gpu.memory(), "at": "end"})
+        return memory
 
     def _warm_up(self, gpu: Any, call: Callable[[], Any]) -> warmup.WarmUp:
         def timed() -> tuple[int, int]:

@@ -45,9 +45,25 @@ def test_a_search_from_end_to_end(measured):
     m = load(done.folder)
     true = int((0.9 * MEMORY - (1 << 30)) / (200 << 20))
     assert true / 1.02 <= m.search["largest"] <= true and m.search["exact"] and len(m.search["failed_at"]) <= 3
+    ladder = [o for o in done.outcomes if o.job.ladder]
+    assert [o.job.batch for o in ladder] == [1, 2, 4, 16, 64]  # four times as much as 64 needs is more than half
+    assert len({o.first("hello")["pid"] for o in ladder}) == 1 and len({r.number for r in m.runs}) == len(m.runs)
     best = m.best
     assert best.rate == max(p.rate for p in m.points) and any("best" in mark for mark in best.marks)
     assert any("largest that fits" in p.marks for p in m.points)
+
+
+@pytest.mark.parametrize("name", ["oom_torch", "oom_cublas", "oom_cuda", "oom_host"])
+def test_a_search_that_runs_out_of_memory_goes_on_in_fresh_processes(measured, name):
+    """1 GiB per item, and from batch 9 on an error that says memory: 8 is the largest."""
+    m = load(measured(name, search=True, processes=1, most_processes=1, modes=("latency", "steady")).folder)
+    assert (m.search["largest"], m.search["exact"]) == (8, True) and 1 <= len(m.search["failed_at"]) <= 3
+
+
+def test_a_search_that_meets_another_error_says_it_and_never_calls_it_memory(measured):
+    m = load(measured("not_memory", search=True, processes=1, most_processes=1, modes=("latency", "steady")).folder)
+    assert (m.search["largest"], m.search["exact"], m.search["failed_at"]) == (4, False, [])
+    assert any("a shape is out of bounds" in n for n in m.notes) and not any("largest" in mark for p in m.points for mark in p.marks)
 
 
 def test_a_failure_at_one_batch_keeps_the_others(measured):
