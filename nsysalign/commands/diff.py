@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -81,10 +80,10 @@ def diff(
     """
     from nsysalign.commands.outputs import refuse_unwritable
     from nsysalign.compare.diff import compare
-    from nsysalign.pipeline import load
+    from nsysalign.engine import load
     from nsysalign.private import short_path
     from nsysalign.report import changes, diff_html
-    from nsysalign.report.json import plain
+    from nsysalign.store.objects import to_json
 
     for target in (output, json_out):
         if target and str(target) != "-":
@@ -102,7 +101,7 @@ def diff(
     if output:
         diff_html.write(comparison, output)
     if json_out:
-        text = json.dumps(plain(changes.document(comparison)), allow_nan=False)
+        text = to_json(changes.document(comparison))
         if json_out == "-":
             click.echo(text)
         else:
@@ -142,7 +141,7 @@ def _diff_measures(
     from nsysalign.measure.result import load
     from nsysalign.private import short_path
     from nsysalign.report import measure_html, measure_terminal
-    from nsysalign.report.json import plain
+    from nsysalign.store.objects import plain
 
     a, b = load(before), load(after)
     both = merge.merged(a, b, (short_path(str(before)), short_path(str(after))))

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nsysalign.collect.baseline import FOLDER, MARK
+from nsysalign.collect.baseline import MARK
 from nsysalign.collect.session import CollectOptions, collect
 from nsysalign.errors import NsysAlignError
 from nsysalign.measure import runner
 from nsysalign.measure.plan import Job, Options
+from nsysalign.rundir import BASELINE, CLOCKS, DATABASE, DOCUMENT, PAGE
 
 MOST_SAMPLES = 500
 #: The profile proves a number where it predicts it within this share.
@@ -91,7 +92,7 @@ def _with(profile: Profile, problem: str) -> Profile:
 
 def without_nsys(run: Path, label: str, timed: dict[str, Sequence[int]], environment: dict[str, Any]) -> Path:
     """The timed workers' event pairs as the event log of a run without nsys (docs/formats.md)."""
-    folder = run / FOLDER
+    folder = run / BASELINE
     folder.mkdir(mode=0o700, exist_ok=True)
     header = {
         "type": "header", "format": "nsysalign-events", "version": 1, "pid": 0, **MARK,
@@ -116,18 +117,18 @@ def without_nsys(run: Path, label: str, timed: dict[str, Sequence[int]], environ
 
 
 def _analysed(result: Any, baseline: list[Path], label: str, nothing: Profile) -> Profile:
-    from nsysalign.pipeline import analyze
-    from nsysalign.report import database, html
-    from nsysalign.report import json as document
+    from nsysalign.engine import analyze
+    from nsysalign.report import html
+    from nsysalign.store import database, document
 
     run = result.run_dir
-    clocks = run / "clocks.jsonl"
+    clocks = run / CLOCKS
     analysis = analyze(
         result.sqlite, events=list(result.event_logs), clocks=clocks if clocks.is_file() else None, baseline=baseline
     )
-    document.write(analysis, run / "analysis.json")
-    database.write(analysis, run / "analysis.db")
-    html.write(analysis, run / "report.html")
+    document.write(analysis, run / DOCUMENT)
+    database.write(analysis, run / DATABASE)
+    html.write(analysis, run / PAGE)
     labels = analysis.labels.set_index("label")
     if label not in labels.index:
         return _with(nothing, "the profile has no interval of the call")

@@ -249,8 +249,8 @@ class Measure:
 
     def write(self, path: Path) -> None:
         """The file appears whole or not at all."""
-        from nsysalign.report.files import replacing
-        from nsysalign.report.json import plain
+        from nsysalign.files import replacing
+        from nsysalign.store.objects import plain
 
         with replacing(path) as temporary:
             temporary.write_text(json.dumps(plain(self.document()), allow_nan=False), encoding="utf-8")

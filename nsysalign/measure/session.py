@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from nsysalign.collect.lock import locked
-from nsysalign.collect.rundir import make_run_dir
+from nsysalign.rundir import make_run_dir
 from nsysalign.errors import NsysAlignError, UsageError
 from nsysalign.measure import profile as proof
 from nsysalign.measure import runner, sampler

@@ -94,7 +94,7 @@ def write(measure: Measure, path: Path) -> None:
     import sqlite_utils
 
     from nsysalign.measure.result import NoStatistics
-    from nsysalign.report.files import replacing
+    from nsysalign.files import replacing
 
     found: dict[str, pd.DataFrame] = {"samples": measure.samples, "measured_budgets": measure.budgets}
     with suppress(NoStatistics):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nsysalign.report import measure_terminal as words
-from nsysalign.report.files import replacing
+from nsysalign.files import replacing
 from nsysalign.report.format import duration, safe_text
 from nsysalign.report.html import assemble
 from nsysalign.report.payload import cause_looks
