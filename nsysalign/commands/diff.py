@@ -141,7 +141,7 @@ def _diff_measures(
     from nsysalign.measure.result import load
     from nsysalign.private import short_path
     from nsysalign.report import measure_html, measure_terminal
-    from nsysalign.store.objects import plain
+    from nsysalign.store.objects import to_json
 
     a, b = load(before), load(after)
     both = merge.merged(a, b, (short_path(str(before)), short_path(str(after))))
@@ -149,7 +149,7 @@ def _diff_measures(
     if output:
         measure_html.write(both, output)
     if json_out:
-        text = json.dumps(plain(merge.document(both, found, threshold)), allow_nan=False)
+        text = to_json(merge.document(both, found, threshold))
         if json_out == "-":
             click.echo(text)
         else:

@@ -13,7 +13,6 @@ from statistics import median
 from typing import Any
 
 from nsysalign.collect.lock import locked
-from nsysalign.rundir import make_run_dir
 from nsysalign.errors import NsysAlignError, UsageError
 from nsysalign.measure import profile as proof
 from nsysalign.measure import runner, sampler
@@ -22,6 +21,7 @@ from nsysalign.measure.plan import CURVE_MODES, Job, Options, check
 from nsysalign.measure.result import FILE, Block, Measure, NoStatistics, Run
 from nsysalign.measure.runner import Failure, Outcome
 from nsysalign.measure.search import OutOfTime, Search, search
+from nsysalign.rundir import make_run_dir
 
 #: What starting a process and its CUDA takes, until one has shown it; and a profiled one with its analysis.
 STARTING_S, PROFILING_S = 8.0, 16.0

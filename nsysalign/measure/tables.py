@@ -93,8 +93,8 @@ def write(measure: Measure, path: Path) -> None:
     samples and budgets are there."""
     import sqlite_utils
 
-    from nsysalign.measure.result import NoStatistics
     from nsysalign.files import replacing
+    from nsysalign.measure.result import NoStatistics
 
     found: dict[str, pd.DataFrame] = {"samples": measure.samples, "measured_budgets": measure.budgets}
     with suppress(NoStatistics):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nsysalign.report import measure_terminal as words
 from nsysalign.files import replacing
+from nsysalign.report import measure_terminal as words
 from nsysalign.report.format import duration, safe_text
 from nsysalign.report.html import assemble
 from nsysalign.report.payload import cause_looks
