@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,15 +57,29 @@ def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any)
     if json_out and json_out != "-":
         refuse_unwritable(json_out)
     options = _options(given)
-    with ProgressLine(quiet) as tell:
+    with ProgressLine(quiet) as tell, _stopping():
         result = run(options, tell)
     finish(result, json_out=json_out, quiet=quiet)
     ctx.exit(0 if result.complete else 130)
 
 
+@contextlib.contextmanager
+def _stopping() -> Iterator[None]:
+    """SIGTERM and a hang-up end the measurement as Ctrl-C does: what was measured until then is written."""
+
+    def asked(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, asked) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
 def _options(given: dict[str, Any]) -> Any:
     """Options from the command line.  UsageError says which one cannot be."""
-    import os
 
     from nsysalign.collect.command import refuse_nested
     from nsysalign.measure import plan

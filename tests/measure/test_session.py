@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sqlite3
+import subprocess
+import sys
 import time
 
 import pytest
@@ -122,6 +126,28 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path, monkeypatch):
     assert CALLS.exists()
 
 
+def test_sigterm_keeps_what_was_measured_and_leaves_no_process(tmp_path):
+    command = [sys.executable, "-m", "nsysalign", "measure", f"{CALLS}:hangs_at_two", "--batch", "1,2", "--mode", "event", "--backend", "simulated"]
+    process = subprocess.Popen([*command, "--no-profile", "-o", str(tmp_path / "o"), "--seed", "5"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    workers = tmp_path / "o" / "workers"
+    end = time.monotonic() + 60
+    while time.monotonic() < end and not _reached(workers):
+        time.sleep(0.1)
+    pids = [json.loads(p.read_text().splitlines()[2])["pid"] for p in workers.glob("*.jsonl")]
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    m = load(tmp_path / "o")
+    assert not m.complete and len(m.samples) and {p.batch for p in m.points} == {1}
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
+def _reached(workers):
+    """Batch 1 is measured, and batch 2 hangs."""
+    texts = [p.read_text() for p in workers.glob("*.jsonl")] if workers.is_dir() else []
+    return any('"done"' in t for t in texts) and any('"warm-up"' in t and '"block"' not in t and '"warm"' not in t for t in texts)
+
+
 def session_target(name):
     from nsysalign.measure.plan import Target
 
@@ -212,8 +238,6 @@ def test_no_benchmark_inside_a_worker(monkeypatch):
 
 
 def test_without_scipy_the_samples_are_kept(measured, monkeypatch, tmp_path, capsys):
-    import sys
-
     monkeypatch.setitem(sys.modules, "nsysalign.measure.statistics", None)
     monkeypatch.delattr(nsysalign.measure, "statistics", raising=False)
     done = measured("make", batches=(1,), processes=1, modes=("event",))

@@ -115,6 +115,10 @@ def hangs():
     return call
 
 
+def hangs_at_two(batch):
+    return hangs() if batch > 1 else default()
+
+
 def dies():
     os._exit(7)
 
