@@ -37,7 +37,9 @@ def spin(us: int) -> tuple[Callable[[], None], Callable[[], float]]:
     import cupy
     import torch
 
-    warnings.simplefilter("ignore", DeprecationWarning)  # cupy's ExternalStream, in versions that have its successor
+    warnings.simplefilter(
+        "ignore", DeprecationWarning
+    )  # cupy's ExternalStream, in versions that have its successor
     kernel = cupy.RawKernel(SPIN, "spin")
     took = torch.zeros(1, dtype=torch.int64, device="cuda")
     pointer = took.data_ptr()
@@ -60,7 +62,11 @@ def workloads() -> dict[str, Callable[[], Any]]:
     c, d = torch.randn(1024, 1024, device="cuda"), torch.randn(1024, 1024, device="cuda")
     small, large = torch.randn(1 << 20, device="cuda"), torch.randn(1 << 26, device="cuda")
     rows, image = torch.randn(8192, 8192, **half), torch.randn(32, 64, 56, 56, **half)
-    filters, one, weights = torch.randn(64, 64, 3, 3, **half), torch.randn(1, 4096, **half), torch.randn(16384, 4096, **half)
+    filters, one, weights = (
+        torch.randn(64, 64, 3, 3, **half),
+        torch.randn(1, 4096, **half),
+        torch.randn(16384, 4096, **half),
+    )
     small_out, large_out = torch.empty_like(small), torch.empty_like(large)
     return {
         "spin 20 us": spin(20)[0],
@@ -93,7 +99,12 @@ def ours(call: Callable[[], Any], seconds: float) -> dict[str, float]:
     out: dict[str, float] = {}
     for mode in spec["modes"]:
         for l2 in spec["l2"]:
-            values = [v for x in facts if x["type"] == "block" and (x["mode"], x["l2"]) == (mode, l2) for v in x["ns"]]
+            values = [
+                v
+                for x in facts
+                if x["type"] == "block" and (x["mode"], x["l2"]) == (mode, l2)
+                for v in x["ns"]
+            ]
             if values:
                 out[f"{mode} {l2}"] = median(values) / 1e3
     floor = next((x["empty_kernel_ns"] for x in facts if x["type"] == "mode" and "empty_kernel_ns" in x), 0)
@@ -204,7 +215,12 @@ def main(out: Path, seconds: float, nvbench: bool) -> None:
             order = list(calls)
             random.shuffle(order)
             raw = str(out.with_suffix(".nvbench.json"))
-            done = subprocess.run([sys.executable, __file__, "--nvbench-process", raw, json.dumps(order)], capture_output=True, text=True, timeout=120)
+            done = subprocess.run(
+                [sys.executable, __file__, "--nvbench-process", raw, json.dumps(order)],
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
             if done.returncode == 0:
                 for call, values in nvbench_results(raw).items():
                     found["times_us"].setdefault(call, {}).update(values)
@@ -230,7 +246,9 @@ def table(found: dict[str, Any]) -> None:
     print(" | ".join(["us", "truth", *heads]))
     for name, values in found["times_us"].items():
         cells = [f"{values[h]:.2f}" if h in values else "" for h in heads]
-        print(" | ".join([name, f"{found['truth_us'].get(name, float('nan')):.2f}".replace("nan", ""), *cells]))
+        print(
+            " | ".join([name, f"{found['truth_us'].get(name, float('nan')):.2f}".replace("nan", ""), *cells])
+        )
 
 
 if __name__ == "__main__":

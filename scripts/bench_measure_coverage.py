@@ -13,4 +13,7 @@ for case in CASES:
     for differ in DIFFER:
         parts = [coverage(case, differ, 1_000, seed) for seed in range(max(1, int(sys.argv[1]) // 1_000))]
         held, width = (sum(values) / len(parts) for values in zip(*parts, strict=True))
-        print(f"{case:20s} processes differ by {differ:4.0%}: {held:6.1%} hold the truth, half width {width:.2%}", flush=True)
+        print(
+            f"{case:20s} processes differ by {differ:4.0%}: {held:6.1%} hold the truth, half width {width:.2%}",
+            flush=True,
+        )

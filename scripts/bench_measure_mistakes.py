@@ -1,6 +1,6 @@
 """The four mistakes of a well-known article on inference time, each beside the right number (docs/measuring.md).
 
-    python scripts/bench_measure_mistakes.py OUT.json         EfficientNet-b0 with random weights, batch 64 and 1
+python scripts/bench_measure_mistakes.py OUT.json         EfficientNet-b0 with random weights, batch 64 and 1
 """
 
 from __future__ import annotations
@@ -50,9 +50,20 @@ def right(call: Callable[[], Any]) -> dict[str, float]:
 
     facts: list[dict[str, Any]] = []
     modes = ["latency", "event", "device", "steady"]
-    spec = {"modes": modes, "l2": ["warm"], "precision": 0.005, "seconds": 2.0, "need": 50, "least_s": 0.2, "warm_up_s": 2.0, "window_s": 0.3}
+    spec = {
+        "modes": modes,
+        "l2": ["warm"],
+        "precision": 0.005,
+        "seconds": 2.0,
+        "need": 50,
+        "least_s": 0.2,
+        "warm_up_s": 2.0,
+        "window_s": 0.3,
+    }
     Worker(spec, facts.append, Cuda()).run(lambda: call)
-    samples = {m: [v for f in facts if f["type"] == "block" and f["mode"] == m for v in f["ns"]] for m in modes}
+    samples = {
+        m: [v for f in facts if f["type"] == "block" and f["mode"] == m for v in f["ns"]] for m in modes
+    }
     return {m: median(v) / 1e6 for m, v in samples.items() if v}
 
 
@@ -79,7 +90,11 @@ def main(out: Path) -> None:
         keep(host_timer_64=median(unsynchronised(lambda: model(there), 40)))
         keep(right_1=right(lambda: model(one)))
         single = pairs(lambda: model(one), 100)
-        keep(single_least=min(single), single_most=max(single), host_timer_1=median(unsynchronised(lambda: model(one), 100)))
+        keep(
+            single_least=min(single),
+            single_most=max(single),
+            host_timer_1=median(unsynchronised(lambda: model(one), 100)),
+        )
     print(json.dumps(found, indent=1))
 
 

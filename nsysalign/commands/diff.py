@@ -129,12 +129,20 @@ def _measures(before: Path, after: Path) -> bool:
 
     kinds = [is_measure(p) for p in (before, after)]
     if kinds[0] != kinds[1]:
-        raise UsageError("a measurement cannot be compared with an analysis", "name two measurements, or two analyses")
+        raise UsageError(
+            "a measurement cannot be compared with an analysis", "name two measurements, or two analyses"
+        )
     return kinds[0]
 
 
 def _diff_measures(
-    before: Path, after: Path, output: Path | None, json_out: str | None, threshold: float, fail_on: tuple[str, ...], quiet: bool
+    before: Path,
+    after: Path,
+    output: Path | None,
+    json_out: str | None,
+    threshold: float,
+    fail_on: tuple[str, ...],
+    quiet: bool,
 ) -> int:
     """The same of two measurements; the exit code."""
     from nsysalign.measure import merge

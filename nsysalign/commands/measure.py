@@ -17,24 +17,89 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("targets", nargs=-1, required=True, metavar="FILE.py:FUNCTION [FILE.py:FUNCTION]")
-@click.option("--batch", metavar="N,N|auto", help="Batch sizes, or auto: search the best and the largest (default: the function's own, else 1).")
-@click.option("--input", "shapes", multiple=True, metavar="3x224x224", help="FUNCTION returns a torch.nn.Module: the shape of one example, SHAPE[:TYPE[:BOUND]]; repeatable.")
-@click.option("--mode", metavar="M,M", help="latency, event, device, steady, graph, transfer (default: all but transfer).")
-@click.option("--l2", type=click.Choice(["warm", "cold", "both"]), default="warm", show_default=True, help="Whether the L2 cache holds what the last call left in it, or is overwritten before each.")
-@click.option("--include-transfer", is_flag=True, help="Also with the inputs copied from pinned memory and the outputs back.")
-@click.option("--precision", default="0.5%", show_default=True, metavar="SHARE", help="Repeat until the median is known so well.")
-@click.option("--processes", type=click.IntRange(1, 30), default=3, show_default=True, help="Fresh processes per batch; up to 7 where they differ.")
-@click.option("--budget", metavar="TIME", help="For everything: 45s, 4min (default: 4min with --batch auto).  What does not fit is left out, and said.")
+@click.option(
+    "--batch",
+    metavar="N,N|auto",
+    help="Batch sizes, or auto: search the best and the largest (default: the function's own, else 1).",
+)
+@click.option(
+    "--input",
+    "shapes",
+    multiple=True,
+    metavar="3x224x224",
+    help="FUNCTION returns a torch.nn.Module: the shape of one example, SHAPE[:TYPE[:BOUND]]; repeatable.",
+)
+@click.option(
+    "--mode",
+    metavar="M,M",
+    help="latency, event, device, steady, graph, transfer (default: all but transfer).",
+)
+@click.option(
+    "--l2",
+    type=click.Choice(["warm", "cold", "both"]),
+    default="warm",
+    show_default=True,
+    help="Whether the L2 cache holds what the last call left in it, or is overwritten before each.",
+)
+@click.option(
+    "--include-transfer",
+    is_flag=True,
+    help="Also with the inputs copied from pinned memory and the outputs back.",
+)
+@click.option(
+    "--precision",
+    default="0.5%",
+    show_default=True,
+    metavar="SHARE",
+    help="Repeat until the median is known so well.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 30),
+    default=3,
+    show_default=True,
+    help="Fresh processes per batch; up to 7 where they differ.",
+)
+@click.option(
+    "--budget",
+    metavar="TIME",
+    help="For everything: 45s, 4min (default: 4min with --batch auto).  What does not fit is left out, and said.",
+)
 @click.option("--max-batch", type=click.IntRange(min=1), metavar="N", help="The search goes no further.")
-@click.option("--memory", default="90%", show_default=True, metavar="SHARE", help="Of the GPU's free memory that the search may take.")
+@click.option(
+    "--memory",
+    default="90%",
+    show_default=True,
+    metavar="SHARE",
+    help="Of the GPU's free memory that the search may take.",
+)
 @click.option("--latency-below", metavar="TIME", help="Also the best batch below this latency: 20ms.")
-@click.option("--at", default="p50", show_default=True, metavar="P", help="The percentile that --latency-below is about.")
+@click.option(
+    "--at",
+    default="p50",
+    show_default=True,
+    metavar="P",
+    help="The percentile that --latency-below is about.",
+)
 @click.option("--quick", is_flag=True, help="One process, rough, no profile: a first look.")
 @click.option("--no-profile", is_flag=True, help="No run under nsys: no budgets, no proof.")
-@click.option("--lock-clocks", type=click.IntRange(min=1), metavar="MHZ", help="Hold the SM clock there meanwhile (administrator rights).")
+@click.option(
+    "--lock-clocks",
+    type=click.IntRange(min=1),
+    metavar="MHZ",
+    help="Hold the SM clock there meanwhile (administrator rights).",
+)
 @click.option("--nsys", metavar="PATH", help="The nsys to use.")
-@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Folder, new or empty (default: nsysalign-runs/measure-NNN).")
-@click.option("--json", "json_out", metavar="OUT", help="Write measure.json to this file as well; - is stdout.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Folder, new or empty (default: nsysalign-runs/measure-NNN).",
+)
+@click.option(
+    "--json", "json_out", metavar="OUT", help="Write measure.json to this file as well; - is stdout."
+)
 @click.option("--seed", type=int, default=0, help="Of the random orders; 0 is another one each time.")
 @click.option("--backend", default="cuda", hidden=True)
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")

@@ -53,9 +53,14 @@ def benchmark(
     """
     if os.environ.get(IN_WORKER):
         raise UsageError(
-            "nsysalign.benchmark was called again by the process that measures", 'put it under if __name__ == "__main__":'
+            "nsysalign.benchmark was called again by the process that measures",
+            'put it under if __name__ == "__main__":',
         )
-    text = batch if isinstance(batch, str) or batch is None else ",".join(map(str, [batch] if isinstance(batch, int) else batch))
+    text = (
+        batch
+        if isinstance(batch, str) or batch is None
+        else ",".join(map(str, [batch] if isinstance(batch, int) else batch))
+    )
     batches, search = plan.batches(text)
     options = Options(
         targets=tuple(_target(f, n) for n, f in enumerate([make] if against is None else [make, against])),
@@ -73,7 +78,10 @@ def _target(make: Callable[..., Any] | str, number: int) -> Target:
     if isinstance(make, str):
         return plan.target(make, number)
     if not callable(make):
-        raise UsageError(f"a function was expected, and this is {type(make).__name__}", "nsysalign.benchmark(make, batch=...)")
+        raise UsageError(
+            f"a function was expected, and this is {type(make).__name__}",
+            "nsysalign.benchmark(make, batch=...)",
+        )
     name = getattr(make, "__qualname__", type(make).__name__)
     spec = _elsewhere(make, name)
     return Target(name, spec or name, None if spec else make, tuple(sys.path))

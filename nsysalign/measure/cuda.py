@@ -47,12 +47,15 @@ class Cuda:
     now = staticmethod(time.perf_counter_ns)
 
     def sync(self) -> None:
+        """Wait for everything on the device."""
         self.torch.cuda.synchronize()
 
     def event(self) -> Any:
+        """An event that takes times."""
         return self.torch.cuda.Event(enable_timing=True)
 
     def elapsed_ns(self, start: Any, end: Any) -> float:
+        """Nanoseconds between two events that have happened."""
         return start.elapsed_time(end) * 1e6
 
     # --- what is put before a call ---
@@ -124,7 +127,9 @@ class Cuda:
         except Refused:
             raise
         except Exception as error:
-            raise Refused(f"not capturable: {str(error).strip().splitlines()[0][:160] or type(error).__name__}") from error
+            raise Refused(
+                f"not capturable: {str(error).strip().splitlines()[0][:160] or type(error).__name__}"
+            ) from error
         graph.kept = out  # the graph writes into it
         return graph.replay
 
@@ -182,9 +187,11 @@ class Cuda:
         return value
 
     def bytes_of(self, inputs: Sequence[Any]) -> int:
+        """Bytes of all tensors in there."""
         return sum(t.numel() * t.element_size() for t in self.tensors(inputs))
 
     def all_zero(self, inputs: Sequence[Any]) -> bool:
+        """Whether there are tensors, and none holds anything but zeros."""
         found = self.tensors(inputs)
         return bool(found) and not any(bool(t.any()) for t in found)
 
@@ -230,6 +237,7 @@ class Cuda:
         }
 
     def describe(self) -> dict[str, Any]:
+        """What the result says about the device."""
         return {
             "device": self.name,
             "sms": self.sms,

@@ -28,6 +28,7 @@ class Trial:
 
     @property
     def fits(self) -> bool:
+        """Whether it ran."""
         return not self.failure
 
 
@@ -39,7 +40,9 @@ def predicted(trials: list[Trial], needed: Callable[[Trial], int]) -> float:
         return float("inf")
     last = ran[-1]
     # the farthest point that is not nearer than half: rounding of the allocator matters less
-    before = next((t for t in reversed(ran[:-1]) if t.batch <= last.batch / 2), ran[0] if len(ran) > 1 else None)
+    before = next(
+        (t for t in reversed(ran[:-1]) if t.batch <= last.batch / 2), ran[0] if len(ran) > 1 else None
+    )
     if before is None or before.batch == last.batch:
         return float("inf")
     slope = (needed(last) - needed(before)) / (last.batch - before.batch)

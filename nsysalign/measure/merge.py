@@ -33,15 +33,31 @@ def merged(a: Measure, b: Measure, names: tuple[str, str]) -> Measure:
     """A measurement whose first target is `a`'s and whose second is `b`'s.  UsageError where one of them has two."""
     for side, name in ((a, names[0]), (b, names[1])):
         if len(side.targets) != 1:
-            raise UsageError(f"{name} compares two functions already", "name measurements of one function each")
+            raise UsageError(
+                f"{name} compares two functions already", "name measurements of one function each"
+            )
     shift = 1 + max((r.number for r in a.runs), default=0)
     runs = [*a.runs, *(replace(r, number=r.number + shift, target=1) for r in b.runs)]
     blocks = [*a.blocks, *(replace(x, run=x.run + shift) for x in b.blocks)]
     profiles = [*a.profiles, *(replace(p, target=1) for p in b.profiles)]
-    options = {**a.options, "modes": list(dict.fromkeys([*a.options["modes"], *b.options["modes"]])), "l2": list(dict.fromkeys([*a.options["l2"], *b.options["l2"]]))}
+    options = {
+        **a.options,
+        "modes": list(dict.fromkeys([*a.options["modes"], *b.options["modes"]])),
+        "l2": list(dict.fromkeys([*a.options["l2"], *b.options["l2"]])),
+    }
     notes = [*remarks(a, b), *(f"A: {n}" for n in a.notes), *(f"B: {n}" for n in b.notes)]
     targets = tuple(f"{n} ({m.targets[0]})" for n, m in zip(names, (a, b), strict=True))
-    return Measure(targets, options, a.environment, tuple(runs), tuple(blocks), tuple(profiles), {}, tuple(notes), a.complete and b.complete)
+    return Measure(
+        targets,
+        options,
+        a.environment,
+        tuple(runs),
+        tuple(blocks),
+        tuple(profiles),
+        {},
+        tuple(notes),
+        a.complete and b.complete,
+    )
 
 
 def remarks(a: Measure, b: Measure) -> Iterator[str]:
@@ -60,10 +76,19 @@ def changes(both: Measure, threshold: float) -> list[Change]:
     and the change is at least the threshold."""
     out = []
     keys = [k[1:] for k in both.estimates if k[0] == 0 and (1, *k[1:]) in both.estimates]
-    for batch, mode, l2 in sorted(keys, key=lambda k: (k[0] or 0, both.options["modes"].index(k[1]) if k[1] in both.options["modes"] else 9, k[2])):
+    for batch, mode, l2 in sorted(
+        keys,
+        key=lambda k: (
+            k[0] or 0,
+            both.options["modes"].index(k[1]) if k[1] in both.options["modes"] else 9,
+            k[2],
+        ),
+    ):
         d = both.difference(batch, mode, l2)
         verdict = d.verdict
-        if (verdict != "cannot say" and abs(d.ratio) < threshold) or (verdict == "cannot say" and max(abs(d.low), abs(d.high)) < threshold):
+        if (verdict != "cannot say" and abs(d.ratio) < threshold) or (
+            verdict == "cannot say" and max(abs(d.low), abs(d.high)) < threshold
+        ):
             verdict = "same"
         values = [both.estimates[t, batch, mode, l2].value for t in (0, 1)]
         out.append(Change(batch, mode, l2, *values, d.ratio, d.low, d.high, verdict))

@@ -52,6 +52,7 @@ class Mode:
 
     @property
     def key(self) -> str:
+        """Its name; `event/cold` with a cold L2."""
         return self.name if self.l2 == "warm" else f"{self.name}/{self.l2}"
 
     def size(self) -> int:
@@ -158,7 +159,11 @@ class Modes:
             return [ns for ns, was in found if not was]
 
         mode.block = block
-        mode.facts |= {"delay_us": delay_us, "empty_pair_ns": round(self.floor[0]), "empty_kernel_ns": round(self.floor[1])}
+        mode.facts |= {
+            "delay_us": delay_us,
+            "empty_pair_ns": round(self.floor[0]),
+            "empty_kernel_ns": round(self.floor[1]),
+        }
         self._outlasts(mode, one)
         return mode
 
@@ -242,7 +247,9 @@ class Modes:
         """The call on sets of inputs that together are twice the L2, so that each is cold when it comes again."""
         size = self.gpu.bytes_of(self.work.inputs)
         if not size:
-            raise Refused("cold and steady needs inputs that can be rotated: hand them over with nsysalign.Workload")
+            raise Refused(
+                "cold and steady needs inputs that can be rotated: hand them over with nsysalign.Workload"
+            )
         sets = max(2, math.ceil(2 * self.gpu.l2 / size) + 1)
         if sets > MOST_SETS:
             raise Refused(f"its inputs are so small that {sets:,} copies would be needed to leave the L2")

@@ -63,6 +63,7 @@ class Options:
 
     @property
     def percentiles(self) -> tuple[float, ...]:
+        """Those that are shown."""
         return tuple(sorted({50.0, 90.0, 99.0, self.at}))
 
 
@@ -124,7 +125,8 @@ def shape(text: str) -> tuple[tuple[int, ...], str, int]:
     found = _SHAPE.fullmatch(text)
     if not found or (found[2] and found[2] not in _KINDS):
         raise UsageError(
-            f"--input {text}: not a shape", f"SHAPE[:TYPE[:BOUND]] without the batch, such as 3x224x224 or 128:int64:30000; types: {', '.join(_KINDS)}"
+            f"--input {text}: not a shape",
+            f"SHAPE[:TYPE[:BOUND]] without the batch, such as 3x224x224 or 128:int64:30000; types: {', '.join(_KINDS)}",
         )
     sizes = () if found[1] == "scalar" else tuple(int(n) for n in found[1].split("x"))
     return sizes, found[2] or "", int(found[3] or 100)
@@ -177,7 +179,10 @@ def modes(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     wrong = [n for n in names if n not in NAMES]
     if wrong or not names:
-        raise UsageError(f"--mode {text}: there is no mode {wrong[0] if wrong else ''}", f"one or several of {', '.join(NAMES)}")
+        raise UsageError(
+            f"--mode {text}: there is no mode {wrong[0] if wrong else ''}",
+            f"one or several of {', '.join(NAMES)}",
+        )
     return names
 
 
@@ -192,11 +197,15 @@ def batches(text: str | None) -> tuple[tuple[int, ...], bool]:
     except ValueError:
         found = ()
     if not found or min(found) < 1:
-        raise UsageError(f"--batch {text}: neither auto nor whole numbers from 1 on", "--batch 64   or   --batch 1,8,64   or   --batch auto")
+        raise UsageError(
+            f"--batch {text}: neither auto nor whole numbers from 1 on",
+            "--batch 64   or   --batch 1,8,64   or   --batch auto",
+        )
     return found, False
 
 
 def l2(text: str) -> tuple[str, ...]:
+    """`both` is warm and cold."""
     return L2 if text == "both" else (text,)
 
 
@@ -207,7 +216,9 @@ def check(options: Options) -> Options:
     if options.latency_below_s is not None and not (options.search or options.batches):
         raise UsageError("--latency-below chooses among batch sizes", "add --batch auto")
     if options.search and len(options.targets) > 1:
-        raise UsageError("the search for batches is of one target", "search each, then compare both: --batch N")
+        raise UsageError(
+            "the search for batches is of one target", "search each, then compare both: --batch N"
+        )
     if options.search and options.budget_s is None:
         return replace(options, budget_s=SEARCH_BUDGET_S)
     return options

@@ -48,6 +48,7 @@ class Profile:
 
     @property
     def proven(self) -> bool:
+        """Whether the prediction is near enough to what was measured."""
         return abs(self.error) <= PROVEN
 
     def idle_share(self) -> float:
@@ -61,7 +62,9 @@ def profile(
     job: Job, options: Options, folder: Path, timed: dict[str, Sequence[int]], environment: dict[str, Any]
 ) -> Profile:
     """Run the job under nsys and analyse it.  `timed`: samples of mode event by L2.  What fails is the profile's problem."""
-    name = f"profile-{'default' if job.batch is None else job.batch}" + (f"-{'AB'[job.target]}" if len(options.targets) > 1 else "")
+    name = f"profile-{'default' if job.batch is None else job.batch}" + (
+        f"-{'AB'[job.target]}" if len(options.targets) > 1 else ""
+    )
     run = folder / name
     command, out = runner.command(job, options, folder / "workers")
     nothing = Profile(job.target, job.batch, name)
@@ -78,7 +81,9 @@ def profile(
         if failed:
             return _with(nothing, f"under nsys the worker failed: {failed['message']}")
         if not any(f["type"] == "profiled" for f in facts):
-            return _with(nothing, f"under nsys the worker did not come to its end (status {result.exit_status})")
+            return _with(
+                nothing, f"under nsys the worker did not come to its end (status {result.exit_status})"
+            )
         base = next(f["label"] for f in facts if f["type"] == "profiled")
         logs = [without_nsys(run, base, timed, environment)] if any(timed.values()) else []
         return _analysed(result, logs, base, nothing)
@@ -106,10 +111,20 @@ def without_nsys(run: Path, label: str, timed: dict[str, Sequence[int]], environ
             for offset in (0, ns):
                 t = at + offset
                 lines.append(
-                    {"type": "record", "seq": seq, "tid": 0, "device": 0, "t0_ns": t, "t1_ns": t, "region": f"{name}#{k}"}
+                    {
+                        "type": "record",
+                        "seq": seq,
+                        "tid": 0,
+                        "device": 0,
+                        "t0_ns": t,
+                        "t1_ns": t,
+                        "region": f"{name}#{k}",
+                    }
                 )
                 seq += 1
-            lines.append({"type": "elapsed", "start": seq - 2, "end": seq - 1, "ms": ns / 1e6, "region": f"{name}#{k}"})
+            lines.append(
+                {"type": "elapsed", "start": seq - 2, "end": seq - 1, "ms": ns / 1e6, "region": f"{name}#{k}"}
+            )
             at += ns + 1
     path = folder / "events-0.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
@@ -124,7 +139,10 @@ def _analysed(result: Any, baseline: list[Path], label: str, nothing: Profile) -
     run = result.run_dir
     clocks = run / CLOCKS
     analysis = analyze(
-        result.sqlite, events=list(result.event_logs), clocks=clocks if clocks.is_file() else None, baseline=baseline
+        result.sqlite,
+        events=list(result.event_logs),
+        clocks=clocks if clocks.is_file() else None,
+        baseline=baseline,
     )
     document.write(analysis, run / DOCUMENT)
     database.write(analysis, run / DATABASE)
@@ -137,7 +155,10 @@ def _analysed(result: Any, baseline: list[Path], label: str, nothing: Profile) -
     beside = analysis.baseline.set_index("label")
     measured = predicted = float("nan")
     if label in beside.index:
-        measured, predicted = float(beside.loc[label, "baseline_ns"]), float(beside.loc[label, "predicted_ns"])
+        measured, predicted = (
+            float(beside.loc[label, "baseline_ns"]),
+            float(beside.loc[label, "predicted_ns"]),
+        )
     return Profile(
         nothing.target, nothing.batch, nothing.run, float(row["elapsed_ns"]), {k: float(v) for k, v in parts.items() if v},
         _kernel(analysis, label), _kernel(analysis, f"{label} cold"), predicted, measured, int(row["operations"]),

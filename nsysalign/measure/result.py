@@ -109,7 +109,9 @@ class Measure:
     def processes(self, target: int, batch: int | None, mode: str, l2: str = "warm") -> list[list[int]]:
         """The samples of each process, those of the search only where no other measured this batch."""
         for roles in (("time",), ("time", "probe")):
-            wanted = {r.number for r in self.runs if (r.target, r.batch) == (target, batch) and r.role in roles}
+            wanted = {
+                r.number for r in self.runs if (r.target, r.batch) == (target, batch) and r.role in roles
+            }
             per: dict[int, list[int]] = {}
             for b in self.blocks:
                 if b.run in wanted and (b.mode, b.l2) == (mode, l2):
@@ -144,7 +146,9 @@ class Measure:
         return tuple(self._marked(bare))
 
     def _point(self, target: int, batch: int | None) -> Point:
-        latency = self.estimates.get((target, batch, "latency", "warm")) or self.estimates.get((target, batch, "event", "warm"))
+        latency = self.estimates.get((target, batch, "latency", "warm")) or self.estimates.get(
+            (target, batch, "event", "warm")
+        )
         steady = self.estimates.get((target, batch, "steady", "warm"))
         runs = [r for r in self.runs if (r.target, r.batch) == (target, batch)]
         outputs = next((r.outputs for r in runs if not r.failure), 1.0)
@@ -180,7 +184,11 @@ class Measure:
                     marks.append("within 5 % of the best")
                 if p is under:
                     marks.append("best below the latency limit")
-                if largest and p.batch == largest and (self.search.get("exact") or self.search.get("failed_at")):
+                if (
+                    largest
+                    and p.batch == largest
+                    and (self.search.get("exact") or self.search.get("failed_at"))
+                ):
                     marks.append("largest that fits" if self.search.get("exact") else "largest that ran")
                 yield replace(p, marks=tuple(marks))
 
@@ -236,7 +244,11 @@ class Measure:
     def document(self) -> dict[str, Any]:
         """measure.json: what was measured, then what follows from it (left out where scipy is missing)."""
         out: dict[str, Any] = {"format": FORMAT, "version": VERSION}
-        out |= {f.name: getattr(self, f.name) for f in fields(self) if f.name in ("targets", "options", "environment", "search", "notes", "complete")}
+        out |= {
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if f.name in ("targets", "options", "environment", "search", "notes", "complete")
+        }
         out["runs"] = [asdict(r) for r in self.runs]
         out["profiles"] = [asdict(p) for p in self.profiles]
         try:
@@ -269,9 +281,14 @@ def load(path: Path) -> Measure:
             raise AnalysisError(f"{file.name}: larger than a measurement is", "nsysalign measure")
         data = json.loads(untrusted.contents(file))
         if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise AnalysisError(f"{file.name}: no measurement (format {FORMAT})", "nsysalign measure FILE.py:FUNCTION")
+            raise AnalysisError(
+                f"{file.name}: no measurement (format {FORMAT})", "nsysalign measure FILE.py:FUNCTION"
+            )
         if data.get("version") != VERSION:
-            raise AnalysisError(f"{file.name}: version {data.get('version')!r}, and this nsysalign reads {VERSION}", "measure again")
+            raise AnalysisError(
+                f"{file.name}: version {data.get('version')!r}, and this nsysalign reads {VERSION}",
+                "measure again",
+            )
         return Measure(
             tuple(str(t) for t in data["targets"]), data["options"], data["environment"],
             tuple(Run(**_known(Run, r)) for r in data["runs"]), tuple(_block(b) for b in data["blocks"]),
@@ -281,7 +298,9 @@ def load(path: Path) -> Measure:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, AnalysisError):
             raise
-        raise AnalysisError(f"{file.name}: cannot be read as a measurement ({type(error).__name__}: {error})", "measure again") from error
+        raise AnalysisError(
+            f"{file.name}: cannot be read as a measurement ({type(error).__name__}: {error})", "measure again"
+        ) from error
 
 
 def _known(kind: Any, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -292,7 +311,15 @@ def _known(kind: Any, row: Mapping[str, Any]) -> dict[str, Any]:
 def _block(row: Mapping[str, Any]) -> Block:
     values = tuple(int(v) for v in row["ns"])
     mhz = row.get("sm_mhz")
-    return Block(int(row["run"]), str(row["mode"]), str(row["l2"]), int(row["t0"]), int(row["t1"]), NAN if mhz is None else float(mhz), values)
+    return Block(
+        int(row["run"]),
+        str(row["mode"]),
+        str(row["l2"]),
+        int(row["t0"]),
+        int(row["t1"]),
+        NAN if mhz is None else float(mhz),
+        values,
+    )
 
 
 def _statistics() -> Any:
@@ -300,6 +327,7 @@ def _statistics() -> Any:
         from nsysalign.measure import statistics
     except ImportError as error:
         raise NoStatistics(
-            "scipy is missing, which the intervals need; the samples are kept", "pip install scipy, then: nsysalign report DIR"
+            "scipy is missing, which the intervals need; the samples are kept",
+            "pip install scipy, then: nsysalign report DIR",
         ) from error
     return statistics

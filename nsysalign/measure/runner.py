@@ -35,12 +35,16 @@ class Failure:
 
     @property
     def memory(self) -> bool:
+        """Whether it was for memory."""
         return self.kind in failures.MEMORY
 
     def sentence(self) -> str:
+        """What happened, at what stage, where, and in what words."""
         what = failures.CLASSES[self.kind]
         at = f" ({self.where})" if self.where else ""
-        stage = f" in {self.stage}" if self.stage in ("warm-up", "the profiled loop") else f" while {self.stage}"
+        stage = (
+            f" in {self.stage}" if self.stage in ("warm-up", "the profiled loop") else f" while {self.stage}"
+        )
         return f"{what}{stage}{at}: {self.message}"
 
 
@@ -57,12 +61,15 @@ class Outcome:
     values: dict[str, Any] = field(default_factory=dict)
 
     def first(self, kind: str) -> dict[str, Any]:
+        """The first fact of a type, {} where there is none."""
         return next((f for f in self.facts if f["type"] == kind), {})
 
     def all(self, kind: str) -> list[dict[str, Any]]:
+        """All facts of a type."""
         return [f for f in self.facts if f["type"] == kind]
 
     def samples(self, mode: str, l2: str = "warm") -> list[int]:
+        """All samples of a mode, in order of time."""
         return [v for b in self.all("block") if b["mode"] == mode and b["l2"] == l2 for v in b["ns"]]
 
 
@@ -173,7 +180,7 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
 def _wait(
     process: subprocess.Popen, deadline: float, most_bytes: int | None, used_bytes: Callable[[], int | None]
 ) -> str:
-    """"" where it ended by itself, "time" or "memory" where it must be ended."""
+    """ "" where it ended by itself, "time" or "memory" where it must be ended."""
     while True:
         try:
             process.wait(_LOOK_S)
@@ -207,7 +214,9 @@ def _failure(
 ) -> Failure | None:
     stage = next((f["stage"] for f in reversed(facts) if f["type"] == "stage"), "starting")
     if ended == "memory":
-        return Failure("oom-limit", "the device's memory in use passed the limit, and the process was ended", stage)
+        return Failure(
+            "oom-limit", "the device's memory in use passed the limit, and the process was ended", stage
+        )
     said = next((f for f in facts if f["type"] == "failed"), None)
     if said is not None:
         return Failure(said["class"], said["message"], said["stage"], said.get("where", ""))
@@ -223,7 +232,9 @@ def _failure(
 
 def _hung_at(log: str) -> str:
     """The innermost frame outside of ours that faulthandler wrote, `model.py:12`."""
-    for path, line in re.findall(r'File "([^"]+)", line (\d+) in ', log[log.rfind("most recent call first") :]):
+    for path, line in re.findall(
+        r'File "([^"]+)", line (\d+) in ', log[log.rfind("most recent call first") :]
+    ):
         if f"{os.sep}nsysalign{os.sep}measure{os.sep}" not in path and not path.startswith("<"):
             return f"{os.path.basename(path)}:{line}"
     return ""

@@ -35,6 +35,7 @@ class Gpu:
 
     @property
     def known(self) -> bool:
+        """Whether NVML answers for it."""
         return self._handle is not None
 
     def used_bytes(self) -> int | None:
@@ -44,6 +45,7 @@ class Gpu:
         return None
 
     def total_bytes(self) -> int | None:
+        """Memory of the whole device."""
         with contextlib.suppress(Exception):
             return int(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).total)
         return None
@@ -56,16 +58,22 @@ class Gpu:
         used, busy = self.used_bytes(), self._busy_percent()
         others = self._processes()
         if (used or 0) > IDLE_BYTES or others or (busy or 0) > IDLE_PERCENT:
-            what = f"{(used or 0) / 2**30:.1f} GiB of its memory were in use" + (f", it was {busy} % busy" if busy else "")
+            what = f"{(used or 0) / 2**30:.1f} GiB of its memory were in use" + (
+                f", it was {busy} % busy" if busy else ""
+            )
             who = f" by {others} other process{'es' if others > 1 else ''}" if others else ""
             notes.append(f"somebody else uses this GPU: before the first measurement {what}{who}")
         with contextlib.suppress(Exception):
             if self._nvml.nvmlDeviceGetMigMode(self._handle)[0]:
-                notes.append("the GPU is partitioned (MIG): clocks, memory bandwidth and power are shared with its neighbours")
+                notes.append(
+                    "the GPU is partitioned (MIG): clocks, memory bandwidth and power are shared with its neighbours"
+                )
         with contextlib.suppress(Exception):
             state = self._nvml.nvmlSystemGetConfComputeState()
             if getattr(state, "ccFeature", 0):
-                notes.append("confidential computing is on: launches and copies are slower, and event times can be wrong")
+                notes.append(
+                    "confidential computing is on: launches and copies are slower, and event times can be wrong"
+                )
         return notes
 
     def _busy_percent(self) -> int | None:
@@ -81,6 +89,7 @@ class Gpu:
         return 0
 
     def close(self) -> None:
+        """Let go of NVML."""
         with contextlib.suppress(Exception):
             self._nvml.nvmlShutdown()
 

@@ -25,24 +25,30 @@ class Search:
     limited: str = ""  # what else ended the climb: --max-batch, a failure that is not memory, the budget
 
     def at(self, batch: int) -> Trial | None:
+        """The trial of a batch, None where there is none."""
         return next((t for t in self.trials if t.batch == batch), None)
 
     @property
     def ran(self) -> list[Trial]:
+        """What fits, in order of batch."""
         return sorted((t for t in self.trials if t.fits), key=lambda t: t.batch)
 
     @property
     def best(self) -> Trial | None:
+        """The highest throughput."""
         return max(self.ran, key=lambda t: t.rate, default=None)
 
     @property
     def knee(self) -> Trial | None:
+        """The smallest that gives nearly as much as the best."""
         best = self.best
         return next((t for t in self.ran if best and t.rate >= (1 - KNEE) * best.rate), None)
 
     def below(self, latency_ns: float) -> Trial | None:
         """The best throughput among those whose latency is below a limit."""
-        return max((t for t in self.ran if 0 < t.latency_ns <= latency_ns), key=lambda t: t.rate, default=None)
+        return max(
+            (t for t in self.ran if 0 < t.latency_ns <= latency_ns), key=lambda t: t.rate, default=None
+        )
 
 
 class OutOfTime(Exception):
@@ -92,7 +98,9 @@ def _climb(found: Search, trial: Callable[[int], Trial], most: int | None) -> No
             return
         batch *= 2 if batch < 4 else 4
         if batch > 1 << 22:
-            found.limited = f"memory does not end the search: batch {result.batch:,} needs no more than smaller ones"
+            found.limited = (
+                f"memory does not end the search: batch {result.batch:,} needs no more than smaller ones"
+            )
             return
 
 
@@ -103,7 +111,9 @@ def _refine(found: Search, trial: Callable[[int], Trial]) -> None:
         at = ran.index(found.best)
         gaps = [
             (upper.batch / lower.batch, lower, upper)
-            for lower, upper in zip(ran[max(0, at - 1) : at + 2], ran[max(0, at - 1) + 1 : at + 2], strict=False)
+            for lower, upper in zip(
+                ran[max(0, at - 1) : at + 2], ran[max(0, at - 1) + 1 : at + 2], strict=False
+            )
         ]
         gaps = [g for g in gaps if g[0] > FINEST and g[2].batch - g[1].batch > 1 and not _flat(g, found.best)]
         if not gaps:
@@ -150,12 +160,19 @@ def _boundary(found: Search, trial: Callable[[int], Trial], latency_ns: float) -
         ran = found.ran
         below = [t for t in ran if t.latency_ns <= latency_ns]
         above = [t for t in ran if t.latency_ns > latency_ns and below and t.batch > below[-1].batch]
-        if not below or not above or above[0].batch / below[-1].batch < FINEST or above[0].batch - below[-1].batch < 2:
+        if (
+            not below
+            or not above
+            or above[0].batch / below[-1].batch < FINEST
+            or above[0].batch - below[-1].batch < 2
+        ):
             return
         if len(found.trials) >= MOST_TRIALS + 6:
             return
         low, high = below[-1], above[0]
-        share = (latency_ns - low.latency_ns) / max(high.latency_ns - low.latency_ns, 1.0)  # latency is about linear
+        share = (latency_ns - low.latency_ns) / max(
+            high.latency_ns - low.latency_ns, 1.0
+        )  # latency is about linear
         result = trial(_round(low.batch + share * (high.batch - low.batch), low.batch, high.batch))
         found.trials.append(result)
         if result.failure:

@@ -102,7 +102,10 @@ class Session:
         o = self.options
         self.notes += self.gpu.caveats() if o.backend == "cuda" else []
         try:
-            with locked(o.lock_clocks) as said, sampler.clocks(self.clocks, wanted=o.backend == "cuda") as unsampled:
+            with (
+                locked(o.lock_clocks) as said,
+                sampler.clocks(self.clocks, wanted=o.backend == "cuda") as unsampled,
+            ):
                 self.notes += said
                 self._measure()
             self.notes += unsampled
@@ -126,7 +129,9 @@ class Session:
                 batches = self._searched()
             self._timed(batches)
         except OutOfTime:
-            self.notes.append(f"the budget of {o.budget_s:g} s ended before all the processes had run that were wanted")
+            self.notes.append(
+                f"the budget of {o.budget_s:g} s ended before all the processes had run that were wanted"
+            )
         if o.profile:
             self._profiled(batches)
 
@@ -141,7 +146,9 @@ class Session:
             for at, (target, batch) in enumerate(self._shuffled(p for p in pairs if p not in failed)):
                 jobs = (rounds - number) * len(pairs) - at
                 seconds = self._share_s(jobs, self._reserve_s(len(pairs)), usual)
-                done = self._worker(target, batch, number, "time", o.modes, o.l2, seconds, rounds * len(pairs))
+                done = self._worker(
+                    target, batch, number, "time", o.modes, o.l2, seconds, rounds * len(pairs)
+                )
                 if done.failure:
                     self._failed(done)
                     failed.add((target, batch))
@@ -159,15 +166,21 @@ class Session:
             return
         if len(o.targets) > 1:
             unclear = [p for p in pairs if any(b == p[1] for _, b in unclear)]
-        jobs = [(number, *p) for number in range(o.processes, o.most_processes) for p in self._shuffled(unclear)]
+        jobs = [
+            (number, *p) for number in range(o.processes, o.most_processes) for p in self._shuffled(unclear)
+        ]
         for at, (number, target, batch) in enumerate(jobs):
             seconds = self._share_s(len(jobs) - at, self._reserve_s(len(pairs)), usual)
-            self._worker(target, batch, number, "time", o.modes, o.l2, seconds, len(pairs) * o.processes + len(jobs))
+            self._worker(
+                target, batch, number, "time", o.modes, o.l2, seconds, len(pairs) * o.processes + len(jobs)
+            )
 
     def _unsure(self, now: Measure, target: int, batch: int | None) -> bool:
         """Whether the processes may differ."""
         found = [now.estimates.get((target, batch, m, self.options.l2[0])) for m in ("latency", "steady")]
-        found = [e for e in found if e is not None] or [e for k, e in now.estimates.items() if k[:2] == (target, batch)]
+        found = [e for e in found if e is not None] or [
+            e for k, e in now.estimates.items() if k[:2] == (target, batch)
+        ]
         return any(e.unsure for e in found)
 
     def _searched(self) -> Sequence[int]:
@@ -182,7 +195,11 @@ class Session:
         if found.limited and not found.limited.startswith("--max-batch"):
             self.notes.append(f"the search ended at batch {found.trials[-1].batch}: {found.limited}")
         best = found.best
-        equal = [t for t in found.ran if t.rate_high >= best.rate and t.rate < best.rate and t.rate >= 0.99 * best.rate]
+        equal = [
+            t
+            for t in found.ran
+            if t.rate_high >= best.rate and t.rate < best.rate and t.rate >= 0.99 * best.rate
+        ]
         wanted = [found.ran[0].batch, best.batch, found.knee.batch, found.largest]
         below = found.below(limit) if limit else None
         wanted += [below.batch] if below else []
@@ -195,12 +212,16 @@ class Session:
     def _trial(self, batch: int) -> Trial:
         """One process of the search."""
         o = self.options
-        reserve = 0.0 if math.isinf(self.left_s) else min(0.45, 0.1 * o.processes + 0.15 * o.profile) * o.budget_s
+        reserve = (
+            0.0 if math.isinf(self.left_s) else min(0.45, 0.1 * o.processes + 0.15 * o.profile) * o.budget_s
+        )
         if self.left_s - reserve < self.starting_s + LEAST_S and self.outcomes:
             raise OutOfTime
         if not self.outcomes and o.targets[0].function is None:
             self._ladder()
-        done = self._climbed.get(batch) or self._worker(0, batch, 0, "probe", CURVE_MODES, o.l2[:1], PROBE_S, 20)
+        done = self._climbed.get(batch) or self._worker(
+            0, batch, 0, "probe", CURVE_MODES, o.l2[:1], PROBE_S, 20
+        )
         if done.failure:
             if not done.failure.memory:
                 self._failed(done)
@@ -210,20 +231,35 @@ class Session:
         steady, latency = (done.samples(m, o.l2[0]) for m in CURVE_MODES[::-1])
         outputs = done.first("made")["outputs"]
         rates = sorted(outputs * NS / ns for ns in steady) or [0.0]
-        at = sorted(latency)[min(len(latency) - 1, math.ceil(len(latency) * o.at / 100) - 1)] if latency else 0
+        at = (
+            sorted(latency)[min(len(latency) - 1, math.ceil(len(latency) * o.at / 100) - 1)] if latency else 0
+        )
         spread = (rates[-1] - rates[0]) / 2 / math.sqrt(len(rates))
         rate = median(rates)
         return Trial(
-            batch, "", memory["peak_allocated"], memory["peak_reserved"], limit, rate, rate - spread, rate + spread, at, memory["retries"]
+            batch,
+            "",
+            memory["peak_allocated"],
+            memory["peak_reserved"],
+            limit,
+            rate,
+            rate - spread,
+            rate + spread,
+            at,
+            memory["retries"],
         )
 
     def _ladder(self) -> None:
         """The first batches, far from the memory's limit, in one process; each becomes an outcome of its own.  One that failed
         is tried again by itself: what a process did before may have been why."""
         o = self.options
-        ladder = tuple(b for b in (1, 2, *(4**k for k in range(1, 12))) if o.most_batch is None or b <= o.most_batch)
+        ladder = tuple(
+            b for b in (1, 2, *(4**k for k in range(1, 12))) if o.most_batch is None or b <= o.most_batch
+        )
         seconds = 0.5 * min(o.budget_s or 60.0, 60.0)
-        whole = self._worker(0, ladder[0], 0, "probe", CURVE_MODES, o.l2[:1], PROBE_S, 20, ladder=ladder, ladder_s=seconds)
+        whole = self._worker(
+            0, ladder[0], 0, "probe", CURVE_MODES, o.l2[:1], PROBE_S, 20, ladder=ladder, ladder_s=seconds
+        )
         self.outcomes.pop()
         starts = [k for k, f in enumerate(whole.facts) if f["type"] == "batch"]
         if not starts:
@@ -249,17 +285,33 @@ class Session:
         for target, batch in pairs:
             expected = max(self._profiling, default=PROFILING_S)
             if self.left_s < 0.8 * expected:
-                self.notes.append("the budget did not hold a profile of every batch: --no-profile, or a larger --budget")
+                self.notes.append(
+                    "the budget did not hold a profile of every batch: --no-profile, or a larger --budget"
+                )
                 return
             self._say(f"profiling batch {batch}" if batch is not None else "profiling", 92)
             began = time.monotonic()
-            job = Job(len(self.outcomes) + len(self.profiles), target, batch, 0, "profile", ("event",), o.l2, PROFILED_S, min(120.0, max(10.0, self.left_s)))
-            timed = {l2: [v for p in self.result().processes(target, batch, "event", l2) for v in p] for l2 in o.l2}
+            job = Job(
+                len(self.outcomes) + len(self.profiles),
+                target,
+                batch,
+                0,
+                "profile",
+                ("event",),
+                o.l2,
+                PROFILED_S,
+                min(120.0, max(10.0, self.left_s)),
+            )
+            timed = {
+                l2: [v for p in self.result().processes(target, batch, "event", l2) for v in p] for l2 in o.l2
+            }
             found = proof.profile(job, o, self.folder, timed, self._environment())
             self.profiles.append(found)
             self._profiling.append(time.monotonic() - began)
             if found.problem:
-                self.notes.append(f"no profile{'' if batch is None else f' of batch {batch}'}: {found.problem}")
+                self.notes.append(
+                    f"no profile{'' if batch is None else f' of batch {batch}'}: {found.problem}"
+                )
                 if "nsys" in found.problem and "no nsys" in found.problem.lower():
                     return
 
@@ -274,20 +326,42 @@ class Session:
     ) -> Outcome:  # fmt: skip
         o = self.options
         done = sum(x.job.role == role for x in self.outcomes)
-        self._say(f"measuring{'' if batch is None else f' batch {batch}'} (process {done + 1})", min(90, 90 * done // max(of, done + 1)))
+        self._say(
+            f"measuring{'' if batch is None else f' batch {batch}'} (process {done + 1})",
+            min(90, 90 * done // max(of, done + 1)),
+        )
         total = self.gpu.total_bytes()
         limit = min(o.job_limit_s, seconds * 3 + 4 * self.starting_s + 30 + 2 * more.get("ladder_s", 0.0))
         if not math.isinf(self.left_s):
             limit = min(limit, max(2.0, self.left_s + 0.05 * o.budget_s))
         fraction, most = self._memory_limit(total, role)
-        job = Job(len(self.outcomes), target, batch, replicate, role, modes, l2, seconds, limit, fraction, most, **more)
+        job = Job(
+            len(self.outcomes),
+            target,
+            batch,
+            replicate,
+            role,
+            modes,
+            l2,
+            seconds,
+            limit,
+            fraction,
+            most,
+            **more,
+        )
         if o.targets[target].function is not None:
             from nsysalign.measure import here
 
             outcome = here.run(job, o, o.targets[target].function)
         else:
             outcome = runner.run(
-                job, o, self.work, self.workers, clocks=self.clocks, used_bytes=self.gpu.used_bytes, more=of > done + 1 or o.search
+                job,
+                o,
+                self.work,
+                self.workers,
+                clocks=self.clocks,
+                used_bytes=self.gpu.used_bytes,
+                more=of > done + 1 or o.search,
             )
         self.outcomes.append(outcome)
         blocks = outcome.all("block")
@@ -323,8 +397,12 @@ class Session:
             return
         failure = next((o.failure for o in self.outcomes if o.failure), None)
         if failure is not None:
-            raise MeasureError(f"nothing was measured: {failure.sentence()}", _next_step(failure, self.folder))
-        raise MeasureError("nothing was measured", "a longer --budget: starting a process and its CUDA takes several seconds")
+            raise MeasureError(
+                f"nothing was measured: {failure.sentence()}", _next_step(failure, self.folder)
+            )
+        raise MeasureError(
+            "nothing was measured", "a longer --budget: starting a process and its CUDA takes several seconds"
+        )
 
     def _say(self, step: str, percent: int) -> None:
         if self.options.budget_s is not None:
@@ -348,7 +426,15 @@ class Session:
         known = sampler.rates(self.clocks)
         runs = tuple(_run(o) for o in self.outcomes)
         blocks = tuple(
-            Block(o.job.number, b["mode"], b["l2"], b["t0"], b["t1"], sampler.between(known, b["t0"], b["t1"]), tuple(b["ns"]))
+            Block(
+                o.job.number,
+                b["mode"],
+                b["l2"],
+                b["t0"],
+                b["t1"],
+                sampler.between(known, b["t0"], b["t1"]),
+                tuple(b["ns"]),
+            )
             for o in self.outcomes
             for b in o.all("block")
             if b["ns"]
@@ -396,16 +482,24 @@ def _caveats(runs: Sequence[Run], outcomes: Sequence[Outcome]) -> list[str]:
     timed = [r for r in runs if not r.failure]
     unsettled = [r for r in timed if not r.settled and r.warm_calls and r.role == "time"]
     if unsettled:
-        notes.append(f"not warm after {unsettled[0].warm_ns / NS:.1f} s in {len(unsettled)} of {len(timed)} processes: {unsettled[0].unsettled}")
+        notes.append(
+            f"not warm after {unsettled[0].warm_ns / NS:.1f} s in {len(unsettled)} of {len(timed)} processes: {unsettled[0].unsettled}"
+        )
     for key, reason in dict.fromkeys((k, v) for r in runs for k, v in r.refused.items()):
         notes.append(f"mode {key} is not measured: {reason}")
     if any(o.first("made").get("zero") for o in outcomes):
-        notes.append("the inputs are all zeros: kernels draw less power then, and can run more than a tenth faster than with data")
+        notes.append(
+            "the inputs are all zeros: kernels draw less power then, and can run more than a tenth faster than with data"
+        )
     if any(o.values.get("here") for o in outcomes):
-        notes.append("one process only, this one: a function that no other process can find cannot be measured afresh, and how processes differ is not known")
+        notes.append(
+            "one process only, this one: a function that no other process can find cannot be measured afresh, and how processes differ is not known"
+        )
     found = sorted({name for r in runs for name in r.clean.get("found", ())})
     if found:
-        notes.append(f"a profiler or hook is in the timed processes ({', '.join(found[:4])}): the numbers contain it")
+        notes.append(
+            f"a profiler or hook is in the timed processes ({', '.join(found[:4])}): the numbers contain it"
+        )
     if any(r.memory.get("retries") for r in timed):
         most = max((r.batch or 0) for r in timed if r.memory.get("retries"))
         notes.append(f"at batch {most} torch had to free its cache and allocate again: it fits, barely")

@@ -44,14 +44,17 @@ class Event:
         self._gpu, self.at = gpu, 0.0
 
     def record(self) -> None:
+        """On the stream, behind what is there."""
         gpu = self._gpu
         gpu.host += RECORD_NS
         self.at = gpu.busy_until = max(gpu.busy_until + SPACING_NS, gpu.host + LATENCY_NS - RECORD_NS)
 
     def query(self) -> bool:
+        """Whether it has happened by the host's clock."""
         return self._gpu.host >= self.at
 
     def synchronize(self) -> None:
+        """Wait for it."""
         self._gpu.host = max(self._gpu.host, self.at) + 2_000
 
 
@@ -112,31 +115,39 @@ class Device:
     # --- the backend's methods ---
 
     def now(self) -> int:
+        """The host's clock; reading it takes time."""
         self.host += READ_NS
         return int(self.host)
 
     def sync(self) -> None:
+        """As `Cuda.sync`, as are those below."""
         self.host = max(self.host, self.busy_until) + 2_000
 
     def event(self) -> Event:
+        """An event of this device."""
         return Event(self)
 
     def elapsed_ns(self, start: Event, end: Event) -> float:
+        """In ticks of 32 ns."""
         return round((end.at - start.at) / 32) * 32
 
     def delay(self, us: float) -> None:
+        """Keeps the stream busy."""
         self.host += LAUNCH_NS
         self.busy_until = max(self.busy_until, self.host + LATENCY_NS) + us * 1e3
 
     def flush(self) -> None:
+        """The next kernel is cold."""
         self.host += LAUNCH_NS
         self.busy_until = max(self.busy_until, self.host + LATENCY_NS) + 40_000
         self._cold = True
 
     def floor(self) -> tuple[float, float]:
+        """Known here."""
         return SPACING_NS, SPACING_NS + GAP_NS
 
     def capture(self, call: Callable[[], Any]) -> Callable[[], None]:
+        """Kernels are noted instead of launched, and replayed with short gaps."""
         call()
         self.sync()
         self._captured = []
@@ -157,21 +168,27 @@ class Device:
         return replay
 
     def inputs(self, shapes: Sequence[Any], batch: int, like: Any) -> list[Any]:
+        """Shapes stand for tensors."""
         return [(batch, *shape) for shape, _, _ in shapes]
 
     def module_call(self, module: Any) -> Callable[..., Any]:
+        """The module itself."""
         return module
 
     def copies(self, inputs: Sequence[Any], count: int) -> list[tuple[Any, ...]]:
+        """The same set again."""
         return [tuple(inputs)] * count
 
     def bytes_of(self, inputs: Sequence[Any]) -> int:
+        """What inputs say of themselves."""
         return sum(getattr(v, "bytes", 0) for v in inputs)
 
     def all_zero(self, inputs: Sequence[Any]) -> bool:
+        """What inputs say of themselves."""
         return bool(inputs) and all(getattr(v, "zero", False) for v in inputs)
 
     def with_transfer(self, call: Callable[..., Any], inputs: Sequence[Any]) -> Callable[[], Any]:
+        """A copy at 20 GB/s before the call."""
         if not self.bytes_of(inputs):
             raise Refused("no input tensor was handed over: a closure's inputs cannot be copied in")
 
@@ -183,9 +200,11 @@ class Device:
         return both
 
     def state(self) -> tuple[int, ...]:
+        """Changes with each allocation."""
         return (self.segments,)
 
     def memory(self) -> dict[str, int]:
+        """Everything allocated is a peak."""
         free = TOTAL - self.neighbour
         return {
             "peak_allocated": self.peak, "peak_reserved": self.peak, "retries": 0,
@@ -193,13 +212,23 @@ class Device:
         }  # fmt: skip
 
     def describe(self) -> dict[str, Any]:
-        return {"device": self.name, "sms": self.sms, "l2_bytes": self.l2, "torch": "", "cuda": "", "total_bytes": TOTAL}
+        """What the result says about the device."""
+        return {
+            "device": self.name,
+            "sms": self.sms,
+            "l2_bytes": self.l2,
+            "torch": "",
+            "cuda": "",
+            "total_bytes": TOTAL,
+        }
 
     def blocking_calls(self, call: Callable[[], Any]) -> list[str]:
+        """Nobody knows any."""
         call()
         return []
 
     def forget(self) -> None:
+        """Gives back all memory."""
         self.allocated = self.peak = 0
 
     def quiet(self) -> None:

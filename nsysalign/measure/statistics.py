@@ -47,7 +47,9 @@ class Estimate:
     outliers: int
     differ: bool
     unsure: bool
-    percentiles: Mapping[float, tuple[float, bool]] = field(default_factory=dict)  # value, whether it has its samples
+    percentiles: Mapping[float, tuple[float, bool]] = field(
+        default_factory=dict
+    )  # value, whether it has its samples
 
     @property
     def share(self) -> float:
@@ -133,7 +135,11 @@ def combined(medians: np.ndarray, halves: np.ndarray) -> tuple[np.ndarray, np.nd
         own = np.sqrt((halves**2).mean(axis=1)) / Z95
         scattered = scatter / np.maximum(own, RESOLUTION_NS / 4)
         reach = np.where(np.isfinite(floor), np.maximum(between, floor), between)
-    return medians.mean(axis=1), np.maximum(reach, RESOLUTION_NS / 4), scattered  # half a tick: no median is known better
+    return (
+        medians.mean(axis=1),
+        np.maximum(reach, RESOLUTION_NS / 4),
+        scattered,
+    )  # half a tick: no median is known better
 
 
 def estimate(processes: Sequence[Sequence[float]], percentiles: Sequence[float] = (50, 90, 99)) -> Estimate:
@@ -187,7 +193,10 @@ def difference(a: Estimate, b: Estimate) -> Difference:
         return Difference(ratio, -math.inf, math.inf, "cannot say")
     logs = [np.log(e.medians) for e in (a, b)]
     means = [float(x.mean()) for x in logs]
-    errors = [max(float(x.var(ddof=1)) / len(x), (_own(e) / e.value) ** 2) for x, e in zip(logs, (a, b), strict=True)]
+    errors = [
+        max(float(x.var(ddof=1)) / len(x), (_own(e) / e.value) ** 2)
+        for x, e in zip(logs, (a, b), strict=True)
+    ]
     total = sum(errors)
     if total <= 0:
         return Difference(ratio, ratio, ratio, "cannot say")

@@ -27,6 +27,7 @@ def _frame(rows: list[dict[str, Any]], spec: frames.Spec) -> pd.DataFrame:
 
 
 def curve(measure: Measure) -> pd.DataFrame:
+    """frames.CURVE."""
     rows = []
     for p in measure.points:
         e, nan = p.latency, float("nan")
@@ -43,6 +44,7 @@ def curve(measure: Measure) -> pd.DataFrame:
 
 
 def modes(measure: Measure) -> pd.DataFrame:
+    """frames.MODES."""
     rows = []
     for (target, batch, mode, l2), e in measure.estimates.items():
         rows.append(
@@ -57,6 +59,7 @@ def modes(measure: Measure) -> pd.DataFrame:
 
 
 def samples(measure: Measure) -> pd.DataFrame:
+    """frames.SAMPLES."""
     runs = {r.number: r for r in measure.runs}
     if not measure.blocks:
         return frames.empty(frames.SAMPLES)
@@ -77,6 +80,7 @@ def samples(measure: Measure) -> pd.DataFrame:
 
 
 def budgets(measure: Measure) -> pd.DataFrame:
+    """frames.MEASURED_BUDGETS."""
     rows = [
         {
             "target": measure.targets[p.target], "batch": p.batch, "cause": cause, "ns": ns,
@@ -109,8 +113,12 @@ def write(measure: Measure, path: Path) -> None:
             database[spec.name].create({c.name: _SQL[c.dtype] for c in spec.columns})
             table = found[spec.name].astype(object).where(found[spec.name].notna(), None)
             places = ", ".join("?" * len(spec.columns))
-            connection.executemany(f"INSERT INTO {spec.name} VALUES ({places})", map(_plain, table.itertuples(index=False)))
-            documentation += [{"table_name": spec.name, "column_name": c.name, "meaning": c.meaning} for c in spec.columns]
+            connection.executemany(
+                f"INSERT INTO {spec.name} VALUES ({places})", map(_plain, table.itertuples(index=False))
+            )
+            documentation += [
+                {"table_name": spec.name, "column_name": c.name, "meaning": c.meaning} for c in spec.columns
+            ]
         database["documentation"].insert_all(documentation, pk=("table_name", "column_name"))
         connection.commit()
 

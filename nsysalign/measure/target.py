@@ -36,7 +36,11 @@ def find(spec: str) -> Callable[..., Any]:
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
-            near = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == module.__name__]
+            near = [
+                n
+                for n, v in vars(module).items()
+                if callable(v) and getattr(v, "__module__", "") == module.__name__
+            ]
             there = f" (there: {', '.join(near[:6])})" if near else ""
             raise Usage(f"{place} has no function {name}{there}")
         found = getattr(found, part)
@@ -87,9 +91,7 @@ def takes_batch(function: Callable[..., Any]) -> bool:
     return any(p.name in ("batch", "batch_size") for p in plain)
 
 
-def make(
-    function: Callable[..., Any], batch: int | None, shapes: Sequence[Any], backend: Any
-) -> Made:
+def make(function: Callable[..., Any], batch: int | None, shapes: Sequence[Any], backend: Any) -> Made:
     """Call the user's function, untimed, and make one call of what it returns.  Usage where that is nothing to call."""
     told = False
     if shapes:
@@ -106,7 +108,9 @@ def make(
         workload = Workload(made)
     else:
         hint = " (it did the work itself: return a function that does it)" if made is None else ""
-        raise Usage(f"the function returned {type(made).__name__}, and a call or nsysalign.Workload was expected{hint}")
+        raise Usage(
+            f"the function returned {type(made).__name__}, and a call or nsysalign.Workload was expected{hint}"
+        )
     outputs = workload.outputs_per_call or float(batch or 1)
     return Made(workload, float(outputs), told)
 
@@ -115,12 +119,20 @@ def _module(function: Callable[..., Any]) -> Any:
     if _is_module(function):
         return function
     if not isinstance(function, type):
-        needed = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty and p.kind in (0, 1, 3)]
+        needed = [
+            p
+            for p in inspect.signature(function).parameters.values()
+            if p.default is p.empty and p.kind in (0, 1, 3)
+        ]
         if needed:
-            raise Usage(f"with --input the function takes no arguments ({needed[0].name}) and returns a torch.nn.Module")
+            raise Usage(
+                f"with --input the function takes no arguments ({needed[0].name}) and returns a torch.nn.Module"
+            )
     made = function()
     if not _is_module(made) and not callable(made):
-        raise Usage(f"with --input the function must return a torch.nn.Module, and it returned {type(made).__name__}")
+        raise Usage(
+            f"with --input the function must return a torch.nn.Module, and it returned {type(made).__name__}"
+        )
     return made
 
 

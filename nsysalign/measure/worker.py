@@ -32,7 +32,13 @@ _TAIL = 1 << 16
 _T, _DEVICE, _MHZ = 0, 3, 4
 #: What a process under a profiler has, and a timed worker must not have.
 _INJECTED = ("ToolsInjection", "nvToolsExt-injection", "nsys", "ncu", "libinjection")
-_VARIABLES = ("NSYSALIGN_DIR", "NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "LD_PRELOAD")
+_VARIABLES = (
+    "NSYSALIGN_DIR",
+    "NSYS_PROFILING_SESSION_ID",
+    "CUDA_INJECTION64_PATH",
+    "NVTX_INJECTION64_PATH",
+    "LD_PRELOAD",
+)
 
 
 class Worker:
@@ -98,7 +104,11 @@ class Worker:
             self.emit({"type": "batch", "batch": batch})
             needed = self._one(gpu, function)["peak_allocated"]
             gpu.forget()
-            if following is None or needed * following / batch > LADDER_SHARE * limit or gpu.now() - began > spec["ladder_s"] * 1e9:
+            if (
+                following is None
+                or needed * following / batch > LADDER_SHARE * limit
+                or gpu.now() - began > spec["ladder_s"] * 1e9
+            ):
                 return
 
     def _one(self, gpu: Any, function: Callable[..., Any]) -> dict[str, int]:
@@ -181,9 +191,20 @@ class Worker:
                 mode.spent_ns += ended - started
                 if len(values):
                     mode.call_ns = (ended - started) / max(1, len(values))
-                self.emit({"type": "block", "mode": mode.name, "l2": mode.l2, "t0": started, "t1": ended, "ns": values})
+                self.emit(
+                    {
+                        "type": "block",
+                        "mode": mode.name,
+                        "l2": mode.l2,
+                        "t0": started,
+                        "t1": ended,
+                        "ns": values,
+                    }
+                )
                 if any(v < 0 for v in values):
-                    raise RuntimeError("elapsed_time was negative (confidential computing?): the GPU's event times cannot be used")
+                    raise RuntimeError(
+                        "elapsed_time was negative (confidential computing?): the GPU's event times cannot be used"
+                    )
             out_of_time = gpu.now() - began >= limit
             for mode in active:
                 mode.done = out_of_time or self._enough(mode)

@@ -11,9 +11,9 @@ import numpy as np
 
 from nsysalign.files import replacing
 from nsysalign.report import measure_terminal as words
-from nsysalign.report.format import duration, safe_text
 from nsysalign.report.html import assemble
 from nsysalign.report.payload import cause_looks
+from nsysalign.text import duration, safe_text
 
 if TYPE_CHECKING:
     from nsysalign.measure.result import Measure, Point
@@ -58,7 +58,11 @@ def headline(measure: Measure) -> str:
     if best is not None and any("best" in m for m in best.marks):
         text = f"Best batch: {best.batch}, {words.rate(best.rate)} outputs per second ± {words.share((best.rate_high - best.rate_low) / 2 / best.rate)}."
         largest = next((p for p in points if any(m.startswith("largest") for m in p.marks)), None)
-        return text + (f" The {next(m for m in largest.marks if m.startswith('largest'))}: {largest.batch}." if largest else "")
+        return text + (
+            f" The {next(m for m in largest.marks if m.startswith('largest'))}: {largest.batch}."
+            if largest
+            else ""
+        )
     p = points[0]
     value, share = (p.latency.value, p.latency.share) if p.latency else (math.nan, math.inf)
     per = f", {words.rate(p.rate)} per second with calls queued" if p.rate > 0 else ""
@@ -67,7 +71,9 @@ def headline(measure: Measure) -> str:
 
 def _verdict(measure: Measure) -> str:
     """B against A by latency, at the batches where that can be said."""
-    found = {p.batch: measure.difference(p.batch, "latency", measure.options["l2"][0]) for p in measure.points}
+    found = {
+        p.batch: measure.difference(p.batch, "latency", measure.options["l2"][0]) for p in measure.points
+    }
     found = {b: d for b, d in found.items() if d is not None}
     if not found:
         return "Nothing was measured of both."
@@ -79,7 +85,9 @@ def _verdict(measure: Measure) -> str:
         where = "" if None in here else f" at batch {', '.join(map(str, here))}"
         ratios = sorted(100 * d.ratio for d in here.values())
         change = f"{ratios[0]:+.1f} %" if len(ratios) == 1 else f"{ratios[0]:+.1f} to {ratios[-1]:+.1f} %"
-        parts.append(f"B is {text} than A{where} (latency {change})" if text else f"they cannot be told apart{where}")
+        parts.append(
+            f"B is {text} than A{where} (latency {change})" if text else f"they cannot be told apart{where}"
+        )
     return "; ".join(parts)[0].upper() + "; ".join(parts)[1:] + "."
 
 
@@ -104,7 +112,9 @@ def _environment(measure: Measure) -> list[list[str]]:
     first = [r.first_ns for r in fresh if r.first_ns]
     if first:
         rows.append(["first call of a process", f"{duration(float(np.median(first)))}, not counted"])
-        rows.append(["warm-up", duration(float(np.median([r.warm_ns for r in fresh if r.warm_ns] or [math.nan])))])
+        rows.append(
+            ["warm-up", duration(float(np.median([r.warm_ns for r in fresh if r.warm_ns] or [math.nan])))]
+        )
     return [[key, safe_text(value)] for key, value in rows]
 
 
@@ -122,7 +132,10 @@ def _point(p: Point) -> dict[str, Any]:
 
 def _modes(measure: Measure) -> list[dict[str, Any]]:
     order = list(words.MODE_WORDS)
-    found = sorted(measure.estimates.items(), key=lambda item: (item[0][0], item[0][1] or 0, order.index(item[0][2]), item[0][3] != "warm"))
+    found = sorted(
+        measure.estimates.items(),
+        key=lambda item: (item[0][0], item[0][1] or 0, order.index(item[0][2]), item[0][3] != "warm"),
+    )
     return [
         {
             "target": t, "batch": b, "mode": mode, "l2": l2, "value": e.value, "low": _finite(e.low) if math.isfinite(e.high) else None,
@@ -136,7 +149,11 @@ def _modes(measure: Measure) -> list[dict[str, Any]]:
 def _readings(measure: Measure) -> dict[str, str]:
     out = {}
     for p in measure.points:
-        found = {m: e for (t, b, m, l2), e in measure.estimates.items() if (t, b, l2) == (p.target, p.batch, "warm")}
+        found = {
+            m: e
+            for (t, b, m, l2), e in measure.estimates.items()
+            if (t, b, l2) == (p.target, p.batch, "warm")
+        }
         profile = next((x for x in measure.profiles if (x.target, x.batch) == (p.target, p.batch)), None)
         texts = [*words.reading(found), *words.cold(measure, p, profile)]
         out[_named(measure, p.target, p.batch)] = ". ".join(t[0].upper() + t[1:] for t in texts)
@@ -183,7 +200,9 @@ def _differences(measure: Measure) -> list[dict[str, Any]]:
                 if d is None:
                     continue
                 a, b = (measure.estimates[t, batch, mode, l2].value for t in (0, 1))
-                bounds = f"{100 * d.low:+.2f} to {100 * d.high:+.2f} %" if math.isfinite(d.low) else "no bounds"
+                bounds = (
+                    f"{100 * d.low:+.2f} to {100 * d.high:+.2f} %" if math.isfinite(d.low) else "no bounds"
+                )
                 out.append(
                     {
                         "batch": "-" if batch is None else str(batch), "mode": mode + (", cold L2" if l2 == "cold" else ""), "a": a, "b": b,

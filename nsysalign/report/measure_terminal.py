@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from nsysalign.report.format import duration, percent, safe_text
 from nsysalign.report.palette import LOOKS
+from nsysalign.text import duration, percent, safe_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,7 +31,9 @@ def render(measure: Measure, console: Console, report: str = "") -> None:
     e = measure.environment
     processes = sum(r.role == "time" and not r.failure for r in measure.runs)
     head = f"{e.get('device', 'no device')}, torch {e.get('torch', '?')}, {processes or len(measure.runs)} processes"
-    console.print(safe_text(head) + (f", report: {safe_text(report)}" if report else ""), soft_wrap=True, markup=False)
+    console.print(
+        safe_text(head) + (f", report: {safe_text(report)}" if report else ""), soft_wrap=True, markup=False
+    )
     for target, name in enumerate(measure.targets):
         points = [p for p in measure.points if p.target == target]
         if not points:
@@ -97,14 +99,26 @@ def milliseconds(ns: float) -> str:
     if not math.isfinite(ns):
         return "?"
     ms = ns / 1e6
-    return f"{ms:.4f}" if ms < 0.1 else f"{ms:.3f}" if ms < 1 else f"{ms:.2f}" if ms < 10 else f"{ms:.1f}" if ms < 1000 else f"{ms:,.0f}"
+    return (
+        f"{ms:.4f}"
+        if ms < 0.1
+        else f"{ms:.3f}"
+        if ms < 1
+        else f"{ms:.2f}"
+        if ms < 10
+        else f"{ms:.1f}"
+        if ms < 1000
+        else f"{ms:,.0f}"
+    )
 
 
 def share(value: float) -> str:
+    """0.004 -> "0.4 %"; a question mark where nothing bounds it."""
     return f"{100 * value:.1f} %" if math.isfinite(value) else "?"
 
 
 def rate(value: float) -> str:
+    """A throughput: whole from 100 on."""
     if not math.isfinite(value):
         return "?"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
@@ -114,17 +128,32 @@ def explanations(measure: Measure) -> list[str]:
     """Why the modes differ, batch by batch, and whether the profile proves it."""
     lines = []
     for point in measure.points:
-        found = {m: e for (t, b, m, l2), e in measure.estimates.items() if (t, b, l2) == (point.target, point.batch, "warm")}
-        profile = next((p for p in measure.profiles if (p.target, p.batch) == (point.target, point.batch)), None)
+        found = {
+            m: e
+            for (t, b, m, l2), e in measure.estimates.items()
+            if (t, b, l2) == (point.target, point.batch, "warm")
+        }
+        profile = next(
+            (p for p in measure.profiles if (p.target, p.batch) == (point.target, point.batch)), None
+        )
         if len(found) < 3 and profile is None:
             continue
         name = "call" if point.batch is None else f"batch {point.batch}"
         if len(measure.targets) > 1:
             name = f"{'AB'[point.target]}, {name}"
         lines.append(f"{name}: " + ", ".join(f"{m} {duration(e.value)}" for m, e in found.items()))
-        floor = next((r.facts["device"]["empty_kernel_ns"] for r in measure.runs if "device" in r.facts and (r.target, r.batch) == (point.target, point.batch)), 0)
+        floor = next(
+            (
+                r.facts["device"]["empty_kernel_ns"]
+                for r in measure.runs
+                if "device" in r.facts and (r.target, r.batch) == (point.target, point.batch)
+            ),
+            0,
+        )
         if "device" in found and floor > 0.02 * found["device"].value:
-            lines.append(f"  of device, {duration(floor)} are the records' own: an empty kernel reads as much")
+            lines.append(
+                f"  of device, {duration(floor)} are the records' own: an empty kernel reads as much"
+            )
         lines += [f"  {text}" for text in reading(found)]
         if profile is not None and not profile.problem:
             lines.append("  " + proof(profile))
@@ -137,28 +166,39 @@ def reading(found: dict) -> list[str]:
     device, event, graph, steady = (found.get(m) for m in ("device", "event", "graph", "steady"))
     if device and steady and steady.low > 1.1 * device.high:
         remedy = f": a graph takes {duration(graph.value)}" if graph and graph.high < 0.9 * steady.low else ""
-        return [f"launch-bound: the GPU needs {duration(device.value)} of {duration(steady.value)} per call{remedy}"]
+        return [
+            f"launch-bound: the GPU needs {duration(device.value)} of {duration(steady.value)} per call{remedy}"
+        ]
     if device and event and event.low > 1.2 * device.high:
         return ["on an idle GPU the first launches come late; calls queued one behind the other hide that"]
     return []
 
 
 def proof(profile: Profile) -> str:
+    """The line that says whether the profile is of what was measured."""
     if not math.isfinite(profile.error):
         return f"profile: {duration(profile.elapsed_ns)} under nsys; no prediction of the time without it ({safe_text(profile.run)})"
-    verdict = "proven" if profile.proven else "NOT proven: the profile explains another number than was measured"
+    verdict = (
+        "proven" if profile.proven else "NOT proven: the profile explains another number than was measured"
+    )
     return f"profile: {duration(profile.measured_ns)} measured, {duration(profile.predicted_ns)} predicted from the profile ({100 * profile.error:+.0f} %): {verdict}"
 
 
 def cold(measure: Measure, point: Point, profile: Profile | None) -> list[str]:
     """What cold caches cost, and whether kernels show that they were cold."""
-    pair = [measure.estimates.get((point.target, point.batch, "device", l2)) or measure.estimates.get((point.target, point.batch, "event", l2)) for l2 in ("warm", "cold")]
+    pair = [
+        measure.estimates.get((point.target, point.batch, "device", l2))
+        or measure.estimates.get((point.target, point.batch, "event", l2))
+        for l2 in ("warm", "cold")
+    ]
     if not all(pair):
         return []
     text = f"cold L2: {duration(pair[1].value)} instead of {duration(pair[0].value)}"
     if profile and profile.kernel_ns and profile.kernel_cold_ns:
         change = profile.kernel_cold_ns / profile.kernel_ns - 1
-        text += f"; kernels under nsys take {100 * change:+.1f} %" + ("" if change > 0.005 else ": nothing shows that the L2 mattered")
+        text += f"; kernels under nsys take {100 * change:+.1f} %" + (
+            "" if change > 0.005 else ": nothing shows that the L2 mattered"
+        )
     return [text]
 
 
@@ -175,8 +215,16 @@ def differences(measure: Measure) -> list[str]:
                 if d is None:
                     continue
                 key = mode if l2 == "warm" else f"{mode}, cold L2"
-                bounds = f"{100 * d.low:+.2f} to {100 * d.high:+.2f} %" if math.isfinite(d.low) else "no bounds: one process each"
-                verdict = {"slower": "B is slower", "faster": "B is faster", "cannot say": "cannot tell them apart"}[d.verdict]
+                bounds = (
+                    f"{100 * d.low:+.2f} to {100 * d.high:+.2f} %"
+                    if math.isfinite(d.low)
+                    else "no bounds: one process each"
+                )
+                verdict = {
+                    "slower": "B is slower",
+                    "faster": "B is faster",
+                    "cannot say": "cannot tell them apart",
+                }[d.verdict]
                 lines.append(f"{name}{key}: {verdict} ({100 * d.ratio:+.2f} %, {bounds})")
     return lines
 
@@ -185,14 +233,28 @@ def render_changes(both: Measure, found: list[Change], console: Console, report:
     """Two measurements: a row per batch and mode."""
     from rich.table import Table
 
-    console.print(f"A {safe_text(both.targets[0])}\nB {safe_text(both.targets[1])}" + (f"\nreport: {safe_text(report)}" if report else ""), markup=False)
+    console.print(
+        f"A {safe_text(both.targets[0])}\nB {safe_text(both.targets[1])}"
+        + (f"\nreport: {safe_text(report)}" if report else ""),
+        markup=False,
+    )
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     for head in ("batch", "mode", "A", "B", "change", "95 %", ""):
-        table.add_column(head, justify="right" if head in ("batch", "A", "B", "change") else "left", no_wrap=True)
+        table.add_column(
+            head, justify="right" if head in ("batch", "A", "B", "change") else "left", no_wrap=True
+        )
     for c in found:
         bounds = f"{100 * c.low:+.2f} to {100 * c.high:+.2f} %" if math.isfinite(c.low) else "no bounds"
         mode = c.mode if c.l2 == "warm" else f"{c.mode}, cold"
-        table.add_row("-" if c.batch is None else str(c.batch), mode, duration(c.a_ns), duration(c.b_ns), f"{100 * c.ratio:+.2f} %", bounds, c.verdict)
+        table.add_row(
+            "-" if c.batch is None else str(c.batch),
+            mode,
+            duration(c.a_ns),
+            duration(c.b_ns),
+            f"{100 * c.ratio:+.2f} %",
+            bounds,
+            c.verdict,
+        )
     console.print(table)
     for note in both.notes:
         console.print(f"  ! {safe_text(note)}", soft_wrap=True, markup=False)

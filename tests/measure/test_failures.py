@@ -45,7 +45,12 @@ def test_each_is_said_as_what_it_is(tmp_path, name, kind, stage, words):
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("oom_torch", "oom-torch"), ("oom_cublas", "oom-cublas"), ("oom_cuda", "oom-cuda"), ("oom_host", "oom-host")],
+    [
+        ("oom_torch", "oom-torch"),
+        ("oom_cublas", "oom-cublas"),
+        ("oom_cuda", "oom-cuda"),
+        ("oom_host", "oom-host"),
+    ],
 )
 def test_each_way_of_running_out_of_memory(tmp_path, name, kind):
     assert outcome(tmp_path, name, batch=1).failure is None

@@ -14,7 +14,12 @@ from .conftest import CALLS
 
 
 def test_timed_pairs_become_a_log_that_the_analysis_takes_for_a_run_without_nsys(tmp_path):
-    path = profile.without_nsys(tmp_path, "batch=4", {"warm": [1_000_032, 1_000_064], "cold": [2_000_000]}, {"device": "GPU", "torch": "2"})
+    path = profile.without_nsys(
+        tmp_path,
+        "batch=4",
+        {"warm": [1_000_032, 1_000_064], "cold": [2_000_000]},
+        {"device": "GPU", "torch": "2"},
+    )
     log = read_event_logs([path])
     assert log.headers[0]["baseline"] and path.parent.name == "baseline"
     found = measured(log)
@@ -32,7 +37,9 @@ def test_the_error_of_the_prediction_decides():
 
 def test_without_nsys_there_is_no_profile_and_the_reason_is_said(tmp_path):
     (tmp_path / "workers").mkdir()
-    options = Options((Target("default", f"{CALLS}:default"),), backend="simulated", nsys=str(tmp_path / "no-nsys"))
+    options = Options(
+        (Target("default", f"{CALLS}:default"),), backend="simulated", nsys=str(tmp_path / "no-nsys")
+    )
     job = Job(0, 0, None, 0, "profile", ("event",), ("warm",), 1.0, 30.0)
     found = profile.profile(job, options, tmp_path, {"warm": [1_000]}, {})
     assert "nsys" in found.problem and not found.parts_ns

@@ -46,7 +46,9 @@ class Gpu:
             return Trial(batch, "memory")
         rate = self.rate(batch) * (1 + 0.001 * self.noise.gauss(0, 1))
         reserved = min(int(need * 1.06), self.limit)
-        return Trial(batch, "", int(need), reserved, self.limit, rate, rate * 0.998, rate * 1.002, batch / rate * 1e9)
+        return Trial(
+            batch, "", int(need), reserved, self.limit, rate, rate * 0.998, rate * 1.002, batch / rate * 1e9
+        )
 
 
 def grid(most: int) -> list[int]:

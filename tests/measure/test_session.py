@@ -32,7 +32,13 @@ def test_a_measurement_and_everything_it_leaves(measured):
     one = m.points[0]
     assert one.steady.value == pytest.approx(10 * (23_000 + 1_300), rel=0.01) and one.processes == 3
     assert one.rate == pytest.approx(1e9 / one.steady.value) and one.memory == (1 << 30) + (200 << 20)
-    assert m.curve["marks"].tolist() == ["", "best"] and set(m.modes["mode"]) == {"latency", "event", "device", "steady", "graph"}
+    assert m.curve["marks"].tolist() == ["", "best"] and set(m.modes["mode"]) == {
+        "latency",
+        "event",
+        "device",
+        "steady",
+        "graph",
+    }
     assert len(m.samples) == sum(len(b.ns) for b in m.blocks) and m.samples["ns"].min() > 0
     assert all(r.clean["found"] == [] for r in m.runs)
 
@@ -48,10 +54,20 @@ def test_a_search_from_end_to_end(measured):
     done = measured("make", search=True, processes=1, most_processes=1, memory=0.9)
     m = load(done.folder)
     true = int((0.9 * MEMORY - (1 << 30)) / (200 << 20))
-    assert true / 1.02 <= m.search["largest"] <= true and m.search["exact"] and len(m.search["failed_at"]) <= 3
+    assert (
+        true / 1.02 <= m.search["largest"] <= true and m.search["exact"] and len(m.search["failed_at"]) <= 3
+    )
     ladder = [o for o in done.outcomes if o.job.ladder]
-    assert [o.job.batch for o in ladder] == [1, 2, 4, 16, 64]  # four times as much as 64 needs is more than half
-    assert len({o.first("hello")["pid"] for o in ladder}) == 1 and len({r.number for r in m.runs}) == len(m.runs)
+    assert [o.job.batch for o in ladder] == [
+        1,
+        2,
+        4,
+        16,
+        64,
+    ]  # four times as much as 64 needs is more than half
+    assert len({o.first("hello")["pid"] for o in ladder}) == 1 and len({r.number for r in m.runs}) == len(
+        m.runs
+    )
     best = m.best
     assert best.rate == max(p.rate for p in m.points) and any("best" in mark for mark in best.marks)
     assert any("largest that fits" in p.marks for p in m.points)
@@ -65,9 +81,13 @@ def test_a_search_that_runs_out_of_memory_goes_on_in_fresh_processes(measured, n
 
 
 def test_a_search_that_meets_another_error_says_it_and_never_calls_it_memory(measured):
-    m = load(measured("not_memory", search=True, processes=1, most_processes=1, modes=("latency", "steady")).folder)
+    m = load(
+        measured("not_memory", search=True, processes=1, most_processes=1, modes=("latency", "steady")).folder
+    )
     assert (m.search["largest"], m.search["exact"], m.search["failed_at"]) == (4, False, [])
-    assert any("a shape is out of bounds" in n for n in m.notes) and not any("largest" in mark for p in m.points for mark in p.marks)
+    assert any("a shape is out of bounds" in n for n in m.notes) and not any(
+        "largest" in mark for p in m.points for mark in p.marks
+    )
 
 
 def test_a_failure_at_one_batch_keeps_the_others(measured):
@@ -120,15 +140,33 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path, monkeypatch):
         return run(*a, **k)
 
     monkeypatch.setattr(runner, "run", second_is_interrupted)
-    o = session.Options((session_target("make"),), backend="simulated", output=tmp_path / "o", profile=False, modes=("event",))
+    o = session.Options(
+        (session_target("make"),), backend="simulated", output=tmp_path / "o", profile=False, modes=("event",)
+    )
     m = Session(o).run()
     assert not m.complete and len(load(tmp_path / "o").samples) and "interrupted" in m.notes[0]
     assert CALLS.exists()
 
 
 def test_sigterm_keeps_what_was_measured_and_leaves_no_process(tmp_path):
-    command = [sys.executable, "-m", "nsysalign", "measure", f"{CALLS}:hangs_at_two", "--batch", "1,2", "--mode", "event", "--backend", "simulated"]
-    process = subprocess.Popen([*command, "--no-profile", "-o", str(tmp_path / "o"), "--seed", "5"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    command = [
+        sys.executable,
+        "-m",
+        "nsysalign",
+        "measure",
+        f"{CALLS}:hangs_at_two",
+        "--batch",
+        "1,2",
+        "--mode",
+        "event",
+        "--backend",
+        "simulated",
+    ]
+    process = subprocess.Popen(
+        [*command, "--no-profile", "-o", str(tmp_path / "o"), "--seed", "5"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     workers = tmp_path / "o" / "workers"
     end = time.monotonic() + 60
     while time.monotonic() < end and not _reached(workers):
@@ -145,7 +183,9 @@ def test_sigterm_keeps_what_was_measured_and_leaves_no_process(tmp_path):
 def _reached(workers):
     """Batch 1 is measured, and batch 2 hangs."""
     texts = [p.read_text() for p in workers.glob("*.jsonl")] if workers.is_dir() else []
-    return any('"done"' in t for t in texts) and any('"warm-up"' in t and '"block"' not in t and '"warm"' not in t for t in texts)
+    return any('"done"' in t for t in texts) and any(
+        '"warm-up"' in t and '"block"' not in t and '"warm"' not in t for t in texts
+    )
 
 
 def session_target(name):
@@ -166,7 +206,13 @@ def test_processes_that_differ_get_seven(tmp_path, monkeypatch):
         return outcome
 
     monkeypatch.setattr(runner, "run", differing)
-    o = session.Options((session_target("make"),), backend="simulated", output=tmp_path / "o", profile=False, modes=("event", "steady"))
+    o = session.Options(
+        (session_target("make"),),
+        backend="simulated",
+        output=tmp_path / "o",
+        profile=False,
+        modes=("event", "steady"),
+    )
     m = Session(o).run()
     assert m.points[0].processes == 7 and m.modes["differ"].all()
 
@@ -181,7 +227,10 @@ def test_two_functions_are_compared_and_the_slower_one_is_found(measured):
 
 
 def test_caveats(measured):
-    assert any("the inputs are all zeros" in n for n in load(measured("zeros", modes=("event",), processes=1).folder).notes)
+    assert any(
+        "the inputs are all zeros" in n
+        for n in load(measured("zeros", modes=("event",), processes=1).folder).notes
+    )
 
 
 def test_refusals_are_caveats(measured):
@@ -217,7 +266,15 @@ def test_a_neighbours_memory_is_not_the_searchs(tmp_path):
 
 
 def test_benchmark_from_python(tmp_path):
-    r = nsysalign.benchmark(calls.make, batch=[1, 4], backend="simulated", profile=False, processes=2, modes=["latency", "steady"], output=tmp_path / "o")
+    r = nsysalign.benchmark(
+        calls.make,
+        batch=[1, 4],
+        backend="simulated",
+        profile=False,
+        processes=2,
+        modes=["latency", "steady"],
+        output=tmp_path / "o",
+    )
     assert r.curve["batch"].tolist() == [1, 4] and r.best.batch == 4 and "<table>" in r._repr_html_()
     assert {run.fresh for run in r.runs} == {True}
 
@@ -225,7 +282,12 @@ def test_benchmark_from_python(tmp_path):
 def test_a_function_that_no_other_process_finds_is_measured_here_and_marked(tmp_path):
     from nsysalign.measure import simulated
 
-    r = nsysalign.benchmark(lambda: lambda: simulated.device().launch(9_000), backend="simulated", modes=["latency"], output=tmp_path / "o")
+    r = nsysalign.benchmark(
+        lambda: lambda: simulated.device().launch(9_000),
+        backend="simulated",
+        modes=["latency"],
+        output=tmp_path / "o",
+    )
     assert not r.runs[0].fresh and any("one process only, this one" in n for n in r.notes)
     with pytest.raises(UsageError, match="a function was expected"):
         nsysalign.benchmark(3)
@@ -256,7 +318,17 @@ def test_without_scipy_the_samples_are_kept(measured, monkeypatch, tmp_path, cap
 
 def test_the_command_its_files_and_diff(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    common = ["--backend", "simulated", "--no-profile", "--processes", "3", "--mode", "latency,steady", "--batch", "4"]
+    common = [
+        "--backend",
+        "simulated",
+        "--no-profile",
+        "--processes",
+        "3",
+        "--mode",
+        "latency,steady",
+        "--batch",
+        "4",
+    ]
     for name, folder in (("make", "a"), ("slower", "b")):
         with pytest.raises(SystemExit) as end:
             cli.main(["measure", f"{CALLS}:{name}", *common, "-o", folder])
@@ -267,10 +339,14 @@ def test_the_command_its_files_and_diff(tmp_path, monkeypatch, capsys):
     with sqlite3.connect(tmp_path / "a" / "analysis.db") as database:
         assert database.execute("SELECT count(*) FROM curve").fetchone() == (1,)
         assert database.execute("SELECT count(*) > 100 FROM samples").fetchone() == (1,)
-        assert database.execute("SELECT meaning FROM documentation WHERE table_name = 'curve' AND column_name = 'rate'").fetchone()
+        assert database.execute(
+            "SELECT meaning FROM documentation WHERE table_name = 'curve' AND column_name = 'rate'"
+        ).fetchone()
     database.close()
     with pytest.raises(SystemExit) as end:
-        cli.main(["diff", "a", "b", "--fail-on", "slower", "--json", "d.json", "-o", "d.html", "--threshold", "1"])
+        cli.main(
+            ["diff", "a", "b", "--fail-on", "slower", "--json", "d.json", "-o", "d.html", "--threshold", "1"]
+        )
     assert end.value.code == 1
     assert {c["verdict"] for c in json.loads((tmp_path / "d.json").read_text())["changes"]} == {"slower"}
     with pytest.raises(UsageError, match="a measurement cannot be compared with an analysis"):

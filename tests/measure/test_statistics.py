@@ -33,7 +33,9 @@ def test_the_effective_size_of_the_median_is_that_of_the_series_of_signs(r):
 def test_the_worker_and_the_parent_count_alike():
     rows = ar(np.random.default_rng(1), (20, 501), 0.7)
     middles = np.sort(rows, axis=1)[:, 501 // 2]
-    assert effective_sizes(rows, middles).tolist() == pytest.approx([stop.effective_size(r.tolist()) for r in rows])
+    assert effective_sizes(rows, middles).tolist() == pytest.approx(
+        [stop.effective_size(r.tolist()) for r in rows]
+    )
 
 
 def test_equal_samples_and_two_values_are_no_trouble():
@@ -76,7 +78,17 @@ def test_the_same_program_twice_is_seldom_told_apart():
     random = np.random.default_rng(5)
     for differ in (0.0, 0.01):
         sides = [
-            [estimate([1e6 * (1 + differ * random.standard_normal()) * (1 + 0.01 * random.standard_normal(200)) for _ in range(3)]) for _ in range(2)]
+            [
+                estimate(
+                    [
+                        1e6
+                        * (1 + differ * random.standard_normal())
+                        * (1 + 0.01 * random.standard_normal(200))
+                        for _ in range(3)
+                    ]
+                )
+                for _ in range(2)
+            ]
             for _ in range(400)
         ]
         wrong = sum(difference(a, b).verdict != "cannot say" for a, b in sides)
@@ -85,7 +97,15 @@ def test_the_same_program_twice_is_seldom_told_apart():
 
 def test_a_true_difference_is_found_and_its_size_is_right():
     random = np.random.default_rng(6)
-    make = lambda level: estimate([level * (1 + 0.002 * random.standard_normal()) * (1 + 0.01 * random.standard_normal(300)) for _ in range(5)])  # noqa: E731
+
+    def make(level):
+        return estimate(
+            [
+                level * (1 + 0.002 * random.standard_normal()) * (1 + 0.01 * random.standard_normal(300))
+                for _ in range(5)
+            ]
+        )
+
     found = difference(make(1e6), make(1.05e6))
     assert found.verdict == "slower" and found.low < 0.05 < found.high
     assert difference(make(1e6), make(0.9e6)).verdict == "faster"

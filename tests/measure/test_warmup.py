@@ -42,7 +42,9 @@ def test_a_slow_first_call_is_reported_by_itself():
 
 def test_while_it_gets_faster_it_is_not_warm():
     """20 % faster over the first three seconds."""
-    w = Program(lambda p: 1e6 * (1 + 0.2 * max(0, 1 - p.now / 3e9)) * (1 + 0.001 * p.random.gauss(0, 1))).warm()
+    w = Program(
+        lambda p: 1e6 * (1 + 0.2 * max(0, 1 - p.now / 3e9)) * (1 + 0.001 * p.random.gauss(0, 1))
+    ).warm()
     assert w.settled and w.took_ns > 2.5e9
 
 

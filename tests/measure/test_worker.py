@@ -16,7 +16,15 @@ from .programs import calls
 
 def run(make, *, batch=None, modes=("latency", "event", "device", "steady", "graph"), l2=("warm",), **more):
     facts = []
-    spec = {"target": "", "batch": batch, "modes": list(modes), "l2": list(l2), "precision": 0.005, "seconds": 8.0, "need": 20} | more
+    spec = {
+        "target": "",
+        "batch": batch,
+        "modes": list(modes),
+        "l2": list(l2),
+        "precision": 0.005,
+        "seconds": 8.0,
+        "need": 20,
+    } | more
     Worker(spec, facts.append, simulated.Device(seed=3)).run(make)
     return facts
 
@@ -34,7 +42,9 @@ def test_every_mode_measures_what_it_says():
     """A kernel of 50 us: launch 4, latency 6, record 3, record to record 1.3, kernel after record 1.3, replay 7 us."""
     facts = run(calls.default)
     assert facts[-1]["type"] == "done"
-    times = {mode: median(of(facts, mode)) / 1e3 for mode in ("latency", "event", "device", "steady", "graph")}
+    times = {
+        mode: median(of(facts, mode)) / 1e3 for mode in ("latency", "event", "device", "steady", "graph")
+    }
     assert times["device"] == pytest.approx(50 + 1.3 + 1.3, abs=0.04)
     assert times["steady"] == pytest.approx(50 + 1.3, abs=0.1)
     assert times["event"] == pytest.approx(50 + 4 + 3 + 1.3, abs=0.1)
@@ -83,7 +93,12 @@ def test_cold_and_steady_needs_inputs_to_rotate():
 
 
 def test_transfer_needs_inputs_too():
-    assert "cannot be copied in" in next(f for f in run(calls.default, modes=["transfer", "event"]) if f["type"] == "refused")["reason"]
+    assert (
+        "cannot be copied in"
+        in next(f for f in run(calls.default, modes=["transfer", "event"]) if f["type"] == "refused")[
+            "reason"
+        ]
+    )
     facts = run(calls.with_inputs, modes=["transfer", "latency"])
     assert median(of(facts, "transfer")) > 10 * median(of(facts, "latency"))
 
@@ -140,7 +155,10 @@ def test_the_worker_imports_nothing_but_the_standard_library():
 
 def test_the_torch_backend_imports_torch_late():
     text = "import sys\nimport nsysalign.measure.cuda\nprint('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout == "False\n"
+    assert (
+        subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout
+        == "False\n"
+    )
 
 
 @pytest.mark.gpu

@@ -148,7 +148,9 @@ def oom_torch(batch):
 
 
 def oom_cublas(batch):
-    return _raises(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"))(batch)
+    return _raises(
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+    )(batch)
 
 
 def oom_cuda(batch):
