@@ -842,7 +842,8 @@ RANK_SPECS = (COLLECTIVES, RANK_WINDOWS)
 # --- measure ---------------------------------------------------------------------------------------------------
 
 CURVE = _spec(
-    "curve", "one row per target and batch of `nsysalign measure`: its headline",
+    "curve",
+    "one row per target and batch of `nsysalign measure`: its headline",
     ("target", "str", "what was measured"),
     ("batch", "Int64", "batch size, NA for the function's own default"),
     ("processes", "int64", "fresh processes that measured it"),
@@ -861,7 +862,8 @@ CURVE = _spec(
 )
 
 MODES = _spec(
-    "modes", "one row per target, batch, mode and L2 of `nsysalign measure`",
+    "modes",
+    "one row per target, batch, mode and L2 of `nsysalign measure`",
     ("target", "str", "what was measured"),
     ("batch", "Int64", "batch size, NA for the function's own default"),
     ("mode", "str", "latency, event, device, steady, graph, transfer"),
@@ -885,7 +887,8 @@ MODES = _spec(
 )
 
 SAMPLES = _spec(
-    "samples", "one row per timed repetition of `nsysalign measure`",
+    "samples",
+    "one row per timed repetition of `nsysalign measure`",
     ("target", "str", "what was measured"),
     ("batch", "Int64", "batch size, NA for the function's own default"),
     ("process", "int64", "number of the worker"),
@@ -900,7 +903,8 @@ SAMPLES = _spec(
 )
 
 MEASURED_BUDGETS = _spec(
-    "measured_budgets", "one row per profiled batch and cause: the event interval's budget under nsys",
+    "measured_budgets",
+    "one row per profiled batch and cause: the event interval's budget under nsys",
     ("target", "str", "what was measured"),
     ("batch", "Int64", "batch size, NA for the function's own default"),
     ("cause", "str", "one of model.CAUSES"),

@@ -80,7 +80,9 @@ def _import(notes: list[str]) -> Any:
     return pynvml
 
 
-def _guarded(nvml: Any, path: Path, stop: threading.Event, notes: list[str], flush_s: float = _FLUSH_S) -> None:
+def _guarded(
+    nvml: Any, path: Path, stop: threading.Event, notes: list[str], flush_s: float = _FLUSH_S
+) -> None:
     try:
         nvml.nvmlInit()
     except Exception as error:  # whatever NVML's binding raises: no driver, no permission, a mismatch
