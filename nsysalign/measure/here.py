@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,8 @@ def run(job: Job, options: Options, function: Callable[..., Any]) -> Outcome:
     facts: list[dict[str, Any]] = []
     began, began_ns = time.monotonic(), time.monotonic_ns()
     spec = job.spec(options, Path("."), None) | {"memory_fraction": None}
-    Worker(spec, facts.append).run(function)
+    with contextlib.suppress(KeyboardInterrupt):  # among the facts
+        Worker(spec, facts.append).run(function)
     said = next((f for f in facts if f["type"] == "failed"), None)
     failure = Failure(said["class"], said["message"], said["stage"], said["where"]) if said else None
     return Outcome(job, facts, failure, time.monotonic() - began, "", began_ns, {"here": True})

@@ -142,6 +142,8 @@ def run(
     process, log = workers.start(spec, more=more)
     try:
         ended = _wait(process, began + job.limit_s, job.most_bytes, used_bytes)
+    except KeyboardInterrupt:  # what it has measured until now is kept, too
+        ended = "interrupted"
     finally:
         _end(process)
     facts = list(read(out))
@@ -213,6 +215,8 @@ def _failure(
     status: int, facts: list[dict[str, Any]], ended: str, log: str, job: Job, for_memory: bool
 ) -> Failure | None:
     stage = next((f["stage"] for f in reversed(facts) if f["type"] == "stage"), "starting")
+    if ended == "interrupted":
+        return Failure("interrupted", "by Ctrl-C or a signal", stage)
     if ended == "memory":
         return Failure(
             "oom-limit", "the device's memory in use passed the limit, and the process was ended", stage

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import random
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -21,6 +22,7 @@ from nsysalign.measure.plan import CURVE_MODES, Job, Options, check
 from nsysalign.measure.result import FILE, Block, Measure, NoStatistics, Run
 from nsysalign.measure.runner import Failure, Outcome
 from nsysalign.measure.search import OutOfTime, Search, search
+from nsysalign.private import without_paths
 from nsysalign.rundir import make_run_dir
 
 #: What starting a process and its CUDA takes, until one has shown it; and a profiled one with its analysis.
@@ -118,6 +120,8 @@ class Session:
             measure = self.result()
             if measure.blocks:
                 measure.write(self.folder / FILE)
+                if self.complete and not any(o.failure for o in self.outcomes):
+                    shutil.rmtree(self.work, ignore_errors=True)  # all that was in there is in the file
         self._raise_if_nothing(measure)
         return measure
 
@@ -364,6 +368,8 @@ class Session:
                 more=of > done + 1 or o.search,
             )
         self.outcomes.append(outcome)
+        if outcome.failure and outcome.failure.kind == "interrupted":
+            raise KeyboardInterrupt
         blocks = outcome.all("block")
         if blocks and not outcome.failure:
             # until the first block: starting, making, warming up; then a little to end
@@ -385,10 +391,8 @@ class Session:
     def _failed(self, outcome: Outcome) -> None:
         """A failure becomes a note; the first worker's own, where nothing else was measured, is the error."""
         job, failure = outcome.job, outcome.failure
-        if failure.kind == "interrupted":
-            raise KeyboardInterrupt
         which = self.options.targets[job.target].name + ("" if job.batch is None else f", batch {job.batch}")
-        self.notes.append(f"{which}: {failure.sentence()}")
+        self.notes.append(f"{which}: {without_paths(failure.sentence())}")
         if failure.kind in ("usage", "no-work"):
             raise MeasureError(f"{which}: {failure.message.partition(': ')[2] or failure.message}") from None
 
@@ -467,7 +471,7 @@ def _run(outcome: Outcome) -> Run:
     failure = outcome.failure
     return Run(
         job.number, job.target, job.batch, job.replicate, job.role, round(outcome.wall_s, 2),
-        failure.kind if failure else "", failure.sentence() if failure else "",
+        failure.kind if failure else "", without_paths(failure.sentence()) if failure else "",
         warm.get("first_ns", 0), warm.get("ns", 0), warm.get("calls", 0), warm.get("settled", False), warm.get("why", ""),
         made.get("outputs", 1.0), memory, outcome.first("hello").get("clean", {}),
         {f"{r['mode']}{'' if r['l2'] == 'warm' else '/' + r['l2']}": r["reason"] for r in outcome.all("refused")},

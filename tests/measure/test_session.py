@@ -97,6 +97,12 @@ def test_a_failure_at_one_batch_keeps_the_others(measured):
     assert any("batch 16: an exception while making the call" in n for n in m.notes)
 
 
+def test_paths_of_this_machine_are_in_no_result(measured):
+    done = measured("absent_file", "make", modes=("event",), batches=(1,))
+    text = (done.folder / "measure.json").read_text()
+    assert "secret.bin" in text and "/home/somebody" not in text
+
+
 def test_what_was_measured_before_an_exception_is_kept(measured):
     m = load(measured("fails_late", modes=("event", "steady")).folder)
     assert len(m.samples) > 0 and any("after a while" in n for n in m.notes)
@@ -178,6 +184,20 @@ def test_sigterm_keeps_what_was_measured_and_leaves_no_process(tmp_path):
     m = load(tmp_path / "o")
     assert not m.complete and len(m.samples) and {p.batch for p in m.points} == {1}
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
+def test_ctrl_c_in_the_middle_of_a_process_keeps_its_blocks(tmp_path):
+    r = nsysalign.benchmark(
+        lambda: calls.is_interrupted_late(), backend="simulated", modes=["event"], output=tmp_path / "o"
+    )
+    assert not r.complete and len(r.samples) > 0 and any("interrupted" in n for n in r.notes)
+
+
+def test_a_hang_in_the_middle_keeps_its_blocks_and_says_where(measured):
+    m = load(measured("hangs_late", modes=("event",), processes=1, job_limit_s=6.0).folder)
+    assert len(m.samples) > 0 and any(
+        "did not come to an end in its time while measuring (calls.py:" in n for n in m.notes
+    )
 
 
 def _reached(workers):

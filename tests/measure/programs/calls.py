@@ -115,8 +115,34 @@ def hangs():
     return call
 
 
+def absent_file(batch):
+    os.stat("/home/somebody/secret.bin")
+
+
 def hangs_at_two(batch):
     return hangs() if batch > 1 else default()
+
+
+def hangs_late():
+    gpu = device()
+
+    def call():
+        gpu.launch(1_000_000)
+        if gpu.host > 1.9e9:
+            time.sleep(1_000)
+
+    return call
+
+
+def is_interrupted_late():
+    gpu = device()
+
+    def call():
+        gpu.launch(1_000_000)
+        if gpu.host > 1.9e9:
+            raise KeyboardInterrupt
+
+    return call
 
 
 def dies():
