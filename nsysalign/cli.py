@@ -22,6 +22,7 @@ _REPORT = "this should not have happened; what stands above says where"
 COMMANDS = {
     "run": "Profile a script or command, then say where the time of its CUDA events went.",
     "confirm": "Run a script again with one change, to confirm or refute a cause.",
+    "measure": "How long a call takes, how certain that is, the best batch.",
     "analyze": "The same from what exists: an export, a report, a run directory; several are compared as ranks.",
     "report": "Write the HTML page of a stored analysis again.",
     "show": "One interval as a waterfall in the terminal.",

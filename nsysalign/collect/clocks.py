@@ -47,8 +47,9 @@ _LOST = "the GPU's clock was not sampled ({}): clock changes and throttling cann
 
 
 @contextlib.contextmanager
-def sampling(path: Path, *, wanted: bool = True) -> Iterator[list[str]]:
-    """Sample into `path` while the block runs.  The list holds notes when the block has ended; never raises."""
+def sampling(path: Path, *, wanted: bool = True, flush_s: float = _FLUSH_S) -> Iterator[list[str]]:
+    """Sample into `path` while the block runs; others can read what is older than `flush_s`.  The list holds notes when the
+    block has ended; never raises."""
     notes: list[str] = []
     nvml = _import(notes) if wanted else None
     if nvml is None:
@@ -56,7 +57,7 @@ def sampling(path: Path, *, wanted: bool = True) -> Iterator[list[str]]:
         return
     stop = threading.Event()
     thread = threading.Thread(
-        target=_guarded, args=(nvml, path, stop, notes), name="nsysalign-clocks", daemon=True
+        target=_guarded, args=(nvml, path, stop, notes, flush_s), name="nsysalign-clocks", daemon=True
     )
     thread.start()
     try:
@@ -79,14 +80,16 @@ def _import(notes: list[str]) -> Any:
     return pynvml
 
 
-def _guarded(nvml: Any, path: Path, stop: threading.Event, notes: list[str]) -> None:
+def _guarded(
+    nvml: Any, path: Path, stop: threading.Event, notes: list[str], flush_s: float = _FLUSH_S
+) -> None:
     try:
         nvml.nvmlInit()
     except Exception as error:  # whatever NVML's binding raises: no driver, no permission, a mismatch
         notes.append(_LOST.format(f"NVML: {error}"))
         return
     try:
-        _sample(nvml, path, stop, notes)
+        _sample(nvml, path, stop, notes, flush_s)
     except OSError as error:
         notes.append(f"the clock samples end early: {error.strerror or error}")
     except Exception as error:
@@ -96,7 +99,7 @@ def _guarded(nvml: Any, path: Path, stop: threading.Event, notes: list[str]) -> 
             nvml.nvmlShutdown()
 
 
-def _sample(nvml: Any, path: Path, stop: threading.Event, notes: list[str]) -> None:
+def _sample(nvml: Any, path: Path, stop: threading.Event, notes: list[str], flush_s: float) -> None:
     handles, order = visible(nvml, os.environ)
     if not handles:
         notes.append(_LOST.format("NVML sees no GPU"))
@@ -128,7 +131,7 @@ def _sample(nvml: Any, path: Path, stop: threading.Event, notes: list[str]) -> N
                 return
             round_number += 1
             now = time.monotonic()
-            if now - flushed > _FLUSH_S:
+            if now - flushed > flush_s:
                 file.flush()
                 flushed = now
             stop.wait(max(PERIOD_S - (now - began), IDLE_FACTOR * (now - began)))
