@@ -52,6 +52,9 @@ from nsysalign.trace.read import lost_notes, read_trace
 #: Segments of all intervals are kept up to about so many; sums, bounds and details are of all intervals always.
 MOST_PIECES = 100_000
 
+#: Labels whose row is replayed as it would be without nsys.
+MOST_PREDICTED = 200
+
 #: Traces with as many calls and operations are analysed stretch by stretch.
 SLICED_FROM_ROWS = 1_500_000
 
@@ -308,7 +311,16 @@ def explained(
     if not whole:
         analysis = _some_segments(analysis, measured, wanted)
     drawn = np.array(chosen_intervals(analysis, wanted), dtype=np.int64)
+    if beside is None:
+        analysis = _predicted(analysis, pictures)
     return replace(analysis, timeline=pictures.timeline(drawn, analysis))
+
+
+def _predicted(analysis: Analysis, pictures: Pictures) -> Analysis:
+    """With what the interval in each label's row would have measured without nsys: tables show it beside the profiled time."""
+    rows = np.sort(analysis.labels["row_interval"].to_numpy()[:MOST_PREDICTED])
+    unprofiled, parts = pictures.unprofiled(rows.astype(np.int64), analysis.parts)
+    return replace(analysis, unprofiled=unprofiled, unprofiled_parts=parts)
 
 
 def _without_what_the_clock_replaces(info: TraceInfo, intervals: pd.DataFrame) -> TraceInfo:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from nsysalign.attribute.budget import Budgets
 from nsysalign.attribute.timeline import timeline
+from nsysalign.attribute.unprofiled import predict_windows
 from nsysalign.model import Alignment, Analysis, SegmentArrays, Trace
 
 
@@ -27,6 +28,9 @@ class Pictures(Protocol):
 
     def timeline(self, which: np.ndarray, analysis: Analysis) -> pd.DataFrame:
         """`frames.TIMELINE`."""
+
+    def unprofiled(self, which: np.ndarray, parts: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """`frames.UNPROFILED` and `frames.UNPROFILED_PARTS`; `parts`: the analysis's."""
 
 
 @dataclass(frozen=True)
@@ -49,3 +53,7 @@ class FromMemory:
     def timeline(self, which: np.ndarray, analysis: Analysis) -> pd.DataFrame:
         windows = self.alignment.windows.iloc[which].assign(interval=which)
         return timeline(self.trace, self.alignment, windows, analysis)
+
+    def unprofiled(self, which: np.ndarray, parts: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+        windows = self.alignment.windows.iloc[which].assign(interval=which)
+        return predict_windows(self.trace, self.alignment, windows, parts)

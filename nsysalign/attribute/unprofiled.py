@@ -50,8 +50,7 @@ class Predictor:
     """`costs`: what the profiler adds; its defaults are what was fitted."""
 
     def __init__(self, trace: Trace, alignment: Alignment, costs: Costs = FITTED) -> None:
-        base = overhead(trace, costs)
-        self.costs = [(1.0, base), *((f, scaled(base, trace, f)) for f in SPREAD)]
+        self.cost, self.factors = overhead(trace, costs), (1.0, *SPREAD)
         self.scenes = Scenes(trace, alignment, waiting(trace), costs)
 
     def predict(self, window, working_ns: int = 0) -> Prediction:
@@ -59,24 +58,18 @@ class Predictor:
         scene = self.scenes.of(window)
         if scene.reason:
             return Prediction(-1, -1, -1, scene.reason)
-        found = [self._replayed(window, scene, *cost) for cost in self.costs]
+        found = [self._replayed(window, scene, factor) for factor in self.factors]
         middle = found[0]
         rest = min(working_ns, middle)
         spread = round(HOST_SPREAD * (middle - rest) + REST_SPREAD * rest) + _TICK_NS
         return Prediction(middle, max(min(found) - spread, 0), max(found) + spread, "")
 
-    def _replayed(self, window, scene: Scene, factor: float, cost) -> int:
-        start, end = self.scenes.start, self.scenes.end
+    def _replayed(self, window, scene: Scene, factor: float) -> int:
+        start, end = self.scenes.start[scene.calls], self.scenes.end[scene.calls]
+        cost = scaled(self.cost, scene.calls, end - start, factor)
+        columns = (start, end, cost.inside, cost.after, cost.waits)
         calls = [
-            Call(
-                int(start[c]),
-                int(end[c]),
-                int(cost.inside[c]),
-                int(cost.after[c]),
-                bool(cost.waits[c]),
-                self.scenes.back,
-            )
-            for c in scene.calls
+            Call(*row, self.scenes.back) for row in zip(*(column.tolist() for column in columns), strict=True)
         ]
         items = [
             i._replace(
@@ -96,30 +89,51 @@ def predict(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Tables UNPROFILED and UNPROFILED_PARTS of up to MOST_PER_LABEL intervals per label, its row among them.
 
-    `intervals` has one row per row of alignment.windows, in the same order.  What the profiler costs was measured with
-    `nsys profile -t cuda,nvtx`: where more was traced there is a reason instead of a prediction.
+    `intervals` has one row per row of alignment.windows, in the same order.
     """
-    predictor = Predictor(trace, alignment)
-    osrt = len(trace.os_calls) > 0
-    matrix = _matrix(intervals, parts[parts["interval"].isin(intervals["interval"])])
+    chosen = chosen_intervals(intervals, labels, alignment.windows, trace)
+    windows = alignment.windows.iloc[chosen].assign(interval=chosen)
+    return predict_windows(trace, alignment, windows, parts)
+
+
+def predict_windows(
+    trace: Trace, alignment: Alignment, windows: pd.DataFrame, parts: pd.DataFrame
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The same of some rows of alignment.windows, with the number of each in a column `interval`.
+
+    What the profiler costs was measured with `nsys profile -t cuda,nvtx`: where more was traced, and for windows that are no
+    interval the program measured, there is a reason instead of a prediction.
+    """
+    numbers = windows["interval"].to_numpy()
+    matrix = _matrix(numbers, parts)
     working = matrix[:, [CAUSES.index(c) for c in _AT_WORK]].sum(axis=1)
     unknown = matrix[:, CAUSES.index("unknown")]
-    chosen = chosen_intervals(intervals, labels, alignment.windows, trace)
+    predictor = None
     rows, budgets = [], []
-    for number, window in zip(chosen, alignment.windows.iloc[chosen].itertuples(index=False), strict=True):
-        if window.method == "event-trace" or osrt:
-            what = "operating system calls were" if osrt else "event timestamps were"
-            found = Prediction(-1, -1, -1, f"{what} traced too, and what that costs was not measured")
-        elif unknown[number] > _UNKNOWN_SHARE * window.elapsed_ns:
-            found = Prediction(-1, -1, -1, "the trace cannot say what much of it was")
-        else:
-            found = predictor.predict(window, int(working[number]))
-        none = bool(found.reason)
-        rows.append((number, *(pd.NA if none else ns for ns in found[:3]), found.reason))
-        if not none:
-            budget = scale_budget(matrix[number], found.predicted_ns)
-            budgets += [(number, CAUSES[c], int(ns)) for c, ns in enumerate(budget) if ns]
+    for at, window in enumerate(windows.itertuples(index=False)):
+        reason = _no_prediction(window, int(unknown[at]), len(trace.os_calls) > 0)
+        if not reason:
+            predictor = predictor or Predictor(trace, alignment)
+            found = predictor.predict(window, int(working[at]))
+            reason = found.reason
+        rows.append((numbers[at], *((pd.NA,) * 3 if reason else found[:3]), reason))
+        if not reason:
+            budget = scale_budget(matrix[at], found.predicted_ns)
+            budgets += [(numbers[at], CAUSES[c], int(ns)) for c, ns in enumerate(budget) if ns]
     return _frame(rows, frames.UNPROFILED), _frame(budgets, frames.UNPROFILED_PARTS)
+
+
+def _no_prediction(window, unknown_ns: int, osrt: bool) -> str:
+    """Why a window is not even replayed, '' where it is."""
+    if window.method == "inferred":
+        return "its pair of events was inferred from the trace"
+    if window.method == "event-trace":
+        return "event timestamps were traced too, and what that costs was not measured"
+    if osrt:
+        return "operating system calls were traced too, and what that costs was not measured"
+    if unknown_ns > _UNKNOWN_SHARE * window.elapsed_ns:
+        return "the trace does not say what much of it was"
+    return ""
 
 
 def chosen_intervals(
@@ -172,10 +186,13 @@ def apportion(total: int, weights: np.ndarray) -> np.ndarray:
     return out
 
 
-def _matrix(intervals: pd.DataFrame, parts: pd.DataFrame) -> np.ndarray:
-    out = np.zeros((len(intervals), len(CAUSES)), dtype=np.int64)
-    cause = pd.Index(CAUSES).get_indexer(pd.Index(parts["cause"].to_numpy(dtype=object)))
-    np.add.at(out, (parts["interval"].to_numpy(), cause), parts["ns"].to_numpy())
+def _matrix(numbers: np.ndarray, parts: pd.DataFrame) -> np.ndarray:
+    """Parts by cause, a row per interval of `numbers`."""
+    mine = parts[parts["interval"].isin(numbers)]
+    out = np.zeros((len(numbers), len(CAUSES)), dtype=np.int64)
+    row = pd.Index(numbers).get_indexer(mine["interval"])
+    cause = pd.Index(CAUSES).get_indexer(pd.Index(mine["cause"].to_numpy(dtype=object)))
+    np.add.at(out, (row, cause), mine["ns"].to_numpy())
     return out
 
 

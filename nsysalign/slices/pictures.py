@@ -12,6 +12,7 @@ from nsysalign import frames
 from nsysalign.align.solve import align
 from nsysalign.attribute.budget import Budgets, attribute
 from nsysalign.attribute.timeline import timeline
+from nsysalign.attribute.unprofiled import predict_windows
 from nsysalign.model import ORIGIN, Alignment, Analysis, Portion, SegmentArrays, Trace
 from nsysalign.slices.plan import Survey
 from nsysalign.slices.work import narrow
@@ -64,6 +65,14 @@ class FromFile:
             windows = scene.alignment.windows.iloc[at].assign(interval=scene.numbers[at])
             tables.append(timeline(scene.trace, scene.alignment, windows, analysis))
         return _joined(tables, frames.TIMELINE)
+
+    def unprofiled(self, which: np.ndarray, parts: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+        both: tuple[list[pd.DataFrame], list[pd.DataFrame]] = ([], [])
+        for scene, at in self._scenes_of(which):
+            windows = scene.alignment.windows.iloc[at].assign(interval=scene.numbers[at])
+            for tables, table in zip(both, predict_windows(scene.trace, scene.alignment, windows, parts), strict=True):
+                tables.append(table)
+        return _joined(both[0], frames.UNPROFILED), _joined(both[1], frames.UNPROFILED_PARTS)
 
     def _scenes_of(self, which: np.ndarray) -> list[tuple[_Scene, np.ndarray]]:
         """The intervals where they have been seen already; one more look for the rest."""

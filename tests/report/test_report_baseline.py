@@ -84,13 +84,13 @@ def test_round_trip(beside, tmp_path, name):
 
 
 def test_json_names_the_parts_of_every_replayed_interval(beside):
-    section = json.loads(document.dumps(beside))["baseline"]
-    first, second = section["intervals"]
+    written = json.loads(document.dumps(beside))
+    first, second = written["unprofiled"]
     assert sum(first["parts_ns"].values()) == first["predicted_ns"]
     assert second == {
         "interval": 1, "predicted_ns": None, "lower_ns": None, "upper_ns": None, "reason": "too long", "parts_ns": {},
     }  # fmt: skip
-    assert section["labels"][1]["profiled_ns"] is None
+    assert written["baseline"]["labels"][1]["profiled_ns"] is None
 
 
 def test_an_older_database_has_no_such_tables(beside, tmp_path):
