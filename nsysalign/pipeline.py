@@ -297,6 +297,7 @@ def explained(
         notes=tuple(dict.fromkeys(notes)),
         calibration=calibration,
         gpu_clocks=gpu_clocks,
+        source_lines=_source_lines(log),
     )
     if beside is not None:
         analysis = beside(analysis)
@@ -375,6 +376,14 @@ def _beside(
         unprofiled_parts=parts,
         notes=tuple(dict.fromkeys([*analysis.notes, *notes])),
     )
+
+
+def _source_lines(log: EventLog | None) -> pd.DataFrame:
+    """The lines of code that the log names, each once.  Where processes saw different ones at a place, none is shown."""
+    if log is None:
+        return frames.empty(frames.SOURCE_LINES)
+    lines = log.source_lines.drop_duplicates()
+    return lines[~lines["site"].duplicated(keep=False)].reset_index(drop=True)
 
 
 def _headers(log: EventLog | None) -> list[dict[str, Any]]:

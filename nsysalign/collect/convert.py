@@ -35,6 +35,7 @@ from nsysalign.collect.probe.layout import (
 )
 from nsysalign.collect.readings import clock_lines
 from nsysalign.collect.rundir import event_logs, write_whole
+from nsysalign.collect.source import source_lines
 from nsysalign.private import HOMES, short_path
 
 _NAME = re.compile(r"(\d+)-(\d+)\.rec$")
@@ -121,6 +122,9 @@ def _lines(slots: Path, cwd: Path, header: Mapping[str, Any]) -> Iterator[dict[s
         lambda file: shorten(file, cwd),
     )
     yield from _silenced(texts, cwd)
+    began_ns = texts.header.get("clock", {}).get("realtime_ns", 0)
+    contexts = [*texts.contexts.values(), *texts.clock_contexts.values()]
+    yield from source_lines(contexts, lambda file: shorten(file, cwd), began_ns)
     yield from _end(slots.with_suffix(".end"))
 
 

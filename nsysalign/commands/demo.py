@@ -10,6 +10,10 @@ from pathlib import Path
 import click
 
 
+#: One screen: the labels of the puzzle, and the finding that answers it.
+SHOWN, FINDING = 9, ("h2d_t1", "host-gap")
+
+
 @click.command()
 @click.option(
     "-o",
@@ -28,7 +32,7 @@ def demo(output: Path | None, quiet: bool) -> None:
     Example:  nsysalign demo
     """
     from nsysalign.collect.rundir import make_run_dir
-    from nsysalign.commands.present import store_and_show
+    from nsysalign.commands.present import REPORT, store
     from nsysalign.commands.progress import ProgressLine
     from nsysalign.pipeline import analyze
 
@@ -42,6 +46,12 @@ def demo(output: Path | None, quiet: bool) -> None:
             )
         with ProgressLine(quiet) as tell:
             analysis = analyze(names[0], events=names[1:], progress=tell)
-    store_and_show(analysis, run_dir, quiet=quiet)
+    store(analysis, run_dir, json_out=None)
     if not quiet:
-        click.echo(files("nsysalign.demo").joinpath("what.md").read_text("utf-8").rstrip())
+        from rich.console import Console
+
+        from nsysalign.report import terminal
+
+        click.echo(files("nsysalign.demo").joinpath("what.md").read_text("utf-8"))
+        console = Console(highlight=False)
+        terminal.render(analysis, console, str(run_dir / REPORT), max_labels=SHOWN, only=FINDING)

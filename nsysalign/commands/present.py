@@ -240,13 +240,6 @@ def analysed(
     return replace(analysis, notes=tuple(dict.fromkeys([*said, *analysis.notes])))
 
 
-def store_and_show(analysis: Analysis, output: Path, *, quiet: bool = False) -> None:
-    """Write analysis.json, analysis.db and report.html to `output`; print the table."""
-    store(analysis, output, json_out=None)
-    if not quiet:
-        sys.stdout.write(printed(analysis, output))
-
-
 def store(
     analysis: Analysis, output: Path, *, json_out: str | Path | None, others: Crew | None = None
 ) -> None:

@@ -41,7 +41,9 @@ _KEYS = {
     "unprofiled_parts": ("interval", "cause"),
 }
 #: Tables that version 1 did not have from the beginning: a file without them is older, not broken.
-_LATER = (frames.KERNELS, frames.GAPS, frames.GPU_CLOCKS, frames.CONFIRMATIONS, *frames.BASELINE_SPECS)
+_LATER = (frames.KERNELS, frames.GAPS, frames.SOURCE_LINES, frames.GPU_CLOCKS, frames.CONFIRMATIONS, *frames.BASELINE_SPECS)
+#: Columns of text that older files lack.
+_LATER_COLUMNS = {"findings": ("faster",)}
 #: Tables whose `interval` is a row of `intervals`: Datasette makes links of them.
 _OF_INTERVALS = (
     "parts",
@@ -273,8 +275,12 @@ def _rows(connection: sqlite3.Connection, table: str, names: Sequence[str], size
 def _read(connection: sqlite3.Connection, spec: frames.Spec, size: int) -> pd.DataFrame:
     import pandas as pd
 
-    rows = list(_rows(connection, spec.name, spec.names, size))
-    lists = list(map(list, zip(*rows, strict=True))) if rows else [[] for _ in spec.columns]
+    described = connection.execute(f"SELECT * FROM {_quoted(spec.name)} LIMIT 0").description
+    there = {name for name, *_ in described}
+    names = [name for name in spec.names if name in there or name not in _LATER_COLUMNS.get(spec.name, ())]
+    rows = list(_rows(connection, spec.name, names, size))
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {}
+    lists = [list(columns.get(name, [""] * len(rows))) for name in spec.names]
     for position, column in enumerate(spec.columns):
         if column.dtype == "object":
             lists[position] = [json.loads(value) for value in lists[position]]

@@ -79,6 +79,7 @@ def _document(analysis: Analysis, intervals: list[dict[str, Any]], budgets: _Bud
         "findings": _findings(analysis),
         "confirmations": records(analysis.confirmations),
         "gpu_clocks": records(analysis.gpu_clocks),
+        "source_lines": dict(analysis.source_lines.itertuples(index=False)),
         "unprofiled": _unprofiled(analysis),
         "baseline": None if analysis.baseline.empty else {"labels": records(analysis.baseline)},
     }
@@ -257,7 +258,7 @@ def _analysis(document: dict[str, Any]) -> Analysis:
         other_streams=frame(others, frames.OTHER_STREAMS),
         labels=frame(labels, frames.LABELS),
         unaligned=frame(document["unaligned"], frames.UNALIGNED),
-        findings=frame(document["findings"], frames.FINDINGS),
+        findings=frame([{"faster": "", **f} for f in document["findings"]], frames.FINDINGS),
         timeline=frames.empty(frames.TIMELINE),
         confirmations=frame(document.get("confirmations", []), frames.CONFIRMATIONS),
         kernels=frame(document.get("kernels", []), frames.KERNELS),
@@ -265,6 +266,10 @@ def _analysis(document: dict[str, Any]) -> Analysis:
         notes=tuple(document.get("notes", ())),
         calibration=document.get("calibration", {}),
         gpu_clocks=frame(document.get("gpu_clocks", []), frames.GPU_CLOCKS),
+        source_lines=frame(
+            [{"site": site, "text": text} for site, text in document.get("source_lines", {}).items()],
+            frames.SOURCE_LINES,
+        ),
         baseline=frame(baseline["labels"], frames.BASELINE),
         unprofiled=frame(unprofiled, frames.UNPROFILED),
         unprofiled_parts=frame(scaled, frames.UNPROFILED_PARTS),

@@ -40,6 +40,8 @@ class LabelRow:
     findings: tuple[str, ...]  # rules that concern the label
     flagged: bool  # one of them is a warning or an error
     callers: tuple[str, ...]
+    unprofiled_ns: tuple[int, int, int] | None = None  # predicted without nsys, and its bounds
+    no_prediction: str = ""  # why there is none
 
 
 def parts_matrix(analysis: Analysis, column: str = "ns") -> np.ndarray:
@@ -90,6 +92,7 @@ def label_rows(analysis: Analysis) -> list[LabelRow]:
     rules = _rules(analysis.findings)
     serious = set(analysis.findings.loc[analysis.findings["severity"] != "info", "label"].astype(str))
     chosen = intervals.iloc[positions]
+    unprofiled = _unprofiled(analysis)
     rows = [
         LabelRow(
             **_fields(label),
@@ -103,6 +106,7 @@ def label_rows(analysis: Analysis) -> list[LabelRow]:
             findings=rules.get(str(label.label), ()),
             flagged=str(label.label) in serious,
             callers=tuple(interval.callers),
+            **unprofiled.get(int(interval.interval), {}),
         )
         for label, interval, position in zip(
             labels.itertuples(index=False),
@@ -112,6 +116,15 @@ def label_rows(analysis: Analysis) -> list[LabelRow]:
         )
     ]
     return sorted(rows, key=lambda row: row.library)
+
+
+def _unprofiled(analysis: Analysis) -> dict[int, dict]:
+    """By interval: what it would have measured without nsys, or why that cannot be said."""
+    found = {}
+    for u in analysis.unprofiled.itertuples(index=False):
+        bounds = None if u.reason else (int(u.predicted_ns), int(u.lower_ns), int(u.upper_ns))
+        found[int(u.interval)] = {"unprofiled_ns": bounds, "no_prediction": str(u.reason)}
+    return found
 
 
 def _fields(label) -> dict:  # a row of frames.LABELS

@@ -218,7 +218,7 @@ def test_25_000_intervals_are_on_the_screen(driver, builder, tmp_path):
 
 def test_the_runs_are_drawn_and_tabulated(looked_at):
     driver = looked_at
-    assert "3 runs, median 235 us, from 215 us to 245 us" in driver.find_element("id", "runs-reading").text
+    assert "3 intervals: median 235 us, from 215 us to 245 us" in driver.find_element("id", "runs-reading").text
     driver.execute_script("document.querySelector('#iterations').scrollIntoView()")
     paths = "[...document.querySelectorAll('#iterations path.cause')].map(p => p.getAttribute('d').split('M').length - 1)"
     # kernel, launch, event and host, each in three runs
@@ -479,7 +479,7 @@ def test_a_rerun_is_seen_on_the_card(driver, builder, finding, tmp_path):
     said = driver.find_element("css selector", "#cards .rerun.confirmed").text.split()
     assert (
         " ".join(said)
-        == "✔ confirmed by a second run: a delay kernel before 198 us predicted 26.7 us to 29.4 us after 28.4 us"
+        == "✔ confirmed by a second run of the script: a delay kernel before 198 us predicted 26.7 us to 29.4 us after 28.4 us"
     )
     assert "nsysalign confirm" not in driver.find_element("id", "cards-note").text
     quiet(driver)
