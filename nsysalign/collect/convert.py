@@ -62,12 +62,19 @@ class _Texts:
 
 
 def convert(
-    raw_dir: Path, out_dir: Path, cwd: Path, header: Mapping[str, Any] = {}, *, anew: bool = True
+    raw_dir: Path,
+    out_dir: Path,
+    cwd: Path,
+    header: Mapping[str, Any] = {},
+    *,
+    anew: bool = True,
+    source: bool = False,
 ) -> list[Path]:
     """Turn every process's raw files into event logs; returns their paths, sorted by pid.
 
     `header` is added to what every process says of itself.  Without `anew` a log that is there already stays as it is:
-    what has its final name is whole.
+    what has its final name is whole.  `source`: the lines of code that call sites name are kept, too; only for files that
+    this process has just seen made, for others may name any file.
     """
     parts: dict[int, list[tuple[int, Path]]] = {}
     for path in raw_dir.glob("*.rec"):
@@ -80,7 +87,7 @@ def convert(
             continue
         packed = sum(path.stat().st_size - _AHEAD for _, path in files) >= PACKED_FROM
         log = out_dir / (f"events-{pid}.jsonl" + ".gz" * packed)
-        lines = (line for _, path in sorted(files) for line in _lines(path, cwd, header))
+        lines = (line for _, path in sorted(files) for line in _lines(path, cwd, header, source))
         write_whole(log, (json.dumps(line, separators=(",", ":"), ensure_ascii=False) for line in lines))
         logs.append(log)
     return logs
@@ -106,7 +113,7 @@ def _kind(text: str) -> str:
     return "".join(found[-1]) if found else "an exception"
 
 
-def _lines(slots: Path, cwd: Path, header: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _lines(slots: Path, cwd: Path, header: Mapping[str, Any], source: bool) -> Iterator[dict[str, Any]]:
     texts = _read_texts(slots.with_suffix(".txt"), int(_NAME.search(slots.name)[1]))
     yield {**texts.header, **header}
     yield from texts.lines
@@ -122,9 +129,10 @@ def _lines(slots: Path, cwd: Path, header: Mapping[str, Any]) -> Iterator[dict[s
         lambda file: shorten(file, cwd),
     )
     yield from _silenced(texts, cwd)
-    began_ns = texts.header.get("clock", {}).get("realtime_ns", 0)
-    contexts = [*texts.contexts.values(), *texts.clock_contexts.values()]
-    yield from source_lines(contexts, lambda file: shorten(file, cwd), began_ns)
+    if source:
+        began_ns = texts.header.get("clock", {}).get("realtime_ns", 0)
+        contexts = [*texts.contexts.values(), *texts.clock_contexts.values()]
+        yield from source_lines(contexts, lambda file: shorten(file, cwd), began_ns)
     yield from _end(slots.with_suffix(".end"))
 
 

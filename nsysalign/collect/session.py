@@ -108,7 +108,7 @@ def collect(
         took_s = time.monotonic() - began
         status, notes = ended.status, [*notes, *ended.notes, *unsampled]
         try:
-            logs = convert(raw, run_dir, working_directory())
+            logs = convert(raw, run_dir, working_directory(), source=True)
         except OSError as error:
             raise NsysError(
                 f"the event logs cannot be written to {run_dir}: {error.strerror}; what the probe recorded is kept in "

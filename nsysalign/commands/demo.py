@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 
-
 #: One screen: the labels of the puzzle, and the finding that answers it.
 SHOWN, FINDING = 9, ("h2d_t1", "host-gap")
 

@@ -95,6 +95,9 @@ def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict
         "measured": _measured(analysis),
         "runs": runs,
         "kernels": _kernels(analysis),
+        "source": {
+            safe_text(site): safe_text(text) for site, text in analysis.source_lines.itertuples(index=False)
+        },
         "unaligned": [
             {"reason": safe_text(reason), "count": count, "names": [safe_text(n) for n in names]}
             for reason, count, names in unaligned_reasons(analysis)

@@ -10,6 +10,7 @@ Fits 80 columns and uses more where there are more. All foreign text passes `saf
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from nsysalign.model import Analysis
@@ -140,9 +141,10 @@ def _findings(
             for v in said
             if (v.label, v.rule) == only and loss is not None
         ]
+    source = dict(analysis.source_lines.itertuples(index=False))
     for card, entry in chosen:
         console.print()
-        _finding(card, entry, known.get(entry.finding.label), console)
+        _finding(card, entry, known.get(entry.finding.label), source, console)
     unconfirmed = [e.finding for _, e in chosen if e.finding.confirmation.startswith(NOT_CONFIRMED)]
     if unconfirmed:
         console.print()
@@ -159,12 +161,17 @@ def _findings(
         console.print(_text(f"… and {' and '.join(kinds)} more in the report", "dim"))
 
 
-def _finding(card: Card, entry: Entry, row: LabelRow | None, console: Console) -> None:
-    """Title, what was lost, evidence, both kinds of advice, what a second run said."""
+def _finding(
+    card: Card, entry: Entry, row: LabelRow | None, source: Mapping[str, str], console: Console
+) -> None:
+    """Title, the line of code, what was lost, evidence, both kinds of advice, what a second run said."""
     v = entry.finding
     mark, style = MARKS.get(v.severity, MARKS["info"])
-    site = f"  ({safe_text(v.site)})" if v.site and v.site not in v.title else ""
+    named = not v.site or v.site in v.title or v.site in source
+    site = "" if named else f"  ({safe_text(v.site)})"
     _hanging(console, mark, f"{safe_text(v.title)}{site}", style)
+    if v.site in source:
+        _hanging(console, "  Code:    ", f"{safe_text(v.site)}  {safe_text(source[v.site])}", "dim")
     if row is not None and entry.lost_ns:
         same = [e.finding.label for e in card.entries[1:]]
         named = ", ".join(map(safe_text, same[:MOST_NAMED])) + (", …" if len(same) > MOST_NAMED else "")

@@ -33,6 +33,7 @@ function choose(label, interval, show) {
   }
   fill($("label-fall"), waterfall(asRun(item, selected.interval)));
   if (fresh) {
+    fill($("source"), [item.site, ...item.callers].map(sourceLine));
     $("label-without").textContent = withoutNsys(item) || "";
     sayRuns();
     redrawRuns();

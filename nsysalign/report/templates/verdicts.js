@@ -19,6 +19,7 @@ function card(item) {
     make("h3", null, entry.title),
     label ? make("p", { class: "where" }, make("button", { type: "button", class: "link", onclick: () => choose(label.label, null, true) }, label.label),
       entry.site && entry.site !== label.label ? [" ", make("code", null, entry.site)] : null, `, ${plural(entry.count, `${entry.cold} interval`.trim())}, ${duration(entry.total)} ${entry.count > 1 ? "in all " : ""}under nsys`) : make("p", { class: "where" }, entry.label),
+    sourceLine(entry.site),
     label ? waterfall(asRun(label, entry.interval)) : null,
     label && entry.cold !== "cold" && withoutNsys(label) ? make("p", { class: "without" }, withoutNsys(label)) : null,
     entry.explanation ? make("p", { class: "explanation" }, entry.explanation) : null,
@@ -29,6 +30,11 @@ function card(item) {
     same.length ? sameIn(same) : null,
     label ? intervalLink(entry, label) : null,
   );
+}
+
+// What a call site says, where the run was recorded with its lines of code.
+function sourceLine(site) {
+  return DATA.source[site] ? make("pre", { class: "source" }, make("span", { class: "quiet" }, site + "  "), make("code", null, DATA.source[site])) : null;
 }
 
 // Two kinds of advice, each a sentence and code to copy: to measure the GPU's time, to make the program faster.
