@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from nsysalign.diagnose.finding import Finding
 
-_COMPILE = 'f = torch.compile(f, mode="reduce-overhead")  # fuses, and replays CUDA graphs'
+_COMPILE = 'f = torch.compile(f, mode="reduce-overhead")'
 
 
 class Words(NamedTuple):
@@ -66,7 +66,7 @@ def _of_copy(finding: Finding) -> Words | None:
         return Words("Write the result where it is needed", "torch.mm(a, b, out=out)")
     if memory == "pageable":
         code = {
-            "H2D": "x = x.pin_memory().cuda(non_blocking=True)  # or DataLoader(..., pin_memory=True)",
+            "H2D": "x = x.pin_memory().cuda(non_blocking=True)   loader = DataLoader(data, pin_memory=True)",
             "D2H": "out = torch.empty_like(x, device='cpu', pin_memory=True); out.copy_(x, non_blocking=True)",
         }
         return Words("Pinned memory copies faster and does not block the host", code[direction])

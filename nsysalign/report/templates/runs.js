@@ -102,7 +102,7 @@ function plotRuns(label, runs, size, limit) {
       ...PRESENT.filter((cause) => runs.parts[cause.name]?.[i * size]).slice(0, size === 1 ? 13 : 0).map((cause) => `${cause.short} ${duration(runs.parts[cause.name][i])}`)] }));
   if (distribution) drawn.push(histograms(runs, limit, y, right + 24, width - 16, bottom, hits));
   showDrawing(plot, width, height, [axisLeft(0, limit / unit[0], (value) => y(value * unit[0]), left, right, `${unit[1]} under nsys`),
-    axisBelow(0, runs.elapsed.length, (run) => left + (run / size) * step, bottom, right - left, "interval, in order of time"), ...drawn], hits);
+    axisBelow(0, runs.elapsed.length, (run) => left + (run / size) * step, bottom, right - left, "interval, in order of time", true), ...drawn], hits);
 }
 
 // Intervals per bin of time, measured (outline) and kernel only (filled), each to its own scale: a steady kernel beside a noisy

@@ -17,7 +17,6 @@ const COLUMNS = [
   })),
   { key: "error", text: "placed ±", unit: "us", number: true, value: (l) => l.error, show: (l) => micro(l.error), hint: "how exactly the two events are placed on the GPU's timeline (95 %)" },
   { key: "p95", text: "p95", unit: "us", number: true, value: (l) => l.p95, show: (l) => micro(l.p95), hint: "95th percentile of the measured time, a cold first interval left out" },
-  { key: "max", text: "max", unit: "us", number: true, value: (l) => l.max, show: (l) => micro(l.max), hint: "slowest interval, a cold first one left out" },
 ];
 
 function sortBy(column) {
