@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 #: A label needs this much before causes are folded into `other`.
 LABEL_WIDTH = 18
 GAP = 2
+REST = "rest"
 UNITS = {"ms": 1_000_000, "us": 1_000}
 
 
@@ -47,7 +48,10 @@ class Layout:
 
 
 def layout(rows: Sequence[LabelRow], width: int) -> Layout:
-    """Choose unit, decimals and columns for `width`: fewer decimals first, then the smallest causes fold."""
+    """Choose unit, decimals and columns for `width`: fewer decimals first, then the smallest causes fold.
+
+    Where that would fold what a row is mostly made of, each row names its own largest causes instead.
+    """
     unit, decimals = ("ms", 3) if min(row.elapsed_ns for row in rows) >= 1e6 else ("us", 2)
     unit_ns = UNITS[unit]
     # A graph's execution stands in the kernel column, marked `<=`: in a row of its own column it could only
@@ -59,18 +63,52 @@ def layout(rows: Sequence[LabelRow], width: int) -> Layout:
     by_weight = sorted((c for c in causes if c != "kernel"), key=weight.__getitem__)
     longest = max(len(label_text(row)) for row in rows)
     unprofiled = _unprofiled(rows, unit_ns)
-    width -= unprofiled.width + GAP if unprofiled else 0
+
+    def room(columns: Sequence[Column], beside: Column | None) -> int:
+        taken = sum(c.width + GAP for c in [*columns, *([beside] if beside else [])])
+        return width - taken - _count_width(rows) - GAP - _mark_width(rows) - 2
+
     for fold in range(len(by_weight) + 1):
         if fold == 1 and len(by_weight) > 1:
             continue  # a single folded cause would take as much room as its own column
         for places in (decimals, decimals - 1):
-            columns = _columns(rows, causes, by_weight[:fold], unit_ns, places)
-            left = (
-                width - sum(c.width + GAP for c in columns) - _count_width(rows) - GAP - _mark_width(rows) - 2
-            )
-            if left >= min(longest, LABEL_WIDTH):
-                return Layout(unit, columns, tuple(by_weight[:fold]), min(left, longest), unprofiled)
-    return Layout(unit, columns, tuple(by_weight), max(left, 8), unprofiled)
+            folded = tuple(by_weight[:fold])
+            columns = _columns(rows, causes, folded, unit_ns, places)
+            left = room(columns, unprofiled)
+            if left >= min(longest, LABEL_WIDTH) and not _hidden(rows, folded):
+                return Layout(unit, columns, folded, min(left, longest), unprofiled)
+    for named, beside in ((3, unprofiled), (2, unprofiled), (1, unprofiled), (1, None)):
+        columns = _largest(rows, named, unit_ns, decimals - 1)
+        left = room(columns, beside)
+        if left >= min(longest, LABEL_WIDTH) or beside is None:
+            return Layout(unit, columns, (), max(min(left, longest), 8), beside)
+    raise AssertionError("the last layout is taken whatever its width")
+
+
+def _hidden(rows: Sequence[LabelRow], folded: Sequence[str]) -> bool:
+    """Whether the largest part of a row beside its kernels would be inside `other`."""
+    for row in rows:
+        rest = [c for c in row.parts_ns if c not in ("kernel", "graph")]
+        largest = max(rest, key=row.parts_ns.__getitem__)
+        if largest in folded and row.parts_ns[largest] >= _WORTH_NAMING * row.elapsed_ns:
+            return True
+    return False
+
+
+def _largest(rows: Sequence[LabelRow], named: int, unit_ns: int, decimals: int) -> tuple[Column, ...]:
+    """Time, kernels, each row's `named` largest other causes by name, and the rest of it."""
+    time, kernel = _columns(rows, ["kernel"], (), unit_ns, decimals)
+    cells: list[list[str]] = [[] for _ in range(named + 1)]
+    for row in rows:
+        parts = {c: ns for c, ns in row.parts_ns.items() if c not in ("kernel", "graph") and ns > 0}
+        order = sorted(parts, key=parts.__getitem__, reverse=True)
+        for at in range(named):
+            number = fixed(parts[order[at]], unit_ns=unit_ns, decimals=decimals) if at < len(order) else "."
+            cells[at].append(f"{LOOKS[order[at]].short} {number}" if at < len(order) else number)
+        rest = sum(parts[c] for c in order[named:])
+        cells[named].append(fixed(rest, unit_ns=unit_ns, decimals=decimals))
+    heads = ["largest other", "second", "third"][:named] + [REST]
+    return (time, kernel, *(Column(head, "", tuple(c)) for head, c in zip(heads, cells, strict=True)))
 
 
 def _unprofiled(rows: Sequence[LabelRow], unit_ns: int) -> Column | None:
@@ -189,6 +227,8 @@ def legend(rows: Sequence[LabelRow], plan: Layout) -> list[str]:
     if plan.folded:
         folded = [_folded(c, rows, plan.unit) for c in LOOKS if c in plan.folded]
         lines.append("other: " + ", ".join(folded) + " (a wider terminal shows them)")
+    if plan.columns and plan.columns[-1].head == REST:
+        lines.append("largest other: what took most beside kernels (a wider terminal has a column for every cause)")
     marks = {("!" if row.flagged else "i") for row in rows if row.findings}
     if marks:
         words = {"!": "! a warning", "i": "i a note"}

@@ -54,20 +54,20 @@ def test_every_row_adds_up_at_every_width(analysis, width):
     rows = label_rows(analysis)
     plan = table.layout(rows, width)
     for number in range(len(rows)):
-        values = [
-            float(
-                c.cells[number].removeprefix("<=").replace(".", "0")
-                if c.cells[number] == "."
-                else c.cells[number].removeprefix("<=")
-            )
-            for c in plan.columns
-        ]
+        cells = [c.cells[number].split()[-1].removeprefix("<=") for c in plan.columns]
+        values = [0.0 if cell == "." else float(cell) for cell in cells]
         assert values[0] == pytest.approx(sum(values[1:]), abs=0.06 * len(values))
 
 
 def test_a_narrow_terminal_folds_the_small_causes_and_says_so(analysis):
-    text = shown(analysis, 52)
+    text = shown(analysis, 72)
     assert "other" in text and "other: " in text
+
+
+def test_what_a_row_is_made_of_is_named_where_no_column_for_it_fits(analysis):
+    text = shown(analysis, 52)
+    row = next(line for line in text.splitlines() if line.strip().startswith("t1") and "234.7" in line)
+    assert "host 174.5" in row and "largest other: what took most" in text
 
 
 def test_library_labels_come_last(analysis):
