@@ -22,10 +22,10 @@ SHOWN, FINDING = 9, ("h2d_t1", "host-gap")
     metavar="DIR",
     help="Where the report goes (default: nsysalign-runs/demo-NNN).",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def demo(output: Path | None, quiet: bool) -> None:
-    """Read a trace recorded on an NVIDIA H200, and answer the classic puzzle: why is the first of three identical
-    linears four times slower?
+    """Analyse a trace recorded on an NVIDIA H200, and answer a well-known puzzle: why do CUDA events report nine times
+    the kernel's duration for the first of three identical linear layers?
 
     \b
     Example:  nsysalign demo

@@ -127,7 +127,7 @@ def trace_of(run_dir: Path) -> Path:
 
         found = ", ".join(p.name for p in [*reports, *exports]) or "neither .sqlite nor .nsys-rep"
         if going_on(run_dir):
-            raise TraceError(f"{run_dir}: the run is still going on", f"then: nsysalign analyze {run_dir}")
+            raise TraceError(f"{run_dir}: this run has not finished", f"when it has: nsysalign analyze {run_dir}")
         raise TraceError(
             f"{run_dir}: a run directory holds one trace.sqlite or one report; found {found}",
             "name the trace: nsysalign analyze FILE",
@@ -164,7 +164,7 @@ def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True)
         if not beside.exists():
             raise
         raise NsysError(
-            f"{beside.name} is older than {trace.name} and cannot be made anew: {error.message}",
+            f"{beside.name} is older than {trace.name} and cannot be exported again: {error.message}",
             error.next_step,
         ) from error
     os.utime(target, ns=(_time_of(trace), _time_of(trace)))  # the next analysis knows it by that
@@ -260,7 +260,7 @@ def _check_copy(output: Path, json_out: str | Path | None) -> None:
     if not json_out or str(json_out) == "-":
         return
     if Path(json_out).resolve() == (output / DOCUMENT).resolve():
-        raise UsageError(f"{DOCUMENT} of the run directory is written anyway: give --json another name")
+        raise UsageError(f"{DOCUMENT} of the run directory is always written: choose another name for --json")
     refuse_unwritable(json_out)
 
 
@@ -280,7 +280,7 @@ def printed(analysis: Analysis, output: Path, *, hint_at: Path | None = None) ->
         terminal.render(analysis, console, report_path=str(output / REPORT))
     processes = analysis.measured["pid"].nunique()
     hint = (
-        f"{processes} processes measured something: nsysalign analyze --ranks {hint_at} compares them\n"
+        f"{processes} processes measured something; to compare them: nsysalign analyze --ranks {hint_at}\n"
         if hint_at is not None and processes > 1
         else ""
     )

@@ -113,7 +113,7 @@ def metadata(analysis: Analysis) -> dict[str, Any]:
     queries = {
         "labels_by_lost_time": {
             "title": "Where no kernel runs, label by label",
-            "sql": "select label, count(*) as runs, avg(elapsed_ns) / 1e3 as mean_us, avg(kernel_only_ns) / 1e3 as kernel_us, "
+            "sql": "select label, count(*) as intervals, avg(elapsed_ns) / 1e3 as mean_us, avg(kernel_only_ns) / 1e3 as kernel_us, "
             "avg(elapsed_ns - kernel_only_ns) / 1e3 as without_kernel_us from intervals group by label order by 5 desc",
         },
         "pieces_of_interval": {
@@ -229,7 +229,7 @@ def _meta(database: Any, analysis: Analysis) -> None:
 
 def load(path: str | os.PathLike[str]) -> Analysis:
     """The whole analysis back.  Never creates or changes the file; AnalysisError says what is wrong."""
-    again = "nsysalign analyze TRACE makes one"
+    again = "make one: nsysalign analyze TRACE"
     try:
         with untrusted.opened(
             Path(path), AnalysisError, expected="an analysis.db", again=again

@@ -166,7 +166,7 @@ def _labels(analysis: Analysis, matrix: np.ndarray) -> list[dict[str, Any]]:
 
 
 def _findings(analysis: Analysis) -> list[dict[str, Any]]:
-    """Findings, each with what a re-run said about it: nothing is confirmed that was not put to the test."""
+    """Findings, each with what a re-run said about it: nothing counts as confirmed that was not tested."""
     from nsysalign.report.confirmations import statuses
 
     return [

@@ -385,16 +385,16 @@ def _holds(analysis: Analysis, held: Timelines) -> list[str]:
     """What the page does not hold, in words: nothing is dropped in silence."""
     said = [
         f"This page holds the timeline of {len(held.intervals):,} of "
-        f"{plural(len(analysis.measured), 'interval')}: the median, the slowest and the first of each label and "
-        "every finding's. Any other: nsysalign report RUN --interval NAME."
+        f"{plural(len(analysis.measured), 'interval')}: the median, the slowest and the first of each label, and "
+        "those of the findings. For another one: nsysalign report RUN --interval NAME."
     ]
     if held.left_out:
         said.append(
-            f"{plural(held.left_out, 'more timeline')} would have made it too large; they are in analysis.db."
+            f"{plural(held.left_out, 'more timeline')} did not fit; they are in analysis.db."
         )
     if len(analysis.intervals) > MAX_FULL_INTERVALS:
         said.append(
-            "Of every interval it holds measured and kernel time; the other parts are in analysis.db."
+            "It holds the measured time and kernel time of every interval; the other parts are in analysis.db."
         )
     else:
         said.append("It holds the measured time and the parts of every interval.")

@@ -56,7 +56,7 @@ def test_terminal_has_both_numbers_the_prediction_and_its_error(beside):
     for cell in ("5/4", "300.00", "200.00", "1.50", "190.00 ± 10.00", "-5 % !"):
         assert cell in line
     assert "5 intervals under nsys, 4 without" in text and "measured without nsys only" in text
-    assert "Budgets scaled back" in text and "\x1b[31m" not in text
+    assert "Predicted budgets without nsys" in text and "\x1b[31m" not in text
     assert max(map(len, printed(beside, 80).splitlines())) <= 80
 
 

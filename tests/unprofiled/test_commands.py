@@ -28,7 +28,7 @@ def run_dir(tmp_path_factory):
 
 def test_analyze_finds_the_second_run_by_itself(run_dir):
     folder, text = run_dir
-    assert "Profiled and unprofiled" in text
+    assert "With and without nsys" in text
     section = json.loads((folder / "analysis.json").read_text())["baseline"]
     assert {x["label"] for x in section["labels"]} == {
         f"{m}_t{t}" for m in ("h2d", "dev", "flush") for t in (1, 2, 3)

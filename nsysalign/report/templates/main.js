@@ -67,7 +67,7 @@ function drawChoice(label, held, asked) {
   const absent = asked !== null && asked !== undefined && asked !== selected.interval ? "The page does not hold the timeline of the interval you chose; this is another one of its label. " : "";
   $("reading").textContent = chosen
     ? `${absent}${chosen.name}: ${duration(chosen.elapsed)} under nsys; its events are placed within ±${duration(view.picture.error)} (${methodWords(view.picture.method)}).`
-    : "The page holds no timeline of this label: see the remarks at the end of the page.";
+    : "The page holds no timeline of this label: see the notes at the end of the page.";
 }
 
 // How the two events were placed, in words.
