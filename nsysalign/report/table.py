@@ -107,7 +107,7 @@ def _largest(rows: Sequence[LabelRow], named: int, unit_ns: int, decimals: int) 
             cells[at].append(f"{LOOKS[order[at]].short} {number}" if at < len(order) else number)
         rest = sum(parts[c] for c in order[named:])
         cells[named].append(fixed(rest, unit_ns=unit_ns, decimals=decimals))
-    heads = ["largest other", "second", "third"][:named] + [REST]
+    heads = [*("largest other", "second", "third")[:named], REST]
     return (time, kernel, *(Column(head, "", tuple(c)) for head, c in zip(heads, cells, strict=True)))
 
 
