@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -10,7 +10,6 @@ import pandas as pd
 
 from nsysalign.attribute.budget import Budgets
 from nsysalign.attribute.timeline import timeline
-from nsysalign.attribute.unprofiled import predict_windows
 from nsysalign.model import Alignment, Analysis, SegmentArrays, Trace
 
 
@@ -29,8 +28,12 @@ class Pictures(Protocol):
     def timeline(self, which: np.ndarray, analysis: Analysis) -> pd.DataFrame:
         """`frames.TIMELINE`."""
 
-    def unprofiled(self, which: np.ndarray, parts: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """`frames.UNPROFILED` and `frames.UNPROFILED_PARTS`; `parts`: the analysis's."""
+    def around(self, which: np.ndarray, wide: bool = True) -> tuple[np.ndarray, Trace, Alignment]:
+        """Those of the intervals that can be shown, ascending; a trace that holds what surrounds them, and an alignment
+        whose windows are theirs.  `wide`: more of it than pictures need."""
+
+    def calls(self, which: np.ndarray) -> np.ndarray:
+        """About how many calls were made while each interval was open."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,10 @@ class FromMemory:
         windows = self.alignment.windows.iloc[which].assign(interval=which)
         return timeline(self.trace, self.alignment, windows, analysis)
 
-    def unprofiled(self, which: np.ndarray, parts: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-        windows = self.alignment.windows.iloc[which].assign(interval=which)
-        return predict_windows(self.trace, self.alignment, windows, parts)
+    def around(self, which: np.ndarray, wide: bool = True) -> tuple[np.ndarray, Trace, Alignment]:
+        return which, self.trace, replace(self.alignment, windows=self.alignment.windows.iloc[which])
+
+    def calls(self, which: np.ndarray) -> np.ndarray:
+        windows, made = self.alignment.windows, self.trace.calls["start_ns"].to_numpy()
+        begin, end = (np.searchsorted(made, windows[c].to_numpy()[which]) for c in ("open_ns", "close_ns"))
+        return end - begin

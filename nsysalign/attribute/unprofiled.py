@@ -7,6 +7,7 @@ prediction.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -23,9 +24,11 @@ from nsysalign.attribute.overhead import (
     scaled,
     waiting,
 )
+from nsysalign.attribute.pictures import Pictures
 from nsysalign.attribute.replay import Call, replay
 from nsysalign.attribute.scene import Scene, Scenes
 from nsysalign.model import CAUSES, Alignment, Trace
+from nsysalign.parts import matrices
 
 #: Replayed per label at most, evenly spread: more would not say more.  Fewer where they are long.
 MOST_PER_LABEL, LEAST_PER_LABEL, CALLS_PER_LABEL = 32, 3, 60_000
@@ -85,42 +88,47 @@ class Predictor:
 
 
 def predict(
-    trace: Trace, alignment: Alignment, intervals: pd.DataFrame, parts: pd.DataFrame, labels: pd.DataFrame
+    source: Pictures, intervals: pd.DataFrame, parts: pd.DataFrame, labels: pd.DataFrame
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Tables UNPROFILED and UNPROFILED_PARTS of up to MOST_PER_LABEL intervals per label, its row among them.
 
-    `intervals` has one row per row of alignment.windows, in the same order.
+    `intervals`: frames.INTERVALS without runs, numbered by their rows.
     """
-    chosen = chosen_intervals(intervals, labels, alignment.windows, trace)
-    windows = alignment.windows.iloc[chosen].assign(interval=chosen)
-    return predict_windows(trace, alignment, windows, parts)
+    wanted = np.array(chosen_intervals(intervals, labels, source), dtype=np.int64)
+    return predict_intervals(source, wanted, intervals, parts)
 
 
-def predict_windows(
-    trace: Trace, alignment: Alignment, windows: pd.DataFrame, parts: pd.DataFrame
+def predict_intervals(
+    source: Pictures, wanted: np.ndarray, intervals: pd.DataFrame, parts: pd.DataFrame, *, wide: bool = True
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The same of some rows of alignment.windows, with the number of each in a column `interval`.
+    """The same of these intervals (ascending numbers); `wide`: what surrounds them may be read once more.
 
-    What the profiler costs was measured with `nsys profile -t cuda,nvtx`: where more was traced, and for windows that are no
-    interval the program measured, there is a reason instead of a prediction.
+    What the profiler costs was measured with `nsys profile -t cuda,nvtx`: where more was traced, and for what is no interval
+    that the program measured, there is a reason instead of a prediction.
     """
-    numbers = windows["interval"].to_numpy()
-    matrix = _matrix(numbers, parts)
+    chosen, trace, alignment = source.around(wanted, wide)
+    osrt = len(trace.os_calls) > 0
+    mine = parts[parts["interval"].isin(chosen)]
+    (matrix,) = matrices(intervals[intervals["interval"].isin(chosen)], mine, ["ns"])
     working = matrix[:, [CAUSES.index(c) for c in _AT_WORK]].sum(axis=1)
     unknown = matrix[:, CAUSES.index("unknown")]
     predictor = None
     rows, budgets = [], []
-    for at, window in enumerate(windows.itertuples(index=False)):
-        reason = _no_prediction(window, int(unknown[at]), len(trace.os_calls) > 0)
+    lost = np.setdiff1d(wanted, chosen).tolist()
+    rows += [(number, pd.NA, pd.NA, pd.NA, "what surrounds it cannot be read by itself") for number in lost]
+    for at, (number, window) in enumerate(
+        zip(chosen.tolist(), alignment.windows.itertuples(index=False), strict=True)
+    ):
+        reason = _no_prediction(window, int(unknown[at]), osrt)
         if not reason:
             predictor = predictor or Predictor(trace, alignment)
             found = predictor.predict(window, int(working[at]))
             reason = found.reason
-        rows.append((numbers[at], *((pd.NA,) * 3 if reason else found[:3]), reason))
+        rows.append((number, *((pd.NA,) * 3 if reason else found[:3]), reason))
         if not reason:
             budget = scale_budget(matrix[at], found.predicted_ns)
-            budgets += [(numbers[at], CAUSES[c], int(ns)) for c, ns in enumerate(budget) if ns]
-    return _frame(rows, frames.UNPROFILED), _frame(budgets, frames.UNPROFILED_PARTS)
+            budgets += [(number, CAUSES[c], int(ns)) for c, ns in enumerate(budget) if ns]
+    return _frame(sorted(rows, key=itemgetter(0)), frames.UNPROFILED), _frame(budgets, frames.UNPROFILED_PARTS)
 
 
 def _no_prediction(window, unknown_ns: int, osrt: bool) -> str:
@@ -136,18 +144,16 @@ def _no_prediction(window, unknown_ns: int, osrt: bool) -> str:
     return ""
 
 
-def chosen_intervals(
-    intervals: pd.DataFrame, labels: pd.DataFrame, windows: pd.DataFrame, trace: Trace
-) -> list[int]:
+def chosen_intervals(intervals: pd.DataFrame, labels: pd.DataFrame, source: Pictures) -> list[int]:
     """Which intervals are replayed: all of a label with few, else its row and others evenly spread."""
-    at = trace.calls["start_ns"].to_numpy()
+    made = source.calls(labels["row_interval"].to_numpy())
     groups = intervals.groupby("label", sort=False).indices
     out: list[int] = []
-    for label, row in labels[["label", "row_interval"]].itertuples(index=False):
+    for (label, row), calls in zip(
+        labels[["label", "row_interval"]].itertuples(index=False), made.tolist(), strict=True
+    ):
         mine = groups[label]
-        open_ns, close_ns = (windows[c].to_numpy()[row] for c in ("open_ns", "close_ns"))
-        calls = max(int(np.searchsorted(at, close_ns) - np.searchsorted(at, open_ns)), 1)
-        count = int(np.clip(CALLS_PER_LABEL // calls, LEAST_PER_LABEL, MOST_PER_LABEL))
+        count = int(np.clip(CALLS_PER_LABEL // max(calls, 1), LEAST_PER_LABEL, MOST_PER_LABEL))
         if len(mine) > count:
             mine = np.unique(np.append(mine[np.linspace(0, len(mine) - 1, count - 1).astype(int)], row))
         out += [int(i) for i in mine]
@@ -183,16 +189,6 @@ def apportion(total: int, weights: np.ndarray) -> np.ndarray:
     out = np.array([p // whole for p in products], dtype=np.int64)
     remainder = np.array([p % whole for p in products], dtype=np.float64)
     out[np.argsort(-remainder, kind="stable")[: total - int(out.sum())]] += 1
-    return out
-
-
-def _matrix(numbers: np.ndarray, parts: pd.DataFrame) -> np.ndarray:
-    """Parts by cause, a row per interval of `numbers`."""
-    mine = parts[parts["interval"].isin(numbers)]
-    out = np.zeros((len(numbers), len(CAUSES)), dtype=np.int64)
-    row = pd.Index(numbers).get_indexer(mine["interval"])
-    cause = pd.Index(CAUSES).get_indexer(pd.Index(mine["cause"].to_numpy(dtype=object)))
-    np.add.at(out, (row, cause), mine["ns"].to_numpy())
     return out
 
 

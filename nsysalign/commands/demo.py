@@ -30,10 +30,10 @@ def demo(output: Path | None, quiet: bool) -> None:
     \b
     Example:  nsysalign demo
     """
-    from nsysalign.collect.rundir import make_run_dir
-    from nsysalign.commands.present import REPORT, store
+    from nsysalign.commands.present import PAGE, store
     from nsysalign.commands.progress import ProgressLine
-    from nsysalign.pipeline import analyze
+    from nsysalign.engine import analyze
+    from nsysalign.rundir import make_run_dir
 
     run_dir = make_run_dir("demo", output)
     with tempfile.TemporaryDirectory() as scratch:
@@ -53,4 +53,4 @@ def demo(output: Path | None, quiet: bool) -> None:
 
         click.echo(files("nsysalign.demo").joinpath("what.md").read_text("utf-8"))
         console = Console(highlight=False)
-        terminal.render(analysis, console, str(run_dir / REPORT), max_labels=SHOWN, only=FINDING)
+        terminal.render(analysis, console, str(run_dir / PAGE), max_labels=SHOWN, only=FINDING)
