@@ -169,7 +169,7 @@ def _read(inputs: Inputs, log: EventLog | None, tell: Progress) -> tuple[Trace, 
 def _refuse_baseline(log: EventLog | None) -> None:
     if log is not None and any(h.get("baseline") for h in log.headers):
         raise EventLogError(
-            "this is the event log of a run without nsys: it belongs to no trace",
+            "this is the event log of a run without nsys, so it belongs to no trace",
             "name the profiled run's log with --events, and this one with --baseline",
         )
 
@@ -181,7 +181,7 @@ def read_baseline(logs: Sequence[Path]) -> tuple[EventLog | None, list[str]]:
     try:
         return read_event_logs(logs), []
     except EventLogError as error:
-        return None, [f"the run without nsys cannot be put beside this one: {without_paths(error.message)}"]
+        return None, [f"the run without nsys cannot be compared with this one: {without_paths(error.message)}"]
 
 
 def load(path: str | PathLike[str]) -> Analysis:
@@ -338,8 +338,8 @@ def _named(measured: Measured, log: EventLog | None, clocks: Path | None) -> Ana
 def _disturbed(intervals: pd.DataFrame) -> list[str]:
     """A note where the profiler's own work fell into intervals."""
     count = sum("profiler-disturbed" in flags for flags in intervals["flags"])
-    what = "intervals were disturbed by the profiler's own work in their process (flag profiler-disturbed)"
-    return [f"{count} {what}"] if count else []
+    some = "1 interval was" if count == 1 else f"{count} intervals were"
+    return [f"{some} disturbed by the profiler's own work (flag profiler-disturbed)"] if count else []
 
 
 def _with_predictions(analysis: Analysis, pictures: Pictures, drawn: np.ndarray) -> Analysis:
@@ -369,8 +369,8 @@ def _some_segments(analysis: Analysis, measured: Measured, wanted: Sequence[int]
     fit = drawn[np.cumsum(size[drawn]) <= MOST_PIECES // 3]
     kept = np.union1d(fit, np.array(wanted, dtype=np.int64)).astype(np.int64)
     note = (
-        f"segments are kept of {len(kept):,} of {len(analysis.measured):,} intervals (medians, slowest, first, every "
-        "finding's): of all there are too many for a table of ordinary size; nsysalign analyze --all-segments keeps them"
+        f"segments are kept of {len(kept):,} of {len(analysis.measured):,} intervals (median, slowest and first of each "
+        "label, and those of the findings); to keep all: nsysalign analyze --all-segments"
     )
     return replace(analysis, segments=measured.pictures.segments(kept), notes=(*analysis.notes, note))
 

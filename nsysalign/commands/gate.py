@@ -49,6 +49,6 @@ def closed(analysis: Analysis, names: tuple[str, ...], *, quiet: bool) -> bool:
         for rule, label in hits[["rule", "label"]].drop_duplicates().itertuples(index=False):
             click.echo(f"failed on {rule}: {label}", err=True)
         for note in analysis.notes:
-            if any(note.startswith(f"rule {n} could not look") for n in names):
-                click.echo(f"not checked: {note}", err=True)
+            if any(note.startswith(f"{n} was not checked") for n in names):
+                click.echo(note, err=True)
     return not hits.empty

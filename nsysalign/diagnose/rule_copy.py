@@ -41,7 +41,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         amount = words.of(copies[at], facts.elapsed[at])
         speed = f"{rate:,.0f} GB/s" if rate >= 100 else f"{rate:.3g} GB/s"
         title = (
-            f"{name} contains the copy: {amount} go into a copy {where}"
+            f"{name} contains the copy: {amount} are spent on a copy {where}"
             if computes[at]
             else f"{name} is a copy {where}: {amount}"
         )

@@ -24,7 +24,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             NAME,
             "error",
             case.label,
-            f"{words.subject(case.label)} times the enqueueing, not the GPU: {_why(before, idle)}; "
+            f"{words.subject(case.label)} measures the launching, not the GPU: {_why(before, idle)}; "
             f"{_amount(facts.kernel_outside[at], facts.kernel_only[at])} of kernels ran after the clock was read.",
             evidence(
                 synchronises=pattern,
@@ -47,9 +47,9 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _why(before: bool, idle: float) -> str:
     if before:
-        return "it synchronises only before the first reading, so it reads the API calls alone"
+        return "it synchronises only before the first reading, so it measures the API calls alone"
     if idle >= thresholds.TYPICAL_SHARE:
-        return "nothing waits for the work before the clock is read"
+        return "nothing waits for the work before the second reading"
     return "it never synchronises, and earlier work was still running (behind a full queue its launches would wait for that)"
 
 

@@ -27,7 +27,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             "info",
             r.label,
             f"{words.subject(r.label)} mixes different work: {len(r.different)} of {total} intervals held {others}, the others "
-            f"{usual}; they are left out of this label's statistics of spread.",
+            f"{usual}; they do not count in this label's spread.",
             evidence(
                 operations_usually=usual,
                 operations_otherwise=others,

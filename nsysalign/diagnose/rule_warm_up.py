@@ -43,7 +43,7 @@ def find(facts: Facts) -> Iterator[Finding | CouldNotLook]:
                 kernel_cold_ns=facts.kernel_upper[r.cold[0]],
                 kernel_warm_ns=float(np.median(facts.kernel_upper[r.warm])),
             ),
-            "Run it before timing:   for _ in range(3): f(x)",
+            "Run it a few times before timing:   for _ in range(3): f(x)",
             r.site,
             r.cold,
             slow - warm,

@@ -59,7 +59,7 @@ def test_too_few_samples():
 
 def test_few_samples_are_not_no_variance():
     notes = diagnose(analysis(runs("x", 100, 101, 102, 103, 104))).notes
-    assert any(n.startswith("rule high-variance could not look: 1 label") for n in notes)
+    assert any(n.startswith("high-variance was not checked: 1 label") for n in notes)
 
 
 def test_mixed_work_is_left_out_of_the_spread():

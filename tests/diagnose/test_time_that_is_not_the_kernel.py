@@ -59,7 +59,7 @@ def test_missing_api_rows_are_not_nothing_found():
     result = diagnose(
         analysis(repeat(6, "x", *GOOD), missing=("CUPTI_ACTIVITY_KIND_RUNTIME: no CUDA API rows",))
     )
-    assert any(n.startswith("rule host-gap could not look:") for n in result.notes)
+    assert any(n.startswith("host-gap was not checked:") for n in result.notes)
 
 
 def test_api_launch_when_the_call_itself_is_the_wait():
