@@ -106,7 +106,7 @@ def _named(nvml: Any, name: str, count: int, environ: Mapping[str, str]) -> Any:
     same = [h for h in handles if _text(nvml.nvmlDeviceGetUUID(h)).startswith(name)]
     if len(same) != 1:
         raise UsageError(
-            f"--lock-clocks: CUDA_VISIBLE_DEVICES names {name}, and NVML knows {len(same)} such GPUs",
+            f"--lock-clocks: CUDA_VISIBLE_DEVICES names {name}, and NVML reports {len(same)} such GPUs",
             "check it: nvidia-smi -L",
         )
     return same[0]
@@ -135,7 +135,7 @@ def _lock(nvml: Any, devices: Sequence[Any], mhz: int) -> None:
             value = getattr(error, "value", None)
             if value == nvml.NVML_ERROR_NO_PERMISSION:
                 raise NsysError(
-                    "no permission to lock clocks: NVML lets only an administrator do that", _RIGHTS
+                    "no permission to lock clocks: NVML requires administrator rights", _RIGHTS
                 ) from error
             if value == nvml.NVML_ERROR_NOT_SUPPORTED:
                 raise NsysError(

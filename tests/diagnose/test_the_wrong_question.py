@@ -54,7 +54,7 @@ def test_pairs_without_a_place():
         ("early", "elapsed_time failed: CUDA error: device not ready"),
         ("swapped", "negative elapsed_time: the end was recorded before the start"),
         ("graph", "captured into a CUDA graph"),
-        ("unseen", "a record of the pair was not seen by the probe"),
+        ("unseen", "the probe did not see one of its records"),
     ]
     rules = {label: rule for label, rule in found(repeat(10, "x", *KERNEL), unaligned=lost)}
     assert rules == {"early": "asked-too-early", "swapped": "recorded-again", "graph": "captured"}

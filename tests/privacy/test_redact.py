@@ -297,7 +297,7 @@ def test_nothing_is_overwritten(tmp_path):
     link = tmp_path / "link.sqlite"
     link.symlink_to(tmp_path / "elsewhere.sqlite")
     for target in (out, link, trace):
-        with pytest.raises(UsageError, match="exists, and nothing is overwritten"):
+        with pytest.raises(UsageError, match="already exists and is never overwritten"):
             redact(trace, target)
     done = CliRunner().invoke(cli, ["redact", str(trace), str(out)])
     assert isinstance(done.exception, UsageError)
