@@ -65,8 +65,8 @@ def _finding(facts: Facts, r: Repetitions, at: np.ndarray, fast: np.ndarray, num
         evidence(
             low_clock_mhz=low,
             high_clock_mhz=high,
-            runs_at_the_low_clock=behind,
-            runs_at_the_high_clock=int(fast.sum()),
+            intervals_at_the_low_clock=behind,
+            intervals_at_the_high_clock=int(fast.sum()),
             kernel_at_the_low_clock_ns=slow,
             kernel_at_the_high_clock_ns=quick,
             kernel_if_it_followed_the_clock_alone_ns=quick * high / max(low, 1),

@@ -45,7 +45,7 @@ def _finding(facts: Facts, case: Case, severity: str, at: int, spent: np.ndarray
     where = (
         "its measurement"
         if case.count == 1
-        else "its first run"
+        else "its first interval"
         if first
         else words.subject(str(facts.names[at]))
     )

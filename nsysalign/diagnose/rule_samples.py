@@ -57,7 +57,7 @@ def _together(facts: Facts, codes: np.ndarray) -> Finding:
         str(facts.labels[code]),
         f"{words.subject(str(facts.labels[code]))} and {words.plural(len(codes) - 1, 'other label')} were measured once each: "
         "so it is not known whether these times are typical.",
-        evidence(labels_measured_once=len(codes), runs=1),
+        evidence(labels_measured_once=len(codes), intervals=1),
         "Repeat them:   for _ in range(20): start.record(); f(x); end.record(); torch.cuda.synchronize()",
         str(facts.sites[code]),
         rows,

@@ -46,8 +46,8 @@ def find(facts: Facts) -> Iterator[Finding]:
             f"{highest} MHz.",
             evidence(
                 reasons={text: count for count, text in named},
-                runs_slowed_down=len(hit),
-                runs_not_slowed_down=len(others),
+                intervals_slowed_down=len(hit),
+                intervals_not_slowed_down=len(others),
                 sm_clock_mhz=clock,
                 sm_clock_otherwise_mhz=float(np.median(clocks.sm_mhz[others])) if len(others) else None,
                 highest_sm_clock_mhz=highest,

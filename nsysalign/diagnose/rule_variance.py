@@ -35,7 +35,7 @@ def find(facts: Facts) -> Iterator[Finding | CouldNotLook]:
             f"{words.subject(r.label)} varies: half of its intervals lie between {words.span(low)} and {words.span(high)} (median {words.span(median)}); "
             f"{'most of that is in ' + worst.replace('_', ' ') if most else 'no single part of it does'}.",
             evidence(
-                runs=len(values),
+                intervals=len(values),
                 p25_ns=low,
                 median_ns=median,
                 p75_ns=high,

@@ -53,7 +53,7 @@ def test_kernels_that_follow_the_clock():
     assert "--lock-gpu-clocks=1485" in finding.advice
     slowed = rules(drawn)["throttled"]
     assert slowed.severity == "warning" and slowed.evidence["reasons"] == {"software power cap": 20}
-    assert slowed.evidence["runs_slowed_down"] == 20 and slowed.evidence["sm_clock_mhz"] == 1485
+    assert slowed.evidence["intervals_slowed_down"] == 20 and slowed.evidence["sm_clock_mhz"] == 1485
 
 
 def test_a_clock_that_is_still_rising():

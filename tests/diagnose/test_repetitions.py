@@ -33,7 +33,7 @@ def test_warm_up_is_said_with_what_a_mean_would_say():
 
 def test_every_process_warms_up_by_itself():
     ranks = runs("x", 900, 96, 97, 95, 96, pid=1) + runs("x", 800, 96, 97, 95, 96, pid=2)
-    assert found(ranks)["x", "warm-up"].evidence["cold_runs"] == 2
+    assert found(ranks)["x", "warm-up"].evidence["cold_intervals"] == 2
     assert "outliers" not in severities(ranks)
 
 

@@ -100,7 +100,7 @@ def test_other_calls_are_no_allocation():
 def test_module_load_in_the_first_run_is_an_info_and_replaces_warm_up():
     cold = interval("x", piece("api", 30_000, "cuLibraryLoadData"), *GOOD)
     finding = found([cold, *repeat(9, "x", *GOOD)])["x", "module-load"]
-    assert finding.severity == "info" and "in its first run" in finding.title
+    assert finding.severity == "info" and "in its first interval" in finding.title
     assert "warm-up" not in severities([cold, *repeat(9, "x", *GOOD)])
 
 

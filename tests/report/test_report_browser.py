@@ -516,3 +516,26 @@ def test_the_run_as_a_whole_is_the_headline_and_no_label(driver, builder, tmp_pa
     )
     assert cells == ["gemm", "1", "20.00", "20.00", "100 %", "40.00"]
     quiet(driver)
+
+
+def test_a_page_that_nobody_linked_into_opens_at_its_top(driver, analysis, tmp_path):
+    """On a slow machine, too: what the page itself chooses first is no link to follow."""
+    driver.execute_cdp_cmd("Emulation.setCPUThrottlingRate", {"rate": 8})
+    try:
+        open_page(driver, analysis, tmp_path)
+        time.sleep(0.5)
+        assert driver.execute_script("return [scrollY, location.hash]") == [0, ""]
+    finally:
+        driver.execute_cdp_cmd("Emulation.setCPUThrottlingRate", {"rate": 1})
+
+
+def test_cards_tell_both_kinds_of_advice_apart_and_show_the_line_of_code(driver, analysis, tmp_path):
+    lines = pd.DataFrame([("puzzle.py:14", "start.record()  # <b>")], columns=frames.SOURCE_LINES.names)
+    lines = frames.check(lines, frames.SOURCE_LINES)
+    open_page(driver, replace(analysis, source_lines=lines), tmp_path)
+    card = driver.find_element("css selector", "#cards .card")
+    heads = [e.text for e in card.find_elements("css selector", ".advice strong")]
+    assert heads == ["To measure GPU time only:", "To make it faster:"]
+    assert card.find_element("css selector", ".advice.faster pre").text == "f = torch.compile(f)"
+    assert card.find_element("css selector", ".source").text == "puzzle.py:14 start.record()  # <b>"
+    quiet(driver)
