@@ -128,7 +128,9 @@ def predict_intervals(
         if not reason:
             budget = scale_budget(matrix[at], found.predicted_ns)
             budgets += [(number, CAUSES[c], int(ns)) for c, ns in enumerate(budget) if ns]
-    return _frame(sorted(rows, key=itemgetter(0)), frames.UNPROFILED), _frame(budgets, frames.UNPROFILED_PARTS)
+    return _frame(sorted(rows, key=itemgetter(0)), frames.UNPROFILED), _frame(
+        budgets, frames.UNPROFILED_PARTS
+    )
 
 
 def _no_prediction(window, unknown_ns: int, osrt: bool) -> str:

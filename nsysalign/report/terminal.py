@@ -17,12 +17,12 @@ from nsysalign.model import Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.report import beside_terminal, table, whole
 from nsysalign.report.clocks import summary
-from nsysalign.report.format import duration, middle, plural, safe_text
 from nsysalign.report.losses import Card, Entry, cards, losses
 from nsysalign.report.overview import headline
 from nsysalign.report.rows import LabelRow, label_rows, placed_within_ns, unaligned_reasons
 from nsysalign.report.verdict import advices, verdicts
 from nsysalign.store.confirmations import NOT_CONFIRMED
+from nsysalign.text import duration, middle, plural, safe_text
 
 if TYPE_CHECKING:
     import pandas as pd

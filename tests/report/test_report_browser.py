@@ -534,7 +534,7 @@ def test_cards_tell_both_kinds_of_advice_apart_and_show_the_line_of_code(driver,
     lines = frames.check(lines, frames.SOURCE_LINES)
     open_page(driver, replace(analysis, source_lines=lines), tmp_path)
     card = driver.find_element("css selector", "#cards .card")
-    heads = [e.text for e in card.find_elements("css selector", ".advice strong")]
+    heads = [e.text.strip() for e in card.find_elements("css selector", ".advice strong")]
     assert heads == ["To measure GPU time only:", "To make it faster:"]
     assert card.find_element("css selector", ".advice.faster pre").text == "f = torch.compile(f)"
     assert card.find_element("css selector", ".source").text == "puzzle.py:14 start.record()  # <b>"

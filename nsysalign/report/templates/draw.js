@@ -86,9 +86,12 @@ function hitAt(plot, event) {
   return null;
 }
 
+let tipScroll = 0;
+
 // The first line is the name. Text enters as text.
 function showTip(lines, x, y) {
   const tip = $("tip");
+  tipScroll = scrollY;
   fill(tip, lines.filter(Boolean).map((line, i) => make(i ? "div" : "strong", null, line)));
   tip.hidden = false;
   const box = tip.getBoundingClientRect(), room = document.documentElement.clientWidth;
@@ -96,7 +99,8 @@ function showTip(lines, x, y) {
   tip.style.top = (y + 18 + box.height > innerHeight ? Math.max(4, y - box.height - 12) : y + 18) + "px";
 }
 
-addEventListener("scroll", hideTip, { passive: true }); // what it explains is no longer there
+// What it explains is no longer under the pointer.
+addEventListener("scroll", () => { if (Math.abs(scrollY - tipScroll) > 4) hideTip(); }, { passive: true });
 
 function hideTip() {
   $("tip").hidden = true;
