@@ -116,7 +116,7 @@ def test_host_timers_say_where_they_synchronise():
     assert "before the second reading as well" in rules["first", "enqueue-only"].advice
     assert "a wait for earlier work, which was still running" in rules["second", "host-timer"].title
     assert "here it had ended" in rules["calm second", "host-timer"].title
-    assert "before the first reading, too" in rules["second", "host-timer"].advice
+    assert "before the first reading as well" in rules["second", "host-timer"].advice
     assert rules["both", "host-timer"].evidence["synchronises"] == "before and after"
 
 
@@ -130,3 +130,16 @@ def test_profiler_is_named_where_it_matters():
     assert severities([*calm, interval("x", *KERNEL, flags=("profiler-disturbed",))]) == {}
     slow = interval("x", ("profiler", 200), *KERNEL, flags=("profiler-disturbed",))
     assert severities([*calm, slow])["profiler-disturbed"] == "info"
+
+
+def test_waiting_for_the_host_is_no_empty_pair():
+    prefetch = repeat(6, "prefetch", ("host", 900), ("api", 40), ("event", 4))
+    drawn = analysis(prefetch, repeat(6, "empty", ("host", 6), ("event", 3)), repeat(6, "short", ("host", 9), ("kernel", 5), ("event", 3)))
+    rules = {(f.label, f.rule): f for f in diagnose(drawn).findings.itertuples(index=False)}
+    found = rules["prefetch", "event-floor"]
+    assert found.title == (
+        "prefetch contains no GPU work: for 940 of 944 us the host did something else before it recorded the end event."
+    )
+    assert "perf_counter" in found.advice and "another thread" in found.faster
+    assert rules["short", "event-floor"].evidence["empty_pair_ns"] == 9_000  # of the pairs that hold nothing at all
+    assert not rules["empty", "event-floor"].faster

@@ -61,4 +61,4 @@ def test_a_broken_baseline_log_is_a_note(run_dir, tmp_path):
     broken.write_text("nonsense\n")
     analysis = engine.analyze(folder / "trace.sqlite", events=[folder / "events-1.jsonl"], baseline=[broken])
     assert analysis.baseline.empty and len(analysis.measured) == 180
-    assert any("cannot be put beside" in note for note in analysis.notes)
+    assert any("cannot be compared" in note for note in analysis.notes)
