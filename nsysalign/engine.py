@@ -36,6 +36,7 @@ from nsysalign.attribute.pictures import FromMemory, Pictures
 from nsysalign.attribute.portion import intervals_table, parts_table
 from nsysalign.attribute.timeline import chosen_intervals
 from nsysalign.attribute.unprofiled import predict, predict_intervals
+from nsysalign.attribute.work import variant_table
 from nsysalign.compare.baseline import side_by_side
 from nsysalign.compare.confirm import attach
 from nsysalign.diagnose.rules import diagnose
@@ -328,6 +329,8 @@ def _named(measured: Measured, log: EventLog | None, clocks: Path | None) -> Ana
         timeline=frames.empty(frames.TIMELINE),
         kernels=kernel_table(p.durations, intervals),
         gaps=longest_gaps(p.gaps),
+        variants=variant_table(p.rows, intervals, measured.pictures.blocks),
+        host_ranges=p.host_ranges,
         notes=tuple(dict.fromkeys(notes)),
         calibration=calibration,
         gpu_clocks=gpu_clocks,
@@ -344,7 +347,8 @@ def _disturbed(intervals: pd.DataFrame) -> list[str]:
 
 def _with_predictions(analysis: Analysis, pictures: Pictures, drawn: np.ndarray) -> Analysis:
     """With what the interval in each label's row would have measured without nsys: tables show it beside the profiled time."""
-    rows = np.intersect1d(analysis.labels["row_interval"].to_numpy(), drawn)
+    shown = [table["row_interval"].to_numpy(dtype=np.int64) for table in (analysis.labels, analysis.variants)]
+    rows = np.intersect1d(np.concatenate(shown), drawn)
     if not len(rows):
         return analysis
     unprofiled, parts = predict_intervals(

@@ -139,7 +139,8 @@ VERDICTS: Mapping[str, str] = {
     "alone": "one rank measured it",
     "waits": "a rank spends a considerable share of its time waiting in collectives for the last one to arrive",
     "even": "the medians do not differ noticeably",
-    "unclear": "they differ, but no rank is the slowest in most of the intervals, or there are too few",
+    "unclear": "they differ, but no rank is the slowest in most of the intervals, there are too few, or collectives "
+    "inside could not be matched: who waits in one is longest, and is not the slow one",
     "slowest": "one rank is slower than the others most of the time",
 }
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from nsysalign.model import Analysis
 from nsysalign.parts import parts_matrix
-from nsysalign.report import beside_terminal, table, whole
+from nsysalign.report import answers, beside_terminal, table, whole
 from nsysalign.report.clocks import summary
 from nsysalign.report.losses import Card, Entry, cards, losses
 from nsysalign.report.overview import headline
@@ -48,9 +48,10 @@ def render(
 
     `only`: a label and a rule, where one finding is to be printed and the others are to be counted.
     """
-    rows = label_rows(analysis)
-    _header(analysis, console, len(rows))
-    _run(analysis, console, rows)
+    labels = label_rows(analysis)
+    rows = answers.told_apart(analysis, labels)
+    _header(analysis, console, len(labels))
+    _run(analysis, console, labels)
     if rows:
         console.print()
         table.render(rows[:max_labels], console)
@@ -63,8 +64,9 @@ def render(
         _what_ran(analysis, console)
     else:
         console.print(_text("  no interval was placed", "yellow"))
+    _listed(answers.range_lines(analysis), console)
     beside_terminal.render(analysis, console, max_labels=max_labels)
-    _findings(analysis, console, rows, only)
+    _findings(analysis, console, labels, only)
     _unaligned(analysis, console)
     if only is None:
         _notes(analysis, console)
@@ -96,10 +98,14 @@ def _run(analysis: Analysis, console: Console, rows: list[LabelRow]) -> None:
 def _what_ran(analysis: Analysis, console: Console) -> None:
     """Kernels and gaps: where nothing was measured they are the answer, else the page has them."""
     for lines in (whole.kernel_lines(analysis), whole.gap_lines(analysis)):
-        if lines:
-            console.print()
-        for line in lines:
-            console.print(_text("  " + line), no_wrap=True, overflow="ellipsis")
+        _listed(lines, console)
+
+
+def _listed(lines: list[str], console: Console) -> None:
+    if lines:
+        console.print()
+    for line in lines:
+        console.print(_text("  " + line), no_wrap=True, overflow="ellipsis")
 
 
 def _text(text: str, style: str = "") -> Text:

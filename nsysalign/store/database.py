@@ -40,7 +40,16 @@ _KEYS = {
     "unprofiled_parts": ("interval", "cause"),
 }
 #: Tables that version 1 did not have from the beginning: a file without them is older, not broken.
-_LATER = (frames.KERNELS, frames.GAPS, frames.SOURCE_LINES, frames.GPU_CLOCKS, frames.CONFIRMATIONS, *frames.BASELINE_SPECS)
+_LATER = (
+    frames.VARIANTS,
+    frames.KERNELS,
+    frames.GAPS,
+    frames.HOST_RANGES,
+    frames.SOURCE_LINES,
+    frames.GPU_CLOCKS,
+    frames.CONFIRMATIONS,
+    *frames.BASELINE_SPECS,
+)
 #: Columns of text that older files lack.
 _LATER_COLUMNS = {"findings": ("faster",)}
 #: Tables whose `interval` is a row of `intervals`: Datasette makes links of them.
