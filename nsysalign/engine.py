@@ -347,8 +347,10 @@ def _disturbed(intervals: pd.DataFrame) -> list[str]:
 
 def _with_predictions(analysis: Analysis, pictures: Pictures, drawn: np.ndarray) -> Analysis:
     """With what the interval in each label's row would have measured without nsys: tables show it beside the profiled time."""
-    shown = [table["row_interval"].to_numpy(dtype=np.int64) for table in (analysis.labels, analysis.variants)]
-    rows = np.intersect1d(np.concatenate(shown), drawn)
+    labels, variants = (
+        table["row_interval"].to_numpy(dtype=np.int64) for table in (analysis.labels, analysis.variants)
+    )
+    rows = np.union1d(np.intersect1d(labels, drawn), variants[: len(drawn)])
     if not len(rows):
         return analysis
     unprofiled, parts = predict_intervals(
