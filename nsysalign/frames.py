@@ -644,7 +644,8 @@ FINDINGS = _spec(
     ("label", "str", "the label it concerns"),
     ("title", "str", "one line"),
     ("evidence", "object", "numbers, as a dict"),
-    ("advice", "str", "what to change"),
+    ("advice", "str", "what to change to measure the GPU's time alone, or to measure right; code follows three blanks"),
+    ("faster", "str", "what to change to make the program faster, '' where the finding is about the measurement only"),
     ("site", "str", "call site"),
 )
 
@@ -803,6 +804,12 @@ RANK_WINDOWS = _spec(
     ("end_ns", "int64", "window end"),
 )
 
+SOURCE_LINES = _spec(
+    "source_lines", "the lines of the program that call sites name, as they were when it ran; none after redaction",
+    ("site", "str", "call site: file:line"),
+    ("text", "str", "that line"),
+)
+
 TRACE_SPECS = (OPERATIONS, CALLS, SYNCS, EVENT_ROWS, RANGES, MARKS, STREAMS, OVERHEAD, OS_CALLS)
 LOG_SPECS = (
     RECORDS,
@@ -815,6 +822,7 @@ LOG_SPECS = (
     CLOCK_READINGS,
     CLOCKS,
     MARKED,
+    SOURCE_LINES,
 )
 ALIGN_SPECS = (PLACED_RECORDS, LANES, WINDOWS)
 #: Only a run with --baseline fills these; an analysis stored before they existed has none.
@@ -835,6 +843,7 @@ ANALYSIS_SPECS = (
     CONFIRMATIONS,
     TIMELINE,
     GPU_CLOCKS,
+    SOURCE_LINES,
     *BASELINE_SPECS,
 )
 RANK_SPECS = (COLLECTIVES, RANK_WINDOWS)

@@ -66,7 +66,7 @@ def sampling(path: Path, *, wanted: bool = True, flush_s: float = _FLUSH_S) -> I
         stop.set()
         thread.join(JOIN_S)
         if thread.is_alive():
-            notes.append("NVML did not answer: the clock samples end early")
+            notes.append("NVML stopped answering, so the clock samples end early")
 
 
 def _import(notes: list[str]) -> Any:
@@ -75,7 +75,7 @@ def _import(notes: list[str]) -> Any:
             warnings.simplefilter("ignore")
             import pynvml
     except ImportError:
-        notes.append(_LOST.format("no nvidia-ml-py here: pip install 'nsysalign[clocks]'"))
+        notes.append(_LOST.format("nvidia-ml-py is not installed: pip install 'nsysalign[clocks]'"))
         return None
     return pynvml
 
@@ -127,7 +127,7 @@ def _sample(nvml: Any, path: Path, stop: threading.Event, notes: list[str], flus
             file.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
             silent = silent + 1 if all(row[4] is None for row in rows) else 0
             if silent >= _GIVE_UP:
-                notes.append(_LOST.format("the driver does not tell it for this GPU"))
+                notes.append(_LOST.format("the driver does not report it for this GPU"))
                 return
             round_number += 1
             now = time.monotonic()

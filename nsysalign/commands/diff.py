@@ -23,10 +23,10 @@ FAILURES = {
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write a page as well.",
+    help="Also write an HTML page.",
 )
 @click.option(
-    "--json", "json_out", metavar="OUT", help="Write the comparison as JSON to this file; - is stdout."
+    "--json", "json_out", metavar="OUT", help="Write the comparison as JSON to this file (- for stdout)."
 )
 @click.option(
     "--threshold",
@@ -34,7 +34,7 @@ FAILURES = {
     default=2.0,
     show_default=True,
     metavar="PERCENT",
-    help="Changes below this do not matter.",
+    help="Ignore changes smaller than this.",
 )
 @click.option(
     "--confidence",
@@ -42,18 +42,18 @@ FAILURES = {
     default=95.0,
     show_default=True,
     metavar="PERCENT",
-    help="How sure the bounds are, per label.",
+    help="Confidence of the bounds, per label.",
 )
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="Of the bootstrap: the same seed, the same bounds."
+    "--seed", type=int, default=0, show_default=True, help="Seed of the bootstrap: the same seed gives the same bounds."
 )
 @click.option(
     "--fail-on",
     multiple=True,
     type=click.Choice([*FAILURES, "missing"]),
-    help="Exit with 1 if a label of your own code is that (missing: in A only); repeatable.",
+    help="Exit with 1 if a label of your own code has this verdict (missing: in A only); can be repeated.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 @click.pass_context
 def diff(
     ctx: click.Context,

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="The page (default: report.html beside the analysis).",
+    help="Where to write it (default: report.html next to the analysis).",
 )
 @click.option(
     "--interval",
     metavar="NAME",
     shell_complete=INTERVALS,
-    help="Open with this interval, and hold its timeline whichever it is.",
+    help="Open the page at this interval, and include its timeline.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def report(analysis: Path, output: Path | None, interval: str | None, quiet: bool) -> None:
     """Write the HTML page of RUN again: a run directory, analysis.db or analysis.json, or a measurement's folder.
 
@@ -109,4 +109,4 @@ def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple
     timeline = pd.concat([table for table in tables if len(table)], ignore_index=True)
     return replace(
         loaded, timeline=timeline
-    ), f"no trace beside the analysis: {name} is drawn from its own pieces, without other threads and streams"
+    ), f"no trace beside the analysis: {name} is drawn from its stored pieces, without other threads and streams"
