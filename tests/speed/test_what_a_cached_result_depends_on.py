@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
 from nsysalign.commands import cache
 from nsysalign.commands.cache import Cache
 
-FILES = ("cli.py", "report/templates/report.html", "report/templates/report.css", "report/templates/report.js")
+FILES = (
+    "cli.py",
+    "report/templates/report.html",
+    "report/templates/report.css",
+    "report/templates/report.js",
+)
+
+
+def question(inputs, output, names=(), options=None) -> Cache:
+    return Cache(list(inputs), output, names, options)
 
 
 @pytest.fixture
@@ -34,7 +44,7 @@ def results(tmp_path, program):
         (output / name).write_text("answer")
 
     def again(options=("x",), inputs=(trace,), names=("analysis.json", "report.html")) -> Cache:
-        return Cache(list(inputs), output, names, options)
+        return question(inputs, output, names, options)
 
     again().keep()
     assert again().fresh()
@@ -42,7 +52,7 @@ def results(tmp_path, program):
 
 
 def test_nothing_is_fresh_before_it_was_kept(tmp_path, program):
-    assert not Cache([], tmp_path, (), None).fresh()
+    assert not question([], tmp_path).fresh()
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -124,7 +134,7 @@ def test_printed_text_is_remembered_for_the_same_terminal_only(tmp_path, program
 
     def one(output: str, columns: str) -> Cache:
         monkeypatch.setenv("COLUMNS", columns)
-        return Cache([tmp_path / "trace.sqlite"], tmp_path.relative_to(tmp_path) / output, (), None)
+        return question([tmp_path / "trace.sqlite"], Path(output))
 
     (tmp_path / "out").mkdir()
     one("out", "80").keep("narrow")
@@ -134,7 +144,7 @@ def test_printed_text_is_remembered_for_the_same_terminal_only(tmp_path, program
     for columns, text in (("80", "narrow"), ("120", "wide")):
         found = one("out", columns)
         assert found.fresh() and found.printed() == text
-    absolute = Cache([tmp_path / "trace.sqlite"], tmp_path / "out", (), None)
+    absolute = question([tmp_path / "trace.sqlite"], tmp_path / "out")
     assert absolute.fresh()
     absolute.keep("with a path in it")
     assert "with a path in it" not in (tmp_path / "out" / cache.NAME).read_text()
@@ -142,6 +152,6 @@ def test_printed_text_is_remembered_for_the_same_terminal_only(tmp_path, program
 
 def test_a_folder_that_cannot_be_written_costs_only_the_next_run(tmp_path, program):
     (tmp_path / "out").write_text("a file")
-    gone = Cache([], tmp_path / "out" / "below", (), None)
+    gone = question([], tmp_path / "out" / "below")
     gone.keep()
     assert gone.note.startswith("not kept: ")
