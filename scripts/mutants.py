@@ -3,6 +3,7 @@
     python scripts/mutants.py map  WORK     which tests execute which lines (once, some minutes)
     python scripts/mutants.py run  WORK     one mutant after the other; goes on where it was stopped
     python scripts/mutants.py show WORK     figures by module, and the survivors with their change
+    python scripts/mutants.py again WORK FILE...    the survivors once more, against these (new) tests of the checkout
 
 WORK is a folder outside the repository: it gets a copy of the tree, and only the copy is changed.  A mutant is one change
 of one expression or statement (another comparison, operator, constant, argument order; a condition turned round, a
@@ -29,7 +30,7 @@ import sys
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -314,14 +315,17 @@ class Mapper:
 
 
 class Chosen:
-    """pytest plugin: these tests and no others, in this order."""
+    """pytest plugin: these tests and no others, in this order (all, if none is named)."""
 
     def __init__(self, nodes: list[str]) -> None:
         self.order = {node: k for k, node in enumerate(nodes)}
         self.failed = ""
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        items[:] = sorted((i for i in items if i.nodeid in self.order), key=lambda i: self.order[i.nodeid])
+        if self.order:
+            items[:] = sorted(
+                (i for i in items if i.nodeid in self.order), key=lambda i: self.order[i.nodeid]
+            )
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed and not self.failed:
@@ -405,15 +409,15 @@ def _tested(tree: Path, plugin: Any, arguments: list[str]) -> int:
     return int(pytest.main([*arguments, *_QUIET], plugins=[plugin() if callable(plugin) else plugin]))
 
 
-def run_mutant(work: Work, mutant: Mutant, nodes: list[str]) -> tuple[str, str]:
-    """("killed", by which test) or ("survived", "").  The copy is as it was afterwards."""
+def run_mutant(work: Work, mutant: Mutant, nodes: list[str], whole: Sequence[str] = ()) -> tuple[str, str]:
+    """("killed", by which test) or ("survived", ""), by single tests or `whole` files.  The copy is as it was afterwards."""
     path = work.tree / mutant.module
     original, stat = path.read_bytes(), path.stat()
     compiled = Path(py_compile.compile(str(path)))
     try:
         compiled.unlink()
         path.write_bytes(original[: mutant.begin] + mutant.after.encode() + original[mutant.stop :])
-        files = sorted({node.partition("::")[0] for node in nodes})
+        files = [*whole, *sorted({node.partition("::")[0] for node in nodes})]
         status, failed = in_child(work.tree, Chosen(nodes), ["-x", *files], cpu_s=240, wall_s=900)
     finally:
         path.write_bytes(original)
@@ -458,6 +462,18 @@ def run(work: Work, sample: Iterable[Mutant], seconds: float) -> None:
         print(f"{status:9} {mutant.module}:{mutant.line} {mutant.kind} {by}", flush=True)
 
 
+def again(work: Work, files: list[str]) -> None:
+    """Survivors whose module is as it was copied, against whole test files."""
+    shutil.copytree(ROOT / "tests", work.tree / "tests", dirs_exist_ok=True)
+    for result in [r for r in work.done().values() if r["status"] == "survived"]:
+        mutant = Mutant(**{name: result[name] for name in Mutant._fields})
+        status, by = run_mutant(work, mutant, [], files)
+        if status == "killed":
+            with work.results.open("a") as file:
+                file.write(json.dumps(result | {"status": status, "by": by}) + "\n")
+        print(f"{status:9} {mutant.module}:{mutant.line} {mutant.kind} {by}", flush=True)
+
+
 def show(work: Work) -> None:
     results = list(work.done().values())
     table: dict[str, Counter] = defaultdict(Counter)
@@ -480,8 +496,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("command", choices=("map", "run", "show"))
+    parser.add_argument("command", choices=("map", "run", "again", "show"))
     parser.add_argument("work", type=Path)
+    parser.add_argument("files", nargs="*", help="of `again`: tests/FOLDER/test_NAME.py ...")
     parser.add_argument("--sample", type=int, default=200)
     parser.add_argument("--seed", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=60, help="processor time of tests for one mutant")
@@ -495,6 +512,8 @@ def main() -> None:
     _preload()
     if arguments.command == "map":
         map_tests(work)
+    elif arguments.command == "again":
+        again(work, arguments.files)
     else:
         sample = draw(work.tree, arguments.sample, arguments.seed)
         run(work, sample, arguments.seconds)
