@@ -11,8 +11,6 @@ from nsysalign.model import CALL, Trace
 from nsysalign.sweep.tiles import disjoint, group, index_type, tile
 
 PUSH_POP = 59
-#: Passes over all ranges are quicker than a look at each of them while there are not many.
-_DEEP = 50
 _FOREVER = (1 << 63) - 1
 
 _CAUSE_OF_CALL = {
