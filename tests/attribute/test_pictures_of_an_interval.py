@@ -9,6 +9,7 @@ from cases.drawing import MAIN, ZERO, in_nanoseconds, kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulator import check, export
+from simulator.style import Style
 from simulator.world import LEGACY, NON_BLOCKING, Range, World
 
 from nsysalign import frames
@@ -126,6 +127,29 @@ def test_a_wait_for_what_is_over_takes_no_time(tmp_path):
     w.sync(24, 120)
     waits = drawn(in_nanoseconds(w), tmp_path).query("kind == 'wait'")
     assert waits[["start", "end"]].to_numpy().tolist() == [[12, 12]]
+
+
+def test_a_wait_whose_record_was_guessed_says_so(tmp_path):
+    """No line of the log and no number in the trace: the record that the thread made before."""
+    world = waiting(inferred=True)
+    rows = check.analyze(*export.write(world, tmp_path, Style(event_rows="untimed"))).timeline
+    assert of_kind(rows[rows["kind"] == "wait"], "event", "name", "detail") == [
+        ("waits for record 0 of stream 13", {"inferred": True})
+    ]
+
+
+def test_one_byte_is_bytes_and_no_time_is_no_bandwidth(tmp_path):
+    w = World()
+    start = w.record(6, 0, 2)
+    w.op("memset", 8, 9, w.call("memset", 3, 4), bytes=1)
+    w.op("memset", 10, 10, w.call("memset", 5, 6), bytes=500)
+    w.pair(start, w.record(20, 7, 8))
+    w.sync(30, 40)
+    rows = drawn(in_nanoseconds(w), tmp_path)
+    assert of_kind(rows, "stream", "start", "detail") == [
+        (8, {"bytes": 1, "bandwidth_gb_s": 0.001}),
+        (10, {}),
+    ]
 
 
 def test_what_does_not_fit_is_counted(tmp_path, monkeypatch):
