@@ -213,3 +213,23 @@ def test_operations_that_execute_are_counted_not_those_that_are_staged(tmp_path)
     row = analysis.measured.iloc[0]
     assert check.parts(analysis, 0)["memcpy"] == 6_000, "staging"
     assert row["operations"] == 2
+
+
+def test_where_the_profiler_works_inside_a_call_the_call_has_the_word(tmp_path):
+    """
+    H2   o12-------20   nsys 18-26 -- 22-23 inside o22-23 --  s30-32        all of the thread's calls
+    7       |6                                                    #34-40 |50
+    """
+    w = world()
+    w.call("other", 12, 20, OTHER)
+    w.call("other", 22, 23, OTHER)
+    w.overheads += [Overhead(14, 16, OTHER), Overhead(18, 26, OTHER)]
+    start = w.record(6, 0, 2)
+    kernel(w, (30, 32), (34, 40), thread=OTHER)
+    w.pair(start, w.record(50, 42, 44))
+    w.sync(60, 70)
+    assert [s[:3] for s in segments(analysed(w, tmp_path))] == [
+        (6, 12, "host"), (12, 20, "api"), (20, 22, "profiler"), (22, 23, "api"), (23, 26, "profiler"), (26, 30, "host"),
+        (30, 32, "api_launch"), (32, 34, "launch_latency"), (34, 40, "kernel"), (40, 42, "host"), (42, 44, "event"),
+        (44, 50, "event"),
+    ]  # fmt: skip
