@@ -233,3 +233,23 @@ def test_where_the_profiler_works_inside_a_call_the_call_has_the_word(tmp_path):
         (30, 32, "api_launch"), (32, 34, "launch_latency"), (34, 40, "kernel"), (40, 42, "host"), (42, 44, "event"),
         (44, 50, "event"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("lengths", [(2, 7, 3, 1), (7, 2, 3, 1), (2, 3, 1, 7), (2, 3, 7, 1), (3, 3, 2, 3)])
+def test_the_longest_is_found_in_whichever_gap_it_lies(tmp_path, lengths):
+    """
+    H   o 10-  s20   o 30-  s40   o 50-  s60   o 70-  r80       a call of some length in each of four gaps
+    7     |6     #24-26        #44-46     #64-66        |90
+    """
+    w = world()
+    start = w.record(6, 0, 2)
+    for k, length in enumerate(lengths):
+        w.call("other", 10 + 20 * k, 10 + 20 * k + length)
+        if k < 3:
+            kernel(w, (20 + 20 * k, 22 + 20 * k), (24 + 20 * k, 26 + 20 * k))
+    w.pair(start, w.record(90, 80, 82))
+    w.sync(100, 110)
+    analysis = analysed(w, tmp_path)
+    row = details(analysis).query("cause == 'api'").iloc[0]
+    calls = analysis.segments.query("interval == 0 and cause == 'api'")["ref_id"].tolist()
+    assert (row["ns"], calls.index(row["ref_id"])) == (1_000 * sum(lengths), lengths.index(max(lengths)))
