@@ -16,8 +16,8 @@ from nsysalign import frames
 from nsysalign.model import CALL_KINDS, CAUSES, OPERATION_KINDS, Analysis
 from nsysalign.report.clocks import reason_words
 from nsysalign.report.format import bandwidth, bytes_text, duration, quantity, safe_text, words
-from nsysalign.report.listed import listed
 from nsysalign.report.palette import CALL_LOOK
+from nsysalign.store.columns import listed
 
 if TYPE_CHECKING:
     import pandas as pd
