@@ -432,7 +432,9 @@ def run_mutant(work: Work, mutant: Mutant, nodes: list[str], whole: Sequence[str
         compiled.unlink()  # the rest stays compiled: that is half of the time
         path.write_bytes(original[: mutant.begin] + mutant.after.encode() + original[mutant.stop :])
         files = [*whole, *sorted({node.partition("::")[0] for node in nodes})]
-        status, failed = in_child(work.tree, Chosen(nodes), ["-x", *files], cpu_s=_LONGEST_S, wall_s=10 * _LONGEST_S)
+        status, failed = in_child(
+            work.tree, Chosen(nodes), ["-x", *files], cpu_s=_LONGEST_S, wall_s=10 * _LONGEST_S
+        )
     finally:
         path.write_bytes(original)
         os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
@@ -461,14 +463,17 @@ def map_tests(work: Work) -> None:
     print(f"{len(seconds)} tests, {sum(seconds.values()):.0f} s of processor time (pytest: {status})")
 
 
-def run(work: Work, sample: Iterable[Mutant], seconds: float) -> None:
+def run(work: Work, sample: Iterable[Mutant], seconds: float, files: Sequence[str] = ()) -> None:
+    """Every mutant that has no result yet: against whole test `files` of the checkout, then against chosen tests."""
     done, choice = work.done(), Choice(work)
+    if files:
+        shutil.copytree(ROOT / "tests", work.tree / "tests", dirs_exist_ok=True)
     for mutant in sample:
         if mutant.key in done:
             continue
         lots, every = choice.tests(mutant, seconds)
         began = time.monotonic()
-        status, by = "survived", "" if lots else "no test executes it"
+        status, by = run_mutant(work, mutant, [], files) if files else ("survived", "")
         for nodes in lots:
             if status == "survived":
                 status, by = run_mutant(work, mutant, nodes)
@@ -484,10 +489,11 @@ def run(work: Work, sample: Iterable[Mutant], seconds: float) -> None:
         print(f"{status:9} {mutant.module}:{mutant.line} {mutant.kind} {by}", flush=True)
 
 
-def again(work: Work, files: list[str]) -> None:
+def again(work: Work, files: Sequence[str], only: str = "") -> None:
     """Survivors whose module is as it was copied, against whole test files."""
     shutil.copytree(ROOT / "tests", work.tree / "tests", dirs_exist_ok=True)
-    for result in [r for r in work.done().values() if r["status"] == "survived"]:
+    left = [r for r in work.done().values() if r["status"] == "survived" and r["module"].startswith(only)]
+    for result in left:
         mutant = Mutant(**{name: result[name] for name in Mutant._fields})
         status, by = run_mutant(work, mutant, [], files)
         if status == "killed":
@@ -520,7 +526,8 @@ def main() -> None:
     )
     parser.add_argument("command", choices=("map", "run", "again", "show"))
     parser.add_argument("work", type=Path)
-    parser.add_argument("files", nargs="*", help="of `again`: tests/FOLDER/test_NAME.py ...")
+    parser.add_argument("files", nargs="*", help="of `again`, and of `run` before all others: tests/...")
+    parser.add_argument("--only", default="", help="modules whose path begins so")
     parser.add_argument("--sample", type=int, default=200)
     parser.add_argument("--seed", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=60, help="processor time of tests for one mutant")
@@ -536,10 +543,15 @@ def main() -> None:
     if arguments.command == "map":
         map_tests(work)
     elif arguments.command == "again":
-        again(work, arguments.files)
+        again(work, arguments.files, arguments.only)
     else:
         sample = draw(work.tree, arguments.sample, arguments.seed)
-        run(work, sample, arguments.seconds)
+        run(
+            work,
+            [m for m in sample if m.module.startswith(arguments.only)],
+            arguments.seconds,
+            arguments.files,
+        )
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ FILES = (
 
 
 def question(inputs, output, names=(), options=None) -> Cache:
-    return Cache(list(inputs), output, names, options)
+    return Cache({"trace": inputs[:1], "events": inputs[1:]}, output, names, options)
 
 
 @pytest.fixture
