@@ -531,7 +531,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=200)
     parser.add_argument("--seed", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=60, help="processor time of tests for one mutant")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the copy is put in order
     work = Work(arguments.work)
     if arguments.command == "show":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,57 @@ def test_without_idle_time_nobody_asks(tmp_path):
     path, _ = export.write(in_nanoseconds(w), tmp_path)
     (row,) = check.analyze(path, []).measured.itertuples()
     assert (row.kind, row.elapsed_ns, OTHERS_WORKED in row.flags) == ("nvtx", 40_000, False)
+
+
+# --- between two operations of the interval ----------------------------------------------------------------------
+
+
+def inner(w: World, folder: Path) -> Iterator:
+    """
+    H    r0  s8-10  (something 11-12)  s13-15                     r16-18
+    7      |6    #12-20      ... 20-63 ...            #65-80            |84       a gap that no end of the window cuts
+    13   #1------------------------------------60 |63
+
+    The record at 63 first, to be waited for; then the parts.
+    """
+    kernel(w, (-8, -5), (1, 60), 13)
+    record = w.record(63, -4, -2, 13)
+    start = w.record(6, 0, 2)
+    kernel(w, (8, 10), (12, 20))
+    yield record
+    kernel(w, (13, 15), (65, 80))
+    w.pair(start, w.record(84, 16, 18))
+    w.sync(100, 110)
+    analysis = analysed(w, folder)
+    yield {
+        cause: ns // 1_000
+        for cause, ns in check.parts(analysis, int(analysis.measured["interval"].iloc[0])).items()
+    }
+
+
+def test_a_wait_between_two_operations(tmp_path):
+    w = world()
+    steps = inner(w, tmp_path)
+    w.wait(next(steps), 11, 12, 7)
+    assert next(steps) == {
+        "kernel": 23,
+        "queued": 43,
+        "launch_latency": 4,
+        "host": 2,
+        "api_launch": 2,
+        "event": 4,
+    }
+
+
+@pytest.mark.parametrize(("at", "unknown"), [(11, 45), (5, 2), (20, 0)])
+def test_a_host_function_between_two_operations(tmp_path, at, unknown):
+    """Nobody knows how long it held up what was launched next: from 20 to 65, or from 10 to 12; the end record launches
+    nothing."""
+    w = world()
+    steps = inner(w, tmp_path)
+    next(steps)
+    w.call("host_function", at, at + 0.5)
+    assert next(steps).get("unknown", 0) == unknown
 
 
 # --- the run as a whole ------------------------------------------------------------------------------------------

@@ -157,6 +157,12 @@ def test_what_differs_is_said_of_the_right_side():
     assert compare(a, a).remarks == ()
 
 
+def test_the_sides_keep_their_names():
+    a = build([label("x", "host")])
+    found = compare(a, a, names=("old", "new"), confidence=0.9, threshold=0.1)
+    assert (found.before, found.after, found.confidence, found.threshold) == ("old", "new", 0.9, 0.1)
+
+
 def test_a_label_keeps_its_place_and_its_site():
     a = build([label("b", "host"), label("a", "kernel", library=True)])
     found = compare(a, a, seed=3)
