@@ -109,6 +109,8 @@ def test_a_case_shows_the_labels_row_if_it_has_the_property(facts):
     (case,) = facts.cases(mask(facts, 0, 2, 5), at_least=0.5)
     assert (case.label, case.row, case.name, case.site) == ("a", 0, "a#0", "bench.py:7")
     assert case.positions.tolist() == [0, 2, 5] and case.frequency == "3 of 4"
+    (case,) = facts.cases(mask(facts, 0, 5), at_least=0.5)
+    assert case.row == 0, "and not the shorter one"
 
 
 def test_else_the_lower_median_of_those_that_have_it(facts):
