@@ -433,7 +433,7 @@ def run_mutant(work: Work, mutant: Mutant, nodes: list[str], whole: Sequence[str
         path.write_bytes(original[: mutant.begin] + mutant.after.encode() + original[mutant.stop :])
         files = [*whole, *sorted({node.partition("::")[0] for node in nodes})]
         status, failed = in_child(
-            work.tree, Chosen(nodes), ["-x", *files], cpu_s=_LONGEST_S, wall_s=10 * _LONGEST_S
+            work.tree, Chosen(nodes), ["-x", *files], cpu_s=_LONGEST_S, wall_s=4 * _LONGEST_S
         )
     finally:
         path.write_bytes(original)

@@ -52,7 +52,7 @@ def results(tmp_path, program):
 
 
 def test_nothing_is_fresh_before_it_was_kept(tmp_path, program):
-    assert not question([], tmp_path).fresh()
+    assert question([], tmp_path).fresh() is False
 
 
 @pytest.mark.parametrize("name", FILES)
