@@ -104,6 +104,7 @@ def test_why_not_is_noted(tmp_path, results):
     (output / "report.html").write_text("edited")
     edited = again()
     assert not edited.fresh() and edited.note == "a result is not what was written"
+    again().keep()
     kept = json.loads((output / cache.NAME).read_text())
     for text in ("{", "[]", json.dumps(kept | {"format": 0}), json.dumps(kept | {"key": 7}), json.dumps(kept | {"results": []}),
                  json.dumps(kept | {"printed": {"a": 1}}), json.dumps({k: kept[k] for k in ("format", "key")})):  # fmt: skip
