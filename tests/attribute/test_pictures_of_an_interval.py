@@ -158,6 +158,7 @@ def test_what_does_not_fit_is_counted(tmp_path, monkeypatch):
     rows = drawn(waiting(), tmp_path)
     assert of_kind(rows, "host", "start", "end") == [(14, 18), (24, 120)]
     assert of_kind(rows, "stream", "start", "end") == [(-10, 60), (65, 80)]
+    assert of_kind(rows, "omitted", "ref_kind", "ref_id", "link") == [("", -1, -1)] * 2
     assert of_kind(rows, "omitted", "name", "start", "end", "detail") == [
         ("CUDA calls", -10, 94, {"count": 5, "ns": 11_000, "longest_ns": 3_000}),
         ("operations", -10, 94, {"count": 1, "ns": 1_000, "longest_ns": 1_000}),

@@ -99,6 +99,20 @@ def test_an_ordinary_interval(tmp_path):
     assert s.trim == [0, 0, 0, 1_200, 0, 0], "around a graph"
 
 
+@pytest.mark.parametrize(("at", "device"), [(30.9, 0), (31, 100), (32, 280), (32.4, 280), (32.5, 0), (35, 0)])
+def test_what_nsys_does_before_a_kernel_that_follows_closely(tmp_path, at, device):
+    """Its predecessor ends at 30; a gap of 2.5 us and more is no close following."""
+    w = world()
+    before(w)
+    start = w.record(6, 0, 2)
+    kernel(w, (10, 14), (16, 30))
+    kernel(w, (15, 19), (at, 50))
+    w.pair(start, w.record(53, 35, 38))
+    w.sync(100, 150)
+    s = scene(w, tmp_path)
+    assert s.items[2][5] == pytest.approx(at - 30) and s.device[2] == device
+
+
 def test_a_launch_that_the_trace_begins_with(tmp_path):
     """The very first call of the trace launches: host timer."""
     w = world()
