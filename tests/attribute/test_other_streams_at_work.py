@@ -126,6 +126,19 @@ def test_a_host_function_between_two_operations(tmp_path, at, unknown):
     assert next(steps).get("unknown", 0) == unknown
 
 
+@pytest.mark.parametrize(("at", "unknown"), [(11, 45), (20, 0)])
+def test_a_host_function_on_the_only_stream_at_work(tmp_path, at, unknown):
+    """The same where no other stream ever executes anything: such gaps take a shorter way."""
+    w = world()
+    start = w.record(6, 0, 2)
+    kernel(w, (8, 10), (12, 20))
+    w.call("host_function", at, at + 0.5)
+    kernel(w, (13, 15), (65, 80))
+    w.pair(start, w.record(84, 16, 18))
+    w.sync(100, 110)
+    assert check.parts(analysed(w, tmp_path), 0).get("unknown", 0) == unknown * 1_000
+
+
 # --- the run as a whole ------------------------------------------------------------------------------------------
 
 
