@@ -36,6 +36,7 @@ from nsysalign.attribute.pictures import FromMemory, Pictures
 from nsysalign.attribute.portion import intervals_table, parts_table
 from nsysalign.attribute.timeline import chosen_intervals
 from nsysalign.attribute.unprofiled import predict
+from nsysalign.attribute.work import variant_table
 from nsysalign.compare.baseline import side_by_side
 from nsysalign.compare.confirm import attach
 from nsysalign.diagnose.rules import diagnose
@@ -326,6 +327,8 @@ def _named(measured: Measured, log: EventLog | None, clocks: Path | None) -> Ana
         timeline=frames.empty(frames.TIMELINE),
         kernels=kernel_table(p.durations, intervals),
         gaps=longest_gaps(p.gaps),
+        variants=variant_table(p.rows, intervals, measured.pictures.blocks),
+        host_ranges=p.host_ranges,
         notes=tuple(dict.fromkeys(notes)),
         calibration=calibration,
         gpu_clocks=gpu_clocks,

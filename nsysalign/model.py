@@ -223,6 +223,8 @@ class Portion:
     alone: Mapping[str, int]
     durations: pd.DataFrame
     gaps: pd.DataFrame
+    #: Ranges on the host (frames.HOST_RANGES), where the trace was looked at as a whole.
+    host_ranges: pd.DataFrame
     segments: pd.DataFrame | None = None  # of all intervals, where these were wanted
 
 
@@ -256,6 +258,9 @@ class Analysis:
     #: What ran, by label; the longest idle stretches of each run.
     kernels: pd.DataFrame = field(default_factory=lambda: _no_rows("KERNELS"))
     gaps: pd.DataFrame = field(default_factory=lambda: _no_rows("GAPS"))
+    #: Labels that did different work, told apart; NVTX ranges on the host.
+    variants: pd.DataFrame = field(default_factory=lambda: _no_rows("VARIANTS"))
+    host_ranges: pd.DataFrame = field(default_factory=lambda: _no_rows("HOST_RANGES"))
     gpu_clocks: pd.DataFrame = field(default_factory=lambda: _no_rows("GPU_CLOCKS"))
     confirmations: pd.DataFrame = field(default_factory=lambda: _no_rows("CONFIRMATIONS"))
     #: Only of a run with --baseline; empty otherwise.

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import pandas as pd
 
+from nsysalign.attribute import work
 from nsysalign.attribute.budget import Budgets
 from nsysalign.attribute.timeline import timeline
 from nsysalign.model import Alignment, Analysis, SegmentArrays, Trace
@@ -27,6 +28,9 @@ class Pictures(Protocol):
 
     def timeline(self, which: np.ndarray, analysis: Analysis) -> pd.DataFrame:
         """`frames.TIMELINE`."""
+
+    def blocks(self, which: np.ndarray) -> np.ndarray:
+        """Blocks of the grids of their kernels, -1 where nobody looks."""
 
     def around(self, which: np.ndarray) -> tuple[np.ndarray, Trace, Alignment]:
         """Those of the intervals that can be shown, ascending; a trace that holds what surrounds them, and an alignment
@@ -56,6 +60,10 @@ class FromMemory:
     def timeline(self, which: np.ndarray, analysis: Analysis) -> pd.DataFrame:
         windows = self.alignment.windows.iloc[which].assign(interval=which)
         return timeline(self.trace, self.alignment, windows, analysis)
+
+    def blocks(self, which: np.ndarray) -> np.ndarray:
+        windows = self.alignment.windows.iloc[which].reset_index(drop=True)
+        return work.blocks(self.trace, replace(self.alignment, windows=windows))
 
     def around(self, which: np.ndarray) -> tuple[np.ndarray, Trace, Alignment]:
         return which, self.trace, replace(self.alignment, windows=self.alignment.windows.iloc[which])

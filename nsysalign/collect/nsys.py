@@ -11,6 +11,7 @@ import glob
 import os
 import re
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -225,6 +226,13 @@ def export_sqlite(
         process.stderr.close()
         for rest in partial.parent.glob(partial.name + "*"):  # SQLite's journal too
             rest.unlink(missing_ok=True)
+    if found := re.search(r"version \((\d{4}[\d.]*).*newer than your current version", said or "", re.DOTALL):
+        raise NsysError(
+            f"{report.name} was recorded by nsys {found[1]}, which is newer than this one ({nsys.version.split('-')[0]}): it cannot "
+            "read that",
+            f"name an nsys as new: nsysalign analyze {shlex.quote(str(report))} --nsys PATH; or export it where it was recorded:   "
+            f"nsys export --type sqlite {report.name}",
+        )
     raise NsysError(problem, f"check the free space beside {report.name}, then: nsysalign analyze {report}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,9 +42,23 @@ def assembled(
         events = tuple(events) or run.event_logs()
         baseline = tuple(baseline) or baseline_logs(run)
     else:
+        _refuse_what_is_no_trace(path)
         trace = path
     export = exported(trace, folder_for(output), nsys=nsys, quiet=quiet)
     return run.inputs(export, tuple(events), tuple(baseline))
+
+
+def _refuse_what_is_no_trace(path: Path) -> None:
+    """TraceError that says what a file is which only belongs to a trace."""
+    if path.name.endswith((".jsonl", ".jsonl.gz")):
+        raise TraceError(
+            f"{path.name} is an event log: it says what was measured, and belongs to a trace, which says when",
+            f"nsysalign analyze TRACE.sqlite --events {shlex.quote(str(path))}",
+        )
+    if path.suffix == ".json":
+        raise TraceError(
+            f"{path.name} is no trace", f"of a stored analysis: nsysalign report {shlex.quote(str(path))}"
+        )
 
 
 def recover(run: RunDirectory) -> None:

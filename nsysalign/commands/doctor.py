@@ -29,7 +29,7 @@ def doctor(ctx: click.Context, trace: Path | None, nsys: str | None) -> None:
     Example:  nsysalign doctor
               nsysalign doctor nsysalign-runs/train-001
     """
-    rows = look_at_trace(trace) if trace is not None else look_at_machine(os.environ, nsys)
+    rows = look_at_trace(trace, nsys) if trace is not None else look_at_machine(os.environ, nsys)
     for row in rows:
         click.echo(f"{_SIGNS[row.state]} {row.what:<10} {row.found}")
         if row.cost:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from nsysalign.commands.doctor_row import MISSING, OK, WARNING, Row
@@ -13,9 +14,14 @@ if TYPE_CHECKING:
     from nsysalign.model import EventLog, Trace
 
 
-def look_at_trace(trace: Path) -> list[Row]:
-    """An export, a report or a run directory."""
-    from nsysalign.commands.assembly import trace_of
+def look_at_trace(trace: Path, nsys: str | None = None) -> list[Row]:
+    """An export, a report or a run directory.  A report without an export is exported, looked into, and the export deleted."""
+    with TemporaryDirectory(prefix="nsysalign-") as folder:
+        return _look(trace, Path(folder), nsys)
+
+
+def _look(trace: Path, folder: Path, nsys: str | None) -> list[Row]:
+    from nsysalign.commands.assembly import exported, trace_of
     from nsysalign.rundir import REPORT_SUFFIXES, RunDirectory
     from nsysalign.trace.read import read_trace
 
@@ -24,9 +30,10 @@ def look_at_trace(trace: Path) -> list[Row]:
         rows = []
         if path.suffix in REPORT_SUFFIXES:
             rows.append(_export(path, trace))
-            path = path.with_suffix(".sqlite")
-            if not path.exists():
-                return [*rows, *_logs(path, None, trace.is_dir())]
+            beside, report = path.with_suffix(".sqlite"), path
+            path = beside if beside.exists() else exported(report, folder, nsys=nsys)
+        else:
+            beside = path
         read = read_trace(path)
     except NsysAlignError as error:
         return [Row("trace", MISSING, error.message, "nothing can be analysed", error.next_step or "")]
@@ -40,7 +47,7 @@ def look_at_trace(trace: Path) -> list[Row]:
         _ranges(read),
         _graphs(read),
         *_losses(read),
-        *_logs(path, read, trace.is_dir()),
+        *_logs(beside, read, trace.is_dir()),
         _private(path, trace),
     ]
 
@@ -53,8 +60,8 @@ def _export(report: Path, given: Path) -> Row:
         return Row(
             "export",
             WARNING,
-            f"{report.name} is not exported yet",
-            "nothing was looked at",
+            f"{report.name} is not exported yet: done for this look",
+            "each look takes that long",
             f"nsysalign analyze {given}",
         )
     if not is_export_of(beside, report):
@@ -165,6 +172,8 @@ def _ranges(trace: Trace) -> Row:
 def _graphs(trace: Trace) -> Row:
     from nsysalign.model import KIND
 
+    if trace.info.schema_version is None and (trace.operations["graph_node"] < 0).all():
+        return Row("graphs", OK, "unknown: exports before 2022.4 do not tell graphs from other work")
     whole = int((trace.operations["kind"] == KIND["graph"]).sum())
     if whole:
         return Row(
@@ -185,7 +194,16 @@ def _losses(trace: Trace) -> list[Row]:
             "let the script end by itself, and record less: nsysalign run --timeout is kinder than kill",
         )
         for text in lost
-    ] or [Row("losses", OK, "the profiler reports none")]
+    ] or [
+        Row("losses", OK, "the profiler reports none")
+        if trace.info.schema_version
+        else Row(
+            "losses",
+            WARNING,
+            "unknown: exports before 2022.4 carry no diagnostics",
+            "lost rows are not known to be lost",
+        )
+    ]
 
 
 def _logs(path: Path, trace: Trace | None, is_run: bool) -> list[Row]:

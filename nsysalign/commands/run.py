@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -133,6 +134,7 @@ def run(
 
     if json_out and str(json_out) != "-":
         refuse_unwritable(json_out)
+    _refuse_misspelt(ctx, command[0])
     options = CollectOptions(
         nsys=nsys,
         output=output,
@@ -183,6 +185,17 @@ def run(
             shutil.copyfile(result.run_dir / DOCUMENT, json_out)
     gate = analysis is not None and closed(analysis, fail_on, quiet=quiet)
     ctx.exit(status or int(gate))
+
+
+def _refuse_misspelt(ctx: click.Context, word: str) -> None:
+    """An option that does not exist is none of the script's: those come behind it."""
+    if not word.startswith("-") or shutil.which(word) or Path(word).exists():
+        return
+    name = word.partition("=")[0]
+    known = [
+        option for parameter in ctx.command.params for option in parameter.opts if option.startswith("--")
+    ]
+    raise click.NoSuchOption(name, possibilities=sorted(get_close_matches(name, known)), ctx=ctx)
 
 
 def without_nsys(

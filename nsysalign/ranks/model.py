@@ -139,7 +139,8 @@ VERDICTS: Mapping[str, str] = {
     "alone": "one rank measured it",
     "waits": "a rank spends a share of the time that matters waiting in collectives for the last to arrive",
     "even": "the medians do not differ by what matters",
-    "unclear": "they differ, but no rank is the slowest in most of the repetitions, or there are too few",
+    "unclear": "they differ, but no rank is the slowest in most of the repetitions, there are too few, or collectives "
+    "inside could not be matched: who waits in one is longest, and is not the slow one",
     "slowest": "one rank is slower than the others most of the time",
 }
 

@@ -45,6 +45,7 @@ SCRIPTS = (
     "runs.js",
     "clocks.js",
     "kernels.js",
+    "answers.js",
     "links.js",
     "main.js",
 )

@@ -11,6 +11,7 @@ import numpy as np
 from nsysalign import examples
 from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
 from nsysalign.parts import parts_matrix
+from nsysalign.report import answers
 from nsysalign.report.clocks import page_clocks, run_starts, summary
 from nsysalign.report.lanes import Timelines, timelines
 from nsysalign.report.losses import Card, Entry, Loss, cards, losses
@@ -91,6 +92,7 @@ def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict
         "predicted": _predicted(analysis, rows),
         "runs": runs,
         "kernels": _kernels(analysis),
+        "answers": answers.page_tables(analysis),
         "unaligned": [
             {"reason": safe_text(reason), "count": count, "names": [safe_text(n) for n in names]}
             for reason, count, names in unaligned_reasons(analysis)

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from nsysalign.files import replacing
 from nsysalign.private import short_path, without_paths
+from nsysalign.ranks.compare import CLEAR_SHARE
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.payload import cause_looks
 from nsysalign.store.objects import to_json
@@ -162,6 +163,12 @@ def verdict(label: LabelComparison) -> str:
     often = f"slowest in {longest.slowest} of {label.repetitions}"
     if label.repetitions < 3:
         return f"rank {longest.rank} took longest; {plural(label.repetitions, 'repetition')} cannot tell whether it always does"
+    if (
+        label.verdict == "unclear"
+        and not label.collectives
+        and longest.slowest >= CLEAR_SHARE * label.repetitions
+    ):
+        return f"rank {longest.rank} is {often}, in collectives that could not be matched: it may be the one that waits"
     if label.verdict == "unclear":
         return f"rank {longest.rank} has the longest median, but is {often} only"
     fastest = min(label.ranks, key=lambda row: row.times.median_ns)

@@ -40,6 +40,8 @@ class LabelRow:
     findings: tuple[str, ...]  # rules that concern the label
     flagged: bool  # one of them is a warning or an error
     callers: tuple[str, ...]
+    #: Of host timers: how long kernels issued inside ran before the second reading, None for all others.
+    meanwhile_ns: int | None = None
 
 
 def label_rows(analysis: Analysis) -> list[LabelRow]:
@@ -65,6 +67,7 @@ def label_rows(analysis: Analysis) -> list[LabelRow]:
             findings=rules.get(str(label.label), ()),
             flagged=str(label.label) in serious,
             callers=tuple(interval.callers),
+            meanwhile_ns=meanwhile(interval),
         )
         for label, interval, position in zip(
             labels.itertuples(index=False),
@@ -74,6 +77,13 @@ def label_rows(analysis: Analysis) -> list[LabelRow]:
         )
     ]
     return sorted(rows, key=lambda row: row.library)
+
+
+def meanwhile(interval) -> int | None:  # a row of frames.INTERVALS
+    """How long kernels that a host timer issued ran before its second reading, where none of that is a part of it."""
+    if interval.kind != "host" or not interval.kernel_only_ns:
+        return None
+    return int(interval.kernel_only_ns) - int(interval.kernel_outside_ns)
 
 
 def _fields(label) -> dict:  # a row of frames.LABELS

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, causes_present
+from nsysalign.shorten import told_apart
 from nsysalign.text import fixed, middle, safe_text
 
 if TYPE_CHECKING:
@@ -89,7 +90,10 @@ def _columns(
         if cause == "kernel":
             texts = cells([row.parts_ns["kernel"] + row.parts_ns["graph"] for row in rows])
             texts = tuple(
-                ("<=" if row.parts_ns["graph"] else "") + t for row, t in zip(rows, texts, strict=True)
+                f"({fixed(row.meanwhile_ns, unit_ns=unit_ns, decimals=decimals)})"
+                if beside(row)
+                else ("<=" if row.parts_ns["graph"] else "") + t
+                for row, t in zip(rows, texts, strict=True)
             )
         else:
             texts = cells(values)
@@ -97,6 +101,11 @@ def _columns(
     if folded:
         columns.append(Column("other", "", cells([sum(row.parts_ns[c] for c in folded) for row in rows])))
     return tuple(columns)
+
+
+def beside(row: LabelRow) -> bool:
+    """Whether the GPU worked on what a host timer issued while none of the timer's own time is that work."""
+    return bool(row.meanwhile_ns) and not row.parts_ns["kernel"] + row.parts_ns["graph"]
 
 
 def label_text(row: LabelRow, width: int | None = None) -> str:
@@ -113,7 +122,13 @@ def label_text(row: LabelRow, width: int | None = None) -> str:
 
 
 def _shortened(label: str, width: int) -> str:
-    """In `caller (site)` the caller tells labels of one site apart: it stays longest."""
+    """In `caller (site)` the caller tells labels of one site apart, in `label [work]` the work: that stays longest."""
+    told_apart = re.fullmatch(r"(.+) \[(.+)\]", label)
+    if told_apart and len(label) > width:
+        whose, what = told_apart.groups()
+        room = max(width // 2, width - len(whose) - 3)
+        what = what if len(what) <= room else what[: room - 1] + "…"
+        return f"{middle(whose, max(width - len(what) - 3, 3))} [{what}]"
     several = re.fullmatch(r"(.+) \((.+)\)", label)
     if several is None:
         return middle(label, width)
@@ -137,8 +152,11 @@ def render(rows: Sequence[LabelRow], console: Console) -> None:
         grid.add_column(head, justify="right", no_wrap=True, style=column.style, min_width=column.width)
     if _mark_width(rows):
         grid.add_column("", no_wrap=True)
+    texts = told_apart(
+        {safe_text(row.label): label_text(row, plan.label_width) for row in rows}, plan.label_width
+    )
     for number, row in enumerate(rows):
-        cells = [Text("  " + label_text(row, plan.label_width)), Text(str(row.count))]
+        cells = [Text("  " + texts[safe_text(row.label)]), Text(str(row.count))]
         # The dot of a zero recedes, so that the eye finds the numbers.
         cells += [Text(c.cells[number], "dim" if c.cells[number] == "." else "") for c in plan.columns]
         if _mark_width(rows):
@@ -157,6 +175,8 @@ def legend(rows: Sequence[LabelRow], plan: Layout) -> list[str]:
         lines.append("each row is the median run of its label")
     if any(row.parts_ns["graph"] for row in rows):
         lines.append("<= a CUDA graph traced as one row: the gaps and copies inside it are not visible")
+    if any(beside(row) for row in rows):
+        lines.append("(in brackets: kernels ran so long beside the host's time, which is the row's)")
     if plan.folded:
         folded = [LOOKS[c].short for c in LOOKS if c in plan.folded]
         lines.append("other: " + ", ".join(folded) + " (a wider terminal shows them)")

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nsysalign.model import Analysis
-from nsysalign.report import beside_terminal, table, whole
+from nsysalign.report import answers, beside_terminal, table, whole
 from nsysalign.report.clocks import summary
 from nsysalign.report.rows import label_rows, placed_within_ns, unaligned_reasons
 from nsysalign.report.verdict import SEVERITIES, evidence_text
@@ -36,8 +36,8 @@ def render(
     analysis: Analysis, console: Console, report_path: str | None = None, *, max_labels: int | None = 60
 ) -> None:
     """Print the analysis.  `max_labels` bounds the table; what it leaves out is counted below it."""
-    rows = label_rows(analysis)
-    _header(analysis, console, len(rows), report_path)
+    rows = answers.told_apart(analysis, label_rows(analysis))
+    _header(analysis, console, len(analysis.labels), report_path)
     _run(analysis, console)
     if rows:
         console.print()
@@ -51,6 +51,7 @@ def render(
         _what_ran(analysis, console)
     else:
         console.print(_text("  no interval was placed", "yellow"))
+    _listed(answers.range_lines(analysis), console)
     beside_terminal.render(analysis, console, max_labels=max_labels)
     _findings(analysis, console)
     _unaligned(analysis, console)
@@ -69,10 +70,14 @@ def _run(analysis: Analysis, console: Console) -> None:
 def _what_ran(analysis: Analysis, console: Console) -> None:
     """Kernels and gaps: where nothing was measured they are the answer, else the page has them."""
     for lines in (whole.kernel_lines(analysis), whole.gap_lines(analysis)):
-        if lines:
-            console.print()
-        for line in lines:
-            console.print(_text("  " + line), no_wrap=True, overflow="ellipsis")
+        _listed(lines, console)
+
+
+def _listed(lines: list[str], console: Console) -> None:
+    if lines:
+        console.print()
+    for line in lines:
+        console.print(_text("  " + line), no_wrap=True, overflow="ellipsis")
 
 
 def _text(text: str, style: str = "") -> Text:

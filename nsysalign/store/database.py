@@ -40,7 +40,15 @@ _KEYS = {
     "unprofiled_parts": ("interval", "cause"),
 }
 #: Tables that version 1 did not have from the beginning: a file without them is older, not broken.
-_LATER = (frames.KERNELS, frames.GAPS, frames.GPU_CLOCKS, frames.CONFIRMATIONS, *frames.BASELINE_SPECS)
+_LATER = (
+    frames.VARIANTS,
+    frames.KERNELS,
+    frames.GAPS,
+    frames.HOST_RANGES,
+    frames.GPU_CLOCKS,
+    frames.CONFIRMATIONS,
+    *frames.BASELINE_SPECS,
+)
 #: Tables whose `interval` is a row of `intervals`: Datasette makes links of them.
 _OF_INTERVALS = (
     "parts",

@@ -210,6 +210,12 @@ COST = {
     NVTX.name: "no NVTX rows: host gaps carry no range names; add -t nvtx",
 }
 
+#: The same for exports before 2022.4, whose schema has no such table: nobody switched it off.
+NOT_BEFORE_2022_4 = {
+    CUDA_EVENT.name: "no GPU timestamps of events (exports before 2022.4 have none): they are placed from their neighbours",
+    STREAM.name: "no stream table (exports before 2022.4 have none): whether one is the legacy default stream is unknown",
+}
+
 NO_ID = 4294967295  # CUPTI's sentinel for "no stream" and "no event"
 
 _PATTERNS: tuple[tuple[str, str], ...] = (

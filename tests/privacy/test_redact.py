@@ -234,8 +234,12 @@ def test_payloads_of_the_programs_own_ranges_stay_behind(tmp_path):
     with closing(sqlite3.connect(trace)) as db:
         db.execute("alter table NVTX_EVENTS add column uint64Value integer")
         db.execute("update NVTX_EVENTS set int64Value = 4711, uint64Value = 4712 where eventType in (59, 60)")
-        db.execute("insert into NVTX_EVENTS (start, eventType, text, int64Value) values (9, 34, 'my own mark', 4713)")
-        db.execute("insert into NVTX_EVENTS (start, eventType, text, int64Value) values (9, 75, 'nsysalign', 4714)")
+        db.execute(
+            "insert into NVTX_EVENTS (start, eventType, text, int64Value) values (9, 34, 'my own mark', 4713)"
+        )
+        db.execute(
+            "insert into NVTX_EVENTS (start, eventType, text, int64Value) values (9, 75, 'nsysalign', 4714)"
+        )
         db.commit()
     redact(trace, out)
     with closing(sqlite3.connect(out)) as db:
@@ -243,7 +247,11 @@ def test_payloads_of_the_programs_own_ranges_stay_behind(tmp_path):
         rows = [dict(zip(columns, r, strict=True)) for r in db.execute("select * from NVTX_EVENTS")]
     assert sorted(r["eventType"] for r in rows) == [34, 59, 60]
     assert not {4711, 4712, 4713, 4714} & {v for r in rows for v in r.values()}
-    assert [r["int64Value"] for r in rows if r["eventType"] == 34] == read_trace(trace).marks["payload"].tolist() != []
+    assert (
+        [r["int64Value"] for r in rows if r["eventType"] == 34]
+        == read_trace(trace).marks["payload"].tolist()
+        != []
+    )
 
 
 # --- names -----------------------------------------------------------------------------------------------------
