@@ -120,6 +120,14 @@ def test_else_the_lower_median_of_those_that_have_it(facts):
     assert case.row == 2, "25, 40 and 60 us: the one in the middle"
 
 
+def test_a_label_whose_row_is_not_there_shows_another():
+    """Its interval was taken out, or somebody edited the table: 25 and 30 us have the property."""
+    table = drawn()
+    told = Facts(replace(table, labels=table.labels.assign(row_interval=[99, 1])))
+    (case,) = told.cases(mask(told, 0, 5), at_least=0.5)
+    assert (case.row, case.name) == (5, "a#3")
+
+
 def test_how_many_of_a_label_it_takes(facts):
     half = mask(facts, 2, 3, 4)  # two of four, one of two
     assert [c.label for c in facts.cases(half, at_least=0.5)] == ["a", "b"], "in label order"
