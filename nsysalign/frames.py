@@ -644,7 +644,8 @@ FINDINGS = _spec(
     ("label", "str", "the label it concerns"),
     ("title", "str", "one line"),
     ("evidence", "object", "numbers, as a dict"),
-    ("advice", "str", "what to change"),
+    ("advice", "str", "what to change to measure the GPU's time alone, or to measure right; code follows three blanks"),
+    ("faster", "str", "what to change to make the program faster, '' where the finding is about the measurement only"),
     ("site", "str", "call site"),
 )
 
@@ -803,6 +804,12 @@ RANK_WINDOWS = _spec(
     ("end_ns", "int64", "window end"),
 )
 
+SOURCE_LINES = _spec(
+    "source_lines", "the lines of the program that call sites name, as they were when it ran; none after redaction",
+    ("site", "str", "call site: file:line"),
+    ("text", "str", "that line"),
+)
+
 TRACE_SPECS = (OPERATIONS, CALLS, SYNCS, EVENT_ROWS, RANGES, MARKS, STREAMS, OVERHEAD, OS_CALLS)
 LOG_SPECS = (
     RECORDS,
@@ -815,6 +822,7 @@ LOG_SPECS = (
     CLOCK_READINGS,
     CLOCKS,
     MARKED,
+    SOURCE_LINES,
 )
 ALIGN_SPECS = (PLACED_RECORDS, LANES, WINDOWS)
 #: Only a run with --baseline fills these; an analysis stored before they existed has none.
@@ -835,6 +843,82 @@ ANALYSIS_SPECS = (
     CONFIRMATIONS,
     TIMELINE,
     GPU_CLOCKS,
+    SOURCE_LINES,
     *BASELINE_SPECS,
 )
 RANK_SPECS = (COLLECTIVES, RANK_WINDOWS)
+
+# --- measure ---------------------------------------------------------------------------------------------------
+
+CURVE = _spec(
+    "curve",
+    "one row per target and batch of `nsysalign measure`: its headline",
+    ("target", "str", "what was measured"),
+    ("batch", "Int64", "batch size, NA for the function's own default"),
+    ("processes", "int64", "fresh processes that measured it"),
+    ("latency_ns", "float64", "one request on an idle GPU: mean of the processes' medians"),
+    ("latency_low_ns", "float64", "its 95 % interval; -inf where too few samples bound nothing"),
+    ("latency_high_ns", "float64", "and its upper end"),
+    ("p90_ns", "float64", "90th percentile of the latency, all processes together"),
+    ("p99_ns", "float64", "99th percentile"),
+    ("p99_bounded", "bool", "whether there are samples enough for it: else it is 'at least'"),
+    ("rate", "float64", "outputs per second with calls queued one behind the other"),
+    ("rate_low", "float64", "its 95 % interval"),
+    ("rate_high", "float64", "and its upper end"),
+    ("memory_bytes", "int64", "the most that torch's allocator held"),
+    ("sm_mhz", "float64", "median SM clock while it was measured, NaN where nobody knows"),
+    ("marks", "str", "best, knee, largest"),
+)
+
+MODES = _spec(
+    "modes",
+    "one row per target, batch, mode and L2 of `nsysalign measure`",
+    ("target", "str", "what was measured"),
+    ("batch", "Int64", "batch size, NA for the function's own default"),
+    ("mode", "str", "latency, event, device, steady, graph, transfer"),
+    ("l2", "str", "warm (as called) or cold"),
+    ("value_ns", "float64", "mean of the processes' medians"),
+    ("low_ns", "float64", "its 95 % interval"),
+    ("high_ns", "float64", "and its upper end"),
+    ("p50_ns", "float64", "median of all processes together"),
+    ("p90_ns", "float64", "90th percentile"),
+    ("p99_ns", "float64", "99th percentile"),
+    ("p99_bounded", "bool", "whether there are samples enough for it: else it is 'at least'"),
+    ("mean_ns", "float64", "mean of all samples"),
+    ("std_ns", "float64", "their standard deviation"),
+    ("min_ns", "float64", "least"),
+    ("max_ns", "float64", "most"),
+    ("samples", "int64", "samples, none removed"),
+    ("effective", "float64", "independent samples that they are worth"),
+    ("outliers", "int64", "far outliers among them (three times the middle half's width away)"),
+    ("processes", "int64", "fresh processes"),
+    ("differ", "bool", "the processes differ by more than their samples explain"),
+)
+
+SAMPLES = _spec(
+    "samples",
+    "one row per timed repetition of `nsysalign measure`",
+    ("target", "str", "what was measured"),
+    ("batch", "Int64", "batch size, NA for the function's own default"),
+    ("process", "int64", "number of the worker"),
+    ("role", "str", "time, or probe: of the search"),
+    ("mode", "str", "latency, event, device, steady, graph, transfer"),
+    ("l2", "str", "warm or cold"),
+    ("block", "int64", "number of the block: samples made one behind the other"),
+    ("k", "int64", "place in the block"),
+    ("ns", "int64", "what was measured"),
+    ("t0_ns", "int64", "start of the block, CLOCK_MONOTONIC"),
+    ("sm_mhz", "float64", "SM clock during the block, NaN where nobody knows"),
+)
+
+MEASURED_BUDGETS = _spec(
+    "measured_budgets",
+    "one row per profiled batch and cause: the event interval's budget under nsys",
+    ("target", "str", "what was measured"),
+    ("batch", "Int64", "batch size, NA for the function's own default"),
+    ("cause", "str", "one of model.CAUSES"),
+    ("ns", "float64", "of the median interval under nsys"),
+    ("share", "float64", "of that interval"),
+    ("run", "str", "run directory inside the measurement's"),
+)
+MEASURE_SPECS = (CURVE, MODES, SAMPLES, MEASURED_BUDGETS)

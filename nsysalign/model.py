@@ -175,6 +175,7 @@ class EventLog:
     clock_readings: pd.DataFrame
     clocks: pd.DataFrame
     marked: pd.DataFrame
+    source_lines: pd.DataFrame
     notes: tuple[str, ...] = ()
 
 
@@ -263,8 +264,11 @@ class Analysis:
     host_ranges: pd.DataFrame = field(default_factory=lambda: _no_rows("HOST_RANGES"))
     gpu_clocks: pd.DataFrame = field(default_factory=lambda: _no_rows("GPU_CLOCKS"))
     confirmations: pd.DataFrame = field(default_factory=lambda: _no_rows("CONFIRMATIONS"))
+    #: What the call sites say, where the run was recorded with its lines of code.
+    source_lines: pd.DataFrame = field(default_factory=lambda: _no_rows("SOURCE_LINES"))
     #: Only of a run with --baseline; empty otherwise.
     baseline: pd.DataFrame = field(default_factory=lambda: _no_rows("BASELINE"))
+    #: Predictions: of the interval in each label's row, of more where there is a baseline.
     unprofiled: pd.DataFrame = field(default_factory=lambda: _no_rows("UNPROFILED"))
     unprofiled_parts: pd.DataFrame = field(default_factory=lambda: _no_rows("UNPROFILED_PARTS"))
 

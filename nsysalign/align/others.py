@@ -53,7 +53,7 @@ def host_windows(
     hosts = log.hosts
     known = np.array([p in clocks and p in processes for p in hosts["process"].tolist()], dtype=bool)
     lost = [
-        unplaced(r or s or "host timer", "no clock connects its process with the trace", s, origin, n)
+        unplaced(r or s or "host timer", "nothing connects the clock of its process with the trace", s, origin, n)
         for n, r, s in hosts.loc[~known, ["region", "site"]].itertuples()
     ]
     rows, source = hosts[known].reset_index(drop=True), hosts.index.to_numpy()[known]
@@ -180,7 +180,7 @@ def _pairing_notes(pairs: Pairs) -> list[str]:
     )
     return [
         f"{count:,} {'interval is' if count == 1 else 'intervals are'} inferred from records in the trace, by their order, "
-        f"their events and the waits after them{doubt}: nothing says that the program compared them{rest}"
+        f"their events and the waits after them{doubt}: it is not known whether the program compared them{rest}"
     ]
 
 

@@ -212,7 +212,7 @@ def compared_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, 
     out["elapsed_ns"] = np.rint(asked["ms"].fillna(0.0).clip(-1e12, 1e12) * 1e6).astype(np.int64)
     reason = np.full(len(out), "", dtype=object)
     reason[((out["start"] < 0) | (out["end"] < 0)).to_numpy()] = (
-        "a record of the pair was not seen by the probe"
+        "the probe did not see one of its records"
     )
     reason[(out["elapsed_ns"] < 0).to_numpy()] = (
         "negative elapsed_time: the end was recorded before the start"

@@ -32,9 +32,9 @@ class Pictures(Protocol):
     def blocks(self, which: np.ndarray) -> np.ndarray:
         """Blocks of the grids of their kernels, -1 where nobody looks."""
 
-    def around(self, which: np.ndarray) -> tuple[np.ndarray, Trace, Alignment]:
+    def around(self, which: np.ndarray, wide: bool = True) -> tuple[np.ndarray, Trace, Alignment]:
         """Those of the intervals that can be shown, ascending; a trace that holds what surrounds them, and an alignment
-        whose windows are theirs."""
+        whose windows are theirs.  `wide`: more of it than pictures need."""
 
     def calls(self, which: np.ndarray) -> np.ndarray:
         """About how many calls were made while each interval was open."""
@@ -65,7 +65,7 @@ class FromMemory:
         windows = self.alignment.windows.iloc[which].reset_index(drop=True)
         return work.blocks(self.trace, replace(self.alignment, windows=windows))
 
-    def around(self, which: np.ndarray) -> tuple[np.ndarray, Trace, Alignment]:
+    def around(self, which: np.ndarray, wide: bool = True) -> tuple[np.ndarray, Trace, Alignment]:
         return which, self.trace, replace(self.alignment, windows=self.alignment.windows.iloc[which])
 
     def calls(self, which: np.ndarray) -> np.ndarray:

@@ -78,7 +78,7 @@ def find_nsys(explicit: str | None = None) -> Nsys:
     for path in candidates(explicit):
         resolved = shutil.which(path) or shutil.which(os.path.join(path, "nsys"))
         if resolved is None:
-            why = "it may not be run (its mode has no x)" if os.path.isfile(path) else "no such program"
+            why = "it is not executable" if os.path.isfile(path) else "no such program"
             problems.append(f"{path}: {why}")
             continue
         try:
@@ -211,7 +211,7 @@ def export_sqlite(
     try:
         said = _follow(process, partial, progress)
         if said is None:
-            problem = f"nsys export did nothing for {STALL_S:g} s and was stopped"
+            problem = f"nsys export made no progress for {STALL_S:g} s and was stopped"
         elif not _is_sqlite(partial):
             words = re.sub(r"[^\r\n]*Processing \d+ events[^\r\n]*", "", said).split()
             problem = f"nsys export left no SQLite file (exit status {process.returncode}): {' '.join(words)[-300:]}"

@@ -116,7 +116,7 @@ def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True)
         if not beside.exists():
             raise
         raise NsysError(
-            f"{beside.name} is older than {trace.name} and cannot be made anew: {error.message}",
+            f"{beside.name} is older than {trace.name} and cannot be exported again: {error.message}",
             error.next_step,
         ) from error
     os.utime(target, ns=(_time_of(trace), _time_of(trace)))  # the next analysis knows it by that

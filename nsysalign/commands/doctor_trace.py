@@ -77,7 +77,7 @@ def _schema(trace: Trace) -> Row:
     found = f"{info.schema_version or 'not named (before 2022.4)'}, nsys {info.nsys_version or 'unknown'}"
     newer = next((note for note in info.notes if "is newer than" in note), None)
     if newer:
-        return Row("schema", WARNING, found, "what was renamed since is not seen", "pip install -U nsysalign")
+        return Row("schema", WARNING, found, "anything that was renamed since is missed", "pip install -U nsysalign")
     return Row("schema", OK, found)
 
 
@@ -124,7 +124,7 @@ def _timestamps(trace: Trace) -> Row:
         return Row(
             "events",
             OK,
-            f"{timed} GPU timestamps: exact places, but event tracing makes short intervals longer",
+            f"{timed} GPU timestamps: exact, but event tracing makes short intervals longer",
         )
     found = (
         f"{timed} of {len(rows)} records have a GPU timestamp"
@@ -145,7 +145,7 @@ def _waits(trace: Trace) -> Row:
         return Row("waits", OK, f"{waits} waits of streams for events")
     return Row(
         "waits", WARNING, f"{waits} waits, none says for which record",
-        "taken from the event log, else inferred from the order", "collect with nsysalign run, or nsys 2025.1 and newer",
+        "the event log says so, else the order tells", "record with nsysalign run, or nsys 2025.1 and newer",
     )  # fmt: skip
 
 
@@ -157,14 +157,14 @@ def _ranges(trace: Trace) -> Row:
             "nvtx",
             WARNING,
             "none: the nvtx package does not fit this nsys",
-            "no ranges: host time has no names",
+            "no ranges: host time cannot be named",
             "pip install nvtx==0.2.11",
         )
     return Row(
         "nvtx",
         WARNING,
         "no ranges",
-        "host time has no names",
+        "host time cannot be named",
         "nsys profile -t cuda,nvtx, or: with nsysalign.region(...)",
     )
 
@@ -178,7 +178,7 @@ def _graphs(trace: Trace) -> Row:
     if whole:
         return Row(
             "graphs", WARNING, f"{whole} executions of CUDA graphs as one row each",
-            "kernels inside are not told apart; kernel time is an upper bound", "nsysalign run --graph-trace node SCRIPT.py",
+            "kernels inside cannot be told apart, so kernel time is an upper bound", "nsysalign run --graph-trace node SCRIPT.py",
         )  # fmt: skip
     return Row("graphs", OK, "none, or traced node by node")
 
@@ -191,7 +191,7 @@ def _losses(trace: Trace) -> list[Row]:
             WARNING,
             text,
             "what was lost is `unknown`, or an interval without a place",
-            "let the script end by itself, and record less: nsysalign run --timeout is kinder than kill",
+            "let the script end by itself and record less; to stop it, use nsysalign run --timeout rather than kill",
         )
         for text in lost
     ] or [
@@ -214,7 +214,7 @@ def _logs(path: Path, trace: Trace | None, is_run: bool) -> list[Row]:
     if not logs:
         return [
             Row("event logs", WARNING, "none beside the trace", "no elapsed_time values: only NVTX ranges and inferred pairs",
-                "collect with nsysalign run, or pass --events FILE")
+                "record with nsysalign run, or pass --events FILE")
         ]  # fmt: skip
     try:
         log = read_event_logs(logs)
@@ -239,8 +239,8 @@ def _logs(path: Path, trace: Trace | None, is_run: bool) -> list[Row]:
             "event logs",
             WARNING,
             f"{found}; {'; '.join(said)}"[:400],
-            "the pairs concerned are listed without a place",
-            "collect again: nsysalign run SCRIPT.py",
+            "the affected pairs are listed without a place on the timeline",
+            "record again: nsysalign run SCRIPT.py",
         )
     ]
 

@@ -122,11 +122,6 @@ def _present(
     return presented
 
 
-def store_and_show(analysis: Analysis, output: Path, *, quiet: bool = False) -> None:
-    """Write analysis.json, analysis.db and report.html to `output`; print the table."""
-    store(analysis, output, json_out=None)
-    if not quiet:
-        sys.stdout.write(printed(analysis, output))
 
 
 def store(
@@ -149,7 +144,7 @@ def _check_copy(output: Path, json_out: str | Path | None) -> None:
     if not json_out or str(json_out) == "-":
         return
     if Path(json_out).resolve() == (output / DOCUMENT).resolve():
-        raise UsageError(f"{DOCUMENT} of the run directory is written anyway: give --json another name")
+        raise UsageError(f"{DOCUMENT} of the run directory is always written: choose another name for --json")
     refuse_unwritable(json_out)
 
 
@@ -169,7 +164,7 @@ def printed(analysis: Analysis, output: Path, *, again: Sequence[object] = ()) -
         terminal.render(analysis, console, report_path=str(output / PAGE))
     processes = analysis.measured["pid"].nunique()
     hint = (
-        f"{processes} processes measured something; this compares them:\n"
+        f"{processes} processes measured something; to compare them:\n"
         f"  nsysalign analyze --ranks {shlex.join(map(str, again))}\n"
         if again and processes > 1
         else ""

@@ -61,7 +61,7 @@ def _title(facts: Facts, case: Case, severity: str, before: bool, idle: float) -
     kernel, outside = int(facts.kernel_only[at]), int(facts.kernel_outside[at])
     if severity == "error":
         return (
-            f"{who} times the enqueueing, not the GPU: {_why(before, idle)}; {_amount(outside, kernel)} of kernels ran after "
+            f"{who} measures the launching, not the GPU: {_why(before, idle)}; {_amount(outside, kernel)} of kernels ran after "
             "the clock was read."
         )
     where = "synchronises only before the first reading" if before else "never synchronises"
@@ -69,16 +69,16 @@ def _title(facts: Facts, case: Case, severity: str, before: bool, idle: float) -
     after = (
         f"{words.of(outside, kernel)} of kernels ran after the clock was read"
         if outside
-        else "the GPU had ended when the clock was read, which nothing makes sure of"
+        else "the GPU had finished when the clock was read, but nothing ensures that"
     )
-    return f"{who} {where} and times the host's launching: {meanwhile}, {after}."
+    return f"{who} {where} and measures the host's launching: {meanwhile}, {after}."
 
 
 def _why(before: bool, idle: float) -> str:
     if before:
-        return "it synchronises only before the first reading, so it reads the API calls alone"
+        return "it synchronises only before the first reading, so it measures the API calls alone"
     if idle >= thresholds.TYPICAL_SHARE:
-        return "nothing waits for the work before the clock is read"
+        return "nothing waits for the work before the second reading"
     return "it never synchronises, and earlier work was still running (behind a full queue its launches would wait for that)"
 
 

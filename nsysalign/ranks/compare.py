@@ -63,7 +63,7 @@ def compare(results: Sequence[SourceResult]) -> RankComparison:
     labels = _labels(ranks, numbers, meetings, joined)
     notes = [f"{r.source}: {note}" for r in results for note in r.notes]
     notes += [
-        f"rank {numbers[a]} and rank {numbers[b]} are copies of one trace: nothing between them means anything"
+        f"rank {numbers[a]} and rank {numbers[b]} are copies of one trace, so comparing them means nothing"
         for a, b in same_trace(ranks)
     ]
     return RankComparison(

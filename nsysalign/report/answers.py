@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsysalign.model import CAUSES, Analysis
 from nsysalign.parts import parts_matrix
-from nsysalign.report.rows import LabelRow, meanwhile
+from nsysalign.report.rows import LabelRow, meanwhile, unprofiled
 from nsysalign.report.whole import of_devices
 from nsysalign.text import duration, percent, safe_text
 
@@ -35,6 +35,7 @@ def told_apart(analysis: Analysis, rows: Sequence[LabelRow]) -> list[LabelRow]:
 
     matrix, intervals = parts_matrix(analysis), analysis.intervals
     place = pd.Index(intervals["interval"]).get_indexer(analysis.variants["row_interval"])
+    predicted, nothing = unprofiled(analysis), {"unprofiled_ns": None, "no_prediction": ""}
     several: dict[str, list[LabelRow]] = {}
     of_label = {row.label: row for row in rows}
     for v, at in zip(analysis.variants.itertuples(index=False), place.tolist(), strict=True):
@@ -56,6 +57,7 @@ def told_apart(analysis: Analysis, rows: Sequence[LabelRow]) -> list[LabelRow]:
                 parts_ns=dict(zip(CAUSES, matrix[at].tolist(), strict=True)),
                 median_ns=float(v.median_ns),
                 meanwhile_ns=meanwhile(shown),
+                **predicted.get(int(v.row_interval), nothing),
             )
         )
     return [each for row in rows for each in several.get(row.label, [row])]

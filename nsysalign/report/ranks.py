@@ -153,7 +153,7 @@ def verdict(label: LabelComparison) -> str:
         )
         mostly = waiting.waits_for[late] / max(sum(waiting.waits_for.values()), 1)
         if mostly < 0.6:
-            return f"{said}, for changing ranks"
+            return f"{said}, for different ranks"
         said = f"{said} for rank {late}"
         if late not in {row.rank for row in label.ranks}:
             return said
@@ -162,7 +162,7 @@ def verdict(label: LabelComparison) -> str:
     longest = max(label.ranks, key=lambda row: row.times.median_ns)
     often = f"slowest in {longest.slowest} of {label.repetitions}"
     if label.repetitions < 3:
-        return f"rank {longest.rank} took longest; {plural(label.repetitions, 'repetition')} cannot tell whether it always does"
+        return f"rank {longest.rank} took longest; {plural(label.repetitions, 'interval')} cannot tell whether it always does"
     if (
         label.verdict == "unclear"
         and not label.collectives
@@ -202,7 +202,7 @@ def headline(comparison: RankComparison) -> str:
 def clock_words(clock: Clock) -> str:
     """How far one trace's clock can be believed."""
     if clock.method == "reference":
-        return "the others are measured against this clock"
+        return "the reference for the others"
     if clock.method == "collectives":
         drift = f", drifting {clock.drift * 1e6:+.1f} us/s" if clock.drift else ""
         return (
@@ -212,7 +212,7 @@ def clock_words(clock: Clock) -> str:
     why = f": {clock.reason}" if clock.reason else ""
     if clock.method == "none":
         return f"no session start: times cannot be compared with other traces{why}"
-    return f"as its session start says, unchecked{why}"
+    return f"taken from its session start, not checked{why}"
 
 
 def page_data(comparison: RankComparison) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def _sentence(row: LabelRow) -> str:
     work, whole = _work(row), row.elapsed_ns
     did = _listed({c: row.parts_ns[c] for c in WORK}, 4)
     rest = _listed({c: ns for c, ns in row.parts_ns.items() if c not in WORK}, 3)
-    text = f"{safe_text(row.label)}: {duration(whole)} from the first work to the last, the GPU at work for "
+    text = f"{safe_text(row.label)}: {duration(whole)} from the first GPU work to the last; the GPU was busy for "
     text += f"{duration(work)} ({percent(work / max(whole, 1))}): {did}."
     return f"{text} Idle: {rest}." if rest else text
 
@@ -115,7 +115,7 @@ def gap_lines(analysis: Analysis) -> list[str]:
         + (
             f"{duration(g.call_ns)} of it in {safe_text(g.call)}"
             if g.call
-            else "the host was outside of CUDA"
+            else "the host was not in a CUDA call"
         )
         for g in mine.nlargest(MOST_GAPS, "ns").itertuples(index=False)
     ]

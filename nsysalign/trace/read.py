@@ -95,12 +95,12 @@ def _refuse_without_calls(path: Path, source: Source, calls: pd.DataFrame, opera
         )
     if schema.RUNTIME.name not in source.tables:
         raise TraceError(
-            f"{path.name} holds no CUDA API calls ({schema.RUNTIME.name} is absent): nothing says when work was issued",
+            f"{path.name} holds no CUDA API calls ({schema.RUNTIME.name} is absent): it is not known when work was issued",
             "profile with nsys profile -t cuda,nvtx ... from the program's start",
         )
     if not {"id", "value"} <= source.columns("StringIds"):
         raise TraceError(
-            f"{path.name} holds no names of its API calls (StringIds is absent): launches and copies look alike",
+            f"{path.name} holds no names of its API calls (StringIds is absent): launches and copies cannot be told apart",
             "export the report again: nsys export --type sqlite REPORT.nsys-rep",
         )
 

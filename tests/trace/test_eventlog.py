@@ -214,8 +214,8 @@ def test_a_newer_version_is_a_note(read):
 @pytest.mark.parametrize(
     ("shift_s", "said"),
     [
-        (3_600, r"process 7 is of another run: its records lie 35\d\d s after the trace ends"),
-        (-86_400 * 3, "is of another run: its records lie 2 days before the trace begins"),
+        (3_600, r"process 7 belongs to another run: its records lie 35\d\d s after the trace ends"),
+        (-86_400 * 3, "belongs to another run: its records lie 2 days before the trace begins"),
         (5, None),  # the clock was set between the two
     ],
 )
