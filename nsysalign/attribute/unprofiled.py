@@ -72,7 +72,7 @@ class Predictor:
         cost = scaled(self.cost, scene.calls, end - start, factor)
         columns = (start, end, cost.inside, cost.after, cost.waits)
         calls = [
-            Call(*row, self.scenes.back) for row in zip(*(column.tolist() for column in columns), strict=True)
+            Call(*row, back=self.scenes.back) for row in zip(*(column.tolist() for column in columns), strict=True)
         ]
         items = [
             i._replace(
