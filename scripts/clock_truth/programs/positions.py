@@ -4,6 +4,7 @@ Kernels that spin on the GPU's own timer, queued behind a long one, so that the 
 compare_positions.py compares runs of it: without nsys, under nsys, with event tracing.
 """
 
+import itertools
 import sys
 from pathlib import Path
 
@@ -58,7 +59,7 @@ for _ in range(60):
     marks = block()
     torch.cuda.synchronize()
     every.append(marks)
-    for one, two in zip(marks, marks[1:]):
+    for one, two in itertools.pairwise(marks):
         one.elapsed_time(two)
     marks[0].elapsed_time(marks[-1])
 print(f"{len(every)} blocks, {sorted(m[0].elapsed_time(m[-1]) for m in every)[30] * 1e3:.2f} us")
