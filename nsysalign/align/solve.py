@@ -15,21 +15,20 @@ from nsysalign.align import bounds, lanes
 from nsysalign.align.clock import ClockMap
 from nsysalign.align.event_clock import EventClock, event_clock
 from nsysalign.align.event_line import ClockPlaces, EventLine, place_records
-from nsysalign.align.evidence import gather
 from nsysalign.align.given import Given, look
-from nsysalign.align.latency import Evidence, LatencyModel, calibrate
+from nsysalign.align.latency import LatencyModel, calibrate, spacing
 from nsysalign.align.match import match_processes, match_records
-from nsysalign.align.neighbours import neighbours
 from nsysalign.align.others import host_windows, windows_without_log
+from nsysalign.align.place import frames_of
 from nsysalign.align.records import (
     awaited,
     build_records,
     compared_pairs,
-    log_ends,
     match_waits,
     reasons,
     wait_arrays,
 )
+from nsysalign.align.surroundings import Surroundings, gather, neighbours
 from nsysalign.align.timers import Timers, read_timers, timer_notes, timer_windows
 from nsysalign.align.unplaced import Unplaced, unplaced_frame
 from nsysalign.align.windows import Bounded, event_windows, record_places
@@ -90,19 +89,20 @@ def align(
                 best, remarks = other, said
     notes += remarks
     records, unaligned = best.records, best.unaligned
-    evidence = gather(trace, records, best.around, table, operation_lane, waits)
+    surroundings = gather(trace, records, best.around, table, operation_lane, waits)
     usable = (records["lane"].to_numpy() >= 0) & (records["call"].to_numpy() >= 0)
-    clock = given.event_clock if given else event_clock(known, *log_ends(known))
-    places = _by_clock(clock, known, records, best.around, evidence, given.event_lines if given else None)
+    clock = given.event_clock if given else event_clock(known)
+    tracing = event_tracing(trace)
+    places = _by_clock(clock, known, records, tracing, surroundings, given.event_lines if given else None)
     on_clock, more = _held_by_clock(places, best)
     notes += more
     lower, upper = _carried(records, best, places, on_clock, wait_arrays(trace, waits))
     model = given.model if given else None
     if model is None:
-        model = _calibrate(evidence, usable, best.pairs, event_tracing(trace))
-    windows = event_windows(known, records, best, places, on_clock, evidence, model, lower, upper)
+        model = _calibrate(surroundings, usable, best.pairs, tracing)
+    windows = event_windows(known, records, best, places, on_clock, surroundings, model, lower, upper)
     records["lower_ns"], records["upper_ns"] = np.minimum(lower, upper), np.maximum(lower, upper)
-    records["t_ns"] = record_places(records, windows, places, evidence, model)
+    records["t_ns"] = record_places(records, windows, places, surroundings, model)
     lane = records["lane"].to_numpy()
     records["stream"] = (
         np.where(lane >= 0, table["stream"].to_numpy()[np.maximum(lane, 0)], -1) if len(table) else -1
@@ -116,7 +116,7 @@ def align(
     every = [windows, hosts, timed]
     if given is None and known.records.empty and told.hosts.empty:
         found, said = windows_without_log(
-            trace, operation_lane, table, records, waits, model.idle_scale(evidence)
+            trace, operation_lane, table, records, waits, model.expected(surroundings)[1]
         )
         regions = set(timed["region"]) - {""}  # they are NVTX ranges as well
         every += [w[~w["region"].isin(list(regions))] for w in found]
@@ -183,8 +183,8 @@ def _by_clock(
     clock: EventClock | None,
     log: EventLog,
     records: pd.DataFrame,
-    around: pd.DataFrame,
-    evidence: Evidence,
+    tracing: str,
+    surroundings: Surroundings,
     lines: Mapping[int, EventLine] | None,
 ) -> ClockPlaces | None:
     """Where the records lie by their event clocks; None where the log has no references."""
@@ -193,8 +193,8 @@ def _by_clock(
     lane = np.where(records["call"].to_numpy() >= 0, records["lane"].to_numpy(), -1)
     return place_records(
         clock.of_rows(log.records.index.to_numpy()),
-        evidence,
-        around["previous_kind"].to_numpy(),
+        surroundings,
+        tracing,
         records["timestamp_ns"].to_numpy(),
         lane,
         lines or None,
@@ -309,19 +309,15 @@ def _placeable(
     )
 
 
-def _calibrate(evidence: Evidence, usable: np.ndarray, pairs: pd.DataFrame, tracing: str) -> LatencyModel:
-    use = np.flatnonzero(usable)
-    index = np.full(len(usable), -1, dtype=np.int64)
-    index[use] = np.arange(len(use))
-    start, end = index[pairs["start"].to_numpy()], index[pairs["end"].to_numpy()]
-    both = (start >= 0) & (end >= 0)
-    return calibrate(
-        evidence.take(use),
-        start[both],
-        end[both],
-        pairs["elapsed_ns"].to_numpy()[both],
-        event_tracing=tracing,
-    )
+def _calibrate(
+    surroundings: Surroundings, usable: np.ndarray, pairs: pd.DataFrame, tracing: str
+) -> LatencyModel:
+    both = (usable[pairs["start"].to_numpy()]) & (usable[pairs["end"].to_numpy()])
+    start, end, elapsed = (pairs[c].to_numpy()[both] for c in ("start", "end", "elapsed_ns"))
+    f = frames_of(start, end, elapsed)
+    near = f.apart_ns == 0
+    spacings = spacing(surroundings, start, end, elapsed)
+    return calibrate(surroundings, f.record[near], f.frame[near], f.shift_ns[near], spacings, tracing)
 
 
 def _calibration(

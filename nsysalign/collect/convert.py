@@ -95,7 +95,8 @@ def errors(raw_dir: Path) -> list[str]:
 
 #: The line of an exception: below its traceback, or after our own words; its text may have lines of its own.
 _EXCEPTION = re.compile(
-    r"^(?:Traceback .*\n(?: .*\n)*|(probe did not start: ))([\w.]+)(: \[Errno \d+\] [A-Za-z ]+)?", re.MULTILINE
+    r"^(?:Traceback .*\n(?: .*\n)*|(probe did not start: ))([\w.]+)(: \[Errno \d+\] [A-Za-z ]+)?",
+    re.MULTILINE,
 )
 
 

@@ -39,7 +39,9 @@ class Inputs:
     logs: tuple[Path, ...] = ()
     baseline: tuple[Path, ...] = ()  # event logs of the run without nsys
     all_segments: bool = False
-    jobs: int | None = None  # processes that share the work on a long trace, None for as many as there are cores
+    jobs: int | None = (
+        None  # processes that share the work on a long trace, None for as many as there are cores
+    )
 
     @property
     def clocks(self) -> Path | None:

@@ -118,7 +118,9 @@ def _named_logs(trace: Path) -> tuple[Path, ...]:
     """Logs that carry the trace's name: `report_rank0.events.jsonl`, `report_rank0-events-484.jsonl`."""
     stem = _stem(trace)
     patterns = [
-        f"{_literal(stem)}{mark}{rest}" for mark in ".-_" for rest in ("events.jsonl", "events-*.jsonl", "events-*.jsonl.gz")
+        f"{_literal(stem)}{mark}{rest}"
+        for mark in ".-_"
+        for rest in ("events.jsonl", "events-*.jsonl", "events-*.jsonl.gz")
     ]
     return tuple(sorted({path for pattern in patterns for path in trace.parent.glob(pattern)}))
 

@@ -271,7 +271,10 @@ def from_segments(analysis: Analysis, number: int) -> pd.DataFrame:
 
 def _natural(name: str) -> list[tuple[int, str]]:
     """ "stream 7" before "stream 13"."""
-    return [(int(part), "") if part.isdecimal() and len(part) < 20 else (-1, part) for part in re.split(r"(\d+)", str(name))]
+    return [
+        (int(part), "") if part.isdecimal() and len(part) < 20 else (-1, part)
+        for part in re.split(r"(\d+)", str(name))
+    ]
 
 
 def _look(lane_kind: str, kind: str) -> int:

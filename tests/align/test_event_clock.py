@@ -13,8 +13,7 @@ import pytest
 
 from nsysalign import frames
 from nsysalign.align.event_clock import event_clock, rounding_ns, tick_of
-from nsysalign.align.event_line import Observations, fit
-from nsysalign.align.records import log_ends
+from nsysalign.align.event_line import Offsets, fit
 from nsysalign.align.solve import align, no_log
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
@@ -55,7 +54,7 @@ def log_of(records, references=(), elapsed=(), distances=()):
 
 
 def clock_of(log):
-    return event_clock(log, *log_ends(log))
+    return event_clock(log)
 
 
 @pytest.mark.parametrize("tick", [32, 1_000, 1_024, 1])
@@ -136,7 +135,7 @@ def test_the_line_is_found_among_late_records(rate):
     at = np.sort(rng.integers(0, 5_000 * MS, 400))
     truth = 1_700_000_000_000_000_000 + np.rint(rate * at).astype(np.int64)
     late = np.where(rng.random(400) < 0.2, rng.exponential(3_000, 400), 0)
-    seen = Observations(np.arange(400), np.zeros(400, np.int64), truth - rng.normal(late, 60).astype(np.int64))
+    seen = Offsets(np.arange(400), np.zeros(400, np.int64), truth - rng.normal(late, 60).astype(np.int64))
     line = fit(np.array([np.inf]), np.array([0]), at, np.zeros(400, np.int64), seen)
     place, spread = line.place(at, np.zeros(400, np.int64))
     assert np.abs(place - at - truth).max() < 100
@@ -146,7 +145,7 @@ def test_the_line_is_found_among_late_records(rate):
 
 def test_nothing_seen_no_line():
     none = np.empty(0, np.int64)
-    assert fit(np.array([np.inf]), np.array([0]), none, none, Observations(none, none, none)) is None
+    assert fit(np.array([np.inf]), np.array([0]), none, none, Offsets(none, none, none)) is None
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +213,7 @@ def test_a_line_places_frames_of_which_it_saw_nothing():
     frame = np.repeat([0, 1, 2, 3, 4], 20)
     shift = np.array([0, 300, 300, 300, 100])[frame]  # what the links between frames were rounded by
     seen = np.flatnonzero(np.isin(frame, [0, 2, 4]))
-    observed = Observations(seen, np.zeros(len(seen), np.int64), (1_000 + shift)[seen])
+    observed = Offsets(seen, np.zeros(len(seen), np.int64), (1_000 + shift)[seen])
     line = fit(np.array([np.inf, 500, 500, 500, 500.0]), np.arange(5), at, frame, observed)
     place, spread = line.place(at, frame)
     error = np.abs(place - at - 1_000 - shift)

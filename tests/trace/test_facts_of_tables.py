@@ -17,7 +17,7 @@ from tiny_export import US, P, call, tiny, work
 
 import nsysalign
 from nsysalign.align.clock import clock_map
-from nsysalign.align.evidence import gather
+from nsysalign.align.surroundings import gather
 from nsysalign.attribute.labels import label_table
 
 
