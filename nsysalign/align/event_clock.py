@@ -30,11 +30,12 @@ _KNOWN_TICKS = (1024, 1000, 512, 500, 256, 128, 64, 32, 16, 8)
 
 @dataclass(frozen=True)
 class EventClock:
-    """Per record of the log (in its order): `frame`, -1 for a record that no distance reaches; `at_ns`: its place on the
+    """Per record of the log, whose row numbers are `rows` (rising): `frame`, -1 for a record that no distance reaches; `at_ns`: its place on the
     process's event clock, exact within a frame.  Per frame: `origin_error_ns`, by how much its place relative to the
     frame before may be wrong (inf: nothing joins them); `line`: which frames lie on one event clock at all (one number
     per process and device).  `tick_ns`: of the GPU's timer, 1 where it does not show."""
 
+    rows: np.ndarray
     frame: np.ndarray
     at_ns: np.ndarray
     line: np.ndarray
@@ -43,9 +44,8 @@ class EventClock:
 
     def of_rows(self, rows: np.ndarray) -> EventClock:
         """The same for some of the records, given by their row numbers in the whole log."""
-        if len(rows) == len(self.frame):
-            return self
-        return replace(self, frame=self.frame[rows], at_ns=self.at_ns[rows])
+        at = np.searchsorted(self.rows, rows)
+        return replace(self, rows=rows, frame=self.frame[at], at_ns=self.at_ns[at])
 
 
 def rounding_ns(ms: np.ndarray) -> np.ndarray:
@@ -95,7 +95,7 @@ def event_clock(log: EventLog) -> EventClock | None:
     distance = ms[between] * 1e6 + offset[a] - offset[b]
     origin, line, error = _join(frame[a], frame[b], distance, rounding[between] + tick / 2, len(roots))
     at = np.where(frame >= 0, offset + origin[np.maximum(frame, 0)], 0)
-    return EventClock(frame[count:], at[count:], line, error, tick)
+    return EventClock(log.records.index.to_numpy(), frame[count:], at[count:], line, error, tick)
 
 
 def _edges(log: EventLog) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

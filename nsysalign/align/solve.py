@@ -69,6 +69,7 @@ def align(
     records[["event", "event_sync", "timestamp_ns"]] = rows
     waits["record"] = awaited(trace, waits, records)
     asked = _asked(known, clocks, records)
+    clock = given.event_clock if given else event_clock(known)
 
     def bounded(offset: int | None) -> tuple[Bounded, list[str]]:
         lane, remarks = lanes.lane_of_log(
@@ -79,7 +80,8 @@ def align(
             lane = np.where(lane >= 0, lane, lanes.lane_of_thread(trace, operation_lane, records))
         else:
             lane = lanes.lane_by_work(trace, operation_lane, records, lane)
-        return _bound(trace, known, records.assign(lane=lane), table, per_lane, waits, asked), remarks
+        placed = records.assign(lane=lane)
+        return _bound(trace, known, placed, table, per_lane, waits, asked, clock is not None), remarks
 
     best, remarks = bounded(None)
     if best.contradictions:  # perhaps the streams were numbered otherwise: the bounds decide
@@ -91,7 +93,6 @@ def align(
     records, unaligned = best.records, best.unaligned
     surroundings = gather(trace, records, best.around, table, operation_lane, waits)
     usable = (records["lane"].to_numpy() >= 0) & (records["call"].to_numpy() >= 0)
-    clock = given.event_clock if given else event_clock(known)
     tracing = event_tracing(trace)
     places = _by_clock(clock, known, records, tracing, surroundings, given.event_lines if given else None)
     on_clock, more = _held_by_clock(places, best)
@@ -161,8 +162,10 @@ def _bound(
     per_lane: dict[int, LaneOperations],
     waits: pd.DataFrame,
     asked: np.ndarray,
+    on_clock: bool,
 ) -> Bounded:
-    """Bounds of every record under one assignment of streams."""
+    """Bounds of every record under one assignment of streams.  `on_clock`: the events' own stamps are known: CUPTI's may be
+    late, and are no lower bounds then."""
     around = neighbours(trace, per_lane, records["lane"].to_numpy(), records["call"].to_numpy())
     lower, upper = bounds.own_bounds(trace, table, records, around, asked)
     upper = np.minimum(upper, bounds.event_synchronised(trace, records))
@@ -170,9 +173,7 @@ def _bound(
     upper = np.minimum(upper, bounds.after_waits(known_waits, per_lane, len(records)))
     stamp = records["timestamp_ns"].to_numpy()
     timed = stamp > 0
-    # with references the event's own stamp is known, and CUPTI's may be late: then it is no lower bound
-    early = timed & log.references.empty
-    lower = np.where(early, stamp - bounds.TICK_NS, lower)
+    lower = np.where(timed & (not on_clock), stamp - bounds.TICK_NS, lower)
     upper = np.where(timed, stamp + bounds.TICK_NS, upper)
     pairs, unaligned = compared_pairs(log, records)
     good, refused, contradictions = _placeable(records, pairs, lower, upper)

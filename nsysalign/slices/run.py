@@ -102,4 +102,5 @@ def _excerpt(known: Survey, index: Index, slice_: tuple[int, int], lean: int | N
 
 
 def _job(path: Path, known: Survey, slice_: tuple[int, int], excerpt: Excerpt) -> Job:
-    return Job(path, excerpt, known.timed.stretch(excerpt, *slice_), known.given, known.latency, slice_)
+    stretch = known.timed.stretch(excerpt, *slice_)
+    return Job(path, excerpt, stretch, known.given.about(stretch.log), known.latency, slice_)
