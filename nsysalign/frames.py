@@ -723,7 +723,20 @@ BASELINE = _spec(
     ("predicted_from", "int64", "intervals replayed for it"),
     ("error", "float64", "predicted_ns / baseline_ns - 1, NaN where one is missing"),
     ("remark", "str", "what to know about this row: different counts, why there is no prediction"),
+    (
+        "gap_profiled_ns",
+        "float64",
+        "under nsys: from the end of whatever was timed before on the GPU to the start of an interval (midmean), "
+        "NaN for none",
+    ),
+    (
+        "gap_baseline_ns",
+        "float64",
+        "without nsys: the same, by the events' own clock; NaN without references",
+    ),
 )
+#: Columns that an analysis stored before they existed does not have: NaN there.
+LATER_COLUMNS = frozenset({("baseline", "gap_profiled_ns"), ("baseline", "gap_baseline_ns")})
 
 # --- ranks -----------------------------------------------------------------------------------------------------
 

@@ -265,15 +265,23 @@ def load(path: str | os.PathLike[str]) -> Analysis:
         raise AnalysisError(f"{path} is not an analysis ({error})", again) from error
 
 
-def _rows(connection: sqlite3.Connection, table: str, names: Sequence[str], size: int) -> Iterator[tuple]:
-    listed = ", ".join(f'"{name}"' for name in names)
+def _rows(
+    connection: sqlite3.Connection, table: str, names: Sequence[str | None], size: int
+) -> Iterator[tuple]:
+    """Rows of these columns, NULL for a column of no name."""
+    listed = ", ".join("NULL" if name is None else f'"{name}"' for name in names)
     return untrusted.rows(connection, f'SELECT {listed} FROM "{table}" ORDER BY rowid', size)
 
 
 def _read(connection: sqlite3.Connection, spec: frames.Spec, size: int) -> pd.DataFrame:
     import pandas as pd
 
-    rows = list(_rows(connection, spec.name, spec.names, size))
+    there = {column[0] for column in connection.execute(f'SELECT * FROM "{spec.name}" LIMIT 0').description}
+    names = [
+        None if (spec.name, name) in frames.LATER_COLUMNS and name not in there else name
+        for name in spec.names
+    ]
+    rows = list(_rows(connection, spec.name, names, size))
     lists = list(map(list, zip(*rows, strict=True))) if rows else [[] for _ in spec.columns]
     for position, column in enumerate(spec.columns):
         if column.dtype == "object":

@@ -276,5 +276,9 @@ def frame(rows: list[dict[str, Any]], spec: frames.Spec):  # -> pandas.DataFrame
 
     from nsysalign.report.restore import series
 
-    table = pd.DataFrame({c.name: series([row[c.name] for row in rows], c.dtype) for c in spec.columns})
+    def column(name: str) -> list[Any]:
+        later = (spec.name, name) in frames.LATER_COLUMNS
+        return [row.get(name) if later else row[name] for row in rows]
+
+    table = pd.DataFrame({c.name: series(column(c.name), c.dtype) for c in spec.columns})
     return frames.check(table, spec)

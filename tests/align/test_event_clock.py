@@ -91,9 +91,7 @@ def test_a_long_pause_makes_a_frame_and_many_roundings_say_more_than_one():
         records += [start, end]
         near = (as_told(later), as_told(later + 6_400))
         elapsed.append((start, end, as_told(6_400), 1, *near))
-        distances.append(
-            (start, end, np.nan, 0, as_told(pause + later), as_told(pause + later + 6_400))
-        )
+        distances.append((start, end, np.nan, 0, as_told(pause + later), as_told(pause + later + 6_400)))
     link = as_told(pause)
     one = clock_of(log_of(records, [(0, -1, np.nan), (1, 0, link)], elapsed))
     many = clock_of(log_of(records, [(0, -1, np.nan), (1, 0, link)], elapsed, distances))
@@ -102,9 +100,10 @@ def test_a_long_pause_makes_a_frame_and_many_roundings_say_more_than_one():
         second = clock.frame[0]
         error = abs(int(clock.at_ns[0]) - pause)
         assert error <= clock.origin_error_ns[second] + 1
-        assert np.diff(clock.at_ns).tolist() == np.diff(
-            np.stack([spread, spread + 6_400], axis=1).ravel()
-        ).tolist(), "exact within the frame"
+        assert (
+            np.diff(clock.at_ns).tolist()
+            == np.diff(np.stack([spread, spread + 6_400], axis=1).ravel()).tolist()
+        ), "exact within the frame"
     assert many.origin_error_ns[many.frame[0]] < one.origin_error_ns[one.frame[0]] / 3
 
 
