@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.align import bounds
-from nsysalign.align.clock import ClockMap
+from nsysalign.align.clock import ClockMap, contained
 from nsysalign.align.lookup import Lookup
-from nsysalign.align.match import contained
 from nsysalign.align.unplaced import Unplaced, unplaced
 from nsysalign.model import CALL, ORIGIN, EventLog, Trace
 
