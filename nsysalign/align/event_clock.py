@@ -103,7 +103,9 @@ def _edges(log: EventLog) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     records of the log; -1 for one that is not there."""
     references, elapsed, distances = log.references, log.elapsed, log.distances
     count = len(references)
-    record_of = Lookup(log.records["process"].to_numpy(), log.records["seq"].to_numpy(), first=count)
+    # a record captured into a graph is stamped at every replay: it has no one place
+    single = np.where(log.records["captured"], -2, log.records["seq"])
+    record_of = Lookup(log.records["process"].to_numpy(), single, first=count)
     reference_of = Lookup(references["process"].to_numpy(), references["id"].to_numpy())
     own = np.arange(count)
     known, start, end = _nodes(elapsed, reference_of, record_of)

@@ -123,6 +123,16 @@ def test_a_chain_of_pairs_stays_exact_far_from_its_reference():
     assert clock.at_ns[398] == at and clock.at_ns[399] == at + 50 * MS
 
 
+def test_a_captured_record_is_no_place_of_the_clock():
+    """Stamped at every replay of its graph: before a pause of 10 s and behind it, which it must not bridge."""
+    elapsed = [(1, 2, as_told(6_400), 0, as_told(1_024), as_told(7_424))]
+    elapsed += [(1, 2, as_told(6_400), 1, as_told(2_048), as_told(8_448))]
+    log = log_of([1, 2], [(0, -1, np.nan), (1, 0, as_told(10_000 * MS))], elapsed)
+    free, captured = clock_of(log), clock_of(replace(log, records=log.records.assign(captured=True)))
+    assert len(free.line) == 1, "a record that is no capture does bridge"
+    assert len(captured.line) == 2 and captured.frame.tolist() == [-1, -1]
+
+
 def test_no_references_no_clock():
     log = log_of([1, 2], elapsed=[(1, 2, 0.5, -1, np.nan, np.nan)])
     assert clock_of(log) is None
