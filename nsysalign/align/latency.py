@@ -31,9 +31,10 @@ _PRIOR = {
     ),  # per ns of call duration beyond: pairs do not tell, CUPTI's own lag distorts them
     "busy_ns": (2_400.0, 1_800.0),  # end of the previous kernel to the record
     "copy_ns": (445.0, 60.0),  # more after a copy or memset
+    "graph_ns": (400.0, 200.0),  # more after a CUDA graph
     "contended_ns": (300.0, 500.0),  # more while other streams run kernels
     "spacing_ns": (2_770.0, 1_800.0),  # consecutive records behind busy streams
-    "ahead_ns": (1_580.0, 90.0),  # record to the start of a queued kernel
+    "ahead_ns": (1_540.0, 25.0),  # record to the start of a queued kernel
 }
 PARAMETERS = tuple(_PRIOR)
 #: The same with CUPTI's event tracing, where records take longer, and without.
@@ -46,7 +47,7 @@ _PLAUSIBLE_NS = {
     "idle_ns": (1_000, 20_000), "busy_ns": (300, 8_000), "spacing_ns": (600, 8_000), "ahead_ns": (1_000, 3_000)
 }  # fmt: skip
 #: busy_ns is spacing_ns less this, whatever a record takes.
-_BUSY_LESS_NS, _TIED_NS = 370.0, 60.0
+_BUSY_LESS_NS, _TIED_NS = 380.0, 25.0
 _KNEE_NS, _USUAL_CALL_NS, _SLOW_NS = 3_000, 1_500, 15_000
 #: Where nothing in the trace shows how long records take.
 _UNSURE_NS = 600.0
@@ -56,7 +57,9 @@ _TIGHTEST, _USUAL_NS = 35, 150.0
 CLASSES = ("busy", "ahead", "idle")
 _SCALE_NS = {"idle": 250.0, "busy": 180.0, "ahead": 120.0}
 _SCALE_RANGE_NS = {"idle": (150.0, 700.0), "busy": (80.0, 500.0), "ahead": (60.0, 250.0)}
-_CONTENDED_NS = 450.0
+#: And more: with other streams' kernels about; behind a graph (0.0 or 0.8 us more); while a copy to or from the host is
+#: under way on another stream, which holds records up by nothing or by 6 us (H100 and H200).
+_CONTENDED_NS, _GRAPH_NS, _COPYING_NS = 450.0, 400.0, 2_500.0
 #: Slow (cold) calls on an idle stream: the place is less certain by this share of what they took beyond _KNEE_NS.
 _SLOW_SPREAD, _TRACED_SLOW_SPREAD = 0.25, 0.08
 #: With event tracing CUPTI stamps an event by work of its own, pushed in the same call after the event's.  A slow call on
@@ -109,21 +112,17 @@ class LatencyModel:
         """(likeliest place of every record, its spread, whether its stream was busy), by what came before it."""
         idle, busy = self._idle(s), self._busy(s)
         late = (s.previous_end > 0) & (busy > idle)
-        return np.where(late, busy, idle), np.where(late, self._busy_scale(s), self._idle_scale(s)), late
+        slow = np.maximum(s.call_end - s.call_start - _KNEE_NS, 0)
+        behind = np.hypot(self.scale["busy"], s.contended * _CONTENDED_NS + s.previous_is_graph * _GRAPH_NS)
+        alone = self.scale["idle"] + (_TRACED_SLOW_SPREAD if self.traced else _SLOW_SPREAD) * slow
+        held_up = s.copying * _COPYING_NS
+        return np.where(late, busy, idle) + held_up, np.hypot(np.where(late, behind, alone), held_up), late
 
     def _idle(self, s: Surroundings) -> np.ndarray:
         return s.call_start + _idle_columns(s) @ self.vector
 
     def _busy(self, s: Surroundings) -> np.ndarray:
         return s.previous_end + _busy_columns(s) @ self.vector
-
-    def _idle_scale(self, s: Surroundings) -> np.ndarray:
-        over = np.maximum(s.call_end - s.call_start - _KNEE_NS, 0)
-        return self.scale["idle"] + (_TRACED_SLOW_SPREAD if self.traced else _SLOW_SPREAD) * over
-
-    def _busy_scale(self, s: Surroundings) -> np.ndarray:
-        """With other streams' kernels about, the end of one is noticed less regularly."""
-        return np.hypot(self.scale["busy"], np.where(s.contended, _CONTENDED_NS, 0.0))
 
     def lag_ns(self, s: Surroundings) -> np.ndarray:
         """How far a record's traced timestamp may lie behind what elapsed_time counts from."""
@@ -135,11 +134,13 @@ class LatencyModel:
         place, scale, busy = self.expected(s)
         lag = self.lag_ns(s)
         apart = (s.previous_end == 0) | (np.abs(self._busy(s) - self._idle(s)) > _APART_NS)
-        queued = s.next_is_kernel & (s.next_start < FAR) & (s.next_issued + _MARGIN_NS < place)
+        apart &= ~s.copying
+        held_up = (s.copying * _COPYING_NS).astype(np.int64)
+        queued = s.next_is_kernel & (s.next_start < FAR) & (s.next_issued + _MARGIN_NS < place) & ~s.copying
         parts = (
-            (busy & ~s.waits, s.previous_end, _busy_columns(s), scale, apart),
+            (busy & ~s.waits, s.previous_end + held_up, _busy_columns(s), scale, apart & ~s.previous_is_graph),
             (queued, s.next_start, _ahead_columns(s), np.full(len(place), self.scale["ahead"]), queued),
-            (~busy & ~s.waits, s.call_start, _idle_columns(s), scale, apart & (lag == 0)),
+            (~busy & ~s.waits, s.call_start + held_up, _idle_columns(s), scale, apart & (lag == 0)),
         )
         where = [np.flatnonzero(part[0]) for part in parts]
         known, x, spread, certain = (
@@ -165,7 +166,8 @@ def _idle_columns(s: Surroundings) -> np.ndarray:
 def _busy_columns(s: Surroundings) -> np.ndarray:
     return _columns(
         len(s.call_start),
-        busy_ns=1.0, copy_ns=s.previous_is_copy, contended_ns=s.contended, spacing_ns=s.behind,
+        busy_ns=1.0, copy_ns=s.previous_is_copy, graph_ns=s.previous_is_graph, contended_ns=s.contended,
+        spacing_ns=s.behind,
     )  # fmt: skip
 
 

@@ -18,6 +18,9 @@ from nsysalign.model import KIND, Trace
 from nsysalign.sweep.issue import FAR, LaneOperations
 from nsysalign.sweep.tiles import distinct
 
+#: CUDA_MEMCPY_KIND: host to device, and back.
+_HOST_COPIES = (1, 2)
+
 
 def neighbours(
     trace: Trace, per_lane: dict[int, LaneOperations], lane: np.ndarray, call: np.ndarray
@@ -78,6 +81,8 @@ class Surroundings:
     call_end: np.ndarray
     previous_end: np.ndarray
     previous_is_copy: np.ndarray
+    previous_is_graph: np.ndarray
+    copying: np.ndarray  # a copy to or from the host is under way on another stream
     contended: np.ndarray
     behind: np.ndarray  # records of this stream between the previous operation and this one
     next_start: np.ndarray
@@ -114,6 +119,8 @@ def gather(
         call_end=call_end,
         previous_end=previous_end,
         previous_is_copy=np.isin(previous_kind, [KIND["memcpy"], KIND["memset"]]),
+        previous_is_graph=previous_kind == KIND["graph"],
+        copying=_copying(trace, lanes, operation_lane, lane, call_start),
         contended=_contended(trace, lanes, operation_lane, lane, previous_end),
         behind=np.where(lane >= 0, behind, 0),
         next_start=around["next_start_ns"].to_numpy(),
@@ -124,37 +131,49 @@ def gather(
     )
 
 
+def _elsewhere(
+    begin: np.ndarray, end: np.ndarray, on: np.ndarray, device_of: np.ndarray, lane: np.ndarray, at: np.ndarray
+) -> np.ndarray:
+    """Whether on another lane of the same device one of these (its lane: `on`) had begun by `at`, and not ended."""
+    out = np.zeros(len(lane), dtype=bool)
+    lanes = np.array(distinct(on).tolist(), dtype=np.int64)
+    for device in np.unique(device_of[lanes]):
+        there = lanes[device_of[lanes] == device]
+        here = np.flatnonzero((lane >= 0) & (device_of[np.maximum(lane, 0)] == device))
+        if not len(here) or (len(there) == 1 and (lane[here] == there[0]).all()):
+            continue  # nobody is beside the only lane that has any
+
+        def under_way(which: np.ndarray, when: np.ndarray) -> np.ndarray:
+            begun, over = np.sort(begin[which], kind="stable"), np.sort(end[which], kind="stable")
+            return np.searchsorted(begun, when, side="right") - np.searchsorted(over, when, side="right")
+
+        others = under_way(device_of[on] == device, at[here])
+        for number in np.intersect1d(lane[here], there):
+            mine = lane[here] == number
+            others[mine] -= under_way(on == number, at[here][mine])
+        out[here] = others > 0
+    return out
+
+
 def _contended(
     trace: Trace, table: pd.DataFrame, operation_lane: np.ndarray, lane: np.ndarray, at: np.ndarray
 ) -> np.ndarray:
     """Whether kernels of other streams of the device run at `at`."""
-    kernel = trace.operations["kind"].to_numpy() == KIND["kernel"]
-    start, end = trace.operations["start_ns"].to_numpy(), trace.operations["end_ns"].to_numpy()
-    device_of = table["device"].to_numpy() if len(table) else np.empty(0, np.int64)
-    out = np.zeros(len(lane), dtype=bool)
+    operations = trace.operations
+    kernel = np.flatnonzero(operations["kind"].to_numpy() == KIND["kernel"])
+    start, end = (operations[c].to_numpy()[kernel] for c in ("start_ns", "end_ns"))
+    return _elsewhere(start, end, operation_lane[kernel], table["device"].to_numpy(), lane, at)
 
-    def running(mask: np.ndarray, when: np.ndarray) -> np.ndarray:
-        begun, over = start[mask], np.sort(end[mask], kind="stable")  # operations are sorted by start
-        return np.searchsorted(begun, when, side="right") - np.searchsorted(over, when, side="right")
 
-    busy = set(distinct(operation_lane if kernel.all() else operation_lane[kernel]).tolist())
-    for device in np.unique(device_of):
-        here = (
-            np.flatnonzero((lane >= 0) & (device_of[np.maximum(lane, 0)] == device))
-            if len(device_of)
-            else np.empty(0, np.int64)
-        )
-        if not len(here):
-            continue
-        lanes_here = set(np.flatnonzero(device_of == device).tolist()) & busy
-        if lanes_here <= {number for number in distinct(lane[here]).tolist()} and len(lanes_here) == 1:
-            continue  # the only stream of the device that ever runs a kernel
-        others = running(kernel & (device_of[operation_lane] == device), at[here])
-        for number in np.unique(lane[here]):
-            mine = lane[here] == number
-            others[mine] -= running(kernel & (operation_lane == number), at[here][mine])
-        out[here] = others > 0
-    return out
+def _copying(
+    trace: Trace, table: pd.DataFrame, operation_lane: np.ndarray, lane: np.ndarray, at: np.ndarray
+) -> np.ndarray:
+    """Whether a copy to or from the host, issued to another stream of the device before `at`, has not ended."""
+    operations, issue = trace.operations, trace.calls["start_ns"].to_numpy()
+    host = (operations["kind"].to_numpy() == KIND["memcpy"]) & np.isin(operations["copy_kind"], _HOST_COPIES)
+    copy = np.flatnonzero(host & (operations["call"].to_numpy() >= 0))
+    begin, end = issue[operations["call"].to_numpy()[copy]], operations["end_ns"].to_numpy()[copy]
+    return _elsewhere(begin, end, operation_lane[copy], table["device"].to_numpy(), lane, at)
 
 
 def _waits_before(
