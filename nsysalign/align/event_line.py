@@ -20,7 +20,7 @@ of a record is that second stamp, the one that nsys shows.  So all of it follows
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -111,6 +111,7 @@ def place_records(
     one, two = one[same], two[same]
     apart = spacing(s, one, two, at[two] - at[one])
     model = assumed(tracing, apart, np.empty(0))
+    model = replace(model, value=dict(model.value) | {"contended_ns": 0.0})  # its floor: late ones lose their say
     found: dict[int, EventLine] = {}
     place, error = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
     for number in np.unique(line[line >= 0]).tolist():

@@ -32,7 +32,7 @@ _PRIOR = {
     "busy_ns": (2_400.0, 1_800.0),  # end of the previous kernel to the record
     "copy_ns": (445.0, 60.0),  # more after a copy or memset
     "graph_ns": (400.0, 200.0),  # more after a CUDA graph
-    "contended_ns": (300.0, 500.0),  # more while other streams run kernels
+    "contended_ns": (500.0, 400.0),  # more while other streams run kernels
     "spacing_ns": (2_770.0, 1_800.0),  # consecutive records behind busy streams
     "ahead_ns": (1_540.0, 25.0),  # record to the start of a queued kernel
 }
@@ -113,10 +113,10 @@ class LatencyModel:
         idle, busy = self._idle(s), self._busy(s)
         late = (s.previous_end > 0) & (busy > idle)
         slow = np.maximum(s.call_end - s.call_start - _KNEE_NS, 0)
-        behind = np.hypot(self.scale["busy"], s.contended * _CONTENDED_NS + s.previous_is_graph * _GRAPH_NS)
+        behind = np.hypot(self.scale["busy"], s.previous_is_graph * _GRAPH_NS)
         alone = self.scale["idle"] + (_TRACED_SLOW_SPREAD if self.traced else _SLOW_SPREAD) * slow
         held_up = s.copying * _COPYING_NS
-        return np.where(late, busy, idle) + held_up, np.hypot(np.where(late, behind, alone), held_up), late
+        return np.where(late, busy, idle) + held_up, np.hypot(np.where(late, behind, alone), held_up + s.contended * _CONTENDED_NS), late
 
     def _idle(self, s: Surroundings) -> np.ndarray:
         return s.call_start + _idle_columns(s) @ self.vector
@@ -140,7 +140,7 @@ class LatencyModel:
         parts = (
             (busy & ~s.waits, s.previous_end + held_up, _busy_columns(s), scale, apart & ~s.previous_is_graph),
             (queued, s.next_start, _ahead_columns(s), np.full(len(place), self.scale["ahead"]), queued),
-            (~busy & ~s.waits, s.call_start + held_up, _idle_columns(s), scale, apart & (lag == 0)),
+            (~busy & ~s.waits, s.call_start + held_up, _idle_columns(s), scale, apart & (lag == 0) & ~s.contended),
         )
         where = [np.flatnonzero(part[0]) for part in parts]
         known, x, spread, certain = (

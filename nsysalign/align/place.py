@@ -80,8 +80,8 @@ def place_pairs(
     begin = np.clip(origin[frames.pair_frame] + frames.pair_shift_ns, lower, upper)
     farthest = np.maximum(np.maximum(begin - lower, upper - begin), 1)
     more = _WIDEN_TRACED_NS if model.traced else _WIDEN_NS
-    bar = np.ceil(_WIDEN * spread[frames.pair_frame] + more).astype(np.int64)
-    return begin, np.minimum(bar, farthest)
+    bar = np.minimum(np.ceil(_WIDEN * spread[frames.pair_frame] + more), farthest)
+    return begin, bar.astype(np.int64)
 
 
 def _place(
@@ -127,6 +127,7 @@ def _place(
 
     for _ in together(locate, _lots(many)):  # no two lots share a frame
         pass
+    half[begin[1:] == begin[:-1]] = np.inf  # nobody says anything: it may be anywhere
     return at, np.hypot(half, 1.96 * _common(model, seen.x, frame, scale, len(at)))
 
 

@@ -121,7 +121,9 @@ def gather(
         previous_is_copy=np.isin(previous_kind, [KIND["memcpy"], KIND["memset"]]),
         previous_is_graph=previous_kind == KIND["graph"],
         copying=_copying(trace, lanes, operation_lane, lane, call_start),
-        contended=_contended(trace, lanes, operation_lane, lane, previous_end),
+        contended=_contended(
+            trace, lanes, operation_lane, lane, np.maximum(previous_end, call_start)
+        ),
         behind=np.where(lane >= 0, behind, 0),
         next_start=around["next_start_ns"].to_numpy(),
         next_issued=around["next_issued_ns"].to_numpy(),
