@@ -111,7 +111,9 @@ def place_records(
     one, two = one[same], two[same]
     apart = spacing(s, one, two, at[two] - at[one])
     model = assumed(tracing, apart, np.empty(0))
-    model = replace(model, value=dict(model.value) | {"contended_ns": 0.0})  # its floor: late ones lose their say
+    model = replace(
+        model, value=dict(model.value) | {"contended_ns": 0.0}
+    )  # its floor: late ones lose their say
     found: dict[int, EventLine] = {}
     place, error = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
     for number in np.unique(line[line >= 0]).tolist():

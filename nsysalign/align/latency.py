@@ -40,7 +40,7 @@ PARAMETERS = tuple(_PRIOR)
 #: The same with CUPTI's event tracing, where records take longer, and without.
 _TRACED = {"idle_ns": (5_100.0, 800.0), "busy_ns": (2_175.0, 1_800.0), "spacing_ns": (2_545.0, 1_800.0)}
 _UNTRACED = {
-    "idle_ns": (3_900.0, 800.0), "idle_long": (0.7, 0.25), "busy_ns": (925.0, 1_800.0), "spacing_ns": (1_295.0, 1_800.0)
+    "idle_ns": (3_900.0, 800.0), "idle_long": (0.7, 0.25), "busy_ns": (925.0, 600.0), "spacing_ns": (1_295.0, 600.0)
 }  # fmt: skip
 #: Outside of these a calibrated latency is a mistake.
 _PLAUSIBLE_NS = {
@@ -50,9 +50,10 @@ _PLAUSIBLE_NS = {
 _BUSY_LESS_NS, _TIED_NS = 380.0, 25.0
 _KNEE_NS, _USUAL_CALL_NS, _SLOW_NS = 3_000, 1_500, 15_000
 #: Where nothing in the trace shows how long records take.
-_UNSURE_NS = 600.0
-#: Of the gap that one record leaves between two kernels: the tightest third are those that only the record made.
-_TIGHTEST, _USUAL_NS = 35, 150.0
+_UNSURE_NS = 850.0
+#: Of the gaps that one record leaves between two kernels the tightest are those that only the record made: they say how
+#: long it takes to within _USUAL_NS, and are unsure by so much.
+_TIGHTEST, _USUAL_NS, _BY_GAPS_NS = 10, 150.0, 300.0
 #: Spread of each class of observations, and within what a trace may show another.
 CLASSES = ("busy", "ahead", "idle")
 _SCALE_NS = {"idle": 250.0, "busy": 180.0, "ahead": 120.0}
@@ -116,7 +117,11 @@ class LatencyModel:
         behind = np.hypot(self.scale["busy"], s.previous_is_graph * _GRAPH_NS)
         alone = self.scale["idle"] + (_TRACED_SLOW_SPREAD if self.traced else _SLOW_SPREAD) * slow
         held_up = s.copying * _COPYING_NS
-        return np.where(late, busy, idle) + held_up, np.hypot(np.where(late, behind, alone), held_up + s.contended * _CONTENDED_NS), late
+        return (
+            np.where(late, busy, idle) + held_up,
+            np.hypot(np.where(late, behind, alone), held_up + s.contended * _CONTENDED_NS),
+            late,
+        )
 
     def _idle(self, s: Surroundings) -> np.ndarray:
         return s.call_start + _idle_columns(s) @ self.vector
@@ -138,9 +143,21 @@ class LatencyModel:
         held_up = (s.copying * _COPYING_NS).astype(np.int64)
         queued = s.next_is_kernel & (s.next_start < FAR) & (s.next_issued + _MARGIN_NS < place) & ~s.copying
         parts = (
-            (busy & ~s.waits, s.previous_end + held_up, _busy_columns(s), scale, apart & ~s.previous_is_graph),
+            (
+                busy & ~s.waits,
+                s.previous_end + held_up,
+                _busy_columns(s),
+                scale,
+                apart & ~s.previous_is_graph,
+            ),
             (queued, s.next_start, _ahead_columns(s), np.full(len(place), self.scale["ahead"]), queued),
-            (~busy & ~s.waits, s.call_start + held_up, _idle_columns(s), scale, apart & (lag == 0) & ~s.contended),
+            (
+                ~busy & ~s.waits,
+                s.call_start + held_up,
+                _idle_columns(s),
+                scale,
+                apart & (lag == 0) & ~s.contended,
+            ),
         )
         where = [np.flatnonzero(part[0]) for part in parts]
         known, x, spread, certain = (
@@ -200,9 +217,10 @@ def assumed(tracing: str, spacings: np.ndarray, gaps: np.ndarray) -> LatencyMode
         busy, sure = float(np.median(spacings)) - _BUSY_LESS_NS, _TIED_NS
     elif len(gaps) >= _ENOUGH:
         busy, sure = float(np.percentile(gaps, _TIGHTEST)) - prior["ahead_ns"][0], _USUAL_NS
+        unsure = _BY_GAPS_NS
     else:
-        busy, sure, unsure = prior["busy_ns"][0], prior["busy_ns"][1], _UNSURE_NS
-    if not unsure:
+        busy, sure, unsure = *prior["busy_ns"], _UNSURE_NS
+    if unsure < _UNSURE_NS:
         prior |= {"busy_ns": (busy, sure), "spacing_ns": (busy + _BUSY_LESS_NS, sure)}
     return LatencyModel(
         {p: prior[p][0] for p in PARAMETERS},

@@ -121,9 +121,7 @@ def gather(
         previous_is_copy=np.isin(previous_kind, [KIND["memcpy"], KIND["memset"]]),
         previous_is_graph=previous_kind == KIND["graph"],
         copying=_copying(trace, lanes, operation_lane, lane, call_start),
-        contended=_contended(
-            trace, lanes, operation_lane, lane, np.maximum(previous_end, call_start)
-        ),
+        contended=_contended(trace, lanes, operation_lane, lane, np.maximum(previous_end, call_start)),
         behind=np.where(lane >= 0, behind, 0),
         next_start=around["next_start_ns"].to_numpy(),
         next_issued=around["next_issued_ns"].to_numpy(),
@@ -134,7 +132,12 @@ def gather(
 
 
 def _elsewhere(
-    begin: np.ndarray, end: np.ndarray, on: np.ndarray, device_of: np.ndarray, lane: np.ndarray, at: np.ndarray
+    begin: np.ndarray,
+    end: np.ndarray,
+    on: np.ndarray,
+    device_of: np.ndarray,
+    lane: np.ndarray,
+    at: np.ndarray,
 ) -> np.ndarray:
     """Whether on another lane of the same device one of these (its lane: `on`) had begun by `at`, and not ended."""
     out = np.zeros(len(lane), dtype=bool)
