@@ -212,6 +212,7 @@ class Portion:
     alone: Mapping[str, int]
     durations: pd.DataFrame
     gaps: pd.DataFrame
+    segments: pd.DataFrame | None = None  # of all intervals, where these were wanted
 
 
 @dataclass(frozen=True)

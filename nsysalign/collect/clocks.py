@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-FILE = "clocks.jsonl"
 FORMAT, VERSION = "nsysalign-clocks", 1
 #: What a line holds.  `device` counts as CUDA does; what the GPU does not tell is null.
 COLUMNS = (

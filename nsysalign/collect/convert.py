@@ -34,8 +34,9 @@ from nsysalign.collect.probe.layout import (
     WAIT,
 )
 from nsysalign.collect.readings import clock_lines
-from nsysalign.collect.rundir import event_logs, write_whole
+from nsysalign.files import write_lines
 from nsysalign.private import HOMES, short_path
+from nsysalign.rundir import event_logs
 
 _NAME = re.compile(r"(\d+)-(\d+)\.rec$")
 #: From so many bytes of slots on (32,768 lines) a log is compressed: 35 bytes a record instead of 270.
@@ -80,7 +81,7 @@ def convert(
         packed = sum(path.stat().st_size - _AHEAD for _, path in files) >= PACKED_FROM
         log = out_dir / (f"events-{pid}.jsonl" + ".gz" * packed)
         lines = (line for _, path in sorted(files) for line in _lines(path, cwd, header))
-        write_whole(log, (json.dumps(line, separators=(",", ":"), ensure_ascii=False) for line in lines))
+        write_lines(log, (json.dumps(line, separators=(",", ":"), ensure_ascii=False) for line in lines))
         logs.append(log)
     return logs
 
@@ -95,8 +96,7 @@ def errors(raw_dir: Path) -> list[str]:
 
 #: The line of an exception: below its traceback, or after our own words; its text may have lines of its own.
 _EXCEPTION = re.compile(
-    r"^(?:Traceback .*\n(?: .*\n)*|(probe did not start: ))([\w.]+)(: \[Errno \d+\] [A-Za-z ]+)?",
-    re.MULTILINE,
+    r"^(?:Traceback .*\n(?: .*\n)*|(probe did not start: ))([\w.]+)(: \[Errno \d+\] [A-Za-z ]+)?", re.MULTILINE
 )
 
 

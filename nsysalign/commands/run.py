@@ -124,12 +124,15 @@ def run(
     """
     from nsysalign.collect.command import stem
     from nsysalign.collect.lock import locked
-    from nsysalign.collect.rundir import last_duration_s
     from nsysalign.collect.session import CollectOptions, collect
+    from nsysalign.commands.outputs import refuse_unwritable
     from nsysalign.commands.progress import ProgressLine
     from nsysalign.commands.title import TitleClock
     from nsysalign.errors import NsysError
+    from nsysalign.rundir import DOCUMENT, last_duration_s
 
+    if json_out and str(json_out) != "-":
+        refuse_unwritable(json_out)
     options = CollectOptions(
         nsys=nsys,
         output=output,
@@ -175,9 +178,9 @@ def run(
                 again = replace(options, conditions=conditions)
                 after_run(result.run_dir, analysis, command, again, quiet=quiet or on_stdout)
         if on_stdout:
-            click.echo((result.run_dir / "analysis.json").read_text("utf-8"))
+            click.echo((result.run_dir / DOCUMENT).read_text("utf-8"))
         elif json_out:
-            shutil.copyfile(result.run_dir / "analysis.json", json_out)
+            shutil.copyfile(result.run_dir / DOCUMENT, json_out)
     gate = analysis is not None and closed(analysis, fail_on, quiet=quiet)
     ctx.exit(status or int(gate))
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from nsysalign.errors import UsageError
 from nsysalign.model import CAUSES, Analysis
+from nsysalign.parts import parts_matrix
 from nsysalign.report.format import duration, plural, safe_text
 from nsysalign.report.html import page
 from nsysalign.report.palette import LOOKS
-from nsysalign.report.rows import parts_matrix
 
 if TYPE_CHECKING:
     import plotly.graph_objects

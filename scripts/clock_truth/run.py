@@ -38,8 +38,8 @@ from nsysalign.collect.baseline import baseline_logs
 from nsysalign.collect.command import probe_environment
 from nsysalign.collect.convert import convert, errors
 from nsysalign.collect.nsys import find_nsys
-from nsysalign.collect.rundir import event_logs
 from nsysalign.errors import NsysError
+from nsysalign.rundir import event_logs
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

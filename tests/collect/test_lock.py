@@ -156,8 +156,8 @@ def test_a_run_with_locked_clocks_says_so_in_its_folder(tmp_path, nsys):
         cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert "hello" in done.stdout and log.read_text().splitlines() == LOCKED + RESET
-    from nsysalign.collect.session import conditions
+    from nsysalign.rundir import RunDirectory
 
-    assert conditions(tmp_path / "R") == (
+    assert RunDirectory(tmp_path / "R").conditions() == (
         "SM clocks of 2 GPUs (NVIDIA H200) were locked at 1500 MHz during the run (--lock-clocks)",
     )

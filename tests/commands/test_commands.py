@@ -18,9 +18,9 @@ from click.testing import CliRunner
 import nsysalign
 from nsysalign import cli as command_line
 from nsysalign.cli import cli, main
-from nsysalign.commands import cache, present
+from nsysalign.commands import assembly, cache
 from nsysalign.errors import AnalysisError, OutputError, TraceError, UsageError
-from nsysalign.report import confirmations
+from nsysalign.store import confirmations
 
 TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS / "trace"), str(TESTS)]
@@ -28,8 +28,7 @@ sys.path[:0] = [str(TESTS / "trace"), str(TESTS)]
 from handmade import build  # noqa: E402
 from tiny_export import EPOCH, OFFSET, PID, TEXT, US, tiny  # noqa: E402
 
-from nsysalign.report import database  # noqa: E402
-from nsysalign.report import json as document  # noqa: E402
+from nsysalign.store import database, document  # noqa: E402
 
 VERDICT = {
     "label": "event interval", "rules": ["host-gap"], "intervention": "delay", "target": "event interval",
@@ -178,9 +177,9 @@ def test_the_programs_own_files_are_part_of_the_key(tmp_path, monkeypatch):
     (tmp_path / "result").write_text("result")
 
     def fresh() -> bool:
-        return cache.Cache([tmp_path / "trace"], tmp_path, ["result"], {}).fresh()
+        return cache.Cache({"trace": [tmp_path / "trace"]}, tmp_path, ["result"], {}).fresh()
 
-    cache.Cache([tmp_path / "trace"], tmp_path, ["result"], {}).keep()
+    cache.Cache({"trace": [tmp_path / "trace"]}, tmp_path, ["result"], {}).keep()
     assert fresh()
     package = tmp_path / "package" / "commands"
     package.mkdir(parents=True)
@@ -188,12 +187,12 @@ def test_the_programs_own_files_are_part_of_the_key(tmp_path, monkeypatch):
         (package / name).write_text("one")
     monkeypatch.setattr(cache, "__file__", str(package / "cache.py"))
     assert not fresh()
-    cache.Cache([tmp_path / "trace"], tmp_path, ["result"], {}).keep()
+    cache.Cache({"trace": [tmp_path / "trace"]}, tmp_path, ["result"], {}).keep()
     assert fresh()
     for name in ("other.py", "page.js"):
         (package / name).write_text("another")
         assert not fresh(), name
-        cache.Cache([tmp_path / "trace"], tmp_path, ["result"], {}).keep()
+        cache.Cache({"trace": [tmp_path / "trace"]}, tmp_path, ["result"], {}).keep()
         assert fresh()
 
 
@@ -232,9 +231,9 @@ def test_a_run_says_which_export_is_its_reports_whatever_the_copys_times_are(nsy
     report = run / "trace.nsys-rep"
     report.write_bytes(b"report")
     os.utime(run / "trace.sqlite", (1, 1))
-    assert present.exported(report, run, nsys=None) == run / "trace.sqlite" and nsys == []
+    assert assembly.exported(report, run, nsys=None) == run / "trace.sqlite" and nsys == []
     (run / "run.json").unlink()
-    assert present.exported(report, run, nsys=None) != run / "trace.sqlite" and len(nsys) == 1
+    assert assembly.exported(report, run, nsys=None) != run / "trace.sqlite" and len(nsys) == 1
 
 
 # --- outputs that cannot be written ---------------------------------------------------------------------------
@@ -245,15 +244,44 @@ def test_a_copy_that_cannot_be_written_is_refused_before_the_work(run, tmp_path,
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")
     assert invoke("analyze", run, "-q").exit_code == 0
-    monkeypatch.setattr(nsysalign.pipeline, "analyze", lambda *a, **k: pytest.fail("the work was done"))
+    monkeypatch.setattr(nsysalign.engine, "analyze_inputs", lambda *a, **k: pytest.fail("the work was done"))
     out = tmp_path / target
     for command in (
+        ("export", run, "-o", out),
         ("analyze", run, "--no-cache", "--json", out), ("analyze", run / "trace.sqlite", "--no-cache", "--json", out),
         ("show", run, "--json", out), ("diff", run, run, "--json", out),
     ):  # fmt: skip
         done = invoke(*command)
         assert isinstance(done.exception, OutputError) and done.exception.exit_code == 3, command
         assert done.exception.next_step
+
+
+@pytest.mark.parametrize("target", ["absent/x", "file/x"])
+def test_pages_and_copies_of_commands_that_cost_a_run_are_looked_at_first(run, tmp_path, monkeypatch, target):
+    (tmp_path / "file").write_text("")
+    assert invoke("analyze", run, "-q").exit_code == 0
+    monkeypatch.setattr(nsysalign.engine, "load", lambda *a, **k: pytest.fail("the work was done"))
+    monkeypatch.setattr("nsysalign.collect.session.collect", lambda *a, **k: pytest.fail("the script ran"))
+    out = tmp_path / target
+    for command in (
+        ("report", run, "-o", out), ("run", "--json", out, "x.py"), ("confirm", "--json", out, "x.py"),
+        ("diff", run, run, "-o", out),
+    ):  # fmt: skip
+        done = invoke(*command)
+        assert isinstance(done.exception, OutputError) and done.exception.exit_code == 3, command
+
+
+def test_no_table_of_an_exported_label_names_another(run, tmp_path):
+    """Kernels and gaps of the run as a whole, clock samples without a label: none of them is of one label."""
+    assert invoke("analyze", run, "-q").exit_code == 0
+    label = nsysalign.load(run).labels["label"].iloc[0]
+    assert invoke("export", run, "-f", "csv", "-l", label, "-o", tmp_path / "csv").exit_code == 0
+    for path in (tmp_path / "csv").glob("*.csv"):
+        header, *rows = path.read_text().splitlines()
+        names = header.split(",")
+        if "label" in names:
+            at = names.index("label")
+            assert {row.split(",")[at] for row in rows} <= {label}, path.name
 
 
 def test_folders_that_cannot_be_made(run, tmp_path):
@@ -318,10 +346,34 @@ def test_one_path_of_a_log_is_a_list_of_one(run):
     assert both.parts.equals(expected) and len(both.baseline) == 1
 
 
-def test_a_run_directory_is_no_trace(run):
-    with pytest.raises(TraceError, match="is a folder") as error:
+def test_a_run_directory_brings_what_belongs_to_it(run):
+    """Python and the command put the same run together: logs, the run without nsys, verdicts, conditions."""
+    assert invoke("analyze", run, "-q").exit_code == 0
+    found, stored = nsysalign.analyze(run), nsysalign.load(run)
+    assert document.document(found) == document.document(stored)
+    assert len(found.baseline) == 1 and found.notes
+
+
+def test_a_folder_without_a_trace_or_without_its_export_says_so(run):
+    (run / "trace.nsys-rep").write_bytes(b"report")
+    (run / "trace.sqlite").unlink()
+    with pytest.raises(TraceError, match="not exported yet") as error:
         nsysalign.analyze(run)
-    assert "nsysalign.load" in error.value.next_step
+    assert f"nsysalign analyze {run}" in error.value.next_step
+    (run / "trace.nsys-rep").unlink()
+    with pytest.raises(TraceError, match="holds one trace"):
+        nsysalign.analyze(run)
+
+
+def test_a_file_of_a_run_means_the_run(run):
+    """`show RUN/analysis.db` finds the trace that lies beside it, as `show RUN` does."""
+    assert invoke("analyze", run, "-q").exit_code == 0
+    for what in (run, run / "analysis.db", run / "analysis.json"):
+        page = run / "page.html"
+        name = nsysalign.load(run).measured["name"].iloc[0]
+        done = invoke("report", what, "--interval", name, "-o", page)
+        assert done.exit_code == 0 and "no trace beside" not in done.output, what
+        page.unlink()
 
 
 def test_a_system_without_what_only_unix_has(run, tmp_path):
