@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -83,12 +83,7 @@ def align(
         placed = records.assign(lane=lane)
         return _bound(trace, known, placed, table, per_lane, waits, asked, clock is not None), remarks
 
-    best, remarks = bounded(None)
-    if best.contradictions:  # perhaps the streams were numbered otherwise: the bounds decide
-        for offset in lanes.STREAM_OFFSETS:
-            other, said = bounded(offset)
-            if other.contradictions < best.contradictions:
-                best, remarks = other, said
+    best, remarks = _least_contradicted(bounded)
     notes += remarks
     records, unaligned = best.records, best.unaligned
     surroundings = gather(trace, records, best.around, table, operation_lane, waits)
@@ -108,28 +103,23 @@ def align(
     records["stream"] = (
         np.where(lane >= 0, table["stream"].to_numpy()[np.maximum(lane, 0)], -1) if len(table) else -1
     )
-    told = replace(known, hosts=known.hosts[~known.hosts["implicit"].to_numpy()])
-    hosts, lost = host_windows(trace, told, processes, clocks)
     read = read_timers(known, processes, clocks) if timers is None else timers
-    timed, missed, alone = timer_windows(trace, known, processes, clocks, read)
-    if given is None:
-        notes += timer_notes(timed, read.candidates, alone)
-    every = [windows, hosts, timed]
-    if given is None and known.records.empty and told.hosts.empty:
-        found, said = windows_without_log(
-            trace, operation_lane, table, records, waits, model.expected(surroundings)[1]
-        )
-        regions = set(timed["region"]) - {""}  # they are NVTX ranges as well
-        every += [w[~w["region"].isin(list(regions))] for w in found]
+    others, lost, alone, more = _on_the_host(trace, known, processes, clocks, read, told=given is None)
+    notes += more
+    if given is None and known.records.empty and known.hosts[~known.hosts["implicit"].to_numpy()].empty:
+        spread = model.expected(surroundings)[1]
+        found, said = windows_without_log(trace, operation_lane, table, records, waits, spread)
+        regions = set(others["region"]) - {""}  # they are NVTX ranges as well
+        others = pd.concat([others, *(w[~w["region"].isin(list(regions))] for w in found)])
         notes += said
-    every = [w for w in every if len(w)] or [windows]
+    every = [w for w in (windows, others) if len(w)] or [windows]
     return Alignment(
         records=frames.check(records, frames.PLACED_RECORDS),
         lanes=table,
         operation_lane=operation_lane,
         wait_calls=waits[["call", "lane", "record", "inferred"]],
         windows=frames.check(pd.concat(every, ignore_index=True), frames.WINDOWS),
-        unaligned=unplaced_frame(unaligned + lost + missed),
+        unaligned=unplaced_frame(unaligned + lost),
         calibration=_calibration(model, clocks, processes, clock, places),
         notes=tuple(notes),
         clock_maps=clocks,
@@ -138,6 +128,37 @@ def align(
         alone=alone,
         event_lines=places.lines if places is not None else {},
     )
+
+
+def _least_contradicted(
+    bounded: Callable[[int | None], tuple[Bounded, list[str]]],
+) -> tuple[Bounded, list[str]]:
+    """Records on the streams that the log seems to mean, else on those that its pairs contradict least: perhaps the streams
+    were numbered otherwise."""
+    best, remarks = bounded(None)
+    for offset in lanes.STREAM_OFFSETS if best.contradictions else ():
+        other, said = bounded(offset)
+        if other.contradictions < best.contradictions:
+            best, remarks = other, said
+    return best, remarks
+
+
+def _on_the_host(
+    trace: Trace,
+    log: EventLog,
+    processes: Mapping[int, int],
+    clocks: Mapping[int, ClockMap],
+    read: Timers,
+    *,
+    told: bool,
+) -> tuple[pd.DataFrame, list[Unplaced], dict[str, int], list[str]]:
+    """(windows of kind host, what has none, clock readings that belong to none per site, notes where these are `told`)."""
+    explicit = replace(log, hosts=log.hosts[~log.hosts["implicit"].to_numpy()])
+    hosts, lost = host_windows(trace, explicit, processes, clocks)
+    timed, missed, alone = timer_windows(trace, log, processes, clocks, read)
+    notes = timer_notes(timed, read.candidates, alone) if told else []
+    some = [w for w in (hosts, timed) if len(w)] or [hosts]
+    return pd.concat(some, ignore_index=True), lost + missed, alone, notes
 
 
 def event_tracing(trace: Trace) -> str:
