@@ -1,12 +1,12 @@
 """A run directory: the name of every file in it, what belongs to a run, and what an analysis of it is made of.
 
-    nsysalign-runs/train-001/
-      trace.nsys-rep  trace.sqlite  events-PID.jsonl[.gz]      what was collected
-      clocks.jsonl  run.json  nsys.log                         GPU clocks meanwhile; status, notes, conditions; nsys's words
-      raw/                                                     what the probe wrote, until it is converted
-      baseline/events-PID.jsonl                                the same program without nsys
-      confirm/LABEL-CHANGE-N/  confirm.json                    re-runs with one change, and their verdicts
-      analysis.json  analysis.db  analysis.metadata.json  report.html      results
+nsysalign-runs/train-001/
+  trace.nsys-rep  trace.sqlite  events-PID.jsonl[.gz]      what was collected
+  clocks.jsonl  run.json  nsys.log                         GPU clocks meanwhile; status, notes, conditions; nsys's words
+  raw/                                                     what the probe wrote, until it is converted
+  baseline/events-PID.jsonl                                the same program without nsys
+  confirm/LABEL-CHANGE-N/  confirm.json                    re-runs with one change, and their verdicts
+  analysis.json  analysis.db  analysis.metadata.json  report.html      results
 """
 
 from __future__ import annotations

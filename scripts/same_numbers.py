@@ -80,7 +80,9 @@ def keep(out: Path, folders: list[Path]) -> None:
                         found = numbers(*what)
                     except Exception as error:  # what cannot be analysed is to fail in the same words
                         found = {"error": repr(error)}
-                    found["trace"] = None if "trace" not in found else dataclasses.replace(found["trace"], path="")
+                    found["trace"] = (
+                        None if "trace" not in found else dataclasses.replace(found["trace"], path="")
+                    )
                     key = f"{folder.name}-{recording.parent.name}-{name}".replace("/", "_")
                     (out / f"{key}.pickle").write_bytes(pickle.dumps(found))
                     print(key, len(found.get("intervals", ())), found.get("error", ""), flush=True)
@@ -123,7 +125,9 @@ def compare(before: Path, after: Path) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     kept = commands.add_parser("keep")
     kept.add_argument("out", type=Path)

@@ -33,7 +33,17 @@ _SAME = (
     "library",
 )
 #: What else a window is known by, until intervals have names and pictures.
-_BESIDE = ("region", "remarks", "origin", "source", "process", "log_process", "open_ns", "close_ns", "close_end_ns")
+_BESIDE = (
+    "region",
+    "remarks",
+    "origin",
+    "source",
+    "process",
+    "log_process",
+    "open_ns",
+    "close_ns",
+    "close_end_ns",
+)
 _COMPUTED = ("kernel_only_ns", "kernel_only_upper_ns", "kernel_outside_ns", "operations")
 
 

@@ -125,7 +125,9 @@ def predict(
         if not none:
             budget = scale_budget(matrix[number], found.predicted_ns)
             budgets += [(number, CAUSES[c], int(ns)) for c, ns in enumerate(budget) if ns]
-    return _frame(sorted(rows, key=itemgetter(0)), frames.UNPROFILED), _frame(budgets, frames.UNPROFILED_PARTS)
+    return _frame(sorted(rows, key=itemgetter(0)), frames.UNPROFILED), _frame(
+        budgets, frames.UNPROFILED_PARTS
+    )
 
 
 def chosen_intervals(intervals: pd.DataFrame, labels: pd.DataFrame, source: Pictures) -> list[int]:

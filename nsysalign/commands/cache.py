@@ -85,7 +85,9 @@ class Cache:
         if [_identity(p) for _, p in self._inputs] != self._before:
             return
         texts = {} if self._known is None else dict(self._known["printed"])
-        if printed is not None and not self._output.is_absolute():  # it names the page; no absolute path is stored
+        if (
+            printed is not None and not self._output.is_absolute()
+        ):  # it names the page; no absolute path is stored
             texts[self._terminal()] = printed
         data = {"format": _FORMAT, "key": key, "results": self._result_digests(), "printed": texts}
         try:

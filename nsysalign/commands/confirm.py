@@ -150,7 +150,9 @@ def confirm(
         with ProgressLine(silent) as progress, locked(lock_clocks) as conditions:
             result = collect(command, replace(options, conditions=conditions), progress)
         source = result.run_dir
-        status = NsysError.exit_code if result.exit_status is None else result.exit_status  # None: nobody knows
+        status = (
+            NsysError.exit_code if result.exit_status is None else result.exit_status
+        )  # None: nobody knows
         before = finish(source, exit_status=status, quiet=silent, json_out=None)
         if status or before is None:
             known = "an unknown status" if result.exit_status is None else f"status {status}"

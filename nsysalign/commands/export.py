@@ -91,7 +91,7 @@ def _write(
     if label is not None:
         loaded = only(loaded, label)
     if form in ("perfetto", "chrome"):
-        from nsysalign.store import perfetto
+        from nsysalign.report import perfetto
 
         tell("reading the trace", 20)
         around = loaded.timeline if intervals_only or label is not None else _whole(analysis, loaded)

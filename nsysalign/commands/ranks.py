@@ -197,7 +197,9 @@ def _pids(log: Path) -> set[int]:
     with contextlib.suppress(EventLogError):
         for line in lines_of(log):
             if '"header"' in line[:200]:
-                with contextlib.suppress(ValueError, AttributeError, TypeError, OverflowError, RecursionError):
+                with contextlib.suppress(
+                    ValueError, AttributeError, TypeError, OverflowError, RecursionError
+                ):
                     pids.add(int(json.loads(line).get("pid")))
     return pids
 

@@ -9,7 +9,7 @@ import click
 
 from nsysalign.commands.complete import INTERVALS, LABELS
 from nsysalign.errors import UsageError
-from nsysalign.report.format import safe_text
+from nsysalign.text import safe_text
 
 
 @click.command()

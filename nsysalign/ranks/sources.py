@@ -83,7 +83,8 @@ def _folders(path: Path, depth: int = DEPTH) -> list[Path]:
     kept = [
         p
         for p in inside
-        if not (p / DOCUMENT).exists() and (RunDirectory(p).traces() or (depth > 1 and _folders(p, depth - 1)))
+        if not (p / DOCUMENT).exists()
+        and (RunDirectory(p).traces() or (depth > 1 and _folders(p, depth - 1)))
     ]
     return sorted(kept, key=lambda p: natural(p.name))
 
@@ -96,7 +97,9 @@ def _named_logs(trace: Path) -> tuple[Path, ...]:
     """Logs that carry the trace's name: `report_rank0.events.jsonl`, `report_rank0-events-484.jsonl`."""
     stem = _stem(trace)
     patterns = [
-        f"{_literal(stem)}{mark}{rest}" for mark in ".-_" for rest in ("events.jsonl", "events-*.jsonl", "events-*.jsonl.gz")
+        f"{_literal(stem)}{mark}{rest}"
+        for mark in ".-_"
+        for rest in ("events.jsonl", "events-*.jsonl", "events-*.jsonl.gz")
     ]
     return tuple(sorted({path for pattern in patterns for path in trace.parent.glob(pattern)}))
 

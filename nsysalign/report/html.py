@@ -22,12 +22,12 @@ from typing import Any
 from nsysalign.files import replacing
 from nsysalign.model import Analysis
 from nsysalign.report import beside_html
-from nsysalign.report.format import fixed, percent, safe_text
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.payload import payload
 from nsysalign.report.rows import LabelRow, causes_present, label_rows
 from nsysalign.report.verdict import verdicts
 from nsysalign.store.objects import plain
+from nsysalign.text import fixed, percent, safe_text
 
 #: The page's own script, in this order.
 SCRIPTS = (

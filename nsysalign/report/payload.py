@@ -12,7 +12,6 @@ from nsysalign import examples
 from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.report.clocks import page_clocks, run_starts, summary
-from nsysalign.report.format import duration, plural, safe_text
 from nsysalign.report.lanes import Timelines, timelines
 from nsysalign.report.losses import Card, Entry, Loss, cards, losses
 from nsysalign.report.overview import RUN, headline
@@ -22,6 +21,7 @@ from nsysalign.report.rows import LabelRow, label_rows, placed_within_ns, unalig
 from nsysalign.report.verdict import Verdict, verdicts
 from nsysalign.store.confirmations import NOT_CONFIRMED
 from nsysalign.store.objects import encoded, plain
+from nsysalign.text import duration, plural, safe_text
 
 #: The page may hold this much of runs, clocks and timelines, beside its own words, style and script: below 2 MB in all.
 MAX_BYTES = 1_650_000

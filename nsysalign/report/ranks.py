@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 from nsysalign.files import replacing
 from nsysalign.private import short_path, without_paths
-from nsysalign.report.format import duration, percent, plural, safe_text
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.payload import cause_looks
 from nsysalign.store.objects import to_json
+from nsysalign.text import duration, percent, plural, safe_text
 
 if TYPE_CHECKING:
     from nsysalign.ranks.model import Clock, LabelComparison, RankComparison, RankLabel

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from nsysalign.model import CAUSES, Analysis
 from nsysalign.parts import parts_matrix
-from nsysalign.report.format import duration, percent, plural, safe_text
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow
+from nsysalign.text import duration, percent, plural, safe_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -49,7 +49,9 @@ class FromFile:
 
     def segments(self, which: np.ndarray) -> pd.DataFrame:
         if (kept := self._found.segments) is not None:
-            return frames.check(kept[np.isin(kept["interval"].to_numpy(), which)].reset_index(drop=True), frames.SEGMENTS)
+            return frames.check(
+                kept[np.isin(kept["interval"].to_numpy(), which)].reset_index(drop=True), frames.SEGMENTS
+            )
         tables = []
         run = (self._found.rows["kind"] == "run").to_numpy()  # longer than anything that is read again
         for scene, at in self._scenes_of(which[~run[which]]):

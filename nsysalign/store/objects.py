@@ -43,7 +43,9 @@ def encoded(value: Any) -> bytes:
         text = orjson.dumps(value)
     except TypeError:  # half a character (a file name that is no UTF-8), an integer of more than 64 bits
         text = b"\xff"
-    return text if text.isascii() else json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
+    return (
+        text if text.isascii() else json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
+    )
 
 
 def to_json(value: Any) -> str:

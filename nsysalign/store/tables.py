@@ -11,8 +11,8 @@ from nsysalign.errors import UsageError
 from nsysalign.files import replacing
 from nsysalign.model import CAUSES, Analysis
 from nsysalign.parts import parts_matrix
-from nsysalign.report.format import safe_text
 from nsysalign.store.objects import to_json
+from nsysalign.text import safe_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -59,7 +59,9 @@ def write_export(path: Path) -> Path:
             declared = ", ".join(f'"{c}" {"TEXT" if c in TEXT else "INTEGER"}' for c in columns)
             db.execute(f'create table "{table}" ({declared})')
             marks = ", ".join("?" * len(columns))
-            db.executemany(f'insert into "{table}" values ({marks})', [[r.get(c) for c in columns] for r in rows])
+            db.executemany(
+                f'insert into "{table}" values ({marks})', [[r.get(c) for c in columns] for r in rows]
+            )
         db.commit()
     return path
 
@@ -77,7 +79,11 @@ def run(tmp_path) -> Path:
     write_lines(folder / "events-7.jsonl", LOG)
     write_lines(folder / "baseline" / "events-7.jsonl", baseline_of(LOG))
     write_lines(folder / "clocks.jsonl", [{"format": "nothing of ours"}])
-    manifest = {"format": "nsysalign-run", "trace": "trace.sqlite", "conditions": ["SM clocks held at 1980 MHz"]}
+    manifest = {
+        "format": "nsysalign-run",
+        "trace": "trace.sqlite",
+        "conditions": ["SM clocks held at 1980 MHz"],
+    }
     (folder / "run.json").write_text(json.dumps(manifest))
     (folder / "confirm.json").write_text(
         json.dumps({"format": confirmations.FORMAT, "version": 1, "confirmations": [VERDICT]})
@@ -150,7 +156,9 @@ def test_an_export_of_one_label_has_nothing_of_others(tmp_path):
     tables = {}
     for spec, column in ((frames.BASELINE, "label"), (frames.CONFIRMATIONS, "label"), (frames.UNPROFILED, "interval"), (frames.UNPROFILED_PARTS, "interval")):  # fmt: skip
         values = ["t1", "t2"] if column == "label" else [0, 3]
-        rows = pd.DataFrame({c.name: [() if c.dtype == "object" else "" if c.dtype == "str" else 0] * 2 for c in spec.columns})
+        rows = pd.DataFrame(
+            {c.name: [() if c.dtype == "object" else "" if c.dtype == "str" else 0] * 2 for c in spec.columns}
+        )
         tables[spec.name] = rows.assign(**{column: values})
     chosen = only(replace(analysis, **tables), "t2")
     assert set(chosen.baseline["label"]) == set(chosen.confirmations["label"]) == {"t2"}
@@ -169,7 +177,10 @@ def test_the_same_files_in_other_roles_are_other_inputs(run, tmp_path):
     assert invoke(*ask, "--baseline", plain).exit_code == 0
     assert len(nsysalign.load(tmp_path / "out").baseline) == 1
     done = invoke(*ask, "--events", plain)
-    assert isinstance(done.exception, nsysalign.errors.EventLogError) and "without nsys" in done.exception.message
+    assert (
+        isinstance(done.exception, nsysalign.errors.EventLogError)
+        and "without nsys" in done.exception.message
+    )
 
 
 def test_the_programs_own_files_are_part_of_the_key(tmp_path, monkeypatch):
@@ -324,7 +335,16 @@ def test_a_missing_label_of_a_library_fails_no_build(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "edited", [None, [], 3, {"collected_with": 3}, {"collected_with": [3]}, {"latency_ns": [1]}, {"latency_ns": {"a": "b"}}]
+    "edited",
+    [
+        None,
+        [],
+        3,
+        {"collected_with": 3},
+        {"collected_with": [3]},
+        {"latency_ns": [1]},
+        {"latency_ns": {"a": "b"}},
+    ],
 )
 def test_an_edited_calibration_is_refused(tmp_path, edited):
     document.write(build(), tmp_path / "analysis.json")
@@ -392,5 +412,7 @@ def test_a_system_without_what_only_unix_has(run, tmp_path):
         ("analyze", run), ("show", run), ("report", run), ("diff", run, run), ("export", run),
         ("redact", run, tmp_path / "shared"), ("analyze", "--ranks", run, "--jobs", "1", "-o", tmp_path / "ranks"),
     ):  # fmt: skip
-        done = subprocess.run([sys.executable, "-c", code, *map(str, command)], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code, *map(str, command)], capture_output=True, text=True
+        )
         assert done.returncode == 0, (command, done.stderr[-600:])

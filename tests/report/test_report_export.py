@@ -20,7 +20,8 @@ from nsysalign.cli import cli
 from nsysalign.commands.present import present
 from nsysalign.errors import UsageError
 from nsysalign.files import file_name
-from nsysalign.store import perfetto, tables
+from nsysalign.report import perfetto
+from nsysalign.store import tables
 
 
 def exported(analysis, path):

@@ -94,7 +94,8 @@ def test_the_text_has_every_row(case, monkeypatch, at_once):
 
 
 @pytest.mark.parametrize(
-    "value", [1 << 80, "half \udcff", "µs", {"k": [None, True, 1e-9, 1e22, -0.0]}, '"\n</script>', [], 2**63 + 1]
+    "value",
+    [1 << 80, "half \udcff", "µs", {"k": [None, True, 1e-9, 1e22, -0.0]}, '"\n</script>', [], 2**63 + 1],
 )
 def test_any_value_is_ascii_and_comes_back(value):
     """What orjson refuses or would not spell in ASCII is spelled by the standard library."""
@@ -112,10 +113,7 @@ def test_the_tables_have_every_row(case, monkeypatch, tmp_path, listed_at_once, 
             names = ", ".join(f'"{name}"' for name in spec.names)
             stored = connection.execute(f'SELECT {names} FROM "{spec.name}" ORDER BY rowid').fetchall()
             expected = [
-                tuple(
-                    to_json(row[c.name]) if c.dtype == "object" else row[c.name]
-                    for c in spec.columns
-                )
+                tuple(to_json(row[c.name]) if c.dtype == "object" else row[c.name] for c in spec.columns)
                 for row in rows_of(getattr(case, spec.name))
             ]
             if spec.name in ("intervals", "unprofiled"):  # whose key is the rowid

@@ -162,7 +162,10 @@ def test_options_change_what_is_kept_and_no_number(puzzle, small_slices, monkeyp
         found = nsysalign.analyze(trace, logs, **options)
         for field, value in settled(plain).items():
             other = settled(found)[field]
-            assert value.equals(other) if isinstance(value, pd.DataFrame) else value == other, (options, field)
+            assert value.equals(other) if isinstance(value, pd.DataFrame) else value == other, (
+                options,
+                field,
+            )
 
 
 def test_all_segments_of_slices_cover_every_interval_and_the_run(puzzle, small_slices):
@@ -190,7 +193,9 @@ def test_a_long_run_is_put_beside_the_one_without_nsys_in_slices(tmp_path, small
     assert a.index.tolist() == b.index.tolist()
     assert a["baseline_ns"].equals(b["baseline_ns"]) and a["profiled_ns"].equals(b["profiled_ns"])
     # predicted from what surrounds the replayed intervals instead of from the whole trace
-    assert np.allclose(a["predicted_ns"].astype(float), b["predicted_ns"].astype(float), rtol=0.02, equal_nan=True)
+    assert np.allclose(
+        a["predicted_ns"].astype(float), b["predicted_ns"].astype(float), rtol=0.02, equal_nan=True
+    )
     sums = in_slices.unprofiled_parts.groupby("interval")["ns"].sum()
     predicted = in_slices.unprofiled.dropna().set_index("interval")["predicted_ns"].astype("int64")
     assert len(predicted) and sums.equals(predicted.rename("ns"))

@@ -58,8 +58,8 @@ def test_records_in_a_row_count_those_behind_and_ahead():
     records = pd.DataFrame({"call_start_ns": [10, 20, 30, 25], "call_end_ns": [12, 22, 32, 27], "lane": [0, 0, 0, 1]})
     names = ("before", "previous_end_ns", "previous_kind", "next_start_ns", "next_issued_ns", "next_kind", "previous_position")
     around = pd.DataFrame({name: np.full(count, -1) for name in names})
-    operations = pd.DataFrame({name: np.empty(0, np.int64) for name in ("kind", "start_ns", "end_ns", "call")})
-    trace = SimpleNamespace(operations=operations)
+    operations = pd.DataFrame({name: np.empty(0, np.int64) for name in ("kind", "start_ns", "end_ns", "call", "copy_kind")})
+    trace = SimpleNamespace(operations=operations, calls=pd.DataFrame({"start_ns": np.empty(0, np.int64)}))
     found = gather(trace, records, around, pd.DataFrame({"device": np.empty(0, np.int64)}), np.empty(0, np.int64), pd.DataFrame())
     assert found.behind.tolist() == [0, 1, 2, 0] and found.ahead.tolist() == [2, 1, 0, 0]
 

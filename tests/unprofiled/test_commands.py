@@ -59,8 +59,6 @@ def test_a_broken_baseline_log_is_a_note(run_dir, tmp_path):
     folder, _ = run_dir
     broken = tmp_path / "broken.jsonl"
     broken.write_text("nonsense\n")
-    analysis = engine.analyze(
-        folder / "trace.sqlite", events=[folder / "events-1.jsonl"], baseline=[broken]
-    )
+    analysis = engine.analyze(folder / "trace.sqlite", events=[folder / "events-1.jsonl"], baseline=[broken])
     assert analysis.baseline.empty and len(analysis.measured) == 180
     assert any("cannot be put beside" in note for note in analysis.notes)

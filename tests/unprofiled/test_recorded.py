@@ -29,9 +29,7 @@ ALONE_US = {
 def pair(request, tmp_path_factory):
     """A profiled run with the run without nsys beside it."""
     files = unpack(f"unprofiled_{request.param}", tmp_path_factory.mktemp(request.param))
-    return engine.analyze(
-        files["sqlite"], events=[files["events.jsonl"]], baseline=[files["baseline.jsonl"]]
-    )
+    return engine.analyze(files["sqlite"], events=[files["events.jsonl"]], baseline=[files["baseline.jsonl"]])
 
 
 def test_every_label_is_predicted_within_a_tenth(pair):
@@ -70,7 +68,9 @@ def test_the_first_recording_against_the_numbers_measured_alone(tmp_path):
     budgets = attribute(trace, alignment)
     found = portion(alignment, budgets, log)
     intervals = intervals_table(found)
-    table, _ = predict(FromMemory(trace, alignment, budgets), intervals, parts_table(found), engine.label_table(intervals))
+    table, _ = predict(
+        FromMemory(trace, alignment, budgets), intervals, parts_table(found), engine.label_table(intervals)
+    )
     table["label"] = intervals["label"].to_numpy()[table["interval"]]
     predicted = table.dropna().groupby("label")["predicted_ns"].median() / 1e3
     error = pd.Series({k: predicted[k] / us - 1 for k, us in ALONE_US.items()})
@@ -94,5 +94,7 @@ def test_where_more_was_traced_there_is_a_reason_instead(tmp_path, more):
     budgets = attribute(trace, alignment)
     found = portion(alignment, budgets, log)
     intervals = intervals_table(found)
-    table, parts = predict(FromMemory(trace, alignment, budgets), intervals, parts_table(found), engine.label_table(intervals))
+    table, parts = predict(
+        FromMemory(trace, alignment, budgets), intervals, parts_table(found), engine.label_table(intervals)
+    )
     assert table["predicted_ns"].isna().all() and table["reason"].str.contains(more).all() and parts.empty

@@ -290,7 +290,6 @@ class Runtime:
                 self.chunk(seq + ahead * CHUNK_SLOTS)
         if time.perf_counter_ns() >= self.next_sync:
             self.sync()
-        self.farewell.now_and_then()
 
     def _at_exit(self) -> None:
         try:

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from nsysalign.files import replacing
 from nsysalign.model import Analysis
-from nsysalign.report.format import duration
-from nsysalign.report.format import safe_text as _safe_text
 from nsysalign.report.lanes import hover
 from nsysalign.report.palette import LOOKS
 from nsysalign.store.objects import encoded, plain
+from nsysalign.text import duration
+from nsysalign.text import safe_text as _safe_text
 
 if TYPE_CHECKING:
     import pandas as pd
