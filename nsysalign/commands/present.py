@@ -122,8 +122,6 @@ def _present(
     return presented
 
 
-
-
 def store(
     analysis: Analysis, output: Path, *, json_out: str | Path | None, others: Crew | None = None
 ) -> None:
