@@ -1,0 +1,377 @@
+// Marks, phases and path counters inside kernels, for nsysalign (docs/marks.md).
+//
+//     __global__ void gemm(..., nsysalign_marks marks) {     // one 64-bit pointer; 0 is off
+//       NSYSALIGN_WARP(w, marks);                            // first in the kernel, in every warp
+//       NSYSALIGN_RANGE(w, "load") { ... }
+//       NSYSALIGN_MARK(w, "mma");
+//       NSYSALIGN_MARK_AFTER(w, "landed", value);            // not before the value is there
+//       NSYSALIGN_COUNT(w, "slow path");
+//       NSYSALIGN_LATENCY(w, "gather", cycles);
+//     }
+//
+// Without -DNSYSALIGN_MARKS every macro is empty: the machine code is what it would be without them.
+// Needs nothing of the host, so NVRTC takes it; C++14, compute capability 7.0 or newer.
+#pragma once
+
+/// The address of a buffer made by nsysalign.marks.buffer() or nsysalign::recorder; 0 turns marks off.
+struct nsysalign_marks {
+  unsigned long long address;
+};
+
+#define NSYSALIGN_MARKS_VERSION 1
+
+#if !defined(NSYSALIGN_MARKS)
+
+#define NSYSALIGN_WARP(w, marks)
+#define NSYSALIGN_RANGE(w, name)
+#define NSYSALIGN_MARK(w, name)
+#define NSYSALIGN_MARK_AFTER(w, name, value)
+#define NSYSALIGN_COUNT(w, name)
+#define NSYSALIGN_LATENCY(w, name, cycles)
+
+#else
+
+#define NSYSALIGN_DEVICE __device__ __forceinline__
+
+namespace nsysalign {
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+// The buffer, in bytes from its address.  Magic, version and refused stay where they are in every version.
+//   0  magic   4  version   8  refused (version of the kernel's header, where it is another)
+//   16 lines of a region   20 line at which the regions begin   24 slots of the table (a power of two)
+//   64 + 64 s, s < 256: line of the SMs with number s modulo 256
+//        0 (s < 64 only) what region s has given away: chunks in the low half, strays in the high half
+//        8 marks dropped   16 counts dropped (executions by a warp)   24 counts dropped (lanes)
+//   64 + 64 * 256: the table, 64 bytes a slot; then the regions, at an address that 512
+// divides.  A line is 64 bytes.  A region is filled from its beginning by chunks of 512 bytes, from its end by strays of 64.
+constexpr u32 MAGIC = 0x4d41534eu, CHUNK = 512, LINE = 64, SM_LINES = 256, REGIONS = 64;
+constexpr u32 TABLE = LINE + LINE * SM_LINES, PROBES = 64;
+constexpr u32 HEAD = 0x4b434e00u, STRAY = 0x41525400u;
+constexpr u32 AT = 0, BEGIN = 1, END = 2, EXIT = 3;
+constexpr u32 OFF = 0, FULL = CHUNK;  // no addresses, in place of the next slot's
+
+constexpr u32 TRIGGER = 0x3fffff00u;  // and above: __prof_trigger(0), (1), ...
+
+/// 30 bits of FNV-1a, neither 0 nor a trigger's; the kind of mark takes the two bits below.
+__host__ __device__ constexpr u32 hash(const char* name) {
+  u32 h = 2166136261u;
+  for (; *name; ++name) h = (h ^ static_cast<unsigned char>(*name)) * 16777619u;
+  h = (h >> 30) ^ (h & 0x3fffffffu);
+  return h ? (h < TRIGGER ? h : h - 0x1000u) : 1u;
+}
+template <u32 VALUE> struct constant { enum : u32 { value = VALUE }; };
+
+NSYSALIGN_DEVICE u64 timer() { u64 t; asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t)::"memory"); return t; }
+NSYSALIGN_DEVICE u32 clock_low() { u32 t; asm volatile("mov.u32 %0, %%clock;" : "=r"(t)::"memory"); return t; }
+NSYSALIGN_DEVICE u64 clock_whole() { u64 t; asm volatile("mov.u64 %0, %%clock64;" : "=l"(t)::"memory"); return t; }
+NSYSALIGN_DEVICE u32 sm() { u32 s; asm volatile("mov.u32 %0, %%smid;" : "=r"(s)); return s; }
+NSYSALIGN_DEVICE u64 grid() { u64 g; asm volatile("mov.u64 %0, %%gridid;" : "=l"(g)); return g; }
+NSYSALIGN_DEVICE u32 lane() { u32 l; asm("mov.u32 %0, %%laneid;" : "=r"(l)); return l; }
+NSYSALIGN_DEVICE bool first_of(u32 mask) { return lane() == static_cast<u32>(__ffs(static_cast<int>(mask)) - 1); }
+NSYSALIGN_DEVICE void put(u64 p, u32 a, u32 b, u32 c, u32 d) {
+  asm volatile("st.global.cs.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+NSYSALIGN_DEVICE void add(u64 p, u64 n) { asm volatile("red.global.add.u64 [%0], %1;" ::"l"(p), "l"(n) : "memory"); }
+NSYSALIGN_DEVICE u32 word(u64 p) { u32 v; asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(p)); return v; }
+NSYSALIGN_DEVICE u64 longword(u64 p) { u64 v; asm volatile("ld.volatile.global.u64 %0, [%1];" : "=l"(v) : "l"(p)); return v; }
+NSYSALIGN_DEVICE u64 line(u64 buffer) { return buffer + LINE + LINE * (sm() % SM_LINES); }
+NSYSALIGN_DEVICE u32 warp_in_block() {
+  return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) >> 5;
+}
+
+/// Whether this header may write there; else the host is told which version wanted to.
+NSYSALIGN_DEVICE bool accepted(u64 buffer) {
+  if (!buffer) return false;
+  const u64 is = longword(buffer);
+  if (is == (static_cast<u64>(NSYSALIGN_MARKS_VERSION) << 32 | MAGIC)) return true;
+  if (static_cast<u32>(is) == MAGIC) asm volatile("st.global.u32 [%0], %1;" ::"l"(buffer + 8), "r"(NSYSALIGN_MARKS_VERSION));
+  return false;
+}
+
+/// Address of a fresh chunk (of 8 lines), or stray line, 0 where all regions are full.  For one lane.
+template <bool STRAY_LINE> NSYSALIGN_DEVICE u64 claim(u64 buffer) {
+  const u32 lines = word(buffer + 16), first = word(buffer + 20);
+  u32 region = sm() % REGIONS;
+#pragma unroll 1
+  for (u32 tried = 0; tried < REGIONS; ++tried, region = (region + 1) % REGIONS) {
+    const u64 cursor = buffer + LINE + LINE * region;
+    u64 given;
+    if (tried) {  // a full region is left alone
+      given = longword(cursor);
+      if (static_cast<u32>(given) * 8 + static_cast<u32>(given >> 32) >= lines) continue;
+    }
+    asm volatile("atom.global.add.u64 %0, [%1], %2;"
+                 : "=l"(given) : "l"(cursor), "l"(STRAY_LINE ? 1ull << 32 : 1ull) : "memory");
+    const u32 chunks = static_cast<u32>(given), strays = static_cast<u32>(given >> 32);
+    if (chunks * 8 + strays + (STRAY_LINE ? 1 : 8) > lines) continue;
+    // a buffer has less than 2^32 lines
+    return buffer + static_cast<u64>(first + lines * region + (STRAY_LINE ? lines - strays - 1 : chunks * 8)) * LINE;
+  }
+  return 0;
+}
+
+/// The 64 bytes before a chunk's marks, or a stray mark by itself.
+NSYSALIGN_DEVICE void head(u64 p, u32 kind, u32 id, u64 time, u64 clock, u32 mask, u32 previous) {
+  put(p + 32, static_cast<u32>(time), static_cast<u32>(time >> 32), static_cast<u32>(clock), static_cast<u32>(clock >> 32));
+  put(p + 48, mask, previous, blockDim.x * blockDim.y * blockDim.z, 0);
+  put(p + 16, blockIdx.x, blockIdx.y | blockIdx.z << 16, warp_in_block(), sm());
+  const u64 g = grid();
+  put(p, kind | NSYSALIGN_MARKS_VERSION, id, static_cast<u32>(g), static_cast<u32>(g >> 32));
+}
+
+NSYSALIGN_DEVICE u64 mixed(u64 x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+/// Add to a counter of this launch and SM: 0 tag, 8 grid, 16 SM, 20 id, 24 warps, 32 lanes, 40 sum, 48 least, 52 most,
+/// 56 part (0, or 1 + the bin of a histogram).  For one lane.  `least` is kept as its complement: a fresh slot is zeros.
+static __device__ __noinline__ void tally(u64 buffer, u32 id, u32 part, u32 warps, u64 lanes, u64 sum, u32 least, u32 most) {
+  const u32 slots = word(buffer + 24), s = sm();
+  const u64 g = grid(), tag = mixed(mixed(mixed(g + 1) ^ (static_cast<u64>(id) << 32 | s)) + part) | 1;
+  u64 at = tag >> 8;
+  for (u32 probe = 0; probe < PROBES && slots; ++probe, ++at) {
+    const u64 p = buffer + TABLE + LINE * (at & (slots - 1));
+    u64 found = longword(p);
+    if (!found) {
+      asm volatile("atom.global.cas.b64 %0, [%1], %2, %3;" : "=l"(found) : "l"(p), "l"(0ull), "l"(tag) : "memory");
+      if (!found) {
+        asm volatile("st.global.u64 [%0], %1;" ::"l"(p + 8), "l"(g) : "memory");
+        asm volatile("st.global.v2.u32 [%0], {%1,%2};" ::"l"(p + 16), "r"(s), "r"(id) : "memory");
+        asm volatile("st.global.u32 [%0], %1;" ::"l"(p + 56), "r"(part) : "memory");
+        found = tag;
+      }
+    }
+    if (found != tag) continue;
+    add(p + 24, warps);
+    add(p + 32, lanes);
+    if (sum || most || least) {
+      add(p + 40, sum);
+      asm volatile("red.global.max.u32 [%0], %1;" ::"l"(p + 48), "r"(~least) : "memory");
+      asm volatile("red.global.max.u32 [%0], %1;" ::"l"(p + 52), "r"(most) : "memory");
+    }
+    return;
+  }
+  add(line(buffer) + 16, warps);
+  add(line(buffer) + 24, lanes);
+}
+
+NSYSALIGN_DEVICE u64 sum_of(u32 mask, u32 value) {
+#if __CUDA_ARCH__ >= 800
+  return __reduce_add_sync(mask, value & 0xffffu) + (static_cast<u64>(__reduce_add_sync(mask, value >> 16)) << 16);
+#else
+  u64 sum = 0;
+  for (u32 rest = mask; rest; rest &= rest - 1) sum += __shfl_sync(mask, value, __ffs(static_cast<int>(rest)) - 1);
+  return sum;
+#endif
+}
+
+/// Count one execution by the lanes that are here, at once: where there is no warp whose registers could hold it.
+NSYSALIGN_DEVICE void count_now(u64 buffer, u32 id) {
+  const u32 mask = __activemask();
+  if (first_of(mask)) tally(buffer, id, 0, 1, __popc(mask), 0, 0, 0);
+}
+
+NSYSALIGN_DEVICE void latency_now(u64 buffer, u32 id, u64 cycles) {
+  const u32 mask = __activemask();
+  const u32 value = cycles > 0xffffffffull ? 0xffffffffu : static_cast<u32>(cycles);
+  const u32 bin = value ? 32 - __clz(static_cast<int>(value)) : 0;  // [2^(bin-1), 2^bin)
+  const u64 sum = sum_of(mask, value);
+  u32 least = value, most = value;
+#if __CUDA_ARCH__ >= 800
+  least = __reduce_min_sync(mask, value);
+  most = __reduce_max_sync(mask, value);
+#else
+  for (u32 rest = mask; rest; rest &= rest - 1) {
+    const u32 other = __shfl_sync(mask, value, __ffs(static_cast<int>(rest)) - 1);
+    least = other < least ? other : least;
+    most = other > most ? other : most;
+  }
+#endif
+  const u32 same = __match_any_sync(mask, bin);
+  if (first_of(same)) tally(buffer, id, 1 + bin, 1, __popc(same), 0, 0, 0);
+  __syncwarp(mask);
+  if (first_of(mask)) tally(buffer, id, 0, 1, __popc(mask), sum, least, most);
+}
+
+/// A warp's next chunk: address of its first slot, FULL where there is no room.  For all lanes of the warp that are marked.
+static __device__ __noinline__ u64 next_chunk(u64 buffer, u32 previous) {
+  const u32 here = __activemask();
+  u64 p = 0;
+  if (first_of(here)) {
+    const u64 t = timer(), c = clock_whole();
+    p = claim<false>(buffer);
+    if (p) head(p, HEAD, 0, t, c, here, previous);
+    p = p ? p + LINE : FULL;
+  }
+  return __shfl_sync(here, p, __ffs(static_cast<int>(here)) - 1);
+}
+
+/// A mark of lanes apart from the others, who cannot move what all of them share: it stands alone.
+static __device__ __noinline__ void stray_mark(u64 buffer, u32 id) {
+  const u32 here = __activemask();
+  if (!first_of(here)) return;
+  const u64 t = timer(), c = clock_whole();
+  const u64 p = claim<true>(buffer);
+  if (p) head(p, STRAY, id, t, c, here, 0);
+  else add(line(buffer) + 8, 1);
+}
+
+constexpr int SITES = 24;  // counters of a kernel that are kept in registers; others are added at once
+
+/// What a warp carries along: the next mark's slot, its lanes, and what its threads have counted.
+template <int BASE> struct warp {
+  const u64 buffer;
+  u32 low, high;  // address of the next slot; OFF, or FULL where there is no room
+  u32 mask;
+  u32 lanes[SITES], warps[SITES], ids[SITES];  // ids: only where lanes is not 0, so it takes no register
+
+  NSYSALIGN_DEVICE explicit warp(nsysalign_marks marks) : buffer(marks.address), low(OFF), high(0), mask(0) {
+#pragma unroll
+    for (int i = 0; i < SITES; ++i) lanes[i] = warps[i] = 0;
+    if (!accepted(buffer)) return;
+    mask = __activemask();
+    go_to(next_chunk(buffer, 0));
+  }
+  NSYSALIGN_DEVICE ~warp() {
+    if (off()) return;
+    mark(EXIT);
+#pragma unroll
+    for (int i = 0; i < SITES; ++i)
+      if (lanes[i]) flush(lanes[i], warps[i], ids[i]);
+  }
+  warp(const warp&) = delete;
+  warp& operator=(const warp&) = delete;
+
+  NSYSALIGN_DEVICE void mark(u32 id) { mark_if(id, true); }
+
+  template <class T> NSYSALIGN_DEVICE void mark_after(u32 id, const T& value) {
+    // the branch needs the value, and the timer is read behind the branch
+    mark_if(id, !__any_sync(__activemask(), folded(value) == 0x9e3779b9u));
+  }
+
+  template <int SITE> NSYSALIGN_DEVICE void count(u32 id) {
+    if (SITE > BASE && SITE - BASE <= SITES) {
+      constexpr int i = SITE > BASE && SITE - BASE <= SITES ? SITE - BASE - 1 : 0;
+      lanes[i] += 1;
+      warps[i] += first_of(__activemask());
+      ids[i] = id;
+    } else if (!off()) {
+      count_now(buffer, id);
+    }
+  }
+
+  NSYSALIGN_DEVICE void latency(u32 id, u64 cycles) {
+    if (!off()) latency_now(buffer, id, cycles);
+  }
+
+ private:
+  NSYSALIGN_DEVICE bool off() const { return (low | high) == OFF; }
+  NSYSALIGN_DEVICE void go_to(u64 slot) { low = static_cast<u32>(slot), high = static_cast<u32>(slot >> 32); }
+
+  /// `usual`: false where a lane asks for the long way; it must be the same in all lanes that are here.
+  NSYSALIGN_DEVICE void mark_if(u32 id, bool usual) {
+    if (__activemask() == mask && (low & (CHUNK - 1)) && usual) {
+      low += 16;  // never a carry: a chunk does not cross an address that 512 does not divide
+      write(id);
+    } else if (!off()) {
+      long_way(id);
+    }
+  }
+
+  NSYSALIGN_DEVICE void write(u32 id) {
+    const u64 t = timer();
+    const u32 c = clock_low();
+    asm volatile("{ .reg .b64 at; mov.b64 at, {%0,%1}; st.global.cs.v4.u32 [at+-16], {%2,%3,%4,%5}; }" ::"r"(low), "r"(high),
+                 "r"(static_cast<u32>(t)), "r"(static_cast<u32>(t >> 32)), "r"(c), "r"(id) : "memory");
+  }
+
+  /// A chunk that is full, lanes that are alone, no room: all that a mark seldom is, so that its own code is short.
+  NSYSALIGN_DEVICE void long_way(u32 id) {
+    if (__activemask() != mask) {
+      stray_mark(buffer, id);
+      return;
+    }
+    if (!(low & (CHUNK - 1)) && (low | high) != FULL)  // `previous`: the chunk's number in lines from the buffer, never 0
+      go_to(next_chunk(buffer, (low - CHUNK - static_cast<u32>(buffer)) / LINE));
+    if ((low | high) == FULL) {
+      if (first_of(mask)) add(line(buffer) + 8, 1);
+    } else {
+      low += 16;
+      write(id);
+    }
+  }
+
+  template <class T> static NSYSALIGN_DEVICE u32 folded(const T& value) {
+    u32 words[(sizeof(T) + 3) / 4] = {};
+    memcpy(words, &value, sizeof(T));
+    u32 all = 0;
+#pragma unroll
+    for (unsigned i = 0; i < (sizeof(T) + 3) / 4; ++i) all ^= words[i];
+    return all;
+  }
+
+  NSYSALIGN_DEVICE void flush(u32 of_lane, u32 of_warp, u32 id) {
+    const u32 here = __activemask();
+    const u64 all_lanes = sum_of(here, of_lane), all_warps = sum_of(here, of_warp);
+    if (first_of(here)) tally(buffer, id, 0, static_cast<u32>(all_warps), all_lanes, 0, 0, 0);
+  }
+};
+
+template <class W> class range {
+ public:
+  NSYSALIGN_DEVICE range(W& w, u32 id) : w_(w), id_(id) { w_.mark(id_ | BEGIN); }
+  NSYSALIGN_DEVICE ~range() { w_.mark(id_ | END); }
+  range(const range&) = delete;
+  range& operator=(const range&) = delete;
+  NSYSALIGN_DEVICE explicit operator bool() const { return false; }
+
+ private:
+  W& w_;
+  u32 id_;
+};
+template <class W> NSYSALIGN_DEVICE range<W> ranged(W& w, u32 id) { return range<W>(w, id); }
+
+template <class T> struct is_warp { enum { value = 0 }; };
+template <int B> struct is_warp<warp<B>> { enum { value = 1 }; };
+template <class T> __host__ __device__ constexpr u32 checked(T&, u32 id) {
+  static_assert(is_warp<T>::value, "nsysalign: the first argument is the name given to NSYSALIGN_WARP(w, marks)");
+  return id;
+}
+
+}  // namespace nsysalign
+
+#if defined(NSYSALIGN_REPLACE_PROF_TRIGGER)
+/// Where replaced __prof_trigger calls count: nsysalign_attach(), or the module's global of this name under NVRTC.
+#if defined(__CUDACC_RTC__)
+extern "C" __device__ unsigned long long nsysalign_trigger_marks = 0;
+#else
+static __device__ unsigned long long nsysalign_trigger_marks = 0;
+static inline cudaError_t nsysalign_attach(nsysalign_marks marks) {
+  return cudaMemcpyToSymbol(nsysalign_trigger_marks, &marks.address, sizeof marks.address);
+}
+#endif
+namespace nsysalign {
+/// One for each warp and value of n (its low 8 bits), with how many lanes it was.
+static __device__ __noinline__ void trigger(u32 n) {
+  const u64 buffer = nsysalign_trigger_marks;
+  const u32 same = __match_any_sync(__activemask(), n & 255u);
+  if (first_of(same) && accepted(buffer)) tally(buffer, (TRIGGER + (n & 255u)) << 2, 0, 1, __popc(same), 0, 0, 0);
+}
+}  // namespace nsysalign
+#undef __prof_trigger
+#define __prof_trigger(n) ::nsysalign::trigger(static_cast<::nsysalign::u32>(n))
+#endif
+
+#define NSYSALIGN_HASH(name) (::nsysalign::constant<::nsysalign::hash(name)>::value)
+#define NSYSALIGN_WARP(w, marks) ::nsysalign::warp<__COUNTER__> w(marks)
+#define NSYSALIGN_RANGE(w, name) if (auto&& nsysalign_range = ::nsysalign::ranged(w, NSYSALIGN_HASH(name) << 2)) {} else
+#define NSYSALIGN_MARK(w, name) w.mark(NSYSALIGN_HASH(name) << 2)
+#define NSYSALIGN_MARK_AFTER(w, name, value) w.mark_after(NSYSALIGN_HASH(name) << 2, value)
+#define NSYSALIGN_COUNT(w, name) w.template count<__COUNTER__>(NSYSALIGN_HASH(name) << 2)
+#define NSYSALIGN_LATENCY(w, name, cycles) w.latency(NSYSALIGN_HASH(name) << 2, cycles)
+
+#endif
