@@ -1,0 +1,272 @@
+"""Where an SM's time goes inside a kernel: SMs x duration, split exactly.
+
+    SM 0   before | block ...........| between | block ....... | after         an instant in which blocks are there is
+    SM 1   before | block ........................ | after                     shared equally by their warps, each in
+    SM 2   none                                                                its innermost range or in none
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from nsysalign.align.marked import Marked
+from nsysalign.marks import layout
+
+PARTS = ("before", "phase", "unmarked", "between", "after", "none", "unknown")
+_DEEPEST = 16
+_TIME_BITS = 42  # 73 minutes of a kernel, in ns
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What marks of one dump say: tables whose `kernel` counts its launches from 0."""
+
+    kernels: pd.DataFrame  # marked_blocks, warps, marks, complete, outside: one row per launch
+    phases: pd.DataFrame
+    sm_time: pd.DataFrame
+    sm_spans: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class _Warps:
+    """Runs of warps: launch, sm, begin and end (ns after the launch's start), whether the end was seen."""
+
+    launch: np.ndarray
+    sm: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+    ended: np.ndarray
+    block: np.ndarray  # number of the (launch, block)
+
+
+@dataclass(frozen=True)
+class _Passages:
+    """Passages through ranges: of which launch and (launch, SM) group, name, from and until (ns after the start)."""
+
+    launch: np.ndarray
+    warp: np.ndarray
+    id: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+
+
+def inside(marked: Marked) -> Inside:
+    """Phases and SM time of every launch of a dump."""
+    table = marked.launches
+    duration = (table["end_ns"] - table["start_ns"]).to_numpy()
+    warps, whole = _warps(marked, duration)
+    passages, inner, unclosed = _ranges(marked, duration)
+    complete, counted = _complete(marked, warps)
+    spans, time = _budget(marked, warps, inner, duration, complete)
+    marks = np.bincount(marked.launch[marked.dump.of[marked.dump.id & 3 != layout.EXIT]], minlength=len(table))
+    kernels = pd.DataFrame(counted | {"marks": marks, "complete": complete, "outside": whole})
+    return Inside(kernels, _phases(marked, passages, unclosed), time, spans)
+
+
+def _warps(marked: Marked, duration: np.ndarray) -> tuple[_Warps, np.ndarray]:
+    """The warps, and how many marks of each launch lie outside of its kernel row by more than the bar."""
+    dump, count = marked.dump, int(marked.warp.max()) + 1 if len(marked.warp) else 0
+    at = np.full(count, -1, np.int64)
+    order = np.argsort(-dump.warps["time"].astype(np.int64), kind="stable")
+    at[marked.warp[order]] = order  # the earliest head of each warp
+    launch, heads = marked.launch[at], dump.warps[at]
+    begin = heads["time"].astype(np.int64)
+    end = begin.copy()
+    of = marked.warp[dump.of]
+    np.maximum.at(end, of, dump.time)
+    ended = np.zeros(count, bool)
+    ended[of[dump.id & 3 == layout.EXIT]] = True
+    error = marked.launches["error_ns"].to_numpy()
+    placed = (marked.launches["row"] >= 0).to_numpy()
+    first, last = marked.relative(launch, begin), marked.relative(launch, end)
+    out = placed[launch] & ((first < -error[launch]) | (last > duration[launch] + error[launch]))
+    block = np.stack([launch, heads["x"], heads["y"], heads["z"]], axis=1) if count else np.empty((0, 4), np.int64)
+    _, number = np.unique(block, axis=0, return_inverse=True)
+    limit = duration[launch]
+    return (
+        _Warps(launch, heads["sm"].astype(np.int64), np.clip(first, 0, limit), np.clip(last, 0, limit), ended, number.ravel()),
+        np.bincount(launch[out], minlength=len(duration)),
+    )
+
+
+def _complete(marked: Marked, warps: _Warps) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Whether every warp of a launch was seen to its end, and how many blocks and warps were seen."""
+    table, many = marked.launches, len(marked.launches)
+    seen = np.bincount(warps.launch, minlength=many)
+    ended = np.bincount(warps.launch[warps.ended], minlength=many)
+    _, one = np.unique(warps.block, return_index=True)
+    blocks = np.bincount(warps.launch[one], minlength=many)
+    threads = np.zeros(many, np.int64)
+    np.maximum.at(threads, marked.launch, marked.dump.warps["threads"].astype(np.int64))
+    expected = np.where(table["blocks"] > 0, table["blocks"], blocks) * -(-threads // 32)
+    return (seen > 0) & (seen == ended) & (seen >= expected), {"marked_blocks": blocks, "warps": seen, "threads": threads}
+
+
+def _ranges(marked: Marked, duration: np.ndarray) -> tuple[_Passages, _Passages, dict[tuple[int, int], int]]:
+    """(passages through ranges; stretches of whole warps in their innermost range; what was begun and not ended, by
+    launch and name).  Lanes apart from their warp are a stream of marks of their own: they have passages, but the SM's time
+    is their warp's."""
+    dump = marked.dump
+    kind = dump.id & 3
+    used = marked.order[np.isin(kind[marked.order], (layout.BEGIN, layout.END))]
+    of = dump.of[used]
+    stray = dump.warps["kind"][of] == layout.STRAY | layout.VERSION
+    stream = marked.warp[of] << 33
+    stream[stray] |= (1 << 32) | dump.warps["lanes"][of[stray]].astype(np.int64)
+    if stray.any():
+        again = np.lexsort((dump.time[used], stream))
+        used, of, stray, stream = used[again], of[again], stray[again], stream[again]
+    launch, name = marked.launch[of], (dump.id[used] >> 2).astype(np.int64)
+    time = np.clip(marked.relative(launch, dump.time[used]), 0, duration[launch])
+    begins = kind[used] == layout.BEGIN
+    depth, sound = _depths(stream, begins)
+    unclosed: dict[tuple[int, int], int] = {}
+    pairs, lasting = [], []
+    index = np.arange(len(used))
+    following = np.ones(len(used), bool)
+    following[:-1] = stream[1:] == stream[:-1]
+    if len(used):
+        following[-1] = False
+    inner = np.full(len(used), -1, np.int64)
+    for level in range(1, min(int(depth.max(initial=0)), _DEEPEST) + 1):
+        mine = np.flatnonzero(sound & ((begins & (depth == level)) | (~begins & (depth == level - 1))))
+        paired = np.zeros(len(mine), bool)
+        paired[:-1] = begins[mine[:-1]] & ~begins[mine[1:]] & (stream[mine[:-1]] == stream[mine[1:]])
+        paired[:-1] &= name[mine[:-1]] == name[mine[1:]]
+        first = np.flatnonzero(paired)
+        pairs.append((mine[first], mine[first + 1]))
+        alone = ~paired
+        alone[first + 1] = False
+        _add(unclosed, launch[mine[alone]], name[mine[alone]])
+        last = np.maximum.accumulate(np.where(begins & (depth == level), index, -1))
+        here = sound & (depth == level)
+        inner[here] = name[last[here]]
+    _add(unclosed, launch[~sound], name[~sound])
+    a, b = (np.concatenate([p[i] for p in pairs]) if pairs else np.empty(0, np.int64) for i in (0, 1))
+    warp = marked.warp[of]
+    passages = _Passages(launch[a], warp[a], name[a], time[a], time[b])
+    lasting = np.flatnonzero((inner >= 0) & following & ~stray)
+    return passages, _Passages(launch[lasting], warp[lasting], inner[lasting], time[lasting], time[lasting + 1]), unclosed
+
+
+def _add(unclosed: dict[tuple[int, int], int], launch: np.ndarray, name: np.ndarray) -> None:
+    for key, count in zip(*np.unique(np.stack([launch, name], axis=1), axis=0, return_counts=True), strict=True):
+        pair = (int(key[0]), int(key[1]))
+        unclosed[pair] = unclosed.get(pair, 0) + int(count)
+
+
+def _depths(stream: np.ndarray, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How many ranges are open after each mark of a stream, and whether no range of its stream ends that did not begin."""
+    if not len(stream):
+        return np.empty(0, np.int64), np.empty(0, bool)
+    change = np.where(begins, 1, -1)
+    total = np.cumsum(change)
+    edges = np.flatnonzero(np.concatenate([[True], stream[1:] != stream[:-1]]))
+    lengths = np.diff(np.append(edges, len(stream)))
+    depth = total - np.repeat(total[edges] - change[edges], lengths)
+    return depth, np.repeat(np.minimum.reduceat(depth, edges) >= 0, lengths)
+
+
+def _phases(marked: Marked, passages: _Passages, unclosed: dict[tuple[int, int], int]) -> pd.DataFrame:
+    """Statistics of passages by launch and name (`frames.KERNEL_PHASES`; `phase` is the hash)."""
+    ids, which = np.unique(np.concatenate([passages.id, [n for _, n in unclosed]]).astype(np.int64), return_inverse=True)
+    key = passages.launch * max(len(ids), 1) + which[: len(passages.id)]
+    length = np.minimum(passages.end - passages.begin, (1 << _TIME_BITS) - 1)
+    order = np.sort(key << _TIME_BITS | length)
+    key, length = order >> _TIME_BITS, order & ((1 << _TIME_BITS) - 1)
+    edges = np.flatnonzero(np.diff(key, prepend=-1))
+    ends = np.append(edges[1:], len(key))
+    lost = {(launch, name): n for (launch, name), n in unclosed.items()}
+    rows = pd.DataFrame(
+        {
+            "kernel": key[edges] // max(len(ids), 1),
+            "phase": ids[key[edges] % max(len(ids), 1)] if len(edges) else np.empty(0, np.int64),
+            "count": ends - edges,
+            "total_ns": np.add.reduceat(length, edges) if len(edges) else np.empty(0, np.int64),
+            "min_ns": length[edges],
+            "median_ns": length[(edges + ends - 1) // 2],
+            "max_ns": length[ends - 1] if len(edges) else np.empty(0, np.int64),
+        }
+    )
+    pairs = list(zip(rows["kernel"].tolist(), rows["phase"].tolist(), strict=True))
+    rows["unclosed"] = [lost.pop(pair, 0) for pair in pairs]
+    if lost:
+        zeros = dict.fromkeys(("count", "total_ns", "min_ns", "median_ns", "max_ns"), 0)
+        more = [{"kernel": k, "phase": p, **zeros, "unclosed": n} for (k, p), n in lost.items()]
+        rows = pd.concat([rows, pd.DataFrame(more)], ignore_index=True)
+    return rows
+
+
+def _budget(
+    marked: Marked, warps: _Warps, inner: _Passages, duration: np.ndarray, complete: np.ndarray
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """(`frames.SM_SPANS`, `frames.SM_TIME` with hashes for names) of all launches that have marks."""
+    groups, group = np.unique(warps.launch << 12 | warps.sm, return_inverse=True)
+    launch, sm = groups >> 12, groups & 4095
+    first, last = np.full(len(groups), np.iinfo(np.int64).max), np.zeros(len(groups), np.int64)
+    np.minimum.at(first, group, warps.begin)
+    np.maximum.at(last, group, warps.end)
+    busy, shared = _shared(group, warps.begin, warps.end, len(groups))
+    _, one = np.unique(np.stack([group, warps.block], axis=1), axis=0, return_index=True) if len(group) else (None, [])
+    blocks = np.bincount(group[one], minlength=len(groups))
+    spans = pd.DataFrame({"kernel": launch, "sm": sm, "blocks": blocks, "first_ns": first, "last_ns": last, "busy_ns": busy})
+    share = shared(group[inner.warp], inner.end) - shared(group[inner.warp], inner.begin)
+    ids, which = np.unique(inner.id, return_inverse=True)
+    of_phase = np.bincount(inner.launch * max(len(ids), 1) + which, weights=share, minlength=len(duration) * max(len(ids), 1))
+    of_phase = np.floor(of_phase + 1e-6).astype(np.int64).reshape(len(duration), max(len(ids), 1))
+    per = partial(_per_launch, launch, len(duration))
+    sms = np.maximum(marked.dump.sms, per(np.ones(len(groups), np.int64)))
+    unmarked = per(busy) - of_phase.sum(axis=1)
+    for row in np.flatnonzero(unmarked < 0).tolist():  # by rounding: a few ns, from the largest
+        of_phase[row, of_phase[row].argmax()] += unmarked[row]
+    parts = {
+        "before": per(first),
+        "unmarked": np.maximum(unmarked, 0),
+        "between": per(last - first - busy),
+        "after": per(duration[launch] - last),
+        "none": (sms - per(np.ones(len(groups), np.int64))) * duration,
+    }
+    unsure = ~complete
+    parts["unknown"] = np.where(unsure, sum(parts[p] for p in ("before", "between", "after", "none")), 0)
+    for part in ("before", "between", "after", "none"):
+        parts[part] = np.where(unsure, 0, parts[part])
+    there = np.unique(launch)
+    rows = [(k, part, 0, int(ns[k])) for part, ns in parts.items() for k in there[ns[there] > 0].tolist()]
+    rows += [(k, "phase", int(ids[i]), int(of_phase[k, i])) for k in there.tolist() for i in np.flatnonzero(of_phase[k]).tolist()]
+    rows.sort(key=lambda r: (r[0], PARTS.index(r[1]), -r[3]))
+    return spans, pd.DataFrame(rows, columns=["kernel", "part", "phase", "ns"])
+
+
+def _per_launch(launch: np.ndarray, count: int, values: np.ndarray) -> np.ndarray:
+    out = np.zeros(count, np.int64)
+    np.add.at(out, launch, values)
+    return out
+
+
+def _shared(group: np.ndarray, begin: np.ndarray, end: np.ndarray, count: int):  # type: ignore[no-untyped-def]
+    """(ns in which each group has a warp; function (group, time) -> integral of 1 / warps there up to that time)."""
+    groups, times = np.concatenate([group, group]), np.concatenate([begin, end])
+    key = groups << _TIME_BITS | times
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    there = np.cumsum(np.where(order < len(group), 1, -1))
+    length = np.diff(times[order], append=0)
+    if len(order):
+        length[-1] = 0
+    used = there > 0  # 0 at the end of every group: its last warp has left
+    length = np.where(used, length, 0)
+    busy = np.zeros(count, np.int64)
+    np.add.at(busy, groups[order], length)
+    rate = np.where(used, 1 / np.maximum(there, 1), 0.0)
+    integral = np.concatenate([[0.0], np.cumsum(length * rate)])[: len(order)]
+    sorted_times = times[order]
+
+    def at(of: np.ndarray, time: np.ndarray) -> np.ndarray:
+        where = np.maximum(np.searchsorted(key, of << _TIME_BITS | time, "right") - 1, 0)
+        return integral[where] + (time - sorted_times[where]) * rate[where]
+
+    return busy, at
