@@ -38,6 +38,7 @@ from nsysalign.compare.baseline import side_by_side
 from nsysalign.diagnose.rules import diagnose
 from nsysalign.errors import AnalysisError, EventLogError
 from nsysalign.memory import give_back
+from nsysalign.marks.dump import MarksError
 from nsysalign.model import KIND, Alignment, Analysis, EventLog, Portion, Trace, TraceInfo
 from nsysalign.private import without_paths
 from nsysalign.slices.crew import Crew, crew, wanted
@@ -70,11 +71,14 @@ def analyze(
     progress: Progress | None = None,
     jobs: int = 1,
     others: Crew | None = None,
+    marks: Sequence[str | PathLike[str]] | str | PathLike[str] = (),
+    marked: str | PathLike[str] | None = None,
 ) -> Analysis:
     """Analyse an nsys SQLite export, with the event logs of its processes.
 
     Without a log the NVTX ranges of the trace become intervals of kind `nvtx`.  `clocks` is the run's clocks.jsonl,
-    `baseline` the event logs of the same program run without nsys, to be put beside.  `draw` names intervals whose
+    `baseline` the event logs of the same program run without nsys, to be put beside.  `marks`: dumps of marks inside kernels
+    (.nsam), made in the run of this trace, or in that of the trace `marked`, which is of the same program.  `draw` names intervals whose
     timeline and segments are kept whatever their place among the runs; `all_segments` keeps those of every interval,
     where a long trace has more than fit into a table of ordinary size; `progress(step, percent)` is told what begins.
     A long trace is analysed stretch by stretch, by `jobs` processes at once: a script that asks for more than one has
@@ -83,6 +87,7 @@ def analyze(
     Raises TraceError or EventLogError with what to do next.
     """
     events, baseline = _several(events), _several(baseline)
+    inside = partial(_inside_kernels, [Path(m) for m in _several(marks)], Path(trace), marked and Path(marked))
     tell = progress or _silent
     tell("reading the trace", 0)
     rows = rows_at_most(Path(trace)) if events and not baseline and not all_segments else 0
@@ -92,7 +97,7 @@ def analyze(
             measured, log = _in_slices(Path(trace), [Path(e) for e in events], rows, helpers, tell)
         if measured is not None:
             tell("explaining", 90)
-            return explained(measured, log, clocks=clocks, draw=draw)
+            return explained(measured, log, clocks=clocks, beside=inside, draw=draw)
     with ThreadPoolExecutor(1) as pool:  # big tables are read outside of Python: there is time for the logs
         unread = events and log is None
         logs = pool.submit(read_event_logs, [Path(e) for e in events]) if unread else None
@@ -102,7 +107,14 @@ def analyze(
     _refuse_baseline(log)
     without, notes = read_baseline(baseline)
     analysis = analyze_trace(
-        read, log, clocks=clocks, baseline=without, draw=draw, all_segments=all_segments, progress=progress
+        read,
+        log,
+        clocks=clocks,
+        baseline=without,
+        draw=draw,
+        all_segments=all_segments,
+        progress=progress,
+        inside=inside,
     )
     return replace(analysis, notes=(*analysis.notes, *notes)) if notes else analysis
 
@@ -175,8 +187,9 @@ def analyze_trace(
     draw: Sequence[str] = (),
     all_segments: bool = False,
     progress: Progress | None = None,
+    inside: Callable[[Analysis], Analysis] | None = None,
 ) -> Analysis:
-    """The same from what has been read already."""
+    """The same from what has been read already; `inside` adds what was marked inside kernels."""
     tell = progress or _silent
     tell("placing the events", 50)
     alignment = align(trace, log)
@@ -195,9 +208,9 @@ def analyze_trace(
         budgets.launch_latency,
         FromMemory(trace, alignment, budgets),
     )
-    beside = None
+    beside = inside
     if baseline is not None:
-        beside = partial(_beside, trace=trace, alignment=alignment, log=log, baseline=baseline)
+        beside = partial(_beside, trace=trace, alignment=alignment, log=log, baseline=baseline, inside=inside)
     return explained(measured, log, clocks=clocks, beside=beside, draw=draw, all_segments=all_segments)
 
 
@@ -254,7 +267,7 @@ def explained(
     all_segments: bool = False,
 ) -> Analysis:
     """Names, labels, findings, pictures: what is the same whether the trace was looked at as a whole or piece by piece.
-    `beside` puts a run without nsys beside it."""
+    `beside` puts a run without nsys beside it, and what was marked inside kernels into it."""
     p = measured.portion
     intervals = intervals_table(p)
     measured_rows = intervals["kind"] != "run"
@@ -346,10 +359,39 @@ def _gpu_clocks(measured: Measured, clocks: str | PathLike[str] | None) -> tuple
     return placed, notes + more
 
 
+def _inside_kernels(dumps: Sequence[Path], trace: Path, marked: Path | None, analysis: Analysis) -> Analysis:
+    """The same with what the dumps say about the insides of kernels, those of this trace or of `marked`."""
+    if not dumps:
+        return analysis
+    from nsysalign.attribute.marks import mark_tables
+    from nsysalign.marks.dump import read
+    from nsysalign.trace.launches import read_launches
+
+    found, notes = [], []
+    for dump in dumps:  # one that is damaged does not cost the rest of the answer
+        try:
+            found.append(read(dump))
+        except MarksError as error:
+            notes.append(f"marks: {error.message}")
+    pids = {dump.pid for dump in found}
+    rows = read_launches(marked or trace, pids)
+    plain = read_launches(trace, set(analysis.intervals["pid"]) or pids) if marked is not None else None
+    inside = mark_tables(found, rows, analysis.measured, plain)
+    return replace(analysis, **inside.tables, notes=tuple(dict.fromkeys([*analysis.notes, *notes, *inside.notes])))
+
+
 def _beside(
-    analysis: Analysis, *, trace: Trace, log: EventLog | None, alignment: Alignment, baseline: EventLog
+    analysis: Analysis,
+    *,
+    trace: Trace,
+    log: EventLog | None,
+    alignment: Alignment,
+    baseline: EventLog,
+    inside: Callable[[Analysis], Analysis] | None = None,
 ) -> Analysis:
     """The same with the run without nsys beside it, and what the profiled one says it should have measured."""
+    if inside is not None:
+        analysis = inside(analysis)
     measured = analysis.measured
     alignment = replace(
         alignment, windows=alignment.windows.iloc[: len(measured)]

@@ -35,6 +35,13 @@ from nsysalign.errors import TraceError, UsageError
     help="Event log of the same program run without nsys; repeatable.  A run directory brings its own.",
 )
 @click.option(
+    "--marks",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Marks inside the kernels of this trace (.nsam); repeatable.  A run directory brings its own.",
+)
+@click.option(
     "--json", "json_out", metavar="OUT", help="Write the analysis as JSON to this file as well; - is stdout."
 )
 @click.option("--nsys", metavar="PATH", help="The nsys that exports a .nsys-rep.")
@@ -70,6 +77,7 @@ def analyze(
     events: tuple[Path, ...],
     output: Path | None,
     baseline: tuple[Path, ...],
+    marks: tuple[Path, ...],
     json_out: str | None,
     nsys: str | None,
     ranks: bool,
@@ -99,8 +107,8 @@ def analyze(
     if ranks or len(traces) > 1 or is_many(trace):
         from nsysalign.commands.ranks import present_many
 
-        if fail_on or baseline:
-            option = "--fail-on" if fail_on else "--baseline"
+        if fail_on or baseline or marks:
+            option = "--fail-on" if fail_on else "--baseline" if baseline else "--marks"
             raise UsageError(
                 f"{option} is for one trace, several are given",
                 "nsysalign analyze RUN, once for each of them",
@@ -127,6 +135,7 @@ def analyze(
             trace,
             events=events,
             baseline=baseline,
+            marks=marks,
             output=output,
             quiet=quiet,
             json_out=json_out,
@@ -144,6 +153,6 @@ def analyze(
         if json_out and json_out != "-":
             refuse_unwritable(json_out)
         export = exported(trace, output, nsys=nsys, quiet=quiet)
-        inputs = Inputs(export, trace.parent, events, baseline, all_segments, jobs)
+        inputs = Inputs(export, trace.parent, events, baseline, all_segments, jobs, marks)
         presented = present_files(inputs, output, quiet=quiet, json_out=json_out, use_cache=not no_cache)
     ctx.exit(1 if fail_on and closed(presented.analysis, fail_on, quiet=quiet) else 0)

@@ -40,6 +40,8 @@ class Inputs:
     baseline: tuple[Path, ...] = ()  # event logs of the run without nsys
     all_segments: bool = False
     jobs: int | None = None  # processes that share the work on a long trace, None for as many as there are cores
+    marks: tuple[Path, ...] = ()  # dumps of marks inside kernels
+    marked: Path | None = None  # the trace of the run that made them, where it is another
 
     @property
     def clocks(self) -> Path | None:
@@ -56,7 +58,8 @@ class Inputs:
     def files(self) -> list[Path]:
         """All that decides what the results are."""
         beside = (self.folder / name for name in (CLOCKS, CONFIRMED, MANIFEST))
-        return [self.trace, *self.logs, *self.baseline, *(p for p in beside if p.is_file())]
+        marked = [*self.marks, *([self.marked] if self.marked else [])]
+        return [self.trace, *self.logs, *self.baseline, *marked, *(p for p in beside if p.is_file())]
 
     def options(self) -> dict[str, int]:
         """What decides it besides: how many of `files()` are logs of which run, too."""
@@ -64,6 +67,7 @@ class Inputs:
             "all_segments": self.all_segments,
             "events": len(self.logs),
             "baseline": len(self.baseline),
+            **({"marks": len(self.marks)} if self.marks else {}),
         }
 
 
@@ -88,6 +92,7 @@ def present(
     *,
     events: Sequence[Path] = (),
     baseline: Sequence[Path] = (),
+    marks: Sequence[Path] = (),
     output: Path | None = None,
     quiet: bool = False,
     json_out: str | Path | None = None,
@@ -111,7 +116,11 @@ def present(
 
         baseline = baseline_logs(run_dir)
     export = exported(trace, output, nsys=nsys, quiet=quiet)
-    inputs = Inputs(export, run_dir, tuple(logs), tuple(baseline), all_segments, jobs)
+    from nsysalign.collect.marked import marks_of
+
+    dumps, folder = (list(marks), None) if marks else marks_of(run_dir)
+    marked = exported(trace_of(folder), folder, nsys=nsys, quiet=quiet) if folder is not None else None
+    inputs = Inputs(export, run_dir, tuple(logs), tuple(baseline), all_segments, jobs, tuple(dumps), marked)
     return present_files(inputs, output, quiet=quiet, json_out=json_out, use_cache=use_cache)
 
 
@@ -234,6 +243,8 @@ def analysed(
         draw=draw,
         progress=tell,
         others=others,
+        marks=list(inputs.marks),
+        marked=inputs.marked,
     )
     analysis = attach(analysis, confirmations.read(inputs.folder / CONFIRMED))
     said = conditions(inputs.folder)

@@ -71,7 +71,13 @@ def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple
         from nsysalign.collect.rundir import event_logs
         from nsysalign.commands.present import Inputs, analysed
 
-        inputs = Inputs(trace, path, tuple(event_logs(path)), tuple(baseline_logs(path)))
+        from nsysalign.collect.marked import marks_of
+        from nsysalign.commands.present import exported, trace_of
+
+        dumps, folder = marks_of(path)
+        marked = exported(trace_of(folder), folder, nsys=None) if folder is not None else None
+        logs, baseline = tuple(event_logs(path)), tuple(baseline_logs(path))
+        inputs = Inputs(trace, path, logs, baseline, marks=tuple(dumps), marked=marked)
         again = analysed(inputs, draw=[name])
         if (again.timeline["interval"] == number).any() and again.intervals[
             "name"

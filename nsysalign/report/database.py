@@ -39,9 +39,10 @@ _KEYS = {
     "baseline": "label",
     "unprofiled": "interval",
     "unprofiled_parts": ("interval", "cause"),
+    "marked_kernels": "kernel",
 }
 #: Tables that version 1 did not have from the beginning: a file without them is older, not broken.
-_LATER = (frames.KERNELS, frames.GAPS, frames.GPU_CLOCKS, frames.CONFIRMATIONS, *frames.BASELINE_SPECS)
+_LATER = (frames.KERNELS, frames.GAPS, frames.GPU_CLOCKS, frames.CONFIRMATIONS, *frames.BASELINE_SPECS, *frames.MARKS_SPECS)
 #: Tables whose `interval` is a row of `intervals`: Datasette makes links of them.
 _OF_INTERVALS = (
     "parts",

@@ -80,6 +80,7 @@ def _document(analysis: Analysis, intervals: list[dict[str, Any]], budgets: _Bud
         "confirmations": records(analysis.confirmations),
         "gpu_clocks": records(analysis.gpu_clocks),
         "baseline": _baseline(analysis),
+        **_marks(analysis),
     }
 
 
@@ -186,6 +187,14 @@ def _baseline(analysis: Analysis) -> dict[str, Any] | None:
     return {"labels": records(analysis.baseline), "intervals": intervals}
 
 
+def _marks(analysis: Analysis) -> dict[str, Any]:
+    """What happened inside kernels, where anything was marked; the marks themselves are in `analysis.db`."""
+    if analysis.marked_kernels.empty:
+        return {}
+    specs = (spec for spec in frames.MARKS_SPECS if spec is not frames.KERNEL_MARKS)
+    return {spec.name: records(getattr(analysis, spec.name)) for spec in specs}
+
+
 # --- reading ---
 
 
@@ -267,6 +276,7 @@ def _analysis(document: dict[str, Any]) -> Analysis:
         baseline=frame(baseline["labels"], frames.BASELINE),
         unprofiled=frame(baseline["intervals"], frames.UNPROFILED),
         unprofiled_parts=frame(scaled, frames.UNPROFILED_PARTS),
+        **{spec.name: frame(document.get(spec.name, []), spec) for spec in frames.MARKS_SPECS},
     )
 
 
