@@ -377,7 +377,12 @@ def _inside_kernels(dumps: Sequence[Path], trace: Path, marked: Path | None, ana
     rows = read_launches(marked or trace, pids)
     plain = read_launches(trace, set(analysis.intervals["pid"]) or pids) if marked is not None else None
     inside = mark_tables(found, rows, analysis.measured, plain)
-    return replace(analysis, **inside.tables, notes=tuple(dict.fromkeys([*analysis.notes, *notes, *inside.notes])))
+    return replace(
+        analysis,
+        **inside.tables,
+        notes=tuple(dict.fromkeys([*analysis.notes, *notes, *inside.notes])),
+        calibration={**analysis.calibration, "marks": list(inside.buffers)},
+    )
 
 
 def _beside(

@@ -29,6 +29,7 @@ class MarkTables:
 
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    buffers: tuple[Mapping[str, int | str], ...] = ()  # what each dump holds and lacks
 
 
 def mark_tables(
@@ -64,7 +65,14 @@ def mark_tables(
                 "(nsysalign run --marks measures it, and shows times without marks)"
             )
     specs = {spec.name: spec for spec in frames.MARKS_SPECS}
-    return MarkTables({n: frames.check(t, specs[n]) for n, t in tables.items()}, tuple(dict.fromkeys(notes)))
+    buffers = tuple(
+        {
+            "file": d.path, "pid": d.pid, "device": d.device, "written": d.written, "dropped": d.dropped,
+            "counts_dropped": d.counts_dropped, "capacity": d.capacity,
+        }
+        for d in dumps
+    )  # fmt: skip
+    return MarkTables({n: frames.check(t, specs[n]) for n, t in tables.items()}, tuple(dict.fromkeys(notes)), buffers)
 
 
 def _losses(dump: Dump) -> list[str]:

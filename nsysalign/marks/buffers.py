@@ -115,16 +115,16 @@ class Buffer:
         """(chunks, strays, their bytes).  Where the two have met, the last chunk's head tells where."""
         at = layout.LINE * (1 + region)
         low, high = (int.from_bytes(fixed[p : p + 4], "little") for p in (at, at + 4))
-        chunks, strays = min(low, self._lines // 8), min(high, self._lines)
+        chunks, strays = min(low, self._lines // layout.LINES), min(high, self._lines)
         start = (self._first + self._lines * region) * layout.LINE
-        if chunks * 8 + strays > self._lines:
+        if chunks * layout.LINES + strays > self._lines:
             whole = self._read(start, self._lines * layout.LINE)
             while chunks:
                 head = int.from_bytes(whole[(chunks - 1) * layout.CHUNK :][:4], "little")
                 if head & ~0xFF == layout.HEAD:
                     break
                 chunks -= 1
-            strays = min(strays, self._lines - chunks * 8)
+            strays = min(strays, self._lines - chunks * layout.LINES)
             return chunks, strays, bytes(whole[: chunks * layout.CHUNK] + whole[len(whole) - strays * layout.LINE :])
         end = start + (self._lines - strays) * layout.LINE
         return chunks, strays, bytes(self._read(start, chunks * layout.CHUNK) + self._read(end, strays * layout.LINE))
@@ -153,7 +153,7 @@ def on() -> bool:
 def buffer(mib: int = 64, *, device: int | None = None, names: Iterable[str] = ()) -> Buffer:
     """A new buffer of so many MiB (1 to 131,072) on a device, by default on the current one.
 
-    64 MiB hold about 3.6 million marks.  What does not fit is counted and not written.  `names`: of marks whose source
+    64 MiB hold about 3.8 million marks.  What does not fit is counted and not written.  `names`: of marks whose source
     lies in no file of this program (most are found there).
     Raises UsageError for another size and for names that cannot be told apart, NoDevice without a GPU.
     """

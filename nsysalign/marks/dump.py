@@ -129,7 +129,7 @@ def _parse(name: str, content: np.ndarray) -> Dump:
         chunks, strays, counters,
         path=name, refused=int(refused),
         dropped=int(lines_of_sms["dropped"].sum()), counts_dropped=int(lines_of_sms["counts"].sum()),
-        capacity=lines // 8 * layout.REGIONS * _CHUNK["marks"].shape[0],
+        capacity=lines // layout.LINES * layout.REGIONS * _CHUNK["marks"].shape[0],
         **_about(about),
     )  # fmt: skip
 

@@ -10,7 +10,8 @@ import struct
 #: Of the buffer's layout: the header of another version is refused, by the kernel and here.
 VERSION = 1
 MAGIC = 0x4D41534E
-LINE, CHUNK, REGIONS, SM_LINES = 64, 512, 64, 256
+LINE, CHUNK, REGIONS, SM_LINES = 64, 1024, 64, 256
+LINES = CHUNK // LINE
 TABLE = LINE + LINE * SM_LINES
 HEAD, STRAY = 0x4B434E00, 0x41525400
 #: Kinds of marks, the two lowest bits of an id.
@@ -40,4 +41,4 @@ def sizes(mib: int) -> tuple[int, int, int, int]:
     while slots * 2 * LINE * 16 <= size:
         slots *= 2
     first = -(-(TABLE + slots * LINE) // CHUNK) * (CHUNK // LINE)
-    return size, (size // LINE - first) // REGIONS // 8 * 8, first, slots
+    return size, (size // LINE - first) // REGIONS // LINES * LINES, first, slots

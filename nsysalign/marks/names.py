@@ -42,9 +42,9 @@ def by_hash(names: Iterable[str]) -> dict[int, str]:
 def of_program() -> set[str]:
     """The literals in the program's own sources: its modules outside of site-packages, and the C++ files beside them."""
     files: dict[str, None] = {}
-    for module in list(sys.modules.values()):
+    for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None)
-        if isinstance(path, str) and path.endswith(".py") and not _foreign(path):
+        if isinstance(path, str) and not name.startswith("nsysalign") and path.endswith(".py") and not _foreign(path):
             files.setdefault(path)
     for folder in list(dict.fromkeys(os.path.dirname(os.path.abspath(f)) for f in files)):
         try:

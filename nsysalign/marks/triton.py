@@ -31,16 +31,16 @@ except ImportError:
 __all__ = ["begin", "end", "enter", "leave", "mark"]
 
 _ON = tl.constexpr(on())
-_CHUNK, _LINE, _REGIONS, _SM_LINES = (
-    tl.constexpr(n) for n in (layout.CHUNK, layout.LINE, layout.REGIONS, layout.SM_LINES)
+_CHUNK, _LINE, _LINES, _REGIONS, _SM_LINES = (
+    tl.constexpr(n) for n in (layout.CHUNK, layout.LINE, layout.LINES, layout.REGIONS, layout.SM_LINES)
 )
 _MAGIC, _VERSION, _HEAD = (tl.constexpr(n) for n in (layout.MAGIC, layout.VERSION, layout.HEAD | layout.VERSION))
 _FULL = tl.constexpr(layout.CHUNK)
 _AT, _BEGIN, _END, _EXIT = (tl.constexpr(n) for n in (layout.AT, layout.BEGIN, layout.END, layout.EXIT))
-#: The first thread writes {timer, clock, id}; what comes back is the address behind it (no carry: see marks.cuh).
+#: The first thread writes {timer, clock, id}; what comes back is the address behind it.
 _WRITE = tl.constexpr(
     "{ .reg .pred p; .reg .u32 t, c; .reg .u64 g; .reg .b32 a, b; "
-    "mov.u32 t, %tid.x; setp.eq.u32 p, t, 0; mov.b64 {a, b}, $1; add.u32 a, a, 16; mov.b64 $0, {a, b}; "
+    "mov.u32 t, %tid.x; setp.eq.u32 p, t, 0; add.u64 $0, $1, 16; "
     "mov.u64 g, %globaltimer; mov.u32 c, %clock; mov.b64 {a, b}, g; @p st.global.cs.v4.u32 [$0+-16], {a, b, c, $2}; }"
 )
 _TIMER, _CLOCK, _GRID, _SM = (
@@ -93,13 +93,13 @@ def _next_chunk(buffer, first):
     while tried < _REGIONS:
         region = (sm + tried) % _REGIONS
         cursor = buffer + _LINE + _LINE * region
-        used = _get32(cursor) * 8 + _get32(cursor + 4)
+        used = _get32(cursor) * _LINES + _get32(cursor + 4)
         tried += 1
         if used < lines:
             given = tl.atomic_add(cursor.to(tl.pointer_type(tl.int64)), 1, sem="relaxed")
             chunks = (given & 0xFFFFFFFF).to(tl.int32)
-            if chunks * 8 + (given >> 32).to(tl.int32) + 8 <= lines:
-                found = buffer + (start + lines * region + chunks * 8).to(tl.uint32).to(tl.int64) * _LINE
+            if chunks * _LINES + (given >> 32).to(tl.int32) + _LINES <= lines:
+                found = buffer + (start + lines * region + chunks * _LINES).to(tl.uint32).to(tl.int64) * _LINE
                 tried = tl.full([], _REGIONS, tl.int32)
     if found != _FULL:
         _put64(found + 32, _read64(_TIMER))

@@ -14,6 +14,7 @@ from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
 from nsysalign.report.clocks import page_clocks, run_starts, summary
 from nsysalign.report.confirmations import NOT_CONFIRMED
 from nsysalign.report.format import duration, plural, safe_text
+from nsysalign.report.inside import inside
 from nsysalign.report.json import plain
 from nsysalign.report.lanes import Timelines, timelines
 from nsysalign.report.losses import Card, Entry, Loss, cards, losses
@@ -91,6 +92,7 @@ def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict
         "predicted": _predicted(analysis, rows),
         "runs": runs,
         "kernels": _kernels(analysis),
+        "inside": inside(analysis),
         "unaligned": [
             {"reason": safe_text(reason), "count": count, "names": [safe_text(n) for n in names]}
             for reason, count, names in unaligned_reasons(analysis)

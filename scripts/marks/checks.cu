@@ -63,9 +63,8 @@ __global__ void spins(u64* truth, u64 ns, int n, nsysalign_marks m) {
   NSYSALIGN_WARP(w, m);
   const int me = (blockIdx.x * blockDim.x + threadIdx.x) >> 5;
   for (int i = 0; i < n; i++) {
-    u64 a = gt();
-    NSYSALIGN_RANGE(w, "spin") { while (gt() - a < ns) {} }
-    u64 b = gt();
+    u64 a = 0, b = 0;
+    NSYSALIGN_RANGE(w, "spin") { a = gt(); do b = gt(); while (b - a < ns); }
     if (threadIdx.x % 32 == 0) truth[(static_cast<u64>(me) * n + i) * 2] = a, truth[(static_cast<u64>(me) * n + i) * 2 + 1] = b;
   }
 }
@@ -117,7 +116,7 @@ template <int K> void run_work(const char* name, nsysalign_marks m, float* x) {
 }
 void part_work() {
   float* x; OK(cudaMalloc(&x, 1024));
-  NSYSALIGN_RECORDER(r, 2048);
+  NSYSALIGN_RECORDER(r, 3000);
   for (nsysalign_marks m : {nsysalign_marks{0}, r.marks()}) {
     run_work<1>("mark per unit", m, x); run_work<8>("8 marks per unit", m, x); run_work<9>("8 counters per unit", m, x);
   }
@@ -146,7 +145,7 @@ void part_many() {
       std::printf("{\"many\":\"%s\",\"executed\":%llu}\n", name, static_cast<u64>(per + 1) * blocks * threads / 32);
     }
   }
-  NSYSALIGN_RECORDER(r, 1);
+  NSYSALIGN_RECORDER(r, 256);
   many<<<sms, 256>>>(64, 1, r.marks());
   r.write(path("many-divergent").c_str());
   // 31 of 32 iterations split the warp in two
@@ -184,6 +183,7 @@ void part_paths() {
 __global__ void chase(const unsigned* next, int steps, u64* own, nsysalign_marks m) {
   NSYSALIGN_WARP(w, m);
   unsigned at = (blockIdx.x * blockDim.x + threadIdx.x) * 977u % (1u << 24);
+  at = at / 32 * 32 + threadIdx.x % 32;
   for (int i = 0; i < steps; i++) {
     const u64 a = ck();
     at = next[at];

@@ -44,12 +44,13 @@ typedef unsigned long long u64;
 //   64 + 64 s, s < 256: line of the SMs with number s modulo 256
 //        0 (s < 64 only) what region s has given away: chunks in the low half, strays in the high half
 //        8 marks dropped   16 counts dropped (executions by a warp)   24 counts dropped (lanes)
-//   64 + 64 * 256: the table, 64 bytes a slot; then the regions, at an address that 512
-// divides.  A line is 64 bytes.  A region is filled from its beginning by chunks of 512 bytes, from its end by strays of 64.
-constexpr u32 MAGIC = 0x4d41534eu, CHUNK = 512, LINE = 64, SM_LINES = 256, REGIONS = 64;
+//   64 + 64 * 256: the table, 64 bytes a slot; then the regions, at an address that 1024
+// divides.  A line is 64 bytes.  A region is filled from its beginning by chunks of 1024 bytes, from its end by strays of 64.
+constexpr u32 LINES = 16;  // of a chunk
+constexpr u32 MAGIC = 0x4d41534eu, CHUNK = 1024, LINE = 64, SM_LINES = 256, REGIONS = 64;
 constexpr u32 TABLE = LINE + LINE * SM_LINES, PROBES = 64;
 constexpr u32 HEAD = 0x4b434e00u, STRAY = 0x41525400u;
-constexpr u32 AT = 0, BEGIN = 1, END = 2, EXIT = 3;
+constexpr u32 BEGIN = 1, END = 2, EXIT = 3;  // kinds of marks; 0 is a point in time
 constexpr u32 OFF = 0, FULL = CHUNK;  // no addresses, in place of the next slot's
 
 constexpr u32 TRIGGER = 0x3fffff00u;  // and above: __prof_trigger(0), (1), ...
@@ -76,6 +77,7 @@ NSYSALIGN_DEVICE void put(u64 p, u32 a, u32 b, u32 c, u32 d) {
 NSYSALIGN_DEVICE void add(u64 p, u64 n) { asm volatile("red.global.add.u64 [%0], %1;" ::"l"(p), "l"(n) : "memory"); }
 NSYSALIGN_DEVICE u32 word(u64 p) { u32 v; asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(p)); return v; }
 NSYSALIGN_DEVICE u64 longword(u64 p) { u64 v; asm volatile("ld.volatile.global.u64 %0, [%1];" : "=l"(v) : "l"(p)); return v; }
+NSYSALIGN_DEVICE u64 cached(u64 p) { u64 v; asm volatile("ld.global.u64 %0, [%1];" : "=l"(v) : "l"(p)); return v; }
 NSYSALIGN_DEVICE u64 line(u64 buffer) { return buffer + LINE + LINE * (sm() % SM_LINES); }
 NSYSALIGN_DEVICE u32 warp_in_block() {
   return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) >> 5;
@@ -90,7 +92,7 @@ NSYSALIGN_DEVICE bool accepted(u64 buffer) {
   return false;
 }
 
-/// Address of a fresh chunk (of 8 lines), or stray line, 0 where all regions are full.  For one lane.
+/// Address of a fresh chunk (of 16 lines), or stray line, 0 where all regions are full.  For one lane.
 template <bool STRAY_LINE> NSYSALIGN_DEVICE u64 claim(u64 buffer) {
   const u32 lines = word(buffer + 16), first = word(buffer + 20);
   u32 region = sm() % REGIONS;
@@ -100,14 +102,14 @@ template <bool STRAY_LINE> NSYSALIGN_DEVICE u64 claim(u64 buffer) {
     u64 given;
     if (tried) {  // a full region is left alone
       given = longword(cursor);
-      if (static_cast<u32>(given) * 8 + static_cast<u32>(given >> 32) >= lines) continue;
+      if (static_cast<u32>(given) * LINES + static_cast<u32>(given >> 32) >= lines) continue;
     }
     asm volatile("atom.global.add.u64 %0, [%1], %2;"
                  : "=l"(given) : "l"(cursor), "l"(STRAY_LINE ? 1ull << 32 : 1ull) : "memory");
     const u32 chunks = static_cast<u32>(given), strays = static_cast<u32>(given >> 32);
-    if (chunks * 8 + strays + (STRAY_LINE ? 1 : 8) > lines) continue;
+    if (chunks * LINES + strays + (STRAY_LINE ? 1 : LINES) > lines) continue;
     // a buffer has less than 2^32 lines
-    return buffer + static_cast<u64>(first + lines * region + (STRAY_LINE ? lines - strays - 1 : chunks * 8)) * LINE;
+    return buffer + static_cast<u64>(first + lines * region + (STRAY_LINE ? lines - strays - 1 : chunks * LINES)) * LINE;
   }
   return 0;
 }
@@ -135,7 +137,7 @@ static __device__ __noinline__ void tally(u64 buffer, u32 id, u32 part, u32 warp
   u64 at = tag >> 8;
   for (u32 probe = 0; probe < PROBES && slots; ++probe, ++at) {
     const u64 p = buffer + TABLE + LINE * (at & (slots - 1));
-    u64 found = longword(p);
+    u64 found = cached(p);  // a tag never changes once it is there
     if (!found) {
       asm volatile("atom.global.cas.b64 %0, [%1], %2, %3;" : "=l"(found) : "l"(p), "l"(0ull), "l"(tag) : "memory");
       if (!found) {
@@ -197,21 +199,8 @@ NSYSALIGN_DEVICE void latency_now(u64 buffer, u32 id, u64 cycles) {
   if (first_of(mask)) tally(buffer, id, 0, 1, __popc(mask), sum, least, most);
 }
 
-/// A warp's next chunk: address of its first slot, FULL where there is no room.  For all lanes of the warp that are marked.
-static __device__ __noinline__ u64 next_chunk(u64 buffer, u32 previous) {
-  const u32 here = __activemask();
-  u64 p = 0;
-  if (first_of(here)) {
-    const u64 t = timer(), c = clock_whole();
-    p = claim<false>(buffer);
-    if (p) head(p, HEAD, 0, t, c, here, previous);
-    p = p ? p + LINE : FULL;
-  }
-  return __shfl_sync(here, p, __ffs(static_cast<int>(here)) - 1);
-}
-
 /// A mark of lanes apart from the others, who cannot move what all of them share: it stands alone.
-static __device__ __noinline__ void stray_mark(u64 buffer, u32 id) {
+NSYSALIGN_DEVICE void stray_mark(u64 buffer, u32 id) {
   const u32 here = __activemask();
   if (!first_of(here)) return;
   const u64 t = timer(), c = clock_whole();
@@ -220,21 +209,62 @@ static __device__ __noinline__ void stray_mark(u64 buffer, u32 id) {
   else add(line(buffer) + 8, 1);
 }
 
-constexpr int SITES = 24;  // counters of a kernel that are kept in registers; others are added at once
+/// A warp's first chunk (`next` OFF), a chunk that is full, lanes that are alone, no room: all that a mark seldom is, so that
+/// its own code is short.  Takes and returns the address of the next slot; id 0 makes no mark.  What a claim takes lies outside
+/// of ranges: they begin after it and end before.
+static __device__ __noinline__ u64 long_way(u64 buffer, u64 next, u32 mask, u32 id) {
+  u64 t = timer();
+  const u64 whole = clock_whole();
+  u32 c = static_cast<u32>(whole);
+  if (next == OFF && !accepted(buffer)) return OFF;
+  const u32 here = __activemask();
+  if (here != mask) {
+    stray_mark(buffer, id);
+    return next;
+  }
+  const bool leads = first_of(here);
+  if (next != FULL && !(next & (CHUNK - 1))) {
+    u64 fresh = 0;
+    if (leads) {
+      fresh = claim<false>(buffer);  // `previous`: the chunk before, in lines from the buffer, never 0
+      if (fresh) head(fresh, HEAD, 0, t, whole, here, next ? static_cast<u32>((next - CHUNK - buffer) / LINE) : 0);
+      fresh = fresh ? fresh + LINE : FULL;
+    }
+    next = __shfl_sync(here, fresh, __ffs(static_cast<int>(here)) - 1);
+    if ((id & 3) == BEGIN) t = timer(), c = clock_low();
+  }
+  if (!id) return next;
+  if (next == FULL) {
+    if (leads) add(line(buffer) + 8, 1);
+    return next;
+  }
+  put(next, static_cast<u32>(t), static_cast<u32>(t >> 32), c, id);
+  return next + 16;
+}
+
+#if defined(__COUNTER__)
+constexpr int SITES = 32;  // counters of a kernel that are kept in registers; others are added at once
+#define NSYSALIGN_SITE(name) __COUNTER__
+#define NSYSALIGN_BASE __COUNTER__
+#else  // NVRTC: two names may meet in one place, then the later one is added at once
+constexpr int SITES = 64;
+#define NSYSALIGN_BASE 0
+#define NSYSALIGN_SITE(name) static_cast<int>(1 + NSYSALIGN_HASH(name) % ::nsysalign::SITES)
+#endif
 
 /// What a warp carries along: the next mark's slot, its lanes, and what its threads have counted.
 template <int BASE> struct warp {
   const u64 buffer;
-  u32 low, high;  // address of the next slot; OFF, or FULL where there is no room
+  u64 next;  // address of the next slot; OFF, or FULL where there is no room
   u32 mask;
   u32 lanes[SITES], warps[SITES], ids[SITES];  // ids: only where lanes is not 0, so it takes no register
 
-  NSYSALIGN_DEVICE explicit warp(nsysalign_marks marks) : buffer(marks.address), low(OFF), high(0), mask(0) {
+  NSYSALIGN_DEVICE explicit warp(nsysalign_marks marks) : buffer(marks.address), next(OFF), mask(0) {
 #pragma unroll
     for (int i = 0; i < SITES; ++i) lanes[i] = warps[i] = 0;
-    if (!accepted(buffer)) return;
+    if (!buffer) return;
     mask = __activemask();
-    go_to(next_chunk(buffer, 0));
+    next = long_way(buffer, OFF, mask, 0);
   }
   NSYSALIGN_DEVICE ~warp() {
     if (off()) return;
@@ -254,8 +284,9 @@ template <int BASE> struct warp {
   }
 
   template <int SITE> NSYSALIGN_DEVICE void count(u32 id) {
-    if (SITE > BASE && SITE - BASE <= SITES) {
-      constexpr int i = SITE > BASE && SITE - BASE <= SITES ? SITE - BASE - 1 : 0;
+    constexpr bool fits = SITE > BASE && SITE - BASE <= SITES;
+    constexpr int i = fits ? SITE - BASE - 1 : 0;
+    if (fits && !(lanes[i] && ids[i] != id)) {  // another id only where two names share a place
       lanes[i] += 1;
       warps[i] += first_of(__activemask());
       ids[i] = id;
@@ -269,39 +300,18 @@ template <int BASE> struct warp {
   }
 
  private:
-  NSYSALIGN_DEVICE bool off() const { return (low | high) == OFF; }
-  NSYSALIGN_DEVICE void go_to(u64 slot) { low = static_cast<u32>(slot), high = static_cast<u32>(slot >> 32); }
+  NSYSALIGN_DEVICE bool off() const { return next == OFF; }
 
   /// `usual`: false where a lane asks for the long way; it must be the same in all lanes that are here.
   NSYSALIGN_DEVICE void mark_if(u32 id, bool usual) {
-    if (__activemask() == mask && (low & (CHUNK - 1)) && usual) {
-      low += 16;  // never a carry: a chunk does not cross an address that 512 does not divide
-      write(id);
+    if (__builtin_expect(__activemask() == mask && (next & (CHUNK - 1)) && usual, 1)) {
+      next += 16;
+      const u64 t = timer();
+      const u32 c = clock_low();
+      asm volatile("st.global.cs.v4.u32 [%0+-16], {%1,%2,%3,%4};" ::"l"(next), "r"(static_cast<u32>(t)),
+                   "r"(static_cast<u32>(t >> 32)), "r"(c), "r"(id) : "memory");
     } else if (!off()) {
-      long_way(id);
-    }
-  }
-
-  NSYSALIGN_DEVICE void write(u32 id) {
-    const u64 t = timer();
-    const u32 c = clock_low();
-    asm volatile("{ .reg .b64 at; mov.b64 at, {%0,%1}; st.global.cs.v4.u32 [at+-16], {%2,%3,%4,%5}; }" ::"r"(low), "r"(high),
-                 "r"(static_cast<u32>(t)), "r"(static_cast<u32>(t >> 32)), "r"(c), "r"(id) : "memory");
-  }
-
-  /// A chunk that is full, lanes that are alone, no room: all that a mark seldom is, so that its own code is short.
-  NSYSALIGN_DEVICE void long_way(u32 id) {
-    if (__activemask() != mask) {
-      stray_mark(buffer, id);
-      return;
-    }
-    if (!(low & (CHUNK - 1)) && (low | high) != FULL)  // `previous`: the chunk's number in lines from the buffer, never 0
-      go_to(next_chunk(buffer, (low - CHUNK - static_cast<u32>(buffer)) / LINE));
-    if ((low | high) == FULL) {
-      if (first_of(mask)) add(line(buffer) + 8, 1);
-    } else {
-      low += 16;
-      write(id);
+      next = long_way(buffer, next, mask, id);
     }
   }
 
@@ -367,11 +377,11 @@ static __device__ __noinline__ void trigger(u32 n) {
 #endif
 
 #define NSYSALIGN_HASH(name) (::nsysalign::constant<::nsysalign::hash(name)>::value)
-#define NSYSALIGN_WARP(w, marks) ::nsysalign::warp<__COUNTER__> w(marks)
+#define NSYSALIGN_WARP(w, marks) ::nsysalign::warp<NSYSALIGN_BASE> w(marks)
 #define NSYSALIGN_RANGE(w, name) if (auto&& nsysalign_range = ::nsysalign::ranged(w, NSYSALIGN_HASH(name) << 2)) {} else
 #define NSYSALIGN_MARK(w, name) w.mark(NSYSALIGN_HASH(name) << 2)
 #define NSYSALIGN_MARK_AFTER(w, name, value) w.mark_after(NSYSALIGN_HASH(name) << 2, value)
-#define NSYSALIGN_COUNT(w, name) w.template count<__COUNTER__>(NSYSALIGN_HASH(name) << 2)
+#define NSYSALIGN_COUNT(w, name) w.template count<NSYSALIGN_SITE(name)>(NSYSALIGN_HASH(name) << 2)
 #define NSYSALIGN_LATENCY(w, name, cycles) w.latency(NSYSALIGN_HASH(name) << 2, cycles)
 
 #endif

@@ -33,7 +33,7 @@ class recorder {
     while (slots * 2 * LINE * 16 <= bytes) slots *= 2;
     const unsigned first = (TABLE + slots * LINE + CHUNK - 1) / CHUNK * (CHUNK / LINE);
     header_[0] = MAGIC, header_[1] = NSYSALIGN_MARKS_VERSION;
-    header_[4] = (bytes / LINE - first) / REGIONS / 8 * 8, header_[5] = first, header_[6] = slots;
+    header_[4] = (bytes / LINE - first) / REGIONS / LINES * LINES, header_[5] = first, header_[6] = slots;
     int device = 0;
     check(cudaGetDevice(&device));
     cudaDeviceProp properties;
@@ -104,19 +104,19 @@ class recorder {
     for (unsigned r = 0; r < REGIONS; ++r) {
       u64_t given;
       std::memcpy(&given, &fixed[LINE + LINE * r], 8);
-      unsigned chunks = std::min<u64_t>(given & 0xffffffffu, lines / 8), strays = std::min<u64_t>(given >> 32, lines);
-      const bool whole = chunks * 8 + strays > lines;  // where the two meet, a chunk's head tells where
+      unsigned chunks = std::min<u64_t>(given & 0xffffffffu, lines / LINES), strays = std::min<u64_t>(given >> 32, lines);
+      const bool whole = chunks * LINES + strays > lines;  // where the two meet, a chunk's head tells where
       const char* start = memory_ + (static_cast<size_t>(header_[5]) + static_cast<size_t>(lines) * r) * LINE;
       region.resize(static_cast<size_t>(lines) * LINE);
       if (!chunks && !strays) continue;
-      check(cudaMemcpy(region.data(), start, static_cast<size_t>(whole ? lines : chunks * 8) * LINE, cudaMemcpyDeviceToHost));
-      while (whole && chunks && (word_at(region, chunks * 8 - 8) & ~255u) != HEAD) --chunks;
-      strays = std::min(strays, lines - chunks * 8);
+      check(cudaMemcpy(region.data(), start, static_cast<size_t>(whole ? lines : chunks * LINES) * LINE, cudaMemcpyDeviceToHost));
+      while (whole && chunks && (word_at(region, (chunks - 1) * LINES) & ~255u) != HEAD) --chunks;
+      strays = std::min(strays, lines - chunks * LINES);
       if (strays && !whole)
         check(cudaMemcpy(&region[(static_cast<size_t>(lines) - strays) * LINE], start + (static_cast<size_t>(lines) - strays) * LINE,
                          static_cast<size_t>(strays) * LINE, cudaMemcpyDeviceToHost));
       counts[16 + 2 * r] = chunks, counts[17 + 2 * r] = strays;
-      body.insert(body.end(), region.begin(), region.begin() + static_cast<size_t>(chunks) * 512);
+      body.insert(body.end(), region.begin(), region.begin() + static_cast<size_t>(chunks) * CHUNK);
       body.insert(body.end(), region.end() - static_cast<size_t>(strays) * LINE, region.end());
     }
     std::fwrite(counts, sizeof counts, 1, file);
