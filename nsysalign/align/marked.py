@@ -29,8 +29,8 @@ _MOST_STAMPS = 200_000
 
 @dataclass(frozen=True)
 class Marked:
-    """The launches of one dump.  `launch` and `warp`: of every row of `dump.warps`, which launch it belongs to and which
-    run of a warp; `order`: the marks sorted by warp, then in the order they were made.  The table's columns: grid_id,
+    """The launches of one dump.  `launch`, `warp` and `first_lane`: of every row of `dump.warps`, which launch it belongs to,
+    which run of a warp, and whether that warp's first lane is among its lanes; `order`: the marks sorted by warp, then in the order they were made.  The table's columns: grid_id,
     replay, first, last (timer stamps), pid, device, stream, name, row, start_ns, end_ns, error_ns, blocks, threads,
     registers, local_bytes, shared_bytes; -1 unknown.  `shift`, `rate`: trace time is timer + shift + rate * (timer - first)
     of its launch."""
@@ -39,6 +39,7 @@ class Marked:
     launches: pd.DataFrame
     launch: np.ndarray
     warp: np.ndarray
+    first_lane: np.ndarray
     order: np.ndarray
     shift: np.ndarray
     rate: float
@@ -99,7 +100,7 @@ def join(dump: Dump, rows: pd.DataFrame) -> Marked:
             f"{dump.path}: none of its {len(grid):,} launches has a kernel row in the trace: its marks keep the GPU's own time"
         )
     order = np.argsort(_rank(dump, warp)[dump.of], kind="stable")
-    return Marked(dump, table, launch, warp, order, shift, rate, tick, tuple(notes))
+    return Marked(dump, table, launch, warp, _first_lane(dump, warp), order, shift, rate, tick, tuple(notes))
 
 
 def _of_device(rows: pd.DataFrame, dump: Dump) -> pd.DataFrame:
@@ -137,6 +138,15 @@ def _launches(dump: Dump) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarra
     launch = np.empty(len(heads), np.int64)
     launch[order] = number
     return launch, warp, grids[pairs // most].astype(np.int64), (pairs % most).astype(np.int64)
+
+
+def _first_lane(dump: Dump, warp: np.ndarray) -> np.ndarray:
+    """Whether each head's lanes have the lowest lane with which its warp began."""
+    lanes = dump.warps["lanes"].astype(np.int64)
+    chunk = dump.warps["kind"] == layout.HEAD | layout.VERSION
+    lowest = np.zeros(int(warp.max(initial=-1)) + 1, np.int64)
+    lowest[warp[chunk]] = lanes[chunk] & -lanes[chunk]
+    return (lanes & lowest[warp] != 0) | chunk
 
 
 def _rank(dump: Dump, warp: np.ndarray) -> np.ndarray:

@@ -188,7 +188,8 @@ def _chosen_marks(marked: Marked, kernels: pd.DataFrame, names: _Names, notes: l
     table = pd.DataFrame(
         {
             "kernel": which, "sm": warps["sm"], "block_x": warps["x"], "block_y": warps["y"], "block_z": warps["z"],
-            "warp": warps["warp"], "lanes": _bits(warps["lanes"]), "kind": _KINDS[kind], "name": names.of(ids >> 2),
+            "warp": warps["warp"], "lanes": _bits(warps["lanes"]),
+            "first_lane": marked.first_lane[head], "kind": _KINDS[kind], "name": names.of(ids >> 2),
             "t_ns": start + marked.relative(which, timer), "timer_ns": timer, "clock": clock,
         }
     )  # fmt: skip

@@ -84,13 +84,24 @@ def _warps(marked: Marked, duration: np.ndarray) -> tuple[_Warps, np.ndarray]:
     placed = (marked.launches["row"] >= 0).to_numpy()
     first, last = marked.relative(launch, begin), marked.relative(launch, end)
     out = placed[launch] & ((first < -error[launch]) | (last > duration[launch] + error[launch]))
-    block = np.stack([launch, heads["x"], heads["y"], heads["z"]], axis=1) if count else np.empty((0, 4), np.int64)
-    _, number = np.unique(block, axis=0, return_inverse=True)
+    number = _numbered(launch, heads["z"], heads["y"], heads["x"])
     limit = duration[launch]
     return (
-        _Warps(launch, heads["sm"].astype(np.int64), np.clip(first, 0, limit), np.clip(last, 0, limit), ended, number.ravel()),
+        _Warps(launch, heads["sm"].astype(np.int64), np.clip(first, 0, limit), np.clip(last, 0, limit), ended, number),
         np.bincount(launch[out], minlength=len(duration)),
     )
+
+
+def _numbered(*keys: np.ndarray) -> np.ndarray:
+    """A number for each combination of keys."""
+    order = np.lexsort(keys[::-1])
+    other = np.zeros(len(order), bool)
+    for key in keys:
+        key = key[order]
+        other[1:] |= key[1:] != key[:-1]
+    number = np.empty(len(order), np.int64)
+    number[order] = np.cumsum(other)
+    return number
 
 
 def _complete(marked: Marked, warps: _Warps) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -108,17 +119,18 @@ def _complete(marked: Marked, warps: _Warps) -> tuple[np.ndarray, dict[str, np.n
 
 def _ranges(marked: Marked, duration: np.ndarray) -> tuple[_Passages, _Passages, dict[tuple[int, int], int]]:
     """(passages through ranges; stretches of whole warps in their innermost range; what was begun and not ended, by
-    launch and name).  Lanes apart from their warp are a stream of marks of their own: they have passages, but the SM's time
-    is their warp's."""
+    launch and name).  A warp is where its first lane is.  Lanes apart from that one are a stream of marks of their own: they
+    have passages, but no SM time."""
     dump = marked.dump
     kind = dump.id & 3
     used = marked.order[np.isin(kind[marked.order], (layout.BEGIN, layout.END))]
     of = dump.of[used]
-    stray = dump.warps["kind"][of] == layout.STRAY | layout.VERSION
+    stray = ~marked.first_lane[of]
     stream = marked.warp[of] << 33
     stream[stray] |= (1 << 32) | dump.warps["lanes"][of[stray]].astype(np.int64)
-    if stray.any():
-        again = np.lexsort((dump.time[used], stream))
+    if (dump.warps["kind"] == layout.STRAY | layout.VERSION).any():
+        since = dump.clock[used] - dump.warps["clock"][of].astype(np.uint32)  # orders what has the same tick
+        again = np.lexsort((since, dump.time[used], stream))
         used, of, stray, stream = used[again], of[again], stray[again], stream[again]
     launch, name = marked.launch[of], (dump.id[used] >> 2).astype(np.int64)
     time = np.clip(marked.relative(launch, dump.time[used]), 0, duration[launch])
@@ -154,8 +166,8 @@ def _ranges(marked: Marked, duration: np.ndarray) -> tuple[_Passages, _Passages,
 
 
 def _add(unclosed: dict[tuple[int, int], int], launch: np.ndarray, name: np.ndarray) -> None:
-    for key, count in zip(*np.unique(np.stack([launch, name], axis=1), axis=0, return_counts=True), strict=True):
-        pair = (int(key[0]), int(key[1]))
+    for key, count in zip(*np.unique(launch << 30 | name, return_counts=True), strict=True):
+        pair = (int(key) >> 30, int(key) & 0x3FFFFFFF)
         unclosed[pair] = unclosed.get(pair, 0) + int(count)
 
 
@@ -211,7 +223,7 @@ def _budget(
     np.minimum.at(first, group, warps.begin)
     np.maximum.at(last, group, warps.end)
     busy, shared = _shared(group, warps.begin, warps.end, len(groups))
-    _, one = np.unique(np.stack([group, warps.block], axis=1), axis=0, return_index=True) if len(group) else (None, [])
+    _, one = np.unique(_numbered(group, warps.block), return_index=True)
     blocks = np.bincount(group[one], minlength=len(groups))
     spans = pd.DataFrame({"kernel": launch, "sm": sm, "blocks": blocks, "first_ns": first, "last_ns": last, "busy_ns": busy})
     share = shared(group[inner.warp], inner.end) - shared(group[inner.warp], inner.begin)

@@ -99,7 +99,7 @@ def _strip(marks: pd.DataFrame, row: pd.Series) -> dict[str, Any] | None:
         return None
     origin, duration = int(row["start_ns"]), int(row["end_ns"] - row["start_ns"])
     keys = ["sm", "block_x", "block_y", "block_z", "warp"]
-    whole = marks[(marks["lanes"] == marks.groupby(keys)["lanes"].transform("max"))]
+    whole = marks[marks["first_lane"]]
     names = [""]
     places: dict[str, int] = {"": 0}
     columns: dict[str, list[int]] = {k: [] for k in ("sm", "x", "y", "z", "warp", "from", "to", "n", "t", "p")}
