@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,6 +20,7 @@ from nsysalign.marks import layout
 PARTS = ("before", "phase", "unmarked", "between", "after", "none", "unknown")
 _DEEPEST = 16
 _TIME_BITS = 42  # 73 minutes of a kernel, in ns
+_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,38 @@ def inside(marked: Marked) -> Inside:
     """Phases and SM time of every launch of a dump."""
     table = marked.launches
     duration = (table["end_ns"] - table["start_ns"]).to_numpy()
-    warps, whole = _warps(marked, duration)
-    passages, inner, unclosed = _ranges(marked, duration)
+    warps, outside = _warps(marked, duration)
     complete, counted = _complete(marked, warps)
-    spans, time = _budget(marked, warps, inner, duration, complete)
-    marks = np.bincount(marked.launch[marked.dump.of[marked.dump.id & 3 != layout.EXIT]], minlength=len(table))
-    kernels = pd.DataFrame(counted | {"marks": marks, "complete": complete, "outside": whole})
-    return Inside(kernels, _phases(marked, passages, unclosed), time, spans)
+    spans, parts, group, shared = _around(marked, warps, duration)
+    lengths, of_phase, unclosed = [], {}, {}
+    for used in _batches(marked):
+        passages, inner = _ranges(marked, duration, used, unclosed)
+        lengths.append(passages)
+        share = shared(group[inner.warp], inner.end) - shared(group[inner.warp], inner.begin)
+        keys, which = np.unique(inner.launch << 30 | inner.id, return_inverse=True)
+        for key, ns in zip(keys.tolist(), np.bincount(which, weights=share, minlength=len(keys)).tolist(), strict=True):
+            of_phase[key] = of_phase.get(key, 0.0) + ns
+    last = marked.dump.id & 3 == layout.EXIT
+    marks = np.bincount(marked.launch, np.bincount(marked.dump.of[~last], minlength=len(marked.launch)), len(table))
+    kernels = pd.DataFrame(counted | {"marks": marks.astype(np.int64), "complete": complete, "outside": outside})
+    return Inside(kernels, _phases(lengths, unclosed), _budget(parts, of_phase, complete), spans)
+
+
+def _batches(marked: Marked) -> Iterator[np.ndarray]:
+    """Marks of ranges, sorted by warp, some whole warps at a time: what is made of them takes many times their room."""
+    dump, order = marked.dump, marked.order
+    at = 0
+    while at < len(order):
+        end = min(at + _AT_ONCE, len(order))
+        if end < len(order):
+            warp = marked.warp[dump.of[order[end]]]
+            end = at + int(np.searchsorted(marked.warp[dump.of[order[at:]]], warp)) or len(order)
+            if end == at:  # one warp with more marks than that
+                end = at + int(np.searchsorted(marked.warp[dump.of[order[at:]]], warp, "right"))
+        some = order[at:end]
+        kind = dump.id[some] & 3
+        yield some[(kind == layout.BEGIN) | (kind == layout.END)]
+        at = end
 
 
 def _warps(marked: Marked, duration: np.ndarray) -> tuple[_Warps, np.ndarray]:
@@ -117,13 +144,13 @@ def _complete(marked: Marked, warps: _Warps) -> tuple[np.ndarray, dict[str, np.n
     return (seen > 0) & (seen == ended) & (seen >= expected), {"marked_blocks": blocks, "warps": seen, "threads": threads}
 
 
-def _ranges(marked: Marked, duration: np.ndarray) -> tuple[_Passages, _Passages, dict[tuple[int, int], int]]:
-    """(passages through ranges; stretches of whole warps in their innermost range; what was begun and not ended, by
-    launch and name).  A warp is where its first lane is.  Lanes apart from that one are a stream of marks of their own: they
-    have passages, but no SM time."""
+def _ranges(
+    marked: Marked, duration: np.ndarray, used: np.ndarray, unclosed: dict[tuple[int, int], int]
+) -> tuple[_Passages, _Passages]:
+    """(passages through ranges; stretches of whole warps in their innermost range) of these marks; what was begun and not
+    ended is added to `unclosed`, by launch and name.  A warp is where its first lane is.  Lanes apart from that one are a
+    stream of marks of their own: they have passages, but no SM time."""
     dump = marked.dump
-    kind = dump.id & 3
-    used = marked.order[np.isin(kind[marked.order], (layout.BEGIN, layout.END))]
     of = dump.of[used]
     stray = ~marked.first_lane[of]
     stream = marked.warp[of] << 33
@@ -134,10 +161,9 @@ def _ranges(marked: Marked, duration: np.ndarray) -> tuple[_Passages, _Passages,
         used, of, stray, stream = used[again], of[again], stray[again], stream[again]
     launch, name = marked.launch[of], (dump.id[used] >> 2).astype(np.int64)
     time = np.clip(marked.relative(launch, dump.time[used]), 0, duration[launch])
-    begins = kind[used] == layout.BEGIN
+    begins = dump.id[used] & 3 == layout.BEGIN
     depth, sound = _depths(stream, begins)
-    unclosed: dict[tuple[int, int], int] = {}
-    pairs, lasting = [], []
+    pairs = []
     index = np.arange(len(used))
     following = np.ones(len(used), bool)
     following[:-1] = stream[1:] == stream[:-1]
@@ -162,7 +188,7 @@ def _ranges(marked: Marked, duration: np.ndarray) -> tuple[_Passages, _Passages,
     warp = marked.warp[of]
     passages = _Passages(launch[a], warp[a], name[a], time[a], time[b])
     lasting = np.flatnonzero((inner >= 0) & following & ~stray)
-    return passages, _Passages(launch[lasting], warp[lasting], inner[lasting], time[lasting], time[lasting + 1]), unclosed
+    return passages, _Passages(launch[lasting], warp[lasting], inner[lasting], time[lasting], time[lasting + 1])
 
 
 def _add(unclosed: dict[tuple[int, int], int], launch: np.ndarray, name: np.ndarray) -> None:
@@ -183,12 +209,16 @@ def _depths(stream: np.ndarray, begins: np.ndarray) -> tuple[np.ndarray, np.ndar
     return depth, np.repeat(np.minimum.reduceat(depth, edges) >= 0, lengths)
 
 
-def _phases(marked: Marked, passages: _Passages, unclosed: dict[tuple[int, int], int]) -> pd.DataFrame:
+def _phases(passages: list[_Passages], unclosed: dict[tuple[int, int], int]) -> pd.DataFrame:
     """Statistics of passages by launch and name (`frames.KERNEL_PHASES`; `phase` is the hash)."""
-    ids, which = np.unique(np.concatenate([passages.id, [n for _, n in unclosed]]).astype(np.int64), return_inverse=True)
-    key = passages.launch * max(len(ids), 1) + which[: len(passages.id)]
-    length = np.minimum(passages.end - passages.begin, (1 << _TIME_BITS) - 1)
-    order = np.sort(key << _TIME_BITS | length)
+    known = [n for _, n in unclosed] + [i for p in passages for i in np.unique(p.id).tolist()]
+    ids = np.unique(np.array(known, np.int64))
+    keys = [
+        (p.launch * max(len(ids), 1) + np.searchsorted(ids, p.id)) << _TIME_BITS
+        | np.minimum(p.end - p.begin, (1 << _TIME_BITS) - 1)
+        for p in passages
+    ]
+    order = np.sort(np.concatenate(keys)) if keys else np.empty(0, np.int64)
     key, length = order >> _TIME_BITS, order & ((1 << _TIME_BITS) - 1)
     edges = np.flatnonzero(np.diff(key, prepend=-1))
     ends = np.append(edges[1:], len(key))
@@ -213,10 +243,9 @@ def _phases(marked: Marked, passages: _Passages, unclosed: dict[tuple[int, int],
     return rows
 
 
-def _budget(
-    marked: Marked, warps: _Warps, inner: _Passages, duration: np.ndarray, complete: np.ndarray
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(`frames.SM_SPANS`, `frames.SM_TIME` with hashes for names) of all launches that have marks."""
+def _around(marked: Marked, warps: _Warps, duration: np.ndarray):  # type: ignore[no-untyped-def]
+    """(`frames.SM_SPANS`; SM time by part of every launch, phases still in `busy`; the (launch, SM) group of every warp; the
+    integral of `_shared`)."""
     groups, group = np.unique(warps.launch << 12 | warps.sm, return_inverse=True)
     launch, sm = groups >> 12, groups & 4095
     first, last = np.full(len(groups), np.iinfo(np.int64).max), np.zeros(len(groups), np.int64)
@@ -226,31 +255,37 @@ def _budget(
     _, one = np.unique(_numbered(group, warps.block), return_index=True)
     blocks = np.bincount(group[one], minlength=len(groups))
     spans = pd.DataFrame({"kernel": launch, "sm": sm, "blocks": blocks, "first_ns": first, "last_ns": last, "busy_ns": busy})
-    share = shared(group[inner.warp], inner.end) - shared(group[inner.warp], inner.begin)
-    ids, which = np.unique(inner.id, return_inverse=True)
-    of_phase = np.bincount(inner.launch * max(len(ids), 1) + which, weights=share, minlength=len(duration) * max(len(ids), 1))
-    of_phase = np.floor(of_phase + 1e-6).astype(np.int64).reshape(len(duration), max(len(ids), 1))
     per = partial(_per_launch, launch, len(duration))
-    sms = np.maximum(marked.dump.sms, per(np.ones(len(groups), np.int64)))
-    unmarked = per(busy) - of_phase.sum(axis=1)
-    for row in np.flatnonzero(unmarked < 0).tolist():  # by rounding: a few ns, from the largest
-        of_phase[row, of_phase[row].argmax()] += unmarked[row]
+    seen = per(np.ones(len(groups), np.int64))
     parts = {
         "before": per(first),
-        "unmarked": np.maximum(unmarked, 0),
+        "busy": per(busy),
         "between": per(last - first - busy),
         "after": per(duration[launch] - last),
-        "none": (sms - per(np.ones(len(groups), np.int64))) * duration,
+        "none": np.where(seen > 0, (np.maximum(marked.dump.sms, seen) - seen) * duration, 0),
     }
-    unsure = ~complete
-    parts["unknown"] = np.where(unsure, sum(parts[p] for p in ("before", "between", "after", "none")), 0)
-    for part in ("before", "between", "after", "none"):
-        parts[part] = np.where(unsure, 0, parts[part])
-    there = np.unique(launch)
-    rows = [(k, part, 0, int(ns[k])) for part, ns in parts.items() for k in there[ns[there] > 0].tolist()]
-    rows += [(k, "phase", int(ids[i]), int(of_phase[k, i])) for k in there.tolist() for i in np.flatnonzero(of_phase[k]).tolist()]
-    rows.sort(key=lambda r: (r[0], PARTS.index(r[1]), -r[3]))
-    return spans, pd.DataFrame(rows, columns=["kernel", "part", "phase", "ns"])
+    return spans, parts, group, shared
+
+
+def _budget(parts: dict[str, np.ndarray], of_phase: dict[int, float], complete: np.ndarray) -> pd.DataFrame:
+    """`frames.SM_TIME` with hashes for names, of all launches that have marks.  Phases are rounded down, what is left of the
+    time with blocks is `unmarked`: the sum is exact."""
+    phases: dict[int, list[tuple[int, int]]] = {}
+    for key, ns in of_phase.items():
+        phases.setdefault(key >> 30, []).append((key & 0x3FFFFFFF, int(ns + 1e-6)))
+    rows = []
+    for kernel in np.flatnonzero(parts["busy"] + parts["none"] > 0).tolist():
+        mine = {part: int(ns[kernel]) for part, ns in parts.items()}
+        left = mine.pop("busy")
+        for phase, ns in sorted(phases.get(kernel, []), key=lambda p: -p[1]):
+            rows.append((kernel, "phase", phase, min(ns, left)))
+            left -= min(ns, left)
+        mine["unmarked"] = left
+        if not complete[kernel]:
+            mine = {"unmarked": left, "unknown": sum(mine.values()) - left}
+        rows += [(kernel, part, 0, ns) for part, ns in mine.items()]
+    rows = sorted((r for r in rows if r[3] > 0), key=lambda r: (r[0], PARTS.index(r[1]), -r[3]))
+    return pd.DataFrame(rows, columns=["kernel", "part", "phase", "ns"])
 
 
 def _per_launch(launch: np.ndarray, count: int, values: np.ndarray) -> np.ndarray:

@@ -83,7 +83,7 @@ def read(path: str | Path) -> Dump:
     """A dump file.  MarksError says what is wrong with it."""
     path = Path(path)
     try:
-        content = np.fromfile(path, dtype=np.uint8)
+        content = np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
     except OSError as error:
         raise MarksError(f"{path.name}: {error.strerror or error}", "give the path of a .nsam file") from error
     try:
@@ -168,17 +168,16 @@ def _records(chunks: np.ndarray, strays: np.ndarray, counters: np.ndarray, **res
     # a chunk's marks come after its head, and are as many as were reached
     sound = there & (marks["time"] >= chunks["head"]["time"][:, None]) & (marks["time"] < _LATEST_NS)
     damaged += int((there & ~sound).sum())
-    of, slot = np.nonzero(sound)
-    picked = marks[of, slot]
+    of = np.nonzero(sound)[0].astype(np.int32)
     counted = (counters["sm"] < 4096) & (counters["id"] & 3 == 0) & (counters["part"] <= 33) & (counters["tag"] != 0)
     counted &= (counters["warps"] < 1 << 62) & (counters["lanes"] < 1 << 62)
     damaged += int((~counted).sum())
     return Dump(
         warps=np.concatenate([chunks["head"], strays]),
-        of=np.concatenate([of, len(chunks) + np.arange(len(strays))]).astype(np.int64),
-        time=np.concatenate([picked["time"], strays["time"]]).astype(np.int64),
-        clock=np.concatenate([picked["clock"], strays["clock"].astype(np.uint32)]),
-        id=np.concatenate([picked["id"], strays["id"]]),
+        of=np.concatenate([of, len(chunks) + np.arange(len(strays), dtype=np.int32)]),
+        time=np.concatenate([marks["time"][sound], strays["time"]]).view(np.int64),
+        clock=np.concatenate([marks["clock"][sound], strays["clock"].astype(np.uint32)]),
+        id=np.concatenate([marks["id"][sound], strays["id"]]),
         counters=counters[counted],
         damaged=damaged,
         **rest,
