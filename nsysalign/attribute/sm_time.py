@@ -83,11 +83,13 @@ def _batches(marked: Marked) -> Iterator[np.ndarray]:
     at = 0
     while at < len(order):
         end = min(at + _AT_ONCE, len(order))
-        if end < len(order):
-            warp = marked.warp[dump.of[order[end]]]
-            end = at + int(np.searchsorted(marked.warp[dump.of[order[at:]]], warp)) or len(order)
-            if end == at:  # one warp with more marks than that
-                end = at + int(np.searchsorted(marked.warp[dump.of[order[at:]]], warp, "right"))
+        while end < len(order):  # not inside a warp
+            warps = marked.warp[dump.of[order[at : end + 1]]]
+            cut = int(np.searchsorted(warps, warps[-1]))
+            if cut:
+                end = at + cut
+                break
+            end = min(end + _AT_ONCE, len(order))  # one warp with more marks than that
         some = order[at:end]
         kind = dump.id[some] & 3
         yield some[(kind == layout.BEGIN) | (kind == layout.END)]

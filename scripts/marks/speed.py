@@ -43,11 +43,11 @@ with TemporaryDirectory() as folder:
     del chunks, heads, launch, warp, begin, later
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     now = int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
-    began = time.monotonic()
+    began, cpu = time.monotonic(), time.process_time()
     read = dump.read(path)
     at = time.monotonic() - began
     tables = mark_tables([read], gpu.table(), frames.empty(frames.INTERVALS))
-    took = time.monotonic() - began
+    took, cpu = time.monotonic() - began, time.process_time() - cpu
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-print({"marks": read.written, "read_s": round(at, 2), "all_s": round(took, 2), "peak_mib": peak, "before_mib": before >> 10, "resident_before_mib": now})
+print({"marks": read.written, "read_s": round(at, 2), "all_s": round(took, 2), "cpu_s": round(cpu, 2), "peak_mib": peak, "before_mib": before >> 10, "resident_before_mib": now})
 print(tables.tables["sm_time"].head(), tables.tables["marked_kernels"]["complete"].all(), tables.notes)

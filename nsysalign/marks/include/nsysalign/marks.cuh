@@ -345,11 +345,11 @@ template <class W> class range {
 };
 template <class W> NSYSALIGN_DEVICE range<W> ranged(W& w, u32 id) { return range<W>(w, id); }
 
-template <class T> struct is_warp { enum { value = 0 }; };
-template <int B> struct is_warp<warp<B>> { enum { value = 1 }; };
-template <class T> __host__ __device__ constexpr u32 checked(T&, u32 id) {
-  static_assert(is_warp<T>::value, "nsysalign: the first argument is the name given to NSYSALIGN_WARP(w, marks)");
-  return id;
+template <class T> struct not_a_warp { enum { value = 1 }; };
+template <int B> struct not_a_warp<warp<B>> { enum { value = 0 }; };
+template <class T> NSYSALIGN_DEVICE T& checked(T& w) {
+  static_assert(!not_a_warp<T>::value, "nsysalign: the first argument is the name given to NSYSALIGN_WARP(w, marks)");
+  return w;
 }
 
 }  // namespace nsysalign
@@ -378,10 +378,10 @@ static __device__ __noinline__ void trigger(u32 n) {
 
 #define NSYSALIGN_HASH(name) (::nsysalign::constant<::nsysalign::hash(name)>::value)
 #define NSYSALIGN_WARP(w, marks) ::nsysalign::warp<NSYSALIGN_BASE> w(marks)
-#define NSYSALIGN_RANGE(w, name) if (auto&& nsysalign_range = ::nsysalign::ranged(w, NSYSALIGN_HASH(name) << 2)) {} else
-#define NSYSALIGN_MARK(w, name) w.mark(NSYSALIGN_HASH(name) << 2)
-#define NSYSALIGN_MARK_AFTER(w, name, value) w.mark_after(NSYSALIGN_HASH(name) << 2, value)
-#define NSYSALIGN_COUNT(w, name) w.template count<NSYSALIGN_SITE(name)>(NSYSALIGN_HASH(name) << 2)
-#define NSYSALIGN_LATENCY(w, name, cycles) w.latency(NSYSALIGN_HASH(name) << 2, cycles)
+#define NSYSALIGN_RANGE(w, name) if (auto&& nsysalign_range = ::nsysalign::ranged(::nsysalign::checked(w), NSYSALIGN_HASH(name) << 2)) {} else
+#define NSYSALIGN_MARK(w, name) ::nsysalign::checked(w).mark(NSYSALIGN_HASH(name) << 2)
+#define NSYSALIGN_MARK_AFTER(w, name, value) ::nsysalign::checked(w).mark_after(NSYSALIGN_HASH(name) << 2, value)
+#define NSYSALIGN_COUNT(w, name) ::nsysalign::checked(w).template count<NSYSALIGN_SITE(name)>(NSYSALIGN_HASH(name) << 2)
+#define NSYSALIGN_LATENCY(w, name, cycles) ::nsysalign::checked(w).latency(NSYSALIGN_HASH(name) << 2, cycles)
 
 #endif
