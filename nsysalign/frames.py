@@ -659,7 +659,7 @@ PATH_COUNTS = _spec(
     ("kernel", "int64", "row of marked_kernels"),
     ("sm", "int64", "SM number"),
     ("counter", "str", "its name; prof_trigger_00 and so on for replaced __prof_trigger calls"),
-    ("warps", "int64", "executions by a warp, with however many lanes"),
+    ("warps", "int64", "NSYSALIGN_COUNT: warps of which a thread passed; COUNT_WARPS and prof_trigger: executions by a warp"),
     ("lanes", "int64", "executions by a thread"),
 )
 

@@ -85,8 +85,8 @@ class Buffer:
         if not self.address:
             raise UsageError("this buffer is off (NSYSALIGN_MARKS=0): nothing was recorded", "unset NSYSALIGN_MARKS")
         idle = self._device.wait(wait_s) if wait_s else False
-        fixed = self._read(0, layout.TABLE + self._slots * layout.LINE)
-        table = fixed[layout.TABLE :]
+        fixed = self._read(0, layout.TABLE + self._slots * (layout.TAG + layout.LINE))
+        table = fixed[layout.TABLE + self._slots * layout.TAG :]
         used = [
             bytes(table[at : at + layout.LINE])
             for at in range(0, len(table), layout.LINE)

@@ -13,6 +13,7 @@ MAGIC = 0x4D41534E
 LINE, CHUNK, REGIONS, SM_LINES = 64, 1024, 64, 256
 LINES = CHUNK // LINE
 TABLE = LINE + LINE * SM_LINES
+TAG = 8  # bytes of a slot's tag, which lie before all slots
 HEAD, STRAY = 0x4B434E00, 0x41525400
 #: Kinds of marks, the two lowest bits of an id.
 AT, BEGIN, END, EXIT = range(4)
@@ -38,7 +39,7 @@ def name_hash(name: str) -> int:
 def sizes(mib: int) -> tuple[int, int, int, int]:
     """(bytes, lines of a region, line at which the regions begin, slots of the table) of a buffer of so many MiB."""
     size, slots = mib << 20, 1024
-    while slots * 2 * LINE * 16 <= size:
+    while slots * 2 * (LINE + TAG) * 16 <= size:
         slots *= 2
-    first = -(-(TABLE + slots * LINE) // CHUNK) * (CHUNK // LINE)
+    first = -(-(TABLE + slots * (LINE + TAG)) // CHUNK) * (CHUNK // LINE)
     return size, (size // LINE - first) // REGIONS // LINES * LINES, first, slots

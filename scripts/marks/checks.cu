@@ -29,6 +29,7 @@ template <int K> __global__ void cost(u64* cycles, char* memory, nsysalign_marks
     if (K == 2) NSYSALIGN_COUNT(w, "cost count");
     if (K == 3) NSYSALIGN_LATENCY(w, "cost latency", ck() - a);
     if (K == 4) { u64 t = gt(); if (threadIdx.x % 32 == 0) { *reinterpret_cast<volatile u64*>(p) = t; __threadfence(); } p += 16; }  // fence and store
+    if (K == 6) NSYSALIGN_COUNT_WARPS(w, "cost warps");
     if (K == 5) { NSYSALIGN_MARK_AFTER(w, "cost after", i); }
   }
   const u64 b = ck();
@@ -51,7 +52,7 @@ void part_cost() {
   NSYSALIGN_RECORDER(r, 256);
   for (nsysalign_marks m : {r.marks(), nsysalign_marks{0}}) {
     run_cost<0>("nothing", m, cycles, memory); run_cost<1>("mark", m, cycles, memory); run_cost<5>("mark after", m, cycles, memory);
-    run_cost<2>("count", m, cycles, memory); run_cost<3>("latency", m, cycles, memory);
+    run_cost<2>("count", m, cycles, memory); run_cost<6>("count warps", m, cycles, memory); run_cost<3>("latency", m, cycles, memory);
     if (m.address) run_cost<4>("fence and store", m, cycles, memory);
   }
   r.write(path("cost").c_str());

@@ -1,7 +1,7 @@
 #include <nsysalign/marks.cuh>
 
 // C = A B: a tile of 128 x 128 for each block, 8 x 8 for each thread.
-extern "C" __global__ void __launch_bounds__(256) gemm(const float* a, const float* b, float* c, int n, int k, nsysalign_marks marks) {
+extern "C" __global__ void __launch_bounds__(256, 2) gemm(const float* a, const float* b, float* c, int n, int k, nsysalign_marks marks) {
   NSYSALIGN_WARP(w, marks);
   __shared__ float as[8][128], bs[8][128];
   float sum[8][8] = {};

@@ -5,7 +5,8 @@
 //       NSYSALIGN_RANGE(w, "load") { ... }
 //       NSYSALIGN_MARK(w, "mma");
 //       NSYSALIGN_MARK_AFTER(w, "landed", value);            // not before the value is there
-//       NSYSALIGN_COUNT(w, "slow path");
+//       NSYSALIGN_COUNT(w, "slow path");                     // threads that pass here
+//       NSYSALIGN_COUNT_WARPS(w, "slow path, by warp");      // and how often a warp does, at more cost
 //       NSYSALIGN_LATENCY(w, "gather", cycles);
 //     }
 //
@@ -27,6 +28,7 @@ struct nsysalign_marks {
 #define NSYSALIGN_MARK(w, name)
 #define NSYSALIGN_MARK_AFTER(w, name, value)
 #define NSYSALIGN_COUNT(w, name)
+#define NSYSALIGN_COUNT_WARPS(w, name)
 #define NSYSALIGN_LATENCY(w, name, cycles)
 
 #else
@@ -44,8 +46,8 @@ typedef unsigned long long u64;
 //   64 + 64 s, s < 256: line of the SMs with number s modulo 256
 //        0 (s < 64 only) what region s has given away: chunks in the low half, strays in the high half
 //        8 marks dropped   16 counts dropped (executions by a warp)   24 counts dropped (lanes)
-//   64 + 64 * 256: the table, 64 bytes a slot; then the regions, at an address that 1024
-// divides.  A line is 64 bytes.  A region is filled from its beginning by chunks of 1024 bytes, from its end by strays of 64.
+//   64 + 64 * 256: the table: its tags, 8 bytes a slot, apart from what changes, so that they stay in the L1 cache; its
+// slots, 64 bytes each.  Then the regions, at an address that 1024 divides.  A line is 64 bytes.  A region is filled from its beginning by chunks of 1024 bytes, from its end by strays of 64.
 constexpr u32 LINES = 16;  // of a chunk
 constexpr u32 MAGIC = 0x4d41534eu, CHUNK = 1024, LINE = 64, SM_LINES = 256, REGIONS = 64;
 constexpr u32 TABLE = LINE + LINE * SM_LINES, PROBES = 64;
@@ -86,7 +88,7 @@ NSYSALIGN_DEVICE u32 warp_in_block() {
 /// Whether this header may write there; else the host is told which version wanted to.
 NSYSALIGN_DEVICE bool accepted(u64 buffer) {
   if (!buffer) return false;
-  const u64 is = longword(buffer);
+  const u64 is = cached(buffer);
   if (is == (static_cast<u64>(NSYSALIGN_MARKS_VERSION) << 32 | MAGIC)) return true;
   if (static_cast<u32>(is) == MAGIC) asm volatile("st.global.u32 [%0], %1;" ::"l"(buffer + 8), "r"(NSYSALIGN_MARKS_VERSION));
   return false;
@@ -132,16 +134,17 @@ NSYSALIGN_DEVICE u64 mixed(u64 x) {
 /// Add to a counter of this launch and SM: 0 tag, 8 grid, 16 SM, 20 id, 24 warps, 32 lanes, 40 sum, 48 least, 52 most,
 /// 56 part (0, or 1 + the bin of a histogram).  For one lane.  `least` is kept as its complement: a fresh slot is zeros.
 static __device__ __noinline__ void tally(u64 buffer, u32 id, u32 part, u32 warps, u64 lanes, u64 sum, u32 least, u32 most) {
-  const u32 slots = word(buffer + 24), s = sm();
+  const u32 slots = id ? word(buffer + 24) : 0, s = sm();  // id 0: it is not known which counter
   const u64 g = grid(), tag = mixed(mixed(mixed(g + 1) ^ (static_cast<u64>(id) << 32 | s)) + part) | 1;
   u64 at = tag >> 8;
   for (u32 probe = 0; probe < PROBES && slots; ++probe, ++at) {
-    const u64 p = buffer + TABLE + LINE * (at & (slots - 1));
-    u64 found = cached(p);  // a tag never changes once it is there
+    const u64 mine = buffer + TABLE + 8 * (at & (slots - 1));
+    const u64 p = buffer + TABLE + 8ull * slots + LINE * (at & (slots - 1));
+    u64 found = cached(mine);  // a tag never changes once it is there
     if (!found) {
-      asm volatile("atom.global.cas.b64 %0, [%1], %2, %3;" : "=l"(found) : "l"(p), "l"(0ull), "l"(tag) : "memory");
+      asm volatile("atom.global.cas.b64 %0, [%1], %2, %3;" : "=l"(found) : "l"(mine), "l"(0ull), "l"(tag) : "memory");
       if (!found) {
-        asm volatile("st.global.u64 [%0], %1;" ::"l"(p + 8), "l"(g) : "memory");
+        asm volatile("st.global.v2.u64 [%0], {%1,%2};" ::"l"(p), "l"(tag), "l"(g) : "memory");
         asm volatile("st.global.v2.u32 [%0], {%1,%2};" ::"l"(p + 16), "r"(s), "r"(id) : "memory");
         asm volatile("st.global.u32 [%0], %1;" ::"l"(p + 56), "r"(part) : "memory");
         found = tag;
@@ -171,10 +174,11 @@ NSYSALIGN_DEVICE u64 sum_of(u32 mask, u32 value) {
 #endif
 }
 
-/// Count one execution by the lanes that are here, at once: where there is no warp whose registers could hold it.
+/// Count one execution by the lanes that are here, at once.
 NSYSALIGN_DEVICE void count_now(u64 buffer, u32 id) {
   const u32 mask = __activemask();
   if (first_of(mask)) tally(buffer, id, 0, 1, __popc(mask), 0, 0, 0);
+  __syncwarp(mask);
 }
 
 NSYSALIGN_DEVICE void latency_now(u64 buffer, u32 id, u64 cycles) {
@@ -197,6 +201,7 @@ NSYSALIGN_DEVICE void latency_now(u64 buffer, u32 id, u64 cycles) {
   if (first_of(same)) tally(buffer, id, 1 + bin, 1, __popc(same), 0, 0, 0);
   __syncwarp(mask);
   if (first_of(mask)) tally(buffer, id, 0, 1, __popc(mask), sum, least, most);
+  __syncwarp(mask);
 }
 
 /// A mark of lanes apart from the others, who cannot move what all of them share: it stands alone.
@@ -243,25 +248,27 @@ static __device__ __noinline__ u64 long_way(u64 buffer, u64 next, u32 mask, u32 
 }
 
 #if defined(__COUNTER__)
+constexpr bool SHARED_SITES = false;
 constexpr int SITES = 32;  // counters of a kernel that are kept in registers; others are added at once
 #define NSYSALIGN_SITE(name) __COUNTER__
 #define NSYSALIGN_BASE __COUNTER__
-#else  // NVRTC: two names may meet in one place, then the later one is added at once
-constexpr int SITES = 64;
+#else  // NVRTC has no such counter: two names may meet in one place (of one line, or of lines 128 apart), then both are lost
+constexpr bool SHARED_SITES = true;
+constexpr int SITES = 512;
 #define NSYSALIGN_BASE 0
-#define NSYSALIGN_SITE(name) static_cast<int>(1 + NSYSALIGN_HASH(name) % ::nsysalign::SITES)
+#define NSYSALIGN_SITE(name) static_cast<int>(1 + (__LINE__ * 4 + NSYSALIGN_HASH(name) % 4) % ::nsysalign::SITES)
 #endif
-
 /// What a warp carries along: the next mark's slot, its lanes, and what its threads have counted.
 template <int BASE> struct warp {
   const u64 buffer;
   u64 next;  // address of the next slot; OFF, or FULL where there is no room
   u32 mask;
-  u32 lanes[SITES], warps[SITES], ids[SITES];  // ids: only where lanes is not 0, so it takes no register
+  u32 lanes[SITES], ids[SITES];  // ids: only where lanes is not 0, so it takes no register
+  u32 seen[SHARED_SITES ? SITES : 1];
 
   NSYSALIGN_DEVICE explicit warp(nsysalign_marks marks) : buffer(marks.address), next(OFF), mask(0) {
 #pragma unroll
-    for (int i = 0; i < SITES; ++i) lanes[i] = warps[i] = 0;
+    for (int i = 0; i < SITES; ++i) lanes[i] = seen[SHARED_SITES ? i : 0] = 0;
     if (!buffer) return;
     mask = __activemask();
     next = long_way(buffer, OFF, mask, 0);
@@ -271,7 +278,7 @@ template <int BASE> struct warp {
     mark(EXIT);
 #pragma unroll
     for (int i = 0; i < SITES; ++i)
-      if (lanes[i]) flush(lanes[i], warps[i], ids[i]);
+      if (lanes[i]) flush(lanes[i], ids[i], SHARED_SITES && seen[SHARED_SITES ? i : 0] != ids[i]);
   }
   warp(const warp&) = delete;
   warp& operator=(const warp&) = delete;
@@ -286,13 +293,17 @@ template <int BASE> struct warp {
   template <int SITE> NSYSALIGN_DEVICE void count(u32 id) {
     constexpr bool fits = SITE > BASE && SITE - BASE <= SITES;
     constexpr int i = fits ? SITE - BASE - 1 : 0;
-    if (fits && !(lanes[i] && ids[i] != id)) {  // another id only where two names share a place
-      lanes[i] += 1;
-      warps[i] += first_of(__activemask());
+    if (fits) {
+      if (SHARED_SITES) seen[SHARED_SITES ? i : 0] |= id;
+      lanes[i] += 1;  // each lane its own: no vote, which would hold up the code around it
       ids[i] = id;
     } else if (!off()) {
       count_now(buffer, id);
     }
+  }
+
+  NSYSALIGN_DEVICE void count_warps(u32 id) {
+    if (!off()) count_now(buffer, id);
   }
 
   NSYSALIGN_DEVICE void latency(u32 id, u64 cycles) {
@@ -324,10 +335,11 @@ template <int BASE> struct warp {
     return all;
   }
 
-  NSYSALIGN_DEVICE void flush(u32 of_lane, u32 of_warp, u32 id) {
+  NSYSALIGN_DEVICE void flush(u32 of_lane, u32 id, bool mixed_up) {
     const u32 here = __activemask();
-    const u64 all_lanes = sum_of(here, of_lane), all_warps = sum_of(here, of_warp);
-    if (first_of(here)) tally(buffer, id, 0, static_cast<u32>(all_warps), all_lanes, 0, 0, 0);
+    const u64 all = sum_of(here, of_lane);
+    if (first_of(here)) tally(buffer, mixed_up ? 0 : id, 0, 1, all, 0, 0, 0);
+    __syncwarp(here);
   }
 };
 
@@ -368,8 +380,9 @@ namespace nsysalign {
 /// One for each warp and value of n (its low 8 bits), with how many lanes it was.
 static __device__ __noinline__ void trigger(u32 n) {
   const u64 buffer = nsysalign_trigger_marks;
-  const u32 same = __match_any_sync(__activemask(), n & 255u);
+  const u32 here = __activemask(), same = __match_any_sync(here, n & 255u);
   if (first_of(same) && accepted(buffer)) tally(buffer, (TRIGGER + (n & 255u)) << 2, 0, 1, __popc(same), 0, 0, 0);
+  __syncwarp(here);
 }
 }  // namespace nsysalign
 #undef __prof_trigger
@@ -382,6 +395,7 @@ static __device__ __noinline__ void trigger(u32 n) {
 #define NSYSALIGN_MARK(w, name) ::nsysalign::checked(w).mark(NSYSALIGN_HASH(name) << 2)
 #define NSYSALIGN_MARK_AFTER(w, name, value) ::nsysalign::checked(w).mark_after(NSYSALIGN_HASH(name) << 2, value)
 #define NSYSALIGN_COUNT(w, name) ::nsysalign::checked(w).template count<NSYSALIGN_SITE(name)>(NSYSALIGN_HASH(name) << 2)
+#define NSYSALIGN_COUNT_WARPS(w, name) ::nsysalign::checked(w).count_warps(NSYSALIGN_HASH(name) << 2)
 #define NSYSALIGN_LATENCY(w, name, cycles) ::nsysalign::checked(w).latency(NSYSALIGN_HASH(name) << 2, cycles)
 
 #endif

@@ -30,8 +30,8 @@ class recorder {
 #if defined(NSYSALIGN_MARKS)
     const size_t bytes = (mib ? mib : 1) << 20;
     size_t slots = 1024;
-    while (slots * 2 * LINE * 16 <= bytes) slots *= 2;
-    const unsigned first = (TABLE + slots * LINE + CHUNK - 1) / CHUNK * (CHUNK / LINE);
+    while (slots * 2 * (LINE + 8) * 16 <= bytes) slots *= 2;
+    const unsigned first = (TABLE + slots * (LINE + 8) + CHUNK - 1) / CHUNK * (CHUNK / LINE);
     header_[0] = MAGIC, header_[1] = NSYSALIGN_MARKS_VERSION;
     header_[4] = (bytes / LINE - first) / REGIONS / LINES * LINES, header_[5] = first, header_[6] = slots;
     int device = 0;
@@ -73,7 +73,7 @@ class recorder {
     static int number = 0;
     const std::string to = path ? path : std::string(folder) + "/marks-" + std::to_string(getpid()) + "-c" + std::to_string(number++) + ".nsam";
     check(cudaDeviceSynchronize());
-    std::vector<char> fixed(TABLE + static_cast<size_t>(header_[6]) * LINE);
+    std::vector<char> fixed(TABLE + static_cast<size_t>(header_[6]) * (LINE + 8));
     check(cudaMemcpy(fixed.data(), memory_, fixed.size(), cudaMemcpyDeviceToHost));
     std::FILE* file = std::fopen((to + ".partial").c_str(), "wb");
     if (!file) throw std::runtime_error("cannot write " + to);
@@ -98,7 +98,7 @@ class recorder {
   void write_regions(std::FILE* file, const std::vector<char>& fixed) {
     unsigned counts[2 * REGIONS + 16] = {};  // slots of the table that are used, then chunks and strays of each region
     std::vector<char> slots, body, region;
-    for (size_t at = TABLE; at < fixed.size(); at += LINE)
+    for (size_t at = TABLE + 8 * static_cast<size_t>(header_[6]); at < fixed.size(); at += LINE)
       if (*reinterpret_cast<const u64_t*>(&fixed[at])) slots.insert(slots.end(), &fixed[at], &fixed[at] + LINE), counts[0]++;
     const unsigned lines = header_[4];
     for (unsigned r = 0; r < REGIONS; ++r) {
