@@ -40,20 +40,25 @@ def by_hash(names: Iterable[str]) -> dict[int, str]:
 
 
 def of_program() -> set[str]:
-    """The literals in the program's own sources: its modules outside of site-packages, and the C++ files beside them."""
-    files: dict[str, None] = {}
+    """The literals in the program's own sources: what lies beside its script and in the current directory, and the modules
+    below them."""
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    homes = [os.path.dirname(os.path.abspath(main))] if isinstance(main, str) else []
+    homes = list(dict.fromkeys([*homes, os.getcwd()]))
+    files: dict[str, None] = dict.fromkeys([main] if isinstance(main, str) else [])
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None)
-        if isinstance(path, str) and not name.startswith("nsysalign") and path.endswith(".py") and not _foreign(path):
+        if isinstance(path, str) and path.endswith(".py") and not name.startswith("nsysalign") and _own(path, homes):
             files.setdefault(path)
-    for folder in list(dict.fromkeys(os.path.dirname(os.path.abspath(f)) for f in files)):
+    sources: dict[str, None] = {}
+    for folder in list(dict.fromkeys([*homes, *(os.path.dirname(os.path.abspath(f)) for f in files)])):
         try:
             with os.scandir(folder) as entries:
-                files.update((e.path, None) for e in entries if e.name.endswith(_SOURCES))
+                sources.update((e.path, None) for e in entries if e.name.endswith(_SOURCES))
         except OSError:
             continue
     names: set[str] = set()
-    for path in list(files)[:_MOST_FILES]:
+    for path in [*list(sources)[:_MOST_FILES], *list(files)[:_MOST_FILES]]:
         names |= of_file(path)
     return names
 
@@ -67,6 +72,7 @@ def of_file(path: str) -> set[str]:
         return set()
 
 
-def _foreign(path: str) -> bool:
-    parts = path.split(os.sep)
-    return "site-packages" in parts or "dist-packages" in parts or path.startswith(sys.base_prefix + os.sep + "lib")
+def _own(path: str, homes: list[str]) -> bool:
+    path = os.path.abspath(path)
+    inside = any(path.startswith(home.rstrip(os.sep) + os.sep) for home in homes)
+    return inside and not {"site-packages", "dist-packages"} & set(path.split(os.sep))

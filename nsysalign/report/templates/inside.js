@@ -14,7 +14,7 @@ function startInside() {
   for (const kernel of list) if (kernel.strip) for (const key of Object.keys(kernel.strip)) if (key !== "names") kernel.strip[key] = unpack(kernel.strip[key]);
   fill($("inside-kernel"), list.map((kernel, at) => make("option", { value: at }, `${shortName(kernel.name)}  ${duration(kernel.duration)}  (launch ${kernel.kernel})`)));
   $("inside-kernel").addEventListener("change", () => { insides.at = Number($("inside-kernel").value); insides.block = null; drawInside(); });
-  $("inside-strip").addEventListener("click", (event) => { const box = blockAt(event); if (box) { insides.block = box; drawBlock(); } });
+  $("inside-strip").addEventListener("click", (event) => { const box = blockAt(event); if (box) { insides.block = box; drawWarps(); } });
   $("inside-strip").addEventListener("mousemove", (event) => { const box = blockAt(event); $("inside-strip").title = box ? blockSaid(box) : ""; });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawInside);
   addEventListener("resize", drawInside);
@@ -30,7 +30,7 @@ function lookOf(kernel, part, phase) {
   return part === "phase" ? [phase, phaseColour(kernel, phase)] : PART_LOOKS[part] || [part, "#999999"];
 }
 
-function chip(colour) {
+function phaseChip(colour) {
   const box = make("span", { class: "swatch" });
   box.style.background = colour;
   box.style.display = "inline-block";
@@ -60,10 +60,10 @@ function drawInside() {
   }
   fill($("inside-bar"), bar);
   fillTable($("inside-budget"), "SM time", [{ text: "SM time" }, { text: "share", number: true }, { text: "us x SMs", number: true }, { text: "mean us per SM", number: true }],
-    [...kernel.budget.map(([part, phase, ns]) => [make("span", null, chip(lookOf(kernel, part, phase)[1]), lookOf(kernel, part, phase)[0]), percent(ns / whole), micro(ns), micro(ns / kernel.sms)]),
+    [...kernel.budget.map(([part, phase, ns]) => [make("span", null, phaseChip(lookOf(kernel, part, phase)[1]), lookOf(kernel, part, phase)[0]), percent(ns / whole), micro(ns), micro(ns / kernel.sms)]),
       [`${kernel.sms} SMs x ${duration(kernel.duration)}`, "100 %", micro(kernel.budget.reduce((sum, row) => sum + row[2], 0)), micro(kernel.duration)]]);
   fillTable($("inside-phases"), "Phases", [{ text: "phase" }, ...["passages of warps", "total us", "least us", "median us", "most us"].map((text) => ({ text, number: true }))],
-    kernel.phases.map(([name, count, ...times]) => [make("span", null, chip(phaseColour(kernel, name)), name), count.toLocaleString("en"), ...times.map(micro)]));
+    kernel.phases.map(([name, count, ...times]) => [make("span", null, phaseChip(phaseColour(kernel, name)), name), count.toLocaleString("en"), ...times.map(micro)]));
   $("inside-counts").hidden = !kernel.counters.length;
   fillTable($("inside-counters"), "Counters", [{ text: "path" }, ...["warps", "lanes", "lanes per warp", "SMs"].map((text) => ({ text, number: true }))],
     kernel.counters.map(([name, warps, lanes, sms]) => [name, warps.toLocaleString("en"), lanes.toLocaleString("en"), (lanes / Math.max(1, warps)).toFixed(1), sms.toLocaleString("en")]));
@@ -72,11 +72,11 @@ function drawInside() {
     kernel.latencies.map(([name, bin, low, high, lanes, sum]) => [bin < 0 ? name : "", bin < 0 ? `${low.toLocaleString("en")} to ${high.toLocaleString("en")}` : `${low.toLocaleString("en")} to under ${high.toLocaleString("en")}`, lanes.toLocaleString("en"), bin < 0 ? (sum / Math.max(1, lanes)).toFixed(1) : ""]));
   $("inside-strips").hidden = !kernel.strip;
   $("inside-block").hidden = true;
-  if (kernel.strip) drawStrip(kernel);
+  if (kernel.strip) drawSms(kernel);
 }
 
 // Blocks from warps; each SM has as many lanes as blocks were there at once.
-function boxesOf(kernel) {
+function blocksOnSms(kernel) {
   const s = kernel.strip, blocks = new Map();
   for (let i = 0, at = 0; i < s.sm.length; at += s.n[i], i += 1) {
     const key = [s.sm[i], s.x[i], s.y[i], s.z[i]].join();
@@ -97,7 +97,7 @@ function boxesOf(kernel) {
   return [[...blocks.values()], lanes];
 }
 
-function context(canvas, width, height) {
+function clearCanvas(canvas, width, height) {
   const scale = window.devicePixelRatio || 1;
   canvas.width = width * scale;
   canvas.height = height * scale;
@@ -136,15 +136,15 @@ function paintWarp(drawing, kernel, warp, place, y, height) {
   piece(from, warp.to, phase);
 }
 
-function drawStrip(kernel) {
-  const [boxes, lanes] = boxesOf(kernel), left = 54;
+function drawSms(kernel) {
+  const [boxes, lanes] = blocksOnSms(kernel), left = 54;
   const width = Math.max(320, $("inside").clientWidth || 900);
   const total = [...lanes.values()].reduce((sum, free) => sum + free.length, 0);
   const lane = Math.max(1.5, Math.min(12, 640 / total)), sms = [...lanes.keys()].sort((a, b) => a - b), top = new Map();
   let y = 4;
   for (const sm of sms) { top.set(sm, y); y += lanes.get(sm).length * lane + (lane > 3 ? 2 : 0.5); }
   const place = (ns) => left + (width - left - 8) * ns / Math.max(1, kernel.duration);
-  const drawing = context($("inside-strip"), width, y + 22);
+  const drawing = clearCanvas($("inside-strip"), width, y + 22);
   insides.boxes = boxes.map((box) => ({ ...box, px: place(box.from), pw: Math.max(1, place(box.to) - place(box.from)), py: top.get(box.sm) + box.lane * lane, ph: lane }));
   for (const box of insides.boxes) {
     const first = box.warps.reduce((a, b) => (b.warp < a.warp ? b : a));
@@ -168,11 +168,11 @@ function blockSaid(box) {
   return `block (${box.x}, ${box.y}, ${box.z}) on SM ${box.sm}: ${duration(box.to - box.from)}, from ${micro(box.from)} to ${micro(box.to)} us, ${plural(box.warps.length, "warp")}`;
 }
 
-function drawBlock() {
+function drawWarps() {
   const kernel = DATA.inside[insides.at], box = insides.block, left = 54, row = 12;
   const width = Math.max(320, $("inside").clientWidth || 900), warps = [...box.warps].sort((a, b) => a.warp - b.warp);
   $("inside-block").hidden = false;
-  const drawing = context($("inside-block"), width, 24 + warps.length * row + 22);
+  const drawing = clearCanvas($("inside-block"), width, 24 + warps.length * row + 22);
   const span = Math.max(1, box.to - box.from), place = (ns) => left + (width - left - 8) * (ns - box.from) / span;
   drawing.fillStyle = theme("--ink");
   drawing.fillText(blockSaid(box), left, 12);
