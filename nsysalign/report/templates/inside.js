@@ -9,7 +9,7 @@ const PART_LOOKS = {
 
 function startInside() {
   const list = DATA.inside || [];
-  $("inside").hidden = !list.length;
+  $("insides").hidden = !list.length;
   if (!list.length) return;
   for (const kernel of list) if (kernel.strip) for (const key of Object.keys(kernel.strip)) if (key !== "names") kernel.strip[key] = unpack(kernel.strip[key]);
   fill($("inside-kernel"), list.map((kernel, at) => make("option", { value: at }, `${shortName(kernel.name)}  ${duration(kernel.duration)}  (launch ${kernel.kernel})`)));
@@ -138,7 +138,7 @@ function paintWarp(drawing, kernel, warp, place, y, height) {
 
 function drawSms(kernel) {
   const [boxes, lanes] = blocksOnSms(kernel), left = 54;
-  const width = Math.max(320, $("inside").clientWidth || 900);
+  const width = Math.max(320, $("insides").clientWidth || 900);
   const total = [...lanes.values()].reduce((sum, free) => sum + free.length, 0);
   const lane = Math.max(1.5, Math.min(12, 640 / total)), sms = [...lanes.keys()].sort((a, b) => a - b), top = new Map();
   let y = 4;
@@ -170,7 +170,7 @@ function blockSaid(box) {
 
 function drawWarps() {
   const kernel = DATA.inside[insides.at], box = insides.block, left = 54, row = 12;
-  const width = Math.max(320, $("inside").clientWidth || 900), warps = [...box.warps].sort((a, b) => a.warp - b.warp);
+  const width = Math.max(320, $("insides").clientWidth || 900), warps = [...box.warps].sort((a, b) => a.warp - b.warp);
   $("inside-block").hidden = false;
   const drawing = clearCanvas($("inside-block"), width, 24 + warps.length * row + 22);
   const span = Math.max(1, box.to - box.from), place = (ns) => left + (width - left - 8) * (ns - box.from) / span;

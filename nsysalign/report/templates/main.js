@@ -92,7 +92,7 @@ async function start() {
 }
 
 function stages() {
-  const rest = [["kernels", "inside", "clocks", "baseline", "remarks"], () => { startKernels(); $("inside").classList.add("filled"); startInside(); drawHeader(); drawRemarks(); }];
+  const rest = [["kernels", "insides", "clocks", "baseline", "remarks"], () => { startKernels(); $("insides").classList.add("filled"); startInside(); drawHeader(); drawRemarks(); }];
   drawHeadline();
   for (const id of ["whole", "against", "labels", "timeline", "runs"]) $(id).hidden = !DATA.labels.length;
   if (!DATA.labels.length) return [[["verdicts"], drawVerdicts], rest];
