@@ -37,8 +37,8 @@ from nsysalign.attribute.whole import with_runs
 from nsysalign.compare.baseline import side_by_side
 from nsysalign.diagnose.rules import diagnose
 from nsysalign.errors import AnalysisError, EventLogError
-from nsysalign.memory import give_back
 from nsysalign.marks.dump import MarksError
+from nsysalign.memory import give_back
 from nsysalign.model import KIND, Alignment, Analysis, EventLog, Portion, Trace, TraceInfo
 from nsysalign.private import without_paths
 from nsysalign.slices.crew import Crew, crew, wanted

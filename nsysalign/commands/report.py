@@ -68,11 +68,9 @@ def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple
     trace = path / "trace.sqlite"
     if path.is_dir() and trace.is_file():
         from nsysalign.collect.baseline import baseline_logs
-        from nsysalign.collect.rundir import event_logs
-        from nsysalign.commands.present import Inputs, analysed
-
         from nsysalign.collect.marked import marks_of
-        from nsysalign.commands.present import exported, trace_of
+        from nsysalign.collect.rundir import event_logs
+        from nsysalign.commands.present import Inputs, analysed, exported, trace_of
 
         dumps, folder = marks_of(path)
         marked = exported(trace_of(folder), folder, nsys=None) if folder is not None else None

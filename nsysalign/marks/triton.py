@@ -154,10 +154,7 @@ def _write(w, number: tl.constexpr):
 @triton.jit
 def _made(marks, w, number: tl.constexpr):
     if _ON:
-        if (w & (_CHUNK - 1)) != 0:
-            w = _write(w, number)
-        else:
-            w = _long_way(marks, w, number)
+        w = _write(w, number) if w & _CHUNK - 1 != 0 else _long_way(marks, w, number)
     return w
 
 

@@ -37,7 +37,7 @@ class Memory:
 
     def read(self, address: int, size: int, stream: object) -> bytearray:
         at = address - BASE
-        assert 0 <= at and at + size <= len(self.bytes)
+        assert at >= 0 and at + size <= len(self.bytes)
         return bytearray(self.bytes[at : at + size])
 
 

@@ -46,7 +46,7 @@ def test_sm_time_adds_up_and_says_what_the_picture_shows(analysis):
 
 def test_the_change_by_the_marks_is_stated(analysis):
     row = analysis.mark_changes.set_index("name")
-    gemm = row.loc[[n for n in row.index if n.startswith("gemm")][0]]
+    gemm = row.loc[next(n for n in row.index if n.startswith("gemm"))]
     assert (gemm["plain_registers"], gemm["marked_registers"]) == (128, 130)
     assert (gemm["plain_warps_per_sm"], gemm["marked_warps_per_sm"]) == (16, 8)
     assert 0.4 < gemm["change"] < 0.45
