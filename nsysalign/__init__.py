@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from nsysalign.region import region
 
 if TYPE_CHECKING:
+    from nsysalign.engine import analyze, load
     from nsysalign.model import Analysis
-    from nsysalign.pipeline import analyze, load
 
 __version__ = "0.1.0"
 __all__ = ["Analysis", "__version__", "analyze", "load", "region"]
 
-_LAZY = {"analyze": "nsysalign.pipeline", "load": "nsysalign.pipeline", "Analysis": "nsysalign.model"}
+_LAZY = {"analyze": "nsysalign.engine", "load": "nsysalign.engine", "Analysis": "nsysalign.model"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,19 @@
 """The records that travel between the stages, and the words they use.
 
 collect -> trace -> align -> attribute -> diagnose -> report.  Every stage takes the previous record and returns a
-new one; nothing is edited in place.  All times are int64 nanoseconds on the trace's clock, intervals are half-open.
+new one; nothing is edited in place.  All times are int64 nanoseconds on the trace's clock, half-open.
 Tables are pandas DataFrames whose columns are declared in `nsysalign.frames`.
+
+Seven words for time:
+
+    trace   ------------------------------------------------------------------------------------------
+    slice                 [ a stretch of a long trace that is analysed by itself  )
+    margin         [ ... )                                                         [ ... )  read around it
+    interval                 record a                                record b     what the program measured: b - a
+    window                      [-------------------------------------)           where that lies on the trace's clock
+    segment                     [ host  | api_launch | kernel | event )           one piece of it with one cause
+    part                          host 3 us, kernel 2 us ...                      all nanoseconds of one cause in it
+    gap                         [--------------------)                            the stream is idle
 """
 
 from __future__ import annotations
@@ -212,6 +223,7 @@ class Portion:
     alone: Mapping[str, int]
     durations: pd.DataFrame
     gaps: pd.DataFrame
+    segments: pd.DataFrame | None = None  # of all intervals, where these were wanted
 
 
 @dataclass(frozen=True)
@@ -294,7 +306,7 @@ class Analysis:
     def waterfall(self, name: str) -> Any:
         """A plotly figure: from the measured time of an interval, or of a label's median one, to its kernels.
 
-        Raises UsageError where there is neither.
+        Raises UsageError where there is neither, or no plotly (`pip install 'nsysalign[notebook]'`).
         """
         from nsysalign.report.notebook import waterfall
 

@@ -53,7 +53,9 @@ _LIMITS = {
 
 def open_regular(path: Path) -> BinaryIO:
     """A regular file, opened to read its bytes.  OSError for a pipe, a device or a folder of that name."""
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # nobody need write to a pipe
+    flags = (
+        os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    )  # nobody need write to a pipe
     descriptor = os.open(path, flags)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

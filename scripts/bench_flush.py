@@ -1,4 +1,4 @@
-"""What it costs to hand over CUPTI's buffers now and then (NSYSALIGN_FLUSH_MS).  Needs a GPU and nsys.
+"""What it would cost to hand over CUPTI's buffers now and then, so that SIGKILL loses less.  Needs a GPU and nsys.
 
     nsysalign run -q -o DIR -- python scripts/bench_flush.py
 
@@ -9,6 +9,9 @@ Prints one JSON line.  All times are medians in microseconds:
     pair, pair_second, pair_flushed    an interval around one small kernel, by elapsed_time: without flushes; the same after
                       a pause as long as a flush took; right after a flush(0)
     host_*            the same pairs by the host's clock
+    threads           the same pairs in blocks of half a second, without flushes (none) and while a thread of C hands over the complete
+                      buffers (flush0) or all (flush1) every 50 ms: pairs, median, 99.9th percentile, largest, and how many are over
+                      half as long again as the median of those without
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from types import ModuleType
 
 
 def main() -> None:
@@ -82,6 +86,41 @@ def main() -> None:
         result[name] = statistics.median(v[0] for v in values)
         result[f"host_{name}"] = statistics.median(v[1] for v in values)
     print(json.dumps({k: round(v, 2) for k, v in result.items()}), flush=True)
+    print(json.dumps({"threads": threads(farewell._flush, machine, pair)}), flush=True)
+
+
+def threads(
+    flush: int, machine: ModuleType, pair: Callable[[], tuple[float, float]]
+) -> dict[str, dict[str, float]]:
+    """What the docstring above calls so."""
+    start_thread = sys.modules["_nsysalign_probe.farewell"].start_thread
+    call, address = machine.Call, machine.address
+    off = {"flush0": machine.allocate(b"\1" * 8), "flush1": machine.allocate(b"\1" * 8)}
+    once = [call(address("usleep"), (50_000,))]
+    once += [call(flush, (flag,), if_zero=off[f"flush{flag}"]) for flag in (0, 1)]
+    # getpid is never 0, so the thread goes round for ever
+    start_thread([call(machine.function_of([*once, call(address("getpid"))]), until_zero=True)])
+    times: dict[str, list[tuple[float, float]]] = {"none": [], "flush0": [], "flush1": []}
+    for _ in range(3):
+        for name, values in times.items():
+            if name in off:
+                machine.call("memcpy", off[name], bytes(8), 8)
+            end = time.perf_counter() + 0.5
+            while time.perf_counter() < end:
+                values.append(pair())
+            if name in off:
+                machine.call("memcpy", off[name], b"\1" * 8, 8)
+    answer = {}
+    for which, prefix in enumerate(("", "host_")):
+        usual = statistics.median(value[which] for value in times["none"])
+        for name, values in times.items():
+            one = sorted(value[which] for value in values)
+            over = sum(value > 1.5 * usual for value in one)
+            found = len(one), statistics.median(one), one[int(0.999 * len(one))], one[-1], over
+            answer[prefix + name] = dict(
+                zip(("pairs", "median", "p999", "largest", "over"), found, strict=True)
+            )
+    return answer
 
 
 if __name__ == "__main__":

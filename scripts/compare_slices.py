@@ -19,7 +19,7 @@ from nsysalign.align.solve import align
 from nsysalign.attribute.budget import attribute
 from nsysalign.attribute.portion import portion
 from nsysalign.attribute.whole import with_runs
-from nsysalign.collect.rundir import event_logs
+from nsysalign.rundir import event_logs
 from nsysalign.slices import plan, run
 from nsysalign.slices.crew import crew
 from nsysalign.trace.eventlog import read_event_logs

@@ -69,7 +69,9 @@ def keep(out: Path) -> None:
     for run in sorted(p.parent for p in out.glob("*/trace.sqlite")):
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / run.name
-            subprocess.run([sys.executable, "-m", "nsysalign", "redact", "-q", str(run), str(folder)], check=True)
+            subprocess.run(
+                [sys.executable, "-m", "nsysalign", "redact", "-q", str(run), str(folder)], check=True
+            )
             with tarfile.open(DATA / f"{run.name}.tar.xz", "w:xz") as packed:
                 for path in sorted(folder.iterdir()):
                     packed.add(path, path.name, filter=_nobody)

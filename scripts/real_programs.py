@@ -22,11 +22,13 @@ import json
 import os
 import re
 import shutil
+import site
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,9 +64,16 @@ class Program:
 
 
 def _copied_python(folder: Path) -> None:
-    """Interpreters as conda and venv make them: another name, behind links, in a folder of its own."""
+    """Interpreters as conda and venv make them: another name, behind links, in a folder of its own, with our packages."""
     (folder / "env" / "bin").mkdir(parents=True)
     (folder / "env" / "bin" / "snake").symlink_to(os.path.realpath(sys.executable))
+    (folder / "env" / "pyvenv.cfg").write_text(
+        f"home = {os.path.dirname(os.path.realpath(sys.executable))}\n"
+    )
+    packages = folder / "env" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    packages.mkdir(parents=True)
+    lines = [f"import site; site.addsitedir({path!r})\n" for path in site.getsitepackages()]
+    (packages / "ours.pth").write_text("".join(lines))
     (folder / "linked").symlink_to(folder / "env")
 
 
@@ -125,9 +134,31 @@ PROGRAMS = (
     _tutorial("02-fused-softmax", 60),
     _tutorial("05-layer-norm", 60),
     _tutorial("03-matrix-multiplication", 120),
-    Program("transformers' generate", "{python} {real}/generate.py", ("torch", "transformers"), gpu=True),
+    Program("transformers' generate and pipeline", "{python} {real}/generate.py", ("torch", "transformers"), gpu=True),
     Program("spawn pool, Process.terminate, on the GPU", "{python} {real}/pools.py --gpu", ("torch",), gpu=True),
     Program("two processes that share the GPU", "{python} {real}/two_processes.py --gpu", ("torch",), gpu=True),
+    Program(
+        "torchrun, elastic restart, on the GPU",
+        "{python} -m torch.distributed.run --standalone --nproc-per-node 2 --max-restarts 3 {real}/elastic.py --gpu",
+        ("torch",), gpu=True, exact=False, seconds=120,
+    ),
+    Program(
+        "pytest-benchmark on the GPU", "{python} -m pytest -q -p no:cacheprovider {real}/gpu_bench_test.py",
+        ("torch", "pytest", "pytest_benchmark"), gpu=True, exact=False,
+    ),
+    Program(
+        "FastAPI under uvicorn on the GPU, stopped by SIGTERM", "{python} {real}/fastapi_server.py --gpu",
+        ("torch", "fastapi", "uvicorn"), gpu=True,
+    ),
+    Program(
+        "accelerate launch on the GPU", "{python} -m accelerate.commands.launch --num_processes 1 {real}/accelerated.py --gpu",
+        ("torch", "accelerate"), gpu=True, exact=False,
+    ),
+    Program("Lightning on the GPU", "{python} {real}/lightning_fit.py --gpu", ("torch", "lightning"), gpu=True),
+    Program(
+        "an interpreter by another name, behind links, on the GPU", "linked/bin/snake {real}/two_processes.py --gpu",
+        ("torch",), gpu=True, prepare=_copied_python,
+    ),
     Program("torch.utils.benchmark on the GPU", "{python} {real}/torch_timer.py --gpu", ("torch",), gpu=True, exact=False),
     Program("DataLoader with workers, pinned", "{python} {real}/loader.py --gpu", ("torch",), gpu=True),
 )  # fmt: skip
@@ -254,14 +285,14 @@ def beside(result: str, plain: str, intervals: list[dict[str, Any]]) -> list[dic
     return rows
 
 
-def compare(program: Program, folder: Path, fetched: Path | None) -> dict[str, Any]:
-    """Run it both ways.  Nothing raises: what went wrong is in the answer."""
-    plain = start(program, [], folder / "plain", fetched, program.seconds)
+def compare(program: Program, folder: Path, fetched: Path | None, at_once: bool) -> dict[str, Any]:
+    """Run it both ways, one after the other or both at the same time.  Nothing raises: what went wrong is in the answer."""
     run_dir = folder / "run"
-    tool = start(
-        program, [*NSYSALIGN, "run", "-q", "-o", str(run_dir), "--"], folder / "tool",
-        fetched, 2 * program.seconds + 60,
-    )  # fmt: skip
+    command = [*NSYSALIGN, "run", "-q", "-o", str(run_dir), "--"]
+    with ThreadPoolExecutor(2 if at_once else 1) as pool:
+        plainly = pool.submit(start, program, [], folder / "plain", fetched, program.seconds)
+        traced = pool.submit(start, program, command, folder / "tool", fetched, 2 * program.seconds + 60)
+        plain, tool = plainly.result(), traced.result()
     status, intervals, unaligned, notes = tool.status, [], [], []
     if (run_dir / "run.json").is_file():
         manifest = json.loads((run_dir / "run.json").read_text())
@@ -338,11 +369,22 @@ def main() -> int:
     parser.add_argument(
         "--cheap", action="store_true", help="only what takes seconds and needs nothing but Python"
     )
-    parser.add_argument("--only", metavar="TEXT", help="programs whose name contains TEXT")
+    parser.add_argument(
+        "--only",
+        metavar="TEXT",
+        action="append",
+        help="programs whose name contains TEXT; may come several times",
+    )
     parser.add_argument(
         "--from", dest="fetched", type=Path, metavar="FOLDER", help="where the fetched code is"
     )
     parser.add_argument("--budget", type=float, default=480, help="begin no program after so many seconds")
+    parser.add_argument("--jobs", type=int, default=1, help="so many programs at once")
+    parser.add_argument(
+        "--at-once",
+        action="store_true",
+        help="each program both ways at the same time: its own numbers mean nothing then",
+    )
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the runs there")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--dry-run", action="store_true")
@@ -350,7 +392,7 @@ def main() -> int:
     options = parser.parse_args()
     fetched = options.fetched.resolve() if options.fetched else None
     programs = [p for p in PROGRAMS if p.gpu == options.gpu and (p.cheap or not options.cheap)]
-    programs = [p for p in programs if not options.only or options.only in p.name]
+    programs = [p for p in programs if not options.only or any(text in p.name for text in options.only)]
     if options.list:
         for program in PROGRAMS:
             print(f"{'GPU' if program.gpu else '   '}  {program.name}: {program.command}")
@@ -358,17 +400,19 @@ def main() -> int:
     if options.dry_run:
         return min(1, dry_run(programs, fetched))
     began, answers = time.monotonic(), []
-    with tempfile.TemporaryDirectory(prefix="real-") as temporary:
-        for number, program in enumerate(programs):
-            why = lacks(program, fetched)
+    with tempfile.TemporaryDirectory(prefix="real-") as temporary, ThreadPoolExecutor(options.jobs) as pool:
+        folder = (options.keep or Path(temporary)).resolve()
+
+        def answer(number: int) -> dict[str, Any]:
+            why = lacks(programs[number], fetched)
             if not why and time.monotonic() - began > options.budget:
                 why = "no time left"
             if why:
-                answers.append({"name": program.name, "skipped": why})
-            else:
-                answers.append(
-                    compare(program, (options.keep or Path(temporary)).resolve() / f"{number:02d}", fetched)
-                )
+                return {"name": programs[number].name, "skipped": why}
+            return compare(programs[number], folder / f"{number:02d}", fetched, options.at_once)
+
+        for done in as_completed([pool.submit(answer, number) for number in range(len(programs))]):
+            answers.append(done.result())
             print(json.dumps({k: v for k, v in answers[-1].items() if k != "command"}), flush=True)
             if options.output:  # after each: a machine that is taken away leaves what was done
                 options.output.write_text(json.dumps(answers, indent=1))

@@ -12,46 +12,18 @@ contradict each other, the profiler has corrected its clock: a new piece begins.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 
 from nsysalign.marks import layout
 from nsysalign.marks.dump import Dump
+from nsysalign.marks.joined import Marked
 
 #: How fast the two clocks can drift apart around the slope that was found, and where none could be found.
 _DRIFT, _DRIFT_UNKNOWN = 5e-6, 60e-6
 #: A slope is found over so long, from so many kernels.
 _SPAN_NS, _FEWEST = 20_000_000, 8
 _MOST_STAMPS = 200_000
-
-
-@dataclass(frozen=True)
-class Marked:
-    """The launches of one dump.  `launch`, `warp` and `first_lane`: of every row of `dump.warps`, which launch it belongs to,
-    which run of a warp, and whether that warp's first lane is among its lanes; `order`: the marks sorted by warp, then in the order they were made.  The table's columns: grid_id,
-    replay, first, last (timer stamps), pid, device, stream, name, row, start_ns, end_ns, error_ns, blocks, threads,
-    registers, local_bytes, shared_bytes; -1 unknown.  `shift`, `rate`: trace time is timer + shift + rate * (timer - first)
-    of its launch."""
-
-    dump: Dump
-    launches: pd.DataFrame
-    launch: np.ndarray
-    warp: np.ndarray
-    first_lane: np.ndarray
-    order: np.ndarray
-    shift: np.ndarray
-    rate: float
-    tick_ns: int
-    notes: tuple[str, ...]
-
-    def relative(self, launch: np.ndarray, timer: np.ndarray) -> np.ndarray:
-        """Timer stamps as ns after their launch's start_ns."""
-        table = self.launches
-        since = timer - table["first"].to_numpy()[launch]
-        at_first = (table["first"].to_numpy() + self.shift - table["start_ns"].to_numpy())[launch]
-        return since + np.rint(since * self.rate).astype(np.int64) + at_first
 
 
 def join(dump: Dump, rows: pd.DataFrame) -> Marked:

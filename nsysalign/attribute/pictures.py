@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -28,6 +28,13 @@ class Pictures(Protocol):
     def timeline(self, which: np.ndarray, analysis: Analysis) -> pd.DataFrame:
         """`frames.TIMELINE`."""
 
+    def around(self, which: np.ndarray) -> tuple[np.ndarray, Trace, Alignment]:
+        """Those of the intervals that can be shown, ascending; a trace that holds what surrounds them, and an alignment
+        whose windows are theirs."""
+
+    def calls(self, which: np.ndarray) -> np.ndarray:
+        """About how many calls were made while each interval was open."""
+
 
 @dataclass(frozen=True)
 class FromMemory:
@@ -49,3 +56,11 @@ class FromMemory:
     def timeline(self, which: np.ndarray, analysis: Analysis) -> pd.DataFrame:
         windows = self.alignment.windows.iloc[which].assign(interval=which)
         return timeline(self.trace, self.alignment, windows, analysis)
+
+    def around(self, which: np.ndarray) -> tuple[np.ndarray, Trace, Alignment]:
+        return which, self.trace, replace(self.alignment, windows=self.alignment.windows.iloc[which])
+
+    def calls(self, which: np.ndarray) -> np.ndarray:
+        windows, made = self.alignment.windows, self.trace.calls["start_ns"].to_numpy()
+        begin, end = (np.searchsorted(made, windows[c].to_numpy()[which]) for c in ("open_ns", "close_ns"))
+        return end - begin

@@ -33,7 +33,17 @@ _SAME = (
     "library",
 )
 #: What else a window is known by, until intervals have names and pictures.
-_BESIDE = ("region", "remarks", "origin", "source", "process", "open_ns", "close_ns", "close_end_ns")
+_BESIDE = (
+    "region",
+    "remarks",
+    "origin",
+    "source",
+    "process",
+    "log_process",
+    "open_ns",
+    "close_ns",
+    "close_end_ns",
+)
 _COMPUTED = ("kernel_only_ns", "kernel_only_upper_ns", "kernel_outside_ns", "operations")
 
 
@@ -93,6 +103,7 @@ def together(portions: Sequence[Portion]) -> Portion:
         for site, count in p.alone.items():
             alone[site] = alone.get(site, 0) + count
     unaligned = pd.concat([p.unaligned for p in portions], ignore_index=True)
+    segments = [p.segments for p in portions if p.segments is not None]  # of all of them, or of none
     return Portion(
         rows=rows.iloc[order].reset_index(drop=True),
         total=np.concatenate([p.total for p in portions])[order],
@@ -106,6 +117,7 @@ def together(portions: Sequence[Portion]) -> Portion:
         unaligned=unaligned.sort_values(["origin", "source"], kind="stable", ignore_index=True),
         notes=tuple(dict.fromkeys(note for p in portions for note in p.notes)),
         alone=alone,
+        segments=_renumbered(segments, first, place) if segments else None,
     )
 
 
@@ -133,6 +145,7 @@ def without_timed_regions(p: Portion) -> Portion:
         durations=renumbered(p.durations),
         gaps=renumbered(p.gaps),
         size=p.size[keep],
+        segments=None if p.segments is None else renumbered(p.segments),
     )
 
 

@@ -14,8 +14,8 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from nsysalign.align.marked import Marked
 from nsysalign.marks import layout
+from nsysalign.marks.joined import Marked
 
 PARTS = ("before", "phase", "unmarked", "between", "after", "none", "unknown")
 _DEEPEST = 16

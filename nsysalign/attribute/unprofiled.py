@@ -7,6 +7,7 @@ prediction.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -23,9 +24,11 @@ from nsysalign.attribute.overhead import (
     scaled,
     waiting,
 )
+from nsysalign.attribute.pictures import Pictures
 from nsysalign.attribute.replay import Call, replay
 from nsysalign.attribute.scene import Scene, Scenes
 from nsysalign.model import CAUSES, Alignment, Trace
+from nsysalign.parts import matrices
 
 #: Replayed per label at most, evenly spread: more would not say more.  Fewer where they are long.
 MOST_PER_LABEL, LEAST_PER_LABEL, CALLS_PER_LABEL = 32, 3, 60_000
@@ -92,21 +95,24 @@ class Predictor:
 
 
 def predict(
-    trace: Trace, alignment: Alignment, intervals: pd.DataFrame, parts: pd.DataFrame, labels: pd.DataFrame
+    source: Pictures, intervals: pd.DataFrame, parts: pd.DataFrame, labels: pd.DataFrame
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Tables UNPROFILED and UNPROFILED_PARTS of up to MOST_PER_LABEL intervals per label, its row among them.
 
-    `intervals` has one row per row of alignment.windows, in the same order.  What the profiler costs was measured with
+    `intervals`: frames.INTERVALS without runs, numbered by their rows.  What the profiler costs was measured with
     `nsys profile -t cuda,nvtx`: where more was traced there is a reason instead of a prediction.
     """
+    wanted = np.array(chosen_intervals(intervals, labels, source), dtype=np.int64)
+    chosen, trace, alignment = source.around(wanted)
     predictor = Predictor(trace, alignment)
     osrt = len(trace.os_calls) > 0
-    matrix = _matrix(intervals, parts[parts["interval"].isin(intervals["interval"])])
+    (matrix,) = matrices(intervals, parts, ["ns"])
     working = matrix[:, [CAUSES.index(c) for c in _AT_WORK]].sum(axis=1)
     unknown = matrix[:, CAUSES.index("unknown")]
-    chosen = chosen_intervals(intervals, labels, alignment.windows, trace)
     rows, budgets = [], []
-    for number, window in zip(chosen, alignment.windows.iloc[chosen].itertuples(index=False), strict=True):
+    lost = np.setdiff1d(wanted, chosen).tolist()
+    rows += [(number, pd.NA, pd.NA, pd.NA, "what surrounds it cannot be read by itself") for number in lost]
+    for number, window in zip(chosen.tolist(), alignment.windows.itertuples(index=False), strict=True):
         if window.method == "event-trace" or osrt:
             what = "operating system calls were" if osrt else "event timestamps were"
             found = Prediction(-1, -1, -1, f"{what} traced too, and what that costs was not measured")
@@ -119,21 +125,21 @@ def predict(
         if not none:
             budget = scale_budget(matrix[number], found.predicted_ns)
             budgets += [(number, CAUSES[c], int(ns)) for c, ns in enumerate(budget) if ns]
-    return _frame(rows, frames.UNPROFILED), _frame(budgets, frames.UNPROFILED_PARTS)
+    return _frame(sorted(rows, key=itemgetter(0)), frames.UNPROFILED), _frame(
+        budgets, frames.UNPROFILED_PARTS
+    )
 
 
-def chosen_intervals(
-    intervals: pd.DataFrame, labels: pd.DataFrame, windows: pd.DataFrame, trace: Trace
-) -> list[int]:
+def chosen_intervals(intervals: pd.DataFrame, labels: pd.DataFrame, source: Pictures) -> list[int]:
     """Which intervals are replayed: all of a label with few, else its row and others evenly spread."""
-    at = trace.calls["start_ns"].to_numpy()
+    made = source.calls(labels["row_interval"].to_numpy())
     groups = intervals.groupby("label", sort=False).indices
     out: list[int] = []
-    for label, row in labels[["label", "row_interval"]].itertuples(index=False):
+    for (label, row), calls in zip(
+        labels[["label", "row_interval"]].itertuples(index=False), made.tolist(), strict=True
+    ):
         mine = groups[label]
-        open_ns, close_ns = (windows[c].to_numpy()[row] for c in ("open_ns", "close_ns"))
-        calls = max(int(np.searchsorted(at, close_ns) - np.searchsorted(at, open_ns)), 1)
-        count = int(np.clip(CALLS_PER_LABEL // calls, LEAST_PER_LABEL, MOST_PER_LABEL))
+        count = int(np.clip(CALLS_PER_LABEL // max(calls, 1), LEAST_PER_LABEL, MOST_PER_LABEL))
         if len(mine) > count:
             mine = np.unique(np.append(mine[np.linspace(0, len(mine) - 1, count - 1).astype(int)], row))
         out += [int(i) for i in mine]
@@ -169,13 +175,6 @@ def apportion(total: int, weights: np.ndarray) -> np.ndarray:
     out = np.array([p // whole for p in products], dtype=np.int64)
     remainder = np.array([p % whole for p in products], dtype=np.float64)
     out[np.argsort(-remainder, kind="stable")[: total - int(out.sum())]] += 1
-    return out
-
-
-def _matrix(intervals: pd.DataFrame, parts: pd.DataFrame) -> np.ndarray:
-    out = np.zeros((len(intervals), len(CAUSES)), dtype=np.int64)
-    cause = pd.Index(CAUSES).get_indexer(pd.Index(parts["cause"].to_numpy(dtype=object)))
-    np.add.at(out, (parts["interval"].to_numpy(), cause), parts["ns"].to_numpy())
     return out
 
 

@@ -109,7 +109,29 @@ def joined(p: Portion) -> Portion:
         durations=p.durations.assign(interval=place[to][p.durations["interval"].to_numpy()]),
         gaps=p.gaps.assign(interval=place[to][p.gaps["interval"].to_numpy()]),
         size=p.size[keep],
+        segments=None if p.segments is None else _segments(p.segments, place[to], rows[keep]),
     )
+
+
+def _segments(segments: pd.DataFrame, number: np.ndarray, rows: pd.DataFrame) -> pd.DataFrame:
+    """Segments of renumbered intervals; between those of a run's stretches lies what nobody saw the end of."""
+    out = segments.assign(interval=number[segments["interval"].to_numpy()])
+    out = out.sort_values(["interval", "start_ns"], kind="stable", ignore_index=True)
+    runs = np.flatnonzero((rows["kind"] == "run").to_numpy())
+    missing = []
+    for run in runs.tolist():
+        mine = out[out["interval"] == run]
+        begin = np.append(rows["start_ns"].iat[run], mine["end_ns"].to_numpy())
+        end = np.append(mine["start_ns"].to_numpy(), rows["end_ns"].iat[run])
+        gap = end > begin
+        missing.append(pd.DataFrame({"interval": run, "start_ns": begin[gap], "end_ns": end[gap]}))
+    unseen = pd.concat(missing, ignore_index=True) if missing else pd.DataFrame()
+    if not len(unseen):
+        return out
+    unseen = unseen.assign(cause="unknown", ref_kind="", ref_id=-1, detail="")
+    both = [frames.check(t, frames.SEGMENTS) for t in (out, unseen)]
+    whole = pd.concat(both, ignore_index=True)
+    return whole.sort_values(["interval", "start_ns"], kind="stable", ignore_index=True)
 
 
 def _details(details: pd.DataFrame, number: np.ndarray, run: np.ndarray) -> pd.DataFrame:

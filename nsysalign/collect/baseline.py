@@ -21,10 +21,10 @@ from nsysalign.collect.convert import convert, errors
 from nsysalign.collect.handover import inheritance, working_directory
 from nsysalign.collect.launch import hold_signals, launch
 from nsysalign.collect.processes import of_run
-from nsysalign.collect.rundir import event_logs, write_whole
 from nsysalign.errors import NsysError
+from nsysalign.files import write_lines
+from nsysalign.rundir import BASELINE, MANIFEST, RAW, event_logs
 
-FOLDER = "baseline"
 #: In the header of every log of such a run: nobody takes it for the log of a trace.
 MARK = {"baseline": True}
 
@@ -55,8 +55,8 @@ def collect_baseline(
     Raises NsysError where the folder cannot be made or written.
     """
     argv = commands.resolve(command)
-    folder = run_dir / FOLDER
-    raw = folder / "raw"
+    folder = run_dir / BASELINE
+    raw = folder / RAW
     try:
         folder.mkdir(mode=0o700)
         raw.mkdir(mode=0o700)
@@ -95,8 +95,8 @@ def baseline_logs(run_dir: Path) -> list[Path]:
 
     What a killed run left raw is converted first; one that is still going on is left alone.
     """
-    folder = run_dir / FOLDER
-    raw = folder / "raw"
+    folder = run_dir / BASELINE
+    raw = folder / RAW
     logs = event_logs(folder)
     if logs or not raw.is_dir() or of_run(folder.resolve()):
         return logs
@@ -124,4 +124,4 @@ def _write_manifest(baseline: Baseline) -> None:
         "event_logs": [p.name for p in baseline.event_logs],
         "notes": list(baseline.notes),
     }
-    write_whole(baseline.folder / "run.json", [json.dumps(manifest, indent=1)])
+    write_lines(baseline.folder / MANIFEST, [json.dumps(manifest, indent=1)])

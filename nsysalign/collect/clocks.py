@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-FILE = "clocks.jsonl"
 FORMAT, VERSION = "nsysalign-clocks", 1
 #: What a line holds.  `device` counts as CUDA does; what the GPU does not tell is null.
 COLUMNS = (
@@ -199,11 +198,10 @@ def visible(nvml: Any, environ: Mapping[str, str]) -> tuple[list[Any], str]:
 def _named(nvml: Any, every: list[Any], item: str) -> Any:
     if item.isdecimal():
         return every[int(item)] if int(item) < len(every) else None
-    for handle in every if item.startswith("GPU-") else ():
-        uuid = nvml.nvmlDeviceGetUUID(handle)
-        if (uuid.decode() if isinstance(uuid, bytes) else uuid).startswith(item):
-            return handle
-    return None
+    uuids = {k: nvml.nvmlDeviceGetUUID(handle) for k, handle in enumerate(every)}
+    texts = {k: uuid.decode() if isinstance(uuid, bytes) else uuid for k, uuid in uuids.items()}
+    same = [k for k, text in texts.items() if item.startswith("GPU-") and text.startswith(item)]
+    return every[same[0]] if len(same) == 1 else None  # as CUDA: a beginning that two share names none
 
 
 def _name(nvml: Any, handle: Any) -> Any:

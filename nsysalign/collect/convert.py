@@ -26,6 +26,8 @@ from nsysalign.collect.probe.layout import (
     CHUNK_BYTES,
     DISTANCE,
     ELAPSED,
+    END_TIME,
+    END_TIME_STRUCT,
     INTERVENED,
     RECORD,
     REFERENCE,
@@ -34,12 +36,14 @@ from nsysalign.collect.probe.layout import (
     WAIT,
 )
 from nsysalign.collect.readings import clock_lines
-from nsysalign.collect.rundir import event_logs, write_whole
+from nsysalign.files import write_lines
 from nsysalign.private import HOMES, short_path
+from nsysalign.rundir import event_logs
 
 _NAME = re.compile(r"(\d+)-(\d+)\.rec$")
 #: From so many bytes of slots on (32,768 lines) a log is compressed: 35 bytes a record instead of 270.
 PACKED_FROM = 2 << 20
+_TIMED = (RECORD, WAIT, ELAPSED, REFERENCE)  # kinds whose t0 is a time
 _AHEAD = 3 * CHUNK_BYTES  # mapped before they are needed (probe.runtime): not used yet
 _FULL_BURST = 50  # marks kept of the first burst; later ones keep the tightest
 _LATER_BURST = 12
@@ -80,7 +84,7 @@ def convert(
         packed = sum(path.stat().st_size - _AHEAD for _, path in files) >= PACKED_FROM
         log = out_dir / (f"events-{pid}.jsonl" + ".gz" * packed)
         lines = (line for _, path in sorted(files) for line in _lines(path, cwd, header))
-        write_whole(log, (json.dumps(line, separators=(",", ":"), ensure_ascii=False) for line in lines))
+        write_lines(log, (json.dumps(line, separators=(",", ":"), ensure_ascii=False) for line in lines))
         logs.append(log)
     return logs
 
@@ -95,7 +99,8 @@ def errors(raw_dir: Path) -> list[str]:
 
 #: The line of an exception: below its traceback, or after our own words; its text may have lines of its own.
 _EXCEPTION = re.compile(
-    r"^(?:Traceback .*\n(?: .*\n)*|(probe did not start: ))([\w.]+)(: \[Errno \d+\] [A-Za-z ]+)?", re.MULTILINE
+    r"^(?:Traceback .*\n(?: .*\n)*|(probe did not start: ))([\w.]+)(: \[Errno \d+\] [A-Za-z ]+)?",
+    re.MULTILINE,
 )
 
 
@@ -109,10 +114,11 @@ def _lines(slots: Path, cwd: Path, header: Mapping[str, Any]) -> Iterator[dict[s
     texts = _read_texts(slots.with_suffix(".txt"), int(_NAME.search(slots.name)[1]))
     yield {**texts.header, **header}
     yield from texts.lines
+    end, until = _end(slots.with_suffix(".end"))
     regions: dict[int, tuple[int, int]] = {}  # seq of a record -> its region
-    yield from _slot_lines(slots.read_bytes(), texts, cwd, regions)
+    yield from _slot_lines(slots.read_bytes(), texts, cwd, regions, until)
     clocks = slots.with_suffix(".clk")
-    yield from clock_lines(
+    readings = clock_lines(
         clocks,
         texts.clock_contexts,
         texts.threads,
@@ -120,16 +126,23 @@ def _lines(slots: Path, cwd: Path, header: Mapping[str, Any]) -> Iterator[dict[s
         set(regions.values()),
         lambda file: shorten(file, cwd),
     )
+    yield from (line for line in readings if line.get("t1_ns", line.get("t_ns", 0)) <= until)
     yield from _silenced(texts, cwd)
-    yield from _end(slots.with_suffix(".end"))
+    yield from end
 
 
-def _end(path: Path) -> Iterator[dict[str, Any]]:
-    """How the process ended, where that decides whether its rows are in the trace (`probe.farewell`)."""
-    if path.exists():
-        how, _, number = path.read_bytes().split(b"\0", 1)[0].decode("ascii", "replace").partition(" ")
-        line: dict[str, Any] = {"type": "end", "how": how or "killed"}
-        yield line | ({"signal": int(number)} if number else {})
+def _end(path: Path) -> tuple[list[dict[str, Any]], float]:
+    """A line that says how the process ended, where that decides whether its rows are in the trace (`probe.farewell`), and
+    since when (CLOCK_MONOTONIC, ns) the profiler collected nothing more: without a signal the process would not have
+    lived to see it."""
+    if not path.exists():
+        return [], math.inf
+    data = path.read_bytes()
+    how, _, number = data.split(b"\0", 1)[0].decode("ascii", "replace").partition(" ")
+    line: dict[str, Any] = {"type": "end", "how": how or "killed"}
+    since = END_TIME_STRUCT.unpack_from(data, END_TIME) if len(data) >= 2 * END_TIME else (0, 0)
+    until = since[0] * 1_000_000_000 + since[1] if any(since) and how != "exit" else math.inf
+    return [line | ({"signal": int(number)} if number else {})], until
 
 
 def _silenced(texts: _Texts, cwd: Path) -> Iterator[dict[str, Any]]:
@@ -181,15 +194,15 @@ def _read_texts(path: Path, pid: int) -> _Texts:
 
 
 def _slot_lines(
-    data: bytes, texts: _Texts, cwd: Path, regions: dict[int, tuple[int, int]]
+    data: bytes, texts: _Texts, cwd: Path, regions: dict[int, tuple[int, int]], until: float
 ) -> Iterator[dict[str, Any]]:
-    """Lines of the slots; fills `regions`: the seq of each record -> its region."""
+    """Lines of the slots that began before `until`; fills `regions`: the seq of each record -> its region."""
     usable = len(data) - len(data) % SLOT_SIZE
     distances = _Distances(data[:usable])
     places = {number: _place(context, cwd) for number, context in texts.contexts.items()}
     for index, slot in enumerate(SLOT.iter_unpack(data[:usable])):
         kind, flags, device, context, region, repetition, t0, t1, a, b, x, tid, error, _, again = slot
-        if kind == 0 or kind != again:
+        if kind == 0 or kind != again or (t0 > until and kind in _TIMED):
             continue
         seq = texts.first_seq + index
         name = f"{texts.strings[region]}#{repetition}" if region in texts.strings else None

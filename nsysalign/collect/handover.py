@@ -27,7 +27,9 @@ from pathlib import Path
 from nsysalign.collect.processes import stat
 
 _AT_ONCE = 200  # descriptors in one message; Linux takes 253
-_PYTHONS_OWN = {getattr(signal, n, None) for n in ("SIGPIPE", "SIGXFSZ")}  # ignored by every Python, whatever its parent did
+_PYTHONS_OWN = {
+    getattr(signal, n, None) for n in ("SIGPIPE", "SIGXFSZ")
+}  # ignored by every Python, whatever its parent did
 
 
 @dataclass(frozen=True)

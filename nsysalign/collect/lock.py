@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from nsysalign.collect.clocks import visible
 from nsysalign.errors import NsysError, UsageError
 
 _DONE = b"done\n"
@@ -74,42 +75,31 @@ def _nvml() -> Any:
 
 
 def _visible(nvml: Any, environ: Mapping[str, str]) -> list[Any]:
-    """Handles of the GPUs that CUDA_VISIBLE_DEVICES leaves to the script; all where it is not set."""
-    count = nvml.nvmlDeviceGetCount()
-    text = environ.get("CUDA_VISIBLE_DEVICES")
-    if text is None:
-        found = [nvml.nvmlDeviceGetHandleByIndex(n) for n in range(count)]
-    else:
-        found = [_named(nvml, name.strip(), count, environ) for name in text.split(",") if name.strip()]
-    if not found:
-        raise UsageError(
-            "--lock-clocks: no GPU is visible to the script", "check CUDA_VISIBLE_DEVICES and nvidia-smi"
-        )
-    return found
-
-
-def _named(nvml: Any, name: str, count: int, environ: Mapping[str, str]) -> Any:
-    if name.startswith("MIG-"):
+    """Handles of the GPUs that CUDA_VISIBLE_DEVICES leaves to the script; all where it is not set.  UsageError where it is
+    not certain which these are: another GPU's clock is not ours to lock."""
+    asked = [name for name in map(str.strip, environ.get("CUDA_VISIBLE_DEVICES", "").split(",")) if name]
+    if any(name.startswith("MIG-") for name in asked):
         raise UsageError(
             "--lock-clocks: a MIG slice has no clock of its own, the whole GPU would be locked for its other users",
             "leave out --lock-clocks",
         )
-    handles = [nvml.nvmlDeviceGetHandleByIndex(n) for n in range(count)]
-    if name.isdigit() and int(name) < count:
-        if environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" and len({_name(nvml, h) for h in handles}) > 1:
-            raise UsageError(
-                "--lock-clocks: CUDA numbers these different GPUs by speed, NVML by PCI bus: it is not clear which one is "
-                f"number {name}",
-                "set CUDA_DEVICE_ORDER=PCI_BUS_ID",
-            )
-        return handles[int(name)]
-    same = [h for h in handles if _text(nvml.nvmlDeviceGetUUID(h)).startswith(name)]
-    if len(same) != 1:
+    found, order = visible(nvml, environ)
+    if len(found) < len(asked):
         raise UsageError(
-            f"--lock-clocks: CUDA_VISIBLE_DEVICES names {name}, and NVML knows {len(same)} such GPUs",
+            f"--lock-clocks: CUDA_VISIBLE_DEVICES names {asked[len(found)]}, and NVML knows no one GPU of that name",
             "check it: nvidia-smi -L",
         )
-    return same[0]
+    if not found:
+        raise UsageError(
+            "--lock-clocks: no GPU is visible to the script", "check CUDA_VISIBLE_DEVICES and nvidia-smi"
+        )
+    if order != "pci" and any(name.isdecimal() for name in asked):
+        raise UsageError(
+            "--lock-clocks: CUDA numbers these different GPUs by speed, NVML by PCI bus: it is not clear which one is "
+            f"number {asked[0]}",
+            "set CUDA_DEVICE_ORDER=PCI_BUS_ID",
+        )
+    return found
 
 
 def _check(nvml: Any, device: Any, mhz: int) -> None:

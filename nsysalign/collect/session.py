@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from nsysalign.collect import clocks
 from nsysalign.collect import command as commands
 from nsysalign.collect.clocks import sampling
 from nsysalign.collect.convert import convert, errors
@@ -27,8 +26,9 @@ from nsysalign.collect.nsys import (
     utf8_name,
 )
 from nsysalign.collect.processes import of_run
-from nsysalign.collect.rundir import make_run_dir, manifest, private, write_whole
 from nsysalign.errors import NsysError
+from nsysalign.files import write_lines
+from nsysalign.rundir import CLOCKS, EXPORT, MANIFEST, NSYS_LOG, RAW, REPORT, STREAM, make_run_dir, private
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def collect(
     commands.refuse_nested(os.environ)
     nsys = find_nsys(options.nsys)
     run_dir = make_run_dir(commands.stem(command), options.output)
-    raw = run_dir / "raw"
+    raw = run_dir / RAW
     raw.mkdir(mode=0o700)
     env = commands.probe_environment(
         os.environ,
@@ -86,12 +86,12 @@ def collect(
         host_timers=options.host_timers,
         references=options.references,
     ) | dict(options.environment)
-    log, began = run_dir / "nsys.log", time.monotonic()
+    log, began = run_dir / NSYS_LOG, time.monotonic()
     importing = progress and (lambda percent: progress("nsys writes its report", percent))
     with hold_signals(), private(run_dir):  # around launch as well: no signal may find no handler in between
         with (
             utf8_name(run_dir) as named,
-            sampling(run_dir / clocks.FILE, wanted=options.clocks) as unsampled,
+            sampling(run_dir / CLOCKS, wanted=options.clocks) as unsampled,
             following(log, importing),
         ):
             profile, notes = profile_arguments(
@@ -117,14 +117,14 @@ def collect(
             ) from error
         failures = [text for text in errors(raw) if text]
         notes += [f"the probe could not do everything: {text.splitlines()[-1]}" for text in failures]
-        notes += _warnings(run_dir / "nsys.log")
+        notes += _warnings(run_dir / NSYS_LOG)
         if not failures:
             shutil.rmtree(raw, ignore_errors=True)
         report = _report(run_dir, nsys, status, logs)
         sqlite = export_sqlite(
             nsys,
             report,
-            run_dir / "trace.sqlite",
+            run_dir / EXPORT,
             progress and (lambda percent: progress("exporting the report", percent)),
         )
     result = CollectResult(run_dir, status, report, sqlite, tuple(logs), tuple(notes), ended.stopped)
@@ -138,7 +138,7 @@ def recover(run_dir: Path) -> list[Path]:
     [] where there is nothing to do: the logs are there already, or the run is still going on.  The working
     directory is the one that a run directory of ours usually lies in; elsewhere call sites keep their folder's name.
     """
-    raw = run_dir / "raw"
+    raw = run_dir / RAW
     if not raw.is_dir() or going_on(run_dir):
         return []
     return convert(raw, run_dir, run_dir.resolve().parent.parent, anew=False)
@@ -163,13 +163,13 @@ def _report(run_dir: Path, nsys: Nsys, status: int | None, logs: Sequence[Path])
         path = run_dir / f"trace{suffix}"
         if path.is_file() and path.stat().st_size:
             return path
-    report, stream = run_dir / "trace.nsys-rep", run_dir / "trace.qdstrm"
+    report, stream = run_dir / REPORT, run_dir / STREAM
     if stream.is_file() and import_stream(nsys, stream, report):
         return report
-    said = _last_words(run_dir / "nsys.log")
+    said = _last_words(run_dir / NSYS_LOG)
     kept = f"; {len(logs)} event logs are kept in {run_dir}" if logs else ""
     if not logs and not any(run_dir.glob("*.qdstrm")):
-        shutil.rmtree(run_dir / "raw", ignore_errors=True)
+        shutil.rmtree(run_dir / RAW, ignore_errors=True)
     raise NsysError(
         f"nsys {nsys.version} left no report ({_told(status)}): {said}{kept}",
         "read the script's own output above; then check the free space and: nsysalign doctor",
@@ -198,10 +198,4 @@ def _write_manifest(result: CollectResult, nsys: Nsys, took_s: float, conditions
         "notes": list(result.notes),
         "conditions": list(conditions),
     }
-    write_whole(result.run_dir / "run.json", [json.dumps(said, indent=1)])
-
-
-def conditions(run_dir: Path) -> tuple[str, ...]:
-    """What run.json says was set up around the run, for the report; () where there is no such file."""
-    found = manifest(run_dir).get("conditions")
-    return tuple(str(text) for text in found) if isinstance(found, list) else ()
+    write_lines(result.run_dir / MANIFEST, [json.dumps(said, indent=1)])

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from nsysalign.commands.gate import closed, fail_on_option
-from nsysalign.errors import TraceError, UsageError
+from nsysalign.errors import UsageError
 
 
 @click.command()
@@ -97,8 +97,7 @@ def analyze(
     Example:  nsysalign analyze trace.sqlite --events events-484.jsonl
               nsysalign analyze report_rank0.nsys-rep report_rank1.nsys-rep
     """
-    from nsysalign.commands.outputs import folder_for, refuse_unwritable
-    from nsysalign.commands.present import Inputs, exported, present, present_files
+    from nsysalign.commands.present import present
     from nsysalign.memory import look_for_garbage_less_often
     from nsysalign.ranks.sources import is_many
 
@@ -130,29 +129,17 @@ def analyze(
             f"--dask is for several traces; {trace} is one",
             "nsysalign analyze RUN1 RUN2 ... | FOLDER",
         )
-    if trace.is_dir():
-        presented = present(
-            trace,
-            events=events,
-            baseline=baseline,
-            marks=marks,
-            output=output,
-            quiet=quiet,
-            json_out=json_out,
-            nsys=nsys,
-            all_segments=all_segments,
-            jobs=jobs,
-            use_cache=not no_cache,
-        )
-    elif not trace.exists():
-        raise TraceError(
-            f"{trace}: no such file", "nsysalign analyze TRACE.sqlite | TRACE.nsys-rep | RUN_DIR"
-        )
-    else:
-        output = folder_for(output or trace.with_name(trace.stem + ".nsysalign"))
-        if json_out and json_out != "-":
-            refuse_unwritable(json_out)
-        export = exported(trace, output, nsys=nsys, quiet=quiet)
-        inputs = Inputs(export, trace.parent, events, baseline, all_segments, jobs, marks)
-        presented = present_files(inputs, output, quiet=quiet, json_out=json_out, use_cache=not no_cache)
+    presented = present(
+        trace,
+        events=events,
+        baseline=baseline,
+        marks=marks,
+        output=output,
+        quiet=quiet,
+        json_out=json_out,
+        nsys=nsys,
+        all_segments=all_segments,
+        jobs=jobs,
+        use_cache=not no_cache,
+    )
     ctx.exit(1 if fail_on and closed(presented.analysis, fail_on, quiet=quiet) else 0)

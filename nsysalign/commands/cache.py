@@ -12,13 +12,13 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from nsysalign import __version__
-from nsysalign.report.files import replacing
+from nsysalign.files import replacing
 from nsysalign.untrusted import contents, open_regular
 
 NAME = ".nsysalign-cache.json"
@@ -38,15 +38,17 @@ _ENVIRONMENT = (
 
 
 class Cache:
-    """The cache of one output directory, for one trace, its logs and what else lies beside them.
+    """The cache of one output directory, for files by the role they play (`rundir.Inputs.roles`).
 
     `fresh()` says whether the results that lie there are those of these inputs; `keep(printed)` remembers that they are.
     """
 
-    def __init__(self, inputs: Sequence[Path], output: Path, results: Sequence[str], options: Any) -> None:
-        self._inputs = list(inputs)
+    def __init__(
+        self, inputs: Mapping[str, Sequence[Path]], output: Path, results: Sequence[str], options: Any
+    ) -> None:
+        self._inputs = [(role, path) for role, paths in inputs.items() for path in paths]
         self._output, self._results, self._options = output, tuple(results), options
-        self._before = [_identity(p) for p in self._inputs]
+        self._before = [_identity(p) for _, p in self._inputs]
         self._pool: ThreadPoolExecutor | None = None
         self._digest: Future[str] | None = None
         self._known: dict[str, Any] | None = None
@@ -80,10 +82,12 @@ class Cache:
         key = self._digest.result()
         if self._pool is not None:
             self._pool.shutdown()
-        if [_identity(p) for p in self._inputs] != self._before:
+        if [_identity(p) for _, p in self._inputs] != self._before:
             return
         texts = {} if self._known is None else dict(self._known["printed"])
-        if printed is not None and not self._output.is_absolute():  # it names the page; no absolute path is stored
+        if (
+            printed is not None and not self._output.is_absolute()
+        ):  # it names the page; no absolute path is stored
             texts[self._terminal()] = printed
         data = {"format": _FORMAT, "key": key, "results": self._result_digests(), "printed": texts}
         try:
@@ -114,7 +118,7 @@ class Cache:
 
     def _key(self) -> str:
         parts = [__version__, _own_files(), self._options]
-        parts += [[p.name, _digest(p)] for p in self._inputs]
+        parts += [[role, p.name, _digest(p)] for role, p in self._inputs]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def _terminal(self) -> str:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import click
 
+from nsysalign.rundir import DATABASE
+
 #: A shell that asks before it lists more is no help.
 MOST = 200
 
@@ -23,7 +25,7 @@ def names(table: str, column: str) -> Callable[[click.Context, click.Parameter, 
     def propose(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
         # click has not come to the argument when the option before it still lacks its value
         given = [Path(run) for run in (ctx.params.get("analysis"), *ctx.args) if run]
-        path = next((p / "analysis.db" if p.is_dir() else p for p in given if p.exists()), None)
+        path = next((p / DATABASE if p.is_dir() else p for p in given if p.exists()), None)
         if path is None or not path.is_file():
             return []
         sql = f'SELECT DISTINCT "{column}" FROM "{table}" WHERE substr("{column}", 1, ?) = ? LIMIT ?'

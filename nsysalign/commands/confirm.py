@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nsysalign.errors import AnalysisError, NsysAlignError, NsysError, UsageError
+from nsysalign.rundir import CONFIRMED, RERUNS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,7 +130,7 @@ def confirm(
     from nsysalign.commands.present import present
     from nsysalign.commands.progress import ProgressLine
     from nsysalign.commands.run import finish
-    from nsysalign.pipeline import load
+    from nsysalign.engine import load
 
     if json_out and json_out != "-":
         refuse_unwritable(json_out)
@@ -149,7 +150,9 @@ def confirm(
         with ProgressLine(silent) as progress, locked(lock_clocks) as conditions:
             result = collect(command, replace(options, conditions=conditions), progress)
         source = result.run_dir
-        status = NsysError.exit_code if result.exit_status is None else result.exit_status  # None: nobody knows
+        status = (
+            NsysError.exit_code if result.exit_status is None else result.exit_status
+        )  # None: nobody knows
         before = finish(source, exit_status=status, quiet=silent, json_out=None)
         if status or before is None:
             known = "an unknown status" if result.exit_status is None else f"status {status}"
@@ -178,9 +181,10 @@ def confirm(
             "choose another --label or --intervention: nsysalign confirm --help",
         )
     if json_out == "-":
-        click.echo((source / "confirm.json").read_text("utf-8"))
+        click.echo((source / CONFIRMED).read_text("utf-8"))
     elif json_out:
-        Path(json_out).write_bytes((source / "confirm.json").read_bytes())
+        Path(json_out).write_bytes((source / CONFIRMED).read_bytes())
+    ctx.exit(NsysError.exit_code if said.lost else 0)
 
 
 @dataclass(frozen=True)
@@ -190,6 +194,7 @@ class Said:
     table: pd.DataFrame | None
     refusals: list[Refusal]
     left: list[str]  # labels that could have been put to the test as well
+    lost: bool = False  # nsys was stopped in a re-run
 
 
 def put_to_the_test(
@@ -216,24 +221,24 @@ def put_to_the_test(
     plans, refusals, left = _plans(
         run_dir, before, labels or confirmable(before), intervention, most=len(labels) or MOST_LABELS
     )
-    table = None
+    table, lost = None, False
     for plan in plans:
-        table, ended_well = _test(run_dir, plan, command, options, quiet)
+        table, ended_well, lost = _test(run_dir, plan, command, options, quiet)
         before = attach(before, table)
         store(before, run_dir, json_out=None)
         if not ended_well:  # it will not end well the next time either, or somebody pressed Ctrl-C
             break
-    return Said(table, refusals, left)
+    return Said(table, refusals, left, lost)
 
 
 def _plans(
     run_dir: Path, before: Analysis, labels: Sequence[str], intervention: str | None, *, most: int
 ) -> tuple[list[Plan], list[Refusal], list[str]]:
     """(what to do, what was refused, what else could be done)."""
-    from nsysalign.collect.rundir import event_logs
     from nsysalign.compare.experiment import Plan, choose
     from nsysalign.compare.plan import plan
     from nsysalign.compare.spans import spans
+    from nsysalign.rundir import event_logs
     from nsysalign.trace.eventlog import decorated_regions, read_event_logs
 
     logs = event_logs(run_dir)
@@ -257,15 +262,16 @@ def _plans(
 
 def _test(
     run_dir: Path, plan: Plan, command: Sequence[str], options: CollectOptions, quiet: bool
-) -> tuple[pd.DataFrame, bool]:
-    """One re-run and its verdict: the table of all verdicts so far, and whether the script ended well."""
+) -> tuple[pd.DataFrame, bool, bool]:
+    """One re-run and its verdict: the table of all verdicts so far, whether the script ended well, whether nsys did not
+    live to tell."""
     import pandas as pd
 
     from nsysalign.collect.session import collect
     from nsysalign.commands.present import present
     from nsysalign.commands.progress import ProgressLine
     from nsysalign.compare.confirm import judge, nothing, table
-    from nsysalign.report import confirmations
+    from nsysalign.store import confirmations
 
     folder = _folder(run_dir, plan)
     if not quiet:
@@ -277,35 +283,37 @@ def _test(
     with ProgressLine(quiet) as progress:
         result = collect(command, again, progress)
     run = folder.relative_to(run_dir.resolve()).as_posix()
+    lost = result.exit_status is None
     try:
         confirmation = judge(plan, present(folder, quiet=True, nsys=options.nsys).analysis, run=run)
     except NsysAlignError as error:
         confirmation = nothing(plan, f"the re-run could not be analysed: {error.message}", run=run)
-    if result.exit_status:
-        reason = f"the script ended with status {result.exit_status} in the re-run"
+    if result.exit_status != 0:
+        how = "nsys was stopped" if lost else f"the script ended with status {result.exit_status}"
+        reason = f"{how} in the re-run"
         confirmation = replace(confirmation, verdict="not conclusive", reason=reason)
     new = table([confirmation])
-    old = confirmations.read(run_dir / confirmations.FILE)
+    old = confirmations.read(run_dir / CONFIRMED)
     same = (old["label"] == plan.label) & (old["intervention"] == plan.intervention)
     kept = old[~same]
     everything = pd.concat([kept, new], ignore_index=True) if len(kept) else new
-    confirmations.write(everything, run_dir / confirmations.FILE)
+    confirmations.write(everything, run_dir / CONFIRMED)
     if not quiet:
         from rich.console import Console
 
         from nsysalign.report import terminal
 
         terminal.confirmations(new, Console(highlight=False))
-    return everything, result.exit_status == 0
+    return everything, result.exit_status == 0, lost
 
 
 def _folder(run_dir: Path, plan: Plan) -> Path:
     """A folder that is not there yet."""
-    from nsysalign.report.files import file_name
+    from nsysalign.files import file_name
 
     stem = f"{file_name(plan.label, 40)}-{plan.intervention}"
     number = 1
-    while (folder := run_dir.resolve() / "confirm" / f"{stem}-{number}").exists():
+    while (folder := run_dir.resolve() / RERUNS / f"{stem}-{number}").exists():
         number += 1
     return folder
 

@@ -27,10 +27,10 @@ def demo(output: Path | None, quiet: bool) -> None:
     \b
     Example:  nsysalign demo
     """
-    from nsysalign.collect.rundir import make_run_dir
     from nsysalign.commands.present import store_and_show
     from nsysalign.commands.progress import ProgressLine
-    from nsysalign.pipeline import analyze
+    from nsysalign.engine import analyze
+    from nsysalign.rundir import make_run_dir
 
     run_dir = make_run_dir("demo", output)
     with tempfile.TemporaryDirectory() as scratch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -79,10 +78,10 @@ def diff(
     """
     from nsysalign.commands.outputs import refuse_unwritable
     from nsysalign.compare.diff import compare
-    from nsysalign.pipeline import load
+    from nsysalign.engine import load
     from nsysalign.private import short_path
     from nsysalign.report import changes, diff_html
-    from nsysalign.report.json import plain
+    from nsysalign.store.objects import to_json
 
     for target in (output, json_out):
         if target and str(target) != "-":
@@ -98,7 +97,7 @@ def diff(
     if output:
         diff_html.write(comparison, output)
     if json_out:
-        text = json.dumps(plain(changes.document(comparison)), allow_nan=False)
+        text = to_json(changes.document(comparison))
         if json_out == "-":
             click.echo(text)
         else:

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 def look_at_trace(trace: Path) -> list[Row]:
     """An export, a report or a run directory."""
-    from nsysalign.commands.present import trace_of
-    from nsysalign.ranks.sources import REPORT_SUFFIXES
+    from nsysalign.commands.assembly import trace_of
+    from nsysalign.rundir import REPORT_SUFFIXES, RunDirectory
     from nsysalign.trace.read import read_trace
 
     try:
-        path = trace_of(trace) if trace.is_dir() else trace
+        path = trace_of(RunDirectory(trace)) if trace.is_dir() else trace
         rows = []
         if path.suffix in REPORT_SUFFIXES:
             rows.append(_export(path, trace))
@@ -46,6 +46,8 @@ def look_at_trace(trace: Path) -> list[Row]:
 
 
 def _export(report: Path, given: Path) -> Row:
+    from nsysalign.commands.assembly import is_export_of
+
     beside = report.with_suffix(".sqlite")
     if not beside.exists():
         return Row(
@@ -55,7 +57,7 @@ def _export(report: Path, given: Path) -> Row:
             "nothing was looked at",
             f"nsysalign analyze {given}",
         )
-    if beside.stat().st_mtime_ns < report.stat().st_mtime_ns:
+    if not is_export_of(beside, report):
         return Row(
             "export", WARNING, f"{beside.name} is older than {report.name}",
             "it may be of another run; analyze makes a new one", f"nsysalign analyze {given}",
@@ -187,7 +189,7 @@ def _losses(trace: Trace) -> list[Row]:
 
 
 def _logs(path: Path, trace: Trace | None, is_run: bool) -> list[Row]:
-    from nsysalign.collect.rundir import event_logs
+    from nsysalign.rundir import event_logs
     from nsysalign.trace.eventlog import read_event_logs
 
     logs = event_logs(path.parent)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nsysalign import frames
 from nsysalign.commands.complete import LABELS
 from nsysalign.commands.show import find
-from nsysalign.errors import UsageError
+from nsysalign.errors import OutputError, TraceError, UsageError
+from nsysalign.rundir import RunDirectory
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,25 +78,25 @@ def _write(
     intervals_only: bool,
 ) -> tuple[Path, list[str]]:
     """Read, select, write; returns the path and what is worth saying."""
-    from nsysalign.pipeline import load
+    from nsysalign.engine import load
 
     tell("reading the analysis", 0)
+    folder = RunDirectory.around(analysis).path
+    target = output or folder / _default_name(form, label)
+    _refuse_unwritable(target, form)
+    # whoever made the folder would say where we write
+    if form in ("csv", "parquet") and output is None and target.is_symlink():
+        raise UsageError(f"{target} is a link, and nothing is written through it", "name a folder: -o DIR")
     loaded = load(analysis)
     if label is not None:
         loaded = only(loaded, label)
-    folder = analysis if analysis.is_dir() else analysis.parent
-    target = output or folder / _default_name(form, label)
-    if (
-        form in ("csv", "parquet") and output is None and target.is_symlink()
-    ):  # whoever made the folder would say where we write
-        raise UsageError(f"{target} is a link, and nothing is written through it", "name a folder: -o DIR")
     if form in ("perfetto", "chrome"):
-        from nsysalign.report import trace_events
+        from nsysalign.report import perfetto
 
         tell("reading the trace", 20)
         around = loaded.timeline if intervals_only or label is not None else _whole(analysis, loaded)
         tell("writing", 40)
-        said = [f"not in the file: {what}" for what in trace_events.write(loaded, around, target)]
+        said = [f"not in the file: {what}" for what in perfetto.write(loaded, around, target)]
         measured = loaded.measured["interval"]
         without = len(measured) - measured.isin(loaded.segments["interval"]).sum()
         if without and not loaded.segments.empty:
@@ -104,16 +106,28 @@ def _write(
         if loaded.segments.empty:
             said.append("analysis.json has no pieces: give analysis.db or the run directory")
     else:
-        from nsysalign.report import flat
+        from nsysalign.store import tables
 
         tell("writing", 40)
-        written = (flat.write_csv if form == "csv" else flat.write_parquet)(loaded, target)
+        written = (tables.write_csv if form == "csv" else tables.write_parquet)(loaded, target)
         said = [f"{len(written)} tables"]
     return target, said
 
 
+def _refuse_unwritable(target: Path, form: str) -> None:
+    """OutputError before the work, where a file or a folder of that name cannot be written."""
+    from nsysalign.commands.outputs import refuse_unwritable
+
+    if form in ("perfetto", "chrome"):
+        refuse_unwritable(target)
+    elif target.exists() and not target.is_dir():
+        raise OutputError(f"{target}: is a file, and a folder was to be written", "name a folder: -o DIR")
+    elif target.is_dir():
+        refuse_unwritable(target / "budgets.csv")
+
+
 def _default_name(form: str, label: str | None) -> str:
-    from nsysalign.report.files import file_name
+    from nsysalign.files import file_name
 
     stem = file_name(label) + "." if label is not None else ""
     return f"{stem}{form}.json" if form in ("perfetto", "chrome") else f"{stem}{form}"
@@ -124,8 +138,9 @@ def _whole(path: Path, loaded: Analysis) -> pd.DataFrame:
     analysis knows."""
     import pandas as pd
 
-    trace = path / "trace.sqlite"
-    if not path.is_dir() or not trace.is_file():
+    try:
+        trace = RunDirectory.around(path).export()
+    except TraceError:
         return loaded.timeline
     from nsysalign.attribute.timeline import everything
     from nsysalign.trace.read import read_trace
@@ -138,12 +153,11 @@ def only(analysis: Analysis, label: str) -> Analysis:
     """The analysis of one label; UsageError where there is none of that name."""
     find(analysis, label=label, iteration=None, name=None)
     mine = analysis.intervals.loc[analysis.intervals["label"] == label, "interval"]
-    by_interval = (
-        "intervals", "parts", "segments", "details", "other_streams", "timeline", "unprofiled", "unprofiled_parts",
-    )  # fmt: skip
-    tables = {name: (table := getattr(analysis, name))[table["interval"].isin(mine)] for name in by_interval}
-    by_label = {
-        name: (table := getattr(analysis, name))[table["label"] == label]
-        for name in ("labels", "findings", "unaligned", "baseline", "confirmations")
-    }
-    return replace(analysis, **tables, **by_label)
+    kept = {}
+    for spec in frames.ANALYSIS_SPECS:
+        table = getattr(analysis, spec.name)
+        if "interval" in spec.names:
+            kept[spec.name] = table[table["interval"].isin(mine)]
+        elif "label" in spec.names:
+            kept[spec.name] = table[table["label"] == label]
+    return replace(analysis, **kept)

@@ -25,7 +25,9 @@ def folder_for(path: Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"{path}: cannot be made ({error.strerror})", "name another folder: -o DIR") from error
+        raise OutputError(
+            f"{path}: cannot be made ({error.strerror})", "name another folder: -o DIR"
+        ) from error
     if not os.access(path, os.W_OK | os.X_OK):
         raise OutputError(f"{path}: cannot be written (permission denied)", "name another folder: -o DIR")
     return path

@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nsysalign.commands.assembly import baseline_logs, recover
 from nsysalign.commands.progress import ProgressLine
 from nsysalign.errors import EventLogError, NsysAlignError, TraceError
 from nsysalign.ranks import spread
 from nsysalign.ranks.model import Source, SourceResult
-from nsysalign.ranks.sources import DOCUMENT, find, traces_in
+from nsysalign.ranks.sources import DOCUMENT, find
+from nsysalign.rundir import PAGE, Inputs, RunDirectory
 from nsysalign.trace.lines import lines_of
 
 if TYPE_CHECKING:
-    from nsysalign.commands.present import Inputs
     from nsysalign.ranks.model import RankComparison
 
-FOLDER, PAGE = "nsysalign-ranks", "ranks.html"
+FOLDER, RANKS_PAGE = "nsysalign-ranks", "ranks.html"
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,11 @@ def present_many(
 
     A trace that cannot be analysed is named and left out; TraceError only where none can be.
     """
-    from nsysalign.collect.rundir import make_run_dir, numbered
+    from nsysalign.rundir import make_run_dir, numbered
 
     sources = find(paths, events)
     for source in sources:
-        _recover(source.trace.parent)
+        recover(RunDirectory(source.trace.parent))
     sources = find(paths, events)  # with the logs that were found in a run that was itself cut short
     count = spread.workers([source.trace for source in sources], jobs)
     here = spread.processes(count) if dask is None else spread.dask(dask, count)
@@ -77,7 +78,7 @@ def present_many(
 
     comparison = compare(results)
     document.write(comparison, target / DOCUMENT)
-    ranks_html.write(comparison, target / PAGE)
+    ranks_html.write(comparison, target / RANKS_PAGE)
     if json_out and json_out != "-":
         document.write(comparison, json_out)
     if quiet or json_out == "-":
@@ -90,7 +91,7 @@ def present_many(
 
         from nsysalign.report import ranks_terminal
 
-        shown = os.path.relpath(target / PAGE) if output is None else str(target / PAGE)
+        shown = os.path.relpath(target / RANKS_PAGE) if output is None else str(target / RANKS_PAGE)
         ranks_terminal.render(comparison, Console(highlight=False), shown)
     return comparison
 
@@ -139,7 +140,9 @@ def _checked(job: Job, outcome: SourceResult | BaseException) -> SourceResult:
 
 def one(job: Job) -> SourceResult:
     """Analyse one trace into its folder: what a worker does.  Never raises for a trace that cannot be analysed."""
-    from nsysalign.commands.present import REPORT, analysed, exported, store
+    from nsysalign.commands.assembly import exported
+    from nsysalign.commands.present import store
+    from nsysalign.engine import analyze_inputs
     from nsysalign.ranks.summary import summaries
     from nsysalign.trace.collectives import read_shared
 
@@ -149,7 +152,7 @@ def one(job: Job) -> SourceResult:
         trace = exported(source.trace, folder, nsys=job.nsys)
         shared = read_shared(trace)
         logs, notes = own_logs(source.logs, shared.processes) if source.pooled else (source.logs, ())
-        analysis = analysed(_inputs(source, trace, logs, folder))
+        analysis = analyze_inputs(_inputs(source, trace, logs))
         store(analysis, folder, json_out=None)
         ranks = summaries(analysis, shared, source.name)
     except NsysAlignError as error:
@@ -168,19 +171,15 @@ def one(job: Job) -> SourceResult:
             next_step=f"nsysalign --debug analyze {source.trace}",
         )
     return SourceResult(
-        source.name, str(source.trace), ranks=ranks, notes=notes, report=f"{job.folder}/{REPORT}"
+        source.name, str(source.trace), ranks=ranks, notes=notes, report=f"{job.folder}/{PAGE}"
     )
 
 
-def _inputs(source: Source, trace: Path, logs: Sequence[Path], folder: Path) -> Inputs:
+def _inputs(source: Source, trace: Path, logs: Sequence[Path]) -> Inputs:
     """What lies in the trace's own run directory; a folder of several traces says nothing of one of them."""
-    from nsysalign.collect.baseline import baseline_logs
-    from nsysalign.commands.present import Inputs
-
-    home = source.trace.parent
-    if len(traces_in(home)) != 1:
-        return Inputs(trace, folder, tuple(logs))
-    return Inputs(trace, home, tuple(logs), tuple(baseline_logs(home)) if logs else ())
+    home = RunDirectory(source.trace.parent)
+    baseline = tuple(baseline_logs(home)) if logs and len(home.traces()) == 1 else ()
+    return home.inputs(trace, tuple(logs), baseline)
 
 
 def own_logs(logs: Sequence[Path], processes: Sequence[int]) -> tuple[tuple[Path, ...], tuple[str, ...]]:
@@ -198,7 +197,9 @@ def _pids(log: Path) -> set[int]:
     with contextlib.suppress(EventLogError):
         for line in lines_of(log):
             if '"header"' in line[:200]:
-                with contextlib.suppress(ValueError, AttributeError, TypeError, OverflowError, RecursionError):
+                with contextlib.suppress(
+                    ValueError, AttributeError, TypeError, OverflowError, RecursionError
+                ):
                     pids.add(int(json.loads(line).get("pid")))
     return pids
 
@@ -208,15 +209,9 @@ def _remove_if_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _recover(folder: Path) -> None:
-    from nsysalign.collect.session import recover
-
-    recover(folder)
-
-
 def _folders(sources: Sequence[Source]) -> list[str]:
     """One folder name per source; names of sources differ, and so do these."""
-    from nsysalign.report.files import file_name
+    from nsysalign.files import file_name
 
     names = [file_name(source.name) for source in sources]
     if len({name.lower() for name in names}) != len(

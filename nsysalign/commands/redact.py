@@ -41,7 +41,7 @@ def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bo
 
 
 def _file(trace: Path, out: Path, rename: object, nsys: str | None, quiet: bool) -> int:
-    from nsysalign.commands.present import exported
+    from nsysalign.commands.assembly import exported
     from nsysalign.trace.redact import redact as copy
     from nsysalign.trace.redact import refuse
 
@@ -53,15 +53,14 @@ def _file(trace: Path, out: Path, rename: object, nsys: str | None, quiet: bool)
 def _folder(run_dir: Path, out: Path, rename: object, nsys: str | None, quiet: bool) -> int:
     """`trace.sqlite`, the event logs, those of the run without nsys and the clock samples; the folder appears whole or not
     at all."""
-    from nsysalign.collect.baseline import FOLDER as BASELINE
-    from nsysalign.collect.rundir import event_logs
-    from nsysalign.commands.present import CLOCKS, trace_of
+    from nsysalign.commands.assembly import trace_of
+    from nsysalign.rundir import BASELINE, CLOCKS, EXPORT, RunDirectory, event_logs
     from nsysalign.trace.redact import redact_log, redact_samples, refuse
 
     refuse(out)
     partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
     try:
-        left = _file(trace_of(run_dir), partial / "trace.sqlite", rename, nsys, quiet)
+        left = _file(trace_of(RunDirectory(run_dir)), partial / EXPORT, rename, nsys, quiet)
         if event_logs(run_dir / BASELINE):
             (partial / BASELINE).mkdir()
         for folder in (".", BASELINE):

@@ -36,19 +36,23 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
     Example:  nsysalign report nsysalign-runs/train-001
               nsysalign report nsysalign-runs/train-001 --interval forward#17
     """
-    from nsysalign.pipeline import load
+    from nsysalign.commands.outputs import refuse_unwritable
+    from nsysalign.engine import load
+    from nsysalign.files import file_name
     from nsysalign.report import html
-    from nsysalign.report.files import file_name
+    from nsysalign.rundir import PAGE, RunDirectory
 
+    if output is not None:
+        refuse_unwritable(output)
     loaded, focus, said = load(analysis), None, ""
-    name = "report.html"
+    name = PAGE
     if interval is not None:
         from nsysalign.commands.show import find
 
         focus = find(loaded, label=None, iteration=None, name=interval)
         loaded, said = with_timeline(loaded, focus, interval, analysis)
         name = f"report-{file_name(interval)}.html"
-    target = output or (analysis if analysis.is_dir() else analysis.parent) / name
+    target = output or RunDirectory.around(analysis).path / name
     html.write(loaded, target, focus)
     if not quiet:
         click.echo(str(target))
@@ -65,22 +69,11 @@ def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple
 
     if (loaded.timeline["interval"] == number).any():
         return loaded, ""
-    trace = path / "trace.sqlite"
-    if path.is_dir() and trace.is_file():
-        from nsysalign.collect.baseline import baseline_logs
-        from nsysalign.collect.marked import marks_of
-        from nsysalign.collect.rundir import event_logs
-        from nsysalign.commands.present import Inputs, analysed, exported, trace_of
+    from nsysalign.commands.assembly import drawn_again
 
-        dumps, folder = marks_of(path)
-        marked = exported(trace_of(folder), folder, nsys=None) if folder is not None else None
-        logs, baseline = tuple(event_logs(path)), tuple(baseline_logs(path))
-        inputs = Inputs(trace, path, logs, baseline, marks=tuple(dumps), marked=marked)
-        again = analysed(inputs, draw=[name])
-        if (again.timeline["interval"] == number).any() and again.intervals[
-            "name"
-        ].tolist() == loaded.intervals["name"].tolist():
-            return again, ""
+    again = drawn_again(path, loaded, name)
+    if again is not None and (again.timeline["interval"] == number).any():
+        return again, ""
     from nsysalign.report.lanes import from_segments
 
     drawn = from_segments(loaded, number)

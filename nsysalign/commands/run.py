@@ -132,12 +132,15 @@ def run(
     from nsysalign.collect.command import stem
     from nsysalign.collect.lock import locked
     from nsysalign.collect.marked import OFF
-    from nsysalign.collect.rundir import last_duration_s
     from nsysalign.collect.session import CollectOptions, collect
+    from nsysalign.commands.outputs import refuse_unwritable
     from nsysalign.commands.progress import ProgressLine
     from nsysalign.commands.title import TitleClock
     from nsysalign.errors import NsysError
+    from nsysalign.rundir import DOCUMENT, last_duration_s
 
+    if json_out and str(json_out) != "-":
+        refuse_unwritable(json_out)
     options = CollectOptions(
         nsys=nsys,
         output=output,
@@ -186,9 +189,9 @@ def run(
                 again = replace(options, conditions=conditions)
                 after_run(result.run_dir, analysis, command, again, quiet=quiet or on_stdout)
         if on_stdout:
-            click.echo((result.run_dir / "analysis.json").read_text("utf-8"))
+            click.echo((result.run_dir / DOCUMENT).read_text("utf-8"))
         elif json_out:
-            shutil.copyfile(result.run_dir / "analysis.json", json_out)
+            shutil.copyfile(result.run_dir / DOCUMENT, json_out)
     gate = analysis is not None and closed(analysis, fail_on, quiet=quiet)
     ctx.exit(status or int(gate))
 
@@ -197,23 +200,24 @@ def with_marks(
     command: Sequence[str], result: CollectResult, options: CollectOptions, *, quiet: bool
 ) -> None:
     """The command once more, with its marks.  Whatever happens to it, the run without keeps its analysis and its status."""
-    from nsysalign.collect.marked import FOLDER, ON, dumps
+    from nsysalign.collect.marked import ON
     from nsysalign.collect.session import collect
     from nsysalign.errors import NsysAlignError
+    from nsysalign.rundir import MARKED, RunDirectory
 
     if result.stopped:
         click.echo("note: the run was stopped: it is not run again with marks", err=True)
         return
     if not quiet:
         click.echo("running once more, with marks", err=True)
-    folder = result.run_dir / FOLDER
+    folder = result.run_dir / MARKED
     try:
         marked = collect(command, replace(options, output=folder, environment=ON, clocks=False))
     except NsysAlignError as error:
         click.echo(f"note: no run with marks: {error}", err=True)
         return
     notes = [*marked.notes]
-    if not dumps(folder):
+    if not RunDirectory(folder).marks():
         notes.append(
             "no kernel left marks: nsysalign.marks.buffer() makes the memory for them, nsysalign.marks.flags() "
             "compiles them in (docs/marks.md)"

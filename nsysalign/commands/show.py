@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import json
 from pathlib import Path
 
 import click
 
 from nsysalign.commands.complete import INTERVALS, LABELS
 from nsysalign.errors import UsageError
-from nsysalign.report.format import safe_text
+from nsysalign.text import safe_text
 
 
 @click.command()
@@ -48,9 +47,9 @@ def show(
     Example:  nsysalign show nsysalign-runs/train-001 --label forward --iteration 3
     """
     from nsysalign.commands.outputs import refuse_unwritable
-    from nsysalign.pipeline import load
+    from nsysalign.engine import load
     from nsysalign.report import waterfall
-    from nsysalign.report.json import plain
+    from nsysalign.store.objects import to_json
 
     if json_out and json_out != "-":
         refuse_unwritable(json_out)
@@ -60,7 +59,7 @@ def show(
     if said and not quiet:
         click.echo(said, err=True)
     if json_out:
-        text = json.dumps(plain(waterfall.plain(loaded, number)), allow_nan=False)
+        text = to_json(waterfall.plain(loaded, number))
         if json_out == "-":
             click.echo(text)
         else:
@@ -79,14 +78,11 @@ def with_segments(loaded, number: int, path: Path):  # (a model.Analysis, str)
     row = loaded.intervals.loc[loaded.intervals["interval"] == number].iloc[0]
     if (loaded.segments["interval"] == number).any() or not row["elapsed_ns"]:
         return loaded, ""
-    trace = path / "trace.sqlite"
-    if path.is_dir() and trace.is_file():
-        from nsysalign.collect.rundir import event_logs
-        from nsysalign.pipeline import analyze
+    from nsysalign.commands.assembly import drawn_again
 
-        again = analyze(trace, event_logs(path), draw=[row["name"]])
-        if again.intervals["name"].tolist() == loaded.intervals["name"].tolist():
-            return again, ""
+    again = drawn_again(path, loaded, row["name"])
+    if again is not None:
+        return again, ""
     return (
         loaded,
         f"no pieces of {safe_text(row['name'])} are stored here: nsysalign analyze TRACE --all-segments",

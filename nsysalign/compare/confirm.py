@@ -19,6 +19,7 @@ from nsysalign.compare.bootstrap import level
 from nsysalign.compare.experiment import CONFIDENCE, FEWEST, Plan, first_runs, machine, rows_of
 from nsysalign.compare.prediction import parts_of
 from nsysalign.model import Analysis
+from nsysalign.text import microseconds
 
 NONE = float("nan")
 VERDICTS = ("confirmed", "refuted", "not conclusive")
@@ -136,13 +137,13 @@ def nothing(plan: Plan, reason: str, *, run: str = "") -> Confirmation:
 def decide(plan: Plan, after_ns: float, bounds_ns: tuple[float, float]) -> tuple[str, str]:
     """(verdict, reason) from numbers alone."""
     low, high = plan.predicted_bounds_ns
-    numbers = f"{us(plan.before_ns)} before, {us(after_ns)} after"
+    numbers = f"{microseconds(plan.before_ns)} before, {microseconds(after_ns)} after"
     if np.isnan(low):
         return (
             "not conclusive",
             f"no label of this trace ran the same kernels at another speed, so nothing was predicted; {plan.metric}: {numbers}",
         )
-    numbers = f"{numbers}, {us(low)} to {us(high)} predicted"
+    numbers = f"{numbers}, {microseconds(low)} to {microseconds(high)} predicted"
     meets = _meet(bounds_ns, (low, high))
     unchanged = _meet(bounds_ns, plan.before_bounds_ns)
     if meets and unchanged:
@@ -196,7 +197,7 @@ def _outlasted(plan: Plan, after: Analysis, rows: np.ndarray) -> tuple[np.ndarra
     why = {
         "sync": "the host synchronised inside and waited for the delay",
         "api": "a CUDA call inside waited for the delay (an allocation or a free does)",
-    }.get(worst, f"the host was not done issuing when the delay of {us(plan.delay_ns)} ended")
+    }.get(worst, f"the host was not done issuing when the delay of {microseconds(plan.delay_ns)} ended")
     return (
         kept,
         f"{why}: in {len(rows) - len(kept)} of {len(rows)} intervals the delay did not outlast the host",
@@ -206,7 +207,7 @@ def _outlasted(plan: Plan, after: Analysis, rows: np.ndarray) -> tuple[np.ndarra
 def _changed(plan: Plan, count: int | None = None) -> str:
     """What was changed; `count`: how often, None where nobody knows."""
     what = {
-        "delay": f"a delay kernel of {us(plan.delay_ns)} on the same stream before",
+        "delay": f"a delay kernel of {microseconds(plan.delay_ns)} on the same stream before",
         "synchronize": "torch.cuda.synchronize() before",
         "flush": "the L2 overwritten before",
         "warm": "one more call before",
@@ -214,8 +215,3 @@ def _changed(plan: Plan, count: int | None = None) -> str:
     where = "calls" if plan.intervention == "warm" else "start records"
     often = "the" if count is None else f"{count:,}"
     return f"{what} {often} {where} of {plan.target}"
-
-
-def us(ns: float) -> str:
-    """Microseconds, for the one sentence this stage writes."""
-    return f"{ns / 1e3:,.1f} us"

@@ -6,10 +6,10 @@ import zlib
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from nsysalign.compare.bootstrap import change
 from nsysalign.model import CAUSES, Analysis
+from nsysalign.parts import parts_matrix
 
 VERDICTS = ("slower", "faster", "cannot say", "same")
 #: Fewer runs on a side say nothing about a difference.
@@ -116,13 +116,9 @@ def compare(
 
 def _runs(analysis: Analysis) -> dict[str, np.ndarray]:
     """Per label one row per run: measured time, kernel-only time, then the causes in the order of CAUSES."""
-    intervals, parts = analysis.intervals, analysis.parts
-    matrix = np.zeros((len(intervals), 2 + len(CAUSES)), dtype=np.int64)
-    matrix[:, 0], matrix[:, 1] = intervals["elapsed_ns"], intervals["kernel_only_ns"]
-    rows = pd.Index(intervals["interval"]).get_indexer(parts["interval"])
-    columns = pd.Index(CAUSES).get_indexer(parts["cause"])
-    known = (rows >= 0) & (columns >= 0)
-    np.add.at(matrix, (rows[known], 2 + columns[known]), parts["ns"].to_numpy(np.int64)[known])
+    intervals = analysis.intervals
+    whole = intervals[["elapsed_ns", "kernel_only_ns"]].to_numpy(np.int64)
+    matrix = np.hstack([whole, parts_matrix(analysis)])
     groups = intervals.groupby("label", sort=False).indices
     return {str(label): matrix[groups[label]] for label in analysis.labels["label"]}
 

@@ -10,6 +10,7 @@ from nsysalign.compare.experiment import FEWEST, Plan, Refusal, machine, rows_of
 from nsysalign.compare.planners import PLANNERS
 from nsysalign.compare.spans import Spans
 from nsysalign.model import Analysis
+from nsysalign.text import microseconds
 
 
 def plan(
@@ -74,10 +75,6 @@ def _cannot_tell(made: Plan) -> str:
     if np.isnan(low) or high < made.before_bounds_ns[0] or low > made.before_bounds_ns[1]:
         return ""
     return (
-        f"it would tell nothing: {_us(made.before_ns)} measured, {_us(low)} to {_us(high)} predicted with the "
+        f"it would tell nothing: {microseconds(made.before_ns)} measured, {microseconds(low)} to {microseconds(high)} predicted with the "
         f"intervention{' (the GPU works most of the time)' if made.intervention == 'delay' else ''}"
     )
-
-
-def _us(ns: float) -> str:
-    return f"{ns / 1e3:,.1f} us"

@@ -17,6 +17,7 @@ import pandas as pd
 from nsysalign.diagnose import thresholds
 from nsysalign.diagnose.advice import Speaker
 from nsysalign.model import CAUSES, OTHERS_WORKED, Analysis, SegmentArrays
+from nsysalign.parts import parts_matrix
 
 WORK = ("kernel", "graph", "memcpy", "memset")
 _FEW = 200
@@ -90,13 +91,7 @@ class Facts:
 
     @cached_property
     def _parts(self) -> np.ndarray:
-        out = np.zeros((self.count, len(CAUSES)), dtype=np.int64)
-        parts = self.analysis.parts
-        cause = pd.Index(CAUSES).get_indexer(pd.Index(parts["cause"].to_numpy(dtype=object)))
-        at = self.position(parts["interval"].to_numpy())
-        ok = (at >= 0) & (cause >= 0)
-        np.add.at(out, (at[ok], cause[ok]), parts["ns"].to_numpy()[ok])
-        return out
+        return parts_matrix(self.analysis)
 
     def part(self, *causes: str) -> np.ndarray:
         """Nanoseconds of the causes, per interval."""

@@ -8,46 +8,24 @@ job/                          job/                        job/
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from nsysalign.collect.rundir import event_logs
 from nsysalign.errors import TraceError, UsageError
 from nsysalign.ranks.model import Source
+from nsysalign.rundir import TRACE_SUFFIXES, RunDirectory, event_logs, natural
 
-REPORT_SUFFIXES = (".nsys-rep", ".qdrep")  # the latter until 2021.3
-SUFFIXES = (*REPORT_SUFFIXES, ".sqlite")
 #: A comparison's own document: a folder that holds one is a result and not looked into.
 DOCUMENT = "ranks.json"
 #: How many folders below a named one are looked into: job/node/rank.
 DEPTH = 2
 
 
-def natural(text: str) -> tuple:
-    """A sort key: node2 before node10."""
-    return tuple((0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"(\d+)", text) if p)
-
-
-def traces_in(folder: Path) -> list[Path]:
-    """The folder's traces by name, a report and its export counted once (the report: it is asked whether the export is
-    still good).  A run directory's trace.sqlite stands for everything in it."""
-    if (folder / "trace.sqlite").is_file() or (folder / "trace.nsys-rep").is_file():
-        found = [folder / "trace.nsys-rep", folder / "trace.sqlite"]
-        return [next(path for path in found if path.is_file())]
-    by_stem: dict[str, Path] = {}
-    for suffix in reversed(SUFFIXES):  # reports win
-        for path in folder.glob(f"*{suffix}"):
-            if path.is_file() and not path.name.startswith("."):
-                by_stem[path.name.removesuffix(suffix)] = path
-    return [by_stem[stem] for stem in sorted(by_stem, key=natural)]
-
-
 def is_many(path: Path) -> bool:
     """Whether a folder holds several traces, itself or in its folders."""
     if not path.is_dir():
         return False
-    own = traces_in(path)
+    own = RunDirectory(path).traces()
     return len(own) > 1 or (not own and any(_folders(path)))
 
 
@@ -63,7 +41,7 @@ def find(paths: Sequence[Path], logs: Sequence[Path] = ()) -> tuple[Source, ...]
         mine = list(_of(path))
         if not mine:
             raise TraceError(
-                f"{path}: neither a trace nor a folder of traces", f"looked for {', '.join(SUFFIXES)}"
+                f"{path}: neither a trace nor a folder of traces", f"looked for {', '.join(TRACE_SUFFIXES)}"
             )
         found += mine
     seen: dict[Path, str] = {}
@@ -88,7 +66,7 @@ def _of(path: Path, depth: int = DEPTH) -> Iterable[tuple[str, Path, tuple[Path,
         rest = () if logs else tuple(event_logs(path.parent))
         yield _stem(path), path, logs or rest, bool(rest)
         return
-    own = traces_in(path)
+    own = RunDirectory(path).traces()
     for trace in own:
         logs = _named_logs(trace) if len(own) > 1 else ()
         rest = tuple(event_logs(path)) if not logs else ()
@@ -105,20 +83,23 @@ def _folders(path: Path, depth: int = DEPTH) -> list[Path]:
     kept = [
         p
         for p in inside
-        if not (p / DOCUMENT).exists() and (traces_in(p) or (depth > 1 and _folders(p, depth - 1)))
+        if not (p / DOCUMENT).exists()
+        and (RunDirectory(p).traces() or (depth > 1 and _folders(p, depth - 1)))
     ]
     return sorted(kept, key=lambda p: natural(p.name))
 
 
 def _stem(trace: Path) -> str:
-    return next((trace.name.removesuffix(s) for s in SUFFIXES if trace.name.endswith(s)), trace.name)
+    return next((trace.name.removesuffix(s) for s in TRACE_SUFFIXES if trace.name.endswith(s)), trace.name)
 
 
 def _named_logs(trace: Path) -> tuple[Path, ...]:
     """Logs that carry the trace's name: `report_rank0.events.jsonl`, `report_rank0-events-484.jsonl`."""
     stem = _stem(trace)
     patterns = [
-        f"{_literal(stem)}{mark}{rest}" for mark in ".-_" for rest in ("events.jsonl", "events-*.jsonl", "events-*.jsonl.gz")
+        f"{_literal(stem)}{mark}{rest}"
+        for mark in ".-_"
+        for rest in ("events.jsonl", "events-*.jsonl", "events-*.jsonl.gz")
     ]
     return tuple(sorted({path for pattern in patterns for path in trace.parent.glob(pattern)}))
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.model import CAUSES, Analysis
+from nsysalign.parts import matrices
 from nsysalign.ranks.model import LabelTimes, RankSummary
 
 if TYPE_CHECKING:
@@ -68,11 +69,7 @@ def _summary(
 
 def _parts(analysis: Analysis, numbers: np.ndarray) -> np.ndarray:
     """int64 array (intervals, causes) in nanoseconds, in the order of `numbers` and CAUSES."""
-    matrix = np.zeros((len(numbers), len(CAUSES)), dtype=np.int64)
-    rows = pd.Index(numbers).get_indexer(analysis.parts["interval"])
-    columns = pd.Index(CAUSES).get_indexer(analysis.parts["cause"])
-    known = (rows >= 0) & (columns >= 0)
-    np.add.at(matrix, (rows[known], columns[known]), analysis.parts["ns"].to_numpy(np.int64)[known])
+    (matrix,) = matrices(pd.DataFrame({"interval": numbers}), analysis.parts, ["ns"])
     return matrix
 
 

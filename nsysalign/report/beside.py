@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from nsysalign.model import CAUSES, Analysis
-from nsysalign.report.format import fixed
 from nsysalign.report.palette import LOOKS
+from nsysalign.text import fixed
 
 #: From this inflation on a label's budget without nsys is shown.
 INFLATED = 1.10

@@ -6,7 +6,7 @@ import html
 
 from nsysalign.model import Analysis
 from nsysalign.report.beside import HEADS, MEANING, BesideRow, beside_rows, budget_text, cells
-from nsysalign.report.format import safe_text
+from nsysalign.text import safe_text
 
 _UNITS = {"under nsys": "us", "without": "us", "predicted": "us"}
 

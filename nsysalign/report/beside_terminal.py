@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from nsysalign.model import Analysis
 from nsysalign.report.beside import HEADS, MEANING, BesideRow, beside_rows, budget_text, cells
-from nsysalign.report.format import middle, plural, safe_text
+from nsysalign.text import middle, plural, safe_text
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nsysalign.report.format import duration, percent, plural, safe_text
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.payload import cause_looks
+from nsysalign.text import duration, percent, plural, safe_text
 
 if TYPE_CHECKING:
     from nsysalign.compare.diff import Change, Comparison, LabelChange

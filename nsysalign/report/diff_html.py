@@ -6,8 +6,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from nsysalign.files import replacing
 from nsysalign.report.changes import page_data
-from nsysalign.report.files import replacing
 from nsysalign.report.html import assemble
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nsysalign.report.changes import method, ordered, share, summary, where
-from nsysalign.report.format import fixed, middle, percent, plural, safe_text
+from nsysalign.text import fixed, middle, percent, plural, safe_text
 
 if TYPE_CHECKING:
     from rich.console import Console

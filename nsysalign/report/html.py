@@ -19,15 +19,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from nsysalign.files import replacing
 from nsysalign.model import Analysis
 from nsysalign.report import beside_html
-from nsysalign.report.files import replacing
-from nsysalign.report.format import fixed, percent, safe_text
-from nsysalign.report.json import plain
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.payload import payload
 from nsysalign.report.rows import LabelRow, causes_present, label_rows
 from nsysalign.report.verdict import verdicts
+from nsysalign.store.objects import plain
+from nsysalign.text import fixed, percent, safe_text
 
 #: The page's own script, in this order.
 SCRIPTS = (

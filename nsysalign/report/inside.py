@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.model import Analysis
-from nsysalign.report.format import safe_text
 from nsysalign.report.pack import packed
+from nsysalign.text import safe_text
 
 #: What the page may hold of marks, and of kernels without a strip.
 MOST_WARPS, MOST_PIECES, MOST_KERNELS = 60_000, 250_000, 60

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from nsysalign import frames
 from nsysalign.model import CALL_KINDS, CAUSES, OPERATION_KINDS, Analysis
 from nsysalign.report.clocks import reason_words
-from nsysalign.report.format import bandwidth, bytes_text, duration, quantity, safe_text, words
-from nsysalign.report.listed import listed
 from nsysalign.report.palette import CALL_LOOK
+from nsysalign.store.columns import listed
+from nsysalign.text import bandwidth, bytes_text, duration, quantity, safe_text, words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -271,7 +271,10 @@ def from_segments(analysis: Analysis, number: int) -> pd.DataFrame:
 
 def _natural(name: str) -> list[tuple[int, str]]:
     """ "stream 7" before "stream 13"."""
-    return [(int(part), "") if part.isdecimal() and len(part) < 20 else (-1, part) for part in re.split(r"(\d+)", str(name))]
+    return [
+        (int(part), "") if part.isdecimal() and len(part) < 20 else (-1, part)
+        for part in re.split(r"(\d+)", str(name))
+    ]
 
 
 def _look(lane_kind: str, kind: str) -> int:

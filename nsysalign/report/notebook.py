@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from nsysalign.errors import UsageError
 from nsysalign.model import CAUSES, Analysis
-from nsysalign.report.format import duration, plural, safe_text
+from nsysalign.parts import parts_matrix
 from nsysalign.report.html import page
 from nsysalign.report.palette import LOOKS
-from nsysalign.report.rows import parts_matrix
+from nsysalign.text import duration, plural, safe_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects
@@ -55,9 +55,11 @@ def number(analysis: Analysis, name: str) -> int:
 
 def waterfall(analysis: Analysis, name: str) -> plotly.graph_objects.Figure:
     """From the measured time of an interval (or a label's median one) down to its kernels, cause by cause; microseconds."""
-    import plotly.graph_objects as go
-
     chosen = number(analysis, name)
+    try:
+        import plotly.graph_objects as go
+    except ImportError:
+        raise UsageError("a figure needs the package plotly", "pip install 'nsysalign[notebook]'") from None
     at = int((analysis.intervals["interval"] == chosen).to_numpy().argmax())
     elapsed = int(analysis.intervals["elapsed_ns"].iloc[at])
     parts = dict(zip(CAUSES, parts_matrix(analysis)[at].tolist(), strict=True))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nsysalign.model import CAUSES, Analysis
-from nsysalign.report.format import duration, percent, plural
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow
 from nsysalign.report.verdict import WORK
+from nsysalign.text import duration, percent, plural
 
 if TYPE_CHECKING:
     pass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from datetime import datetime, timezone
 from typing import Any
@@ -11,18 +10,19 @@ import numpy as np
 
 from nsysalign import examples
 from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
+from nsysalign.parts import parts_matrix
 from nsysalign.report.clocks import page_clocks, run_starts, summary
-from nsysalign.report.confirmations import NOT_CONFIRMED
-from nsysalign.report.format import duration, plural, safe_text
 from nsysalign.report.inside import inside
-from nsysalign.report.json import plain
 from nsysalign.report.lanes import Timelines, timelines
 from nsysalign.report.losses import Card, Entry, Loss, cards, losses
 from nsysalign.report.overview import RUN, headline
 from nsysalign.report.pack import packed
 from nsysalign.report.palette import LOOKS
-from nsysalign.report.rows import LabelRow, label_rows, parts_matrix, placed_within_ns, unaligned_reasons
+from nsysalign.report.rows import LabelRow, label_rows, placed_within_ns, unaligned_reasons
 from nsysalign.report.verdict import Verdict, verdicts
+from nsysalign.store.confirmations import NOT_CONFIRMED
+from nsysalign.store.objects import encoded, plain
+from nsysalign.text import duration, plural, safe_text
 
 #: The page may hold this much of runs, clocks and timelines, beside its own words, style and script: below 2 MB in all.
 MAX_BYTES = 1_650_000
@@ -76,7 +76,7 @@ def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict
         else 0
     )
     runs = _runs(analysis, rows, matrix, present, origin)
-    rest = MAX_BYTES - len(json.dumps(plain([runs, clocks]), separators=(",", ":")))
+    rest = MAX_BYTES - len(encoded(plain([runs, clocks])))
     held = timelines(analysis, wanted, max(LEAST_TIMELINES, rest))
     return {
         "title": _title(analysis, run),

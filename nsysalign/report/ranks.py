@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from nsysalign.files import replacing
 from nsysalign.private import short_path, without_paths
-from nsysalign.report.files import replacing
-from nsysalign.report.format import duration, percent, plural, safe_text
-from nsysalign.report.json import plain
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.payload import cause_looks
+from nsysalign.store.objects import to_json
+from nsysalign.text import duration, percent, plural, safe_text
 
 if TYPE_CHECKING:
     from nsysalign.ranks.model import Clock, LabelComparison, RankComparison, RankLabel
@@ -31,7 +30,7 @@ def write(comparison: RankComparison, path: str | os.PathLike[str]) -> None:
 
 def dumps(comparison: RankComparison) -> str:
     """The document as text.  The same ranks give the same bytes, however they were analysed."""
-    return json.dumps(plain(document(comparison)), allow_nan=False, separators=(",", ":")) + "\n"
+    return to_json(document(comparison)) + "\n"
 
 
 def document(comparison: RankComparison) -> dict[str, Any]:

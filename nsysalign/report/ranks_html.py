@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from nsysalign.report.files import replacing
+from nsysalign.files import replacing
 from nsysalign.report.html import assemble
 from nsysalign.report.ranks import page_data
 

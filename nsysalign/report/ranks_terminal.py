@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nsysalign.report.format import duration, fixed, middle, plural, safe_text
 from nsysalign.report.ranks import clock_words, headline, ordered, verdict
+from nsysalign.text import duration, fixed, middle, plural, safe_text
 
 if TYPE_CHECKING:
     from rich.console import Console

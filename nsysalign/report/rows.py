@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nsysalign.model import CAUSES, Analysis
+from nsysalign.parts import parts_matrix
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,44 +40,6 @@ class LabelRow:
     findings: tuple[str, ...]  # rules that concern the label
     flagged: bool  # one of them is a warning or an error
     callers: tuple[str, ...]
-
-
-def parts_matrix(analysis: Analysis, column: str = "ns") -> np.ndarray:
-    """`parts` as a dense array: one row per row of `intervals`, one column per cause of `model.CAUSES`."""
-    (matrix,) = parts_matrices(analysis, (column,))
-    return matrix
-
-
-def parts_matrices(analysis: Analysis, columns: Sequence[str]) -> list[np.ndarray]:
-    """The same of several columns of `parts`, whose places are looked up once."""
-    rows, causes = positions(analysis.intervals, analysis.parts), known_as(analysis.parts["cause"], CAUSES)
-    placed = (rows >= 0) & (causes >= 0)
-    at = rows[placed] * len(CAUSES) + causes[placed]
-    matrices = []
-    for column in columns:
-        matrix = np.zeros((len(analysis.intervals), len(CAUSES)), dtype=np.int64)
-        np.add.at(matrix.reshape(-1), at, analysis.parts[column].to_numpy(np.int64)[placed])
-        matrices.append(matrix)
-    return matrices
-
-
-def positions(intervals: pd.DataFrame, table: pd.DataFrame) -> np.ndarray:
-    """Which row of `intervals` each row of a table of intervals belongs to, -1 for none."""
-    import pandas as pd
-
-    numbers, of = intervals["interval"].to_numpy(), table["interval"].to_numpy()
-    if np.array_equal(numbers, np.arange(len(numbers))):  # as they are numbered: nothing to look up
-        return np.where((of >= 0) & (of < len(numbers)), of, -1)
-    return pd.Index(numbers).get_indexer(of)
-
-
-def known_as(texts: pd.Series, order: Sequence[str]) -> np.ndarray:
-    """The position of every text in `order`, -1 for others.  Each is looked up once, however often it occurs."""
-    import pandas as pd
-
-    codes, found = pd.factorize(texts)
-    place = {text: number for number, text in enumerate(order)}
-    return np.array([*(place.get(text, -1) for text in found.tolist()), -1])[codes]
 
 
 def label_rows(analysis: Analysis) -> list[LabelRow]:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nsysalign.report.format import fixed, middle, safe_text
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, causes_present
+from nsysalign.text import fixed, middle, safe_text
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from nsysalign.model import Analysis
 from nsysalign.report import beside_terminal, table, whole
 from nsysalign.report.clocks import summary
-from nsysalign.report.confirmations import NOT_CONFIRMED, statuses
-from nsysalign.report.format import duration, middle, plural, safe_text
 from nsysalign.report.rows import label_rows, placed_within_ns, unaligned_reasons
 from nsysalign.report.verdict import SEVERITIES, evidence_text
+from nsysalign.store.confirmations import NOT_CONFIRMED, statuses
+from nsysalign.text import duration, middle, plural, safe_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,10 +9,10 @@ import numpy as np
 
 from nsysalign import examples
 from nsysalign.model import CAUSE_MEANING, Analysis
-from nsysalign.report.confirmations import statuses
-from nsysalign.report.format import duration, percent, quantity, safe_text, words
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, label_rows
+from nsysalign.store.confirmations import statuses
+from nsysalign.text import duration, percent, quantity, safe_text, words
 
 #: Causes in which the stream works.
 WORK = ("kernel", "graph", "memcpy", "memset")

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nsysalign.model import Analysis
-from nsysalign.report.format import duration, fixed, middle, percent, safe_text
 from nsysalign.report.palette import LOOKS
+from nsysalign.text import duration, fixed, middle, percent, safe_text
 
 if TYPE_CHECKING:
     from rich.console import Console

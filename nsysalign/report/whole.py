@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nsysalign.model import CAUSES, Analysis
-from nsysalign.report.format import duration, percent, plural, safe_text
+from nsysalign.parts import parts_matrix
 from nsysalign.report.palette import LOOKS
-from nsysalign.report.rows import LabelRow, parts_matrix
+from nsysalign.report.rows import LabelRow
+from nsysalign.text import duration, percent, plural, safe_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -47,8 +48,13 @@ class FromFile:
         self._scene(which)
 
     def segments(self, which: np.ndarray) -> pd.DataFrame:
+        if (kept := self._found.segments) is not None:
+            return frames.check(
+                kept[np.isin(kept["interval"].to_numpy(), which)].reset_index(drop=True), frames.SEGMENTS
+            )
         tables = []
-        for scene, at in self._scenes_of(which):
+        run = (self._found.rows["kind"] == "run").to_numpy()  # longer than anything that is read again
+        for scene, at in self._scenes_of(which[~run[which]]):
             table = scene.budgets.segments(at)
             tables.append(table.assign(interval=scene.numbers[table["interval"].to_numpy()]))
         return _joined(tables, frames.SEGMENTS)
@@ -64,6 +70,17 @@ class FromFile:
             windows = scene.alignment.windows.iloc[at].assign(interval=scene.numbers[at])
             tables.append(timeline(scene.trace, scene.alignment, windows, analysis))
         return _joined(tables, frames.TIMELINE)
+
+    def around(self, which: np.ndarray) -> tuple[np.ndarray, Trace, Alignment]:
+        scene = self._made(which, _LEAN[1:])  # a replay begins some time before
+        there = np.isin(scene.numbers, which)
+        windows = scene.alignment.windows[there].reset_index(drop=True)
+        return scene.numbers[there], scene.trace, replace(scene.alignment, windows=windows)
+
+    def calls(self, which: np.ndarray) -> np.ndarray:
+        rows = self._found.rows.iloc[which]
+        begin, end = (self._index.calls_at(rows[c].to_numpy()) for c in ("open_ns", "close_ns"))
+        return end - begin
 
     def _scenes_of(self, which: np.ndarray) -> list[tuple[_Scene, np.ndarray]]:
         """The intervals where they have been seen already; one more look for the rest."""
@@ -84,8 +101,8 @@ class FromFile:
         self._scenes = [scene, *self._scenes][:_KEPT]
         return scene, np.flatnonzero(np.isin(scene.numbers, which))
 
-    def _made(self, which: np.ndarray) -> _Scene:
-        for lean in _LEAN:
+    def _made(self, which: np.ndarray, around: Sequence[int | None] = _LEAN) -> _Scene:
+        for lean in around:
             scene, good = self._look(which, lean)
             if good.all() and len(good) == len(which):
                 return scene

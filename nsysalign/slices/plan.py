@@ -75,8 +75,8 @@ def survey(path: Path, log: EventLog, index: Index, slice_rows: int = SLICE_ROWS
     trace = read_trace(path, excerpt)
     seen = together([look(trace), Seen(frozenset(), frozenset(), *whole)])
     processes, notes = match_processes(seen, info.session_start_utc_ns, log)
-    clock = event_clock(log, *log_ends(log))
-    alignment = align(trace, timed.stretch(excerpt, 0, 0).log, Given(processes, {}, event_clock=clock))
+    of_events = event_clock(log, *log_ends(log))
+    alignment = align(trace, timed.stretch(excerpt, 0, 0).log, Given(processes, {}, event_clock=of_events))
     clocks = rough | dict(alignment.clock_maps)
     given = Given(
         processes,
@@ -84,7 +84,7 @@ def survey(path: Path, log: EventLog, index: Index, slice_rows: int = SLICE_ROWS
         alignment.lanes,
         alignment.busy,
         alignment.model,
-        clock,
+        of_events,
         alignment.event_lines,
     )
     timed = TimedLog(log, processes, clocks, whole)
@@ -99,6 +99,7 @@ def amended(
     keys = ["process", "context", "stream"]
     every = pd.concat([known.given.lanes, *lanes], ignore_index=True)
     table = every.drop_duplicates(keys).sort_values(keys, ignore_index=True)
+    assert known.given.lanes is not None  # a survey found them
     before = known.given.lanes.assign(busy=known.given.busy if busy is None else busy)
     was = table[keys].merge(before[[*keys, "busy"]], on=keys, how="left")["busy"]
     everybody = together([known.seen, *seen])

@@ -44,13 +44,16 @@ def read_ahead(crew: Crew, path: Path, index: Index, count: int) -> None:
     crew.prepare(ahead, [(path, excerpt) for excerpt in read])
 
 
-def measure(path: Path, index: Index, known: Survey, count: int, crew: Crew, tell: Progress) -> Whole | None:
-    """All intervals of a trace, from `count` slices.  None where it cannot be cut."""
+def measure(
+    path: Path, index: Index, known: Survey, count: int, crew: Crew, tell: Progress, segments: bool = False
+) -> Whole | None:
+    """All intervals of a trace, from `count` slices, with their segments if these are wanted.  None where it cannot be
+    cut."""
     for _ in range(_ROUNDS):  # what slices see may amend what is known
         slices = cuts(known.timed, index, count)
         if slices is None:
             return None
-        found, index = _round(path, index, known, slices, crew, tell)
+        found, index = _round(path, index, known, slices, crew, tell, segments)
         done = [f for f in found if isinstance(f, Done)]
         if len(done) < len(found):
             lanes = [f.lanes for f in found if isinstance(f, Unseen)]
@@ -58,6 +61,7 @@ def measure(path: Path, index: Index, known: Survey, count: int, crew: Crew, tel
             continue
         busy = np.logical_or.reduce([d.busy for d in done])
         now = amended(known, [], busy, [d.seen for d in done])
+        assert known.given.busy is not None  # a survey found it
         if np.array_equal(busy, known.given.busy) and now.given.processes == known.given.processes:
             lost = {what: sum(d.lost[what] for d in done) for what in done[0].lost}
             portion = without_timed_regions(joined(together([d.portion for d in done])))
@@ -73,6 +77,7 @@ def _round(
     slices: Sequence[tuple[int, int]],
     crew: Crew,
     tell: Progress,
+    segments: bool,
 ) -> tuple[list[Done | Unseen], Index]:
     """What every slice found, with as much around it as it needs, and where the trace's blocks really lie."""
     found: dict[int, Any] = {}
@@ -81,9 +86,8 @@ def _round(
     left = list(narrow)
     while left:
         excerpts.update((n, _excerpt(known, index, slices[n], _WIDER[narrow[n]])) for n in left)
-        jobs = [partial(_job, path, known, slices[n], excerpts[n]) for n in left]
-        before = len(slices) - len(left)
-        results = crew.map(work, jobs, lambda done, before=before: tell(before + done, len(slices)))
+        jobs = [partial(_job, path, known, slices[n], excerpts[n], segments) for n in left]
+        results = crew.map(work, jobs, partial(_tell, tell, len(slices) - len(left), len(slices)))
         found.update(zip(left, results, strict=True))
         index = index.corrected([f.blocks for f in results])
         left = [n for n in left if isinstance(found[n], Narrow)]
@@ -94,6 +98,10 @@ def _round(
     return [found[n] for n in narrow], index
 
 
+def _tell(tell: Progress, before: int, of: int, done: int) -> None:
+    tell(before + done, of)
+
+
 def _excerpt(known: Survey, index: Index, slice_: tuple[int, int], lean: int | None) -> Excerpt:
     if lean is None:
         return index.excerpt([(-FOREVER, FOREVER)], home=slice_)
@@ -101,5 +109,6 @@ def _excerpt(known: Survey, index: Index, slice_: tuple[int, int], lean: int | N
     return index.excerpt([around(index, slice_[0], end, lean)], home=slice_)
 
 
-def _job(path: Path, known: Survey, slice_: tuple[int, int], excerpt: Excerpt) -> Job:
-    return Job(path, excerpt, known.timed.stretch(excerpt, *slice_), known.given, known.latency, slice_)
+def _job(path: Path, known: Survey, slice_: tuple[int, int], excerpt: Excerpt, segments: bool) -> Job:
+    stretch = known.timed.stretch(excerpt, *slice_)
+    return Job(path, excerpt, stretch, known.given, known.latency, slice_, segments)

@@ -1,8 +1,8 @@
-"""One slice of a trace: read, aligned, attributed.  Runs in this process or in another one."""
+"""One slice of a trace, or all of a short one: read, aligned, attributed.  Runs in this process or in another one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,11 +13,12 @@ import pandas as pd
 from nsysalign.align.given import Given, Seen, look
 from nsysalign.align.lanes import build_lanes, busy_lanes
 from nsysalign.align.solve import align
-from nsysalign.attribute.budget import attribute
+from nsysalign.attribute.budget import Budgets, attribute
 from nsysalign.attribute.portion import portion
 from nsysalign.attribute.whole import with_runs
 from nsysalign.errors import NsysAlignError
-from nsysalign.model import ORIGIN, Alignment, Portion, Trace
+from nsysalign.memory import give_back
+from nsysalign.model import ORIGIN, Alignment, EventLog, Portion, Trace
 from nsysalign.slices.timed import Stretch
 from nsysalign.trace import fast
 from nsysalign.trace.index import FOREVER, Blocks, Excerpt
@@ -37,6 +38,7 @@ class Job:
     given: Given
     latency: dict[int, int]
     slice: tuple[int, int]  # begin and end of what it answers for
+    segments: bool = False  # whether those of all its intervals are wanted
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,27 @@ def _key(path: Path, excerpt: Excerpt) -> tuple:
     return (str(path), excerpt.spans, tuple(sorted(excerpt.runs.items())))
 
 
+@dataclass(frozen=True)
+class InMemory:
+    """What a trace that is one slice holds, and is kept: pictures are drawn from it."""
+
+    portion: Portion
+    alignment: Alignment
+    budgets: Budgets
+
+
+def whole_trace(trace: Trace, log: EventLog | None, placed: Callable[[], None]) -> InMemory:
+    """Place and split all intervals of a trace that is one slice: what a survey would say of it, it finds out by itself.
+    `placed` is called when alignment is done."""
+    alignment = align(trace, log)
+    give_back()
+    placed()
+    alignment = with_runs(trace, alignment)
+    budgets = attribute(trace, alignment)
+    give_back()
+    return InMemory(portion(alignment, budgets, log), alignment, budgets)
+
+
 def work(job: Job) -> Done | Narrow | Unseen:
     """Place and split the intervals of a slice."""
     trace = _read.pop(_key(job.path, job.excerpt), None)
@@ -95,6 +118,8 @@ def work(job: Job) -> Done | Narrow | Unseen:
     alignment = with_runs(trace, alignment, job.slice)
     budgets = attribute(trace, alignment, job.latency)
     found = portion(alignment, budgets, job.stretch.log)
+    if job.segments:
+        found = replace(found, segments=budgets.segments(np.arange(len(alignment.windows))))
     return Done(found, busy_lanes(lanes, operation_lane), dict(trace.lost), trace.blocks, look(trace))
 
 

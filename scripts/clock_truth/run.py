@@ -37,8 +37,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from nsysalign.collect.command import probe_environment
 from nsysalign.collect.convert import convert, errors
 from nsysalign.collect.nsys import find_nsys
-from nsysalign.collect.rundir import event_logs
 from nsysalign.errors import NsysError
+from nsysalign.rundir import event_logs
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

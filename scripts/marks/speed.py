@@ -10,9 +10,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from nsysalign import frames
-from nsysalign.attribute.marks import mark_tables
 from nsysalign.marks import dump, layout
 from nsysalign.marks.layout import name_hash
+from nsysalign.slices.inside import mark_tables
 from tests.marks import simulated
 
 millions = float(sys.argv[1]) if len(sys.argv) > 1 else 10

@@ -1,4 +1,6 @@
-"""Run by `accelerate launch`: a few steps of a tiny model."""
+"""Run by `accelerate launch`: a few steps of a tiny model; with --gpu each process times some kernels besides."""
+
+import sys
 
 import torch
 from accelerate import Accelerator
@@ -11,4 +13,8 @@ for _ in range(5):
     accelerator.backward(loss)
     optimizer.step()
     optimizer.zero_grad()
+if "--gpu" in sys.argv:
+    import timed
+
+    timed.pairs()
 print(accelerator.num_processes, bool(loss < 1e3))

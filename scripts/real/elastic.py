@@ -1,6 +1,7 @@
 """Run by torchrun: two ranks over gloo; rank 1 fails in the first round, so torchrun stops the other and restarts both.
 
 Three restarts are allowed: gloo's own may fail with `Connection refused`, also plainly (1 of 6 on two busy cores).
+With --gpu every rank of every round times some kernels first.
 """
 
 import os
@@ -10,6 +11,10 @@ import time
 import torch
 import torch.distributed as dist
 
+if "--gpu" in sys.argv:
+    import timed
+
+    timed.pairs()
 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1":
     os._exit(9)
 dist.init_process_group("gloo")

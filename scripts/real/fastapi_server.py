@@ -1,4 +1,7 @@
-"""A FastAPI application under uvicorn on loopback, 100 requests from four threads, stopped by SIGTERM."""
+"""A FastAPI application under uvicorn on loopback, 100 requests from four threads, stopped by SIGTERM.
+
+With --gpu each request times a kernel by events.
+"""
 
 import json
 import signal
@@ -10,18 +13,28 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-Path("application.py").write_text("""
-import time
+Path("application.py").write_text(
+    f"""
+import sys, time
+sys.path.append({str(Path(__file__).parent)!r})
 from fastapi import FastAPI
 app = FastAPI()
+if {"--gpu" in sys.argv}:
+    from timed import pairs
+else:
+    pairs = bool
+"""
+    + """
 @app.get("/square/{n}")
 def square(n: int):
     began = time.perf_counter()
+    pairs(1)
     return {"n": n * n, "quick": time.perf_counter() - began < 10}
 @app.on_event("shutdown")
 def bye():
     print("shut down", flush=True)
-""")
+"""
+)
 with socket.create_server(("127.0.0.1", 0)) as probe:
     port = probe.getsockname()[1]
 server = subprocess.Popen(

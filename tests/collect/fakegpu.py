@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from nsysalign.collect.convert import convert
-from nsysalign.collect.rundir import event_logs
+from nsysalign.rundir import event_logs
 
 from .user import read_log
 

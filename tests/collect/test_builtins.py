@@ -143,9 +143,14 @@ def test_the_instructions_of_the_other_machine():
     )
     assert machine_code.function(calls).hex() == "fd7bbfa9" + made + "fd7bc1a8c0035fd6"
     jump = "100680d29000a0f21000c0f21000e0f200021fd6"
-    assert machine_code.before(calls, 0x40030).hex() == (
+    assert machine_code.before(machine_code.calls(calls), 0x40030).hex() == (
         "fd7bbfa9e007bfa9e20fbfa9" + made + "e20fc1a8e007c1a8fd7bc1a8" + jump
     )
+    told = "200023fd6800000b5ff830091fd7bc1a8c0035fd6"
+    for keywords, third in ((False, "030080d2"), (True, "")):
+        assert machine_code.tell(0x30000, 0x20000, keywords).hex() == (
+            "000080d26000a0f20000c0f20000e0f2000040f9" + third + "100080d25000a0f21000c0f21000e0f" + told
+        )
     asked = "100084d25000a0f21000c0f21000e0f2100240f9500100b5100080d29000a0f21000c0f21000e0f200023fd6"
     begin = "fd7bbfa9f353bfa9100680d29000a0f21000c0f21000e0f200023fd6f30300aa"
     assert machine_code.after([machine.Call(0x40000, (), if_zero=0x22000)], 0x40030).hex() == (

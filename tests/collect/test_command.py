@@ -16,8 +16,8 @@ from nsysalign.collect.command import (
     resolve,
     stem,
 )
-from nsysalign.collect.rundir import make_run_dir
 from nsysalign.errors import NsysError, UsageError
+from nsysalign.rundir import make_run_dir
 
 
 def test_a_script_runs_under_this_python(tmp_path, monkeypatch):

@@ -19,8 +19,8 @@ from nsysalign.collect.probe.layout import (
     SLOT,
     SLOT_SIZE,
 )
-from nsysalign.collect.rundir import event_logs
 from nsysalign.errors import EventLogError
+from nsysalign.rundir import event_logs
 from nsysalign.trace.eventlog import read_event_logs
 
 

@@ -16,8 +16,8 @@ import pytest
 from waiting import wait_for
 
 from nsysalign.collect.processes import of_run
-from nsysalign.collect.rundir import event_logs
 from nsysalign.collect.session import recover
+from nsysalign.rundir import event_logs
 
 from .conftest import ROOT
 from .programs import STUB

@@ -1,11 +1,15 @@
-"""Whatever ends a process that uses CUDA under nsys, CUPTI's buffers are flushed before and the exit status is its own.
+"""Whatever ends a process that uses CUDA under nsys, CUPTI's buffers are flushed before, nsys's library is ended, and the
+exit status is the process's own.
 
-A small library stands in for CUPTI and counts; what a flush is worth only a GPU can tell (`scripts/endings.py`)."""
+Two small libraries stand in for CUPTI and for nsys's own, and note each flush (1, or 0 if not forced) and the end (e).
+What this is worth shows under a real nsys, for NVTX rows here, for CUDA's on a GPU (`scripts/endings.py`)."""
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -18,12 +22,13 @@ from nsysalign.collect.command import probe_environment
 from nsysalign.collect.convert import convert
 
 from .conftest import FAKE_TORCH, ROOT
-from .user import fresh_environment, read_log
+from .user import PAIRS, RUNS, fresh_environment, read_log
 
-SOURCE = Path(__file__).parent / "fakecupti" / "cupti.c"
+SOURCES = Path(__file__).parent / "fakecupti"
 
 BEGIN = """
 import ctypes, os, signal, sys, threading, time
+ctypes.CDLL(os.environ["FAKE_CUPTI"] + "/tools/libToolsInjection64.so")
 library = ctypes.CDLL(os.environ["FAKE_CUPTI"] + "/tools/libcupti.so.12.5")  # as nsys does when CUDA begins
 import torch
 a, b = torch.cuda.Event(), torch.cuda.Event()
@@ -33,13 +38,15 @@ a.record(); b.record(); a.elapsed_time(b)
 
 @pytest.fixture(scope="session")
 def cupti(tmp_path_factory) -> Path:
-    """The stand-in, built once."""
+    """The folder of the stand-ins, built once."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler")
-    library = tmp_path_factory.mktemp("cupti") / "libcupti.so.12.5"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, SOURCE], check=True)
-    return library
+    folder = tmp_path_factory.mktemp("cupti")
+    for source, name in (("cupti.c", "libcupti.so.12.5"), ("injection.c", "libToolsInjection64.so")):
+        command = [compiler, "-shared", "-fPIC", "-O1", "-o", folder / name, SOURCES / source]
+        subprocess.run(command, check=True)
+    return folder
 
 
 class Ended:
@@ -68,10 +75,9 @@ def ending(tmp_path, cupti):
         text: str, send: int | None = None, begin: str = BEGIN, probe: bool = True, times: int = 1, **env: str
     ) -> Ended:
         folder = tmp_path / f"run{len(list(tmp_path.glob('run*')))}"
-        for name in ("raw", "tools", "other"):
-            (folder / name).mkdir(parents=True)
+        (folder / "raw").mkdir(parents=True)
         for name in ("tools", "other"):
-            shutil.copy(cupti, folder / name)
+            shutil.copytree(cupti, folder / name)
         (folder / "script.py").write_text(begin + text)
         full = fresh_environment(FAKE_TORCH, ROOT) | {"FAKE_CUPTI": str(folder), **env}
         full["CUDA_INJECTION64_PATH"] = str(folder / "tools" / "libToolsInjection64.so")
@@ -99,49 +105,72 @@ def ending(tmp_path, cupti):
 
 #: name -> (program, signal sent once it has printed, exit status, flushes, what the log says of the end)
 ENDS = {
-    "in order": ("", None, 0, "", {"how": "exit"}),
-    "an uncaught exception": ("raise KeyError", None, 1, "", {"how": "exit"}),
-    "sys.exit": ("sys.exit(4)", None, 4, "", {"how": "exit"}),
-    "os._exit": ("os._exit(5)", None, 5, "1", {"how": "_exit"}),
-    "exec": ("os.execl('/bin/sh', 'sh', '-c', 'exit 6')", None, 6, "1", {"how": "execv"}),
-    "SIGTERM, Python code runs": ("print(1)\nwhile True: pass", 15, -15, "1", {"how": "signal", "signal": 15}),
-    "SIGTERM, asleep": ("print(1)\ntime.sleep(100)", 15, -15, "1", {"how": "signal", "signal": 15}),
-    "SIGTERM, blocked in C": ("print(1)\nlibrary.hang()", 15, -15, "1", {"how": "signal", "signal": 15}),
+    "in order": ("", None, 0, "e", {"how": "exit"}),
+    "an uncaught exception": ("raise KeyError", None, 1, "e", {"how": "exit"}),
+    "sys.exit": ("sys.exit(4)", None, 4, "e", {"how": "exit"}),
+    "os._exit": ("os._exit(5)", None, 5, "1e", {"how": "_exit"}),
+    "exec": ("os.execl('/bin/sh', 'sh', '-c', 'exit 6')", None, 6, "1e", {"how": "execv"}),
+    "SIGTERM, Python code runs": ("print(1)\nwhile True: pass", 15, -15, "1e", {"how": "signal", "signal": 15}),
+    "SIGTERM, asleep": ("print(1)\ntime.sleep(100)", 15, -15, "1e", {"how": "signal", "signal": 15}),
+    "SIGTERM, blocked in C": ("print(1)\nlibrary.hang()", 15, -15, "1e", {"how": "signal", "signal": 15}),
     "SIGTERM, blocked in C with the GIL": (
-        "held = ctypes.PyDLL(library._name)\nprint(1)\nheld.hang()", 15, -15, "1", {"how": "signal", "signal": 15}
+        "held = ctypes.PyDLL(library._name)\nprint(1)\nheld.hang()", 15, -15, "1e", {"how": "signal", "signal": 15}
     ),
     "SIGTERM, waits for a lock": (
-        "lock = threading.Lock()\nlock.acquire()\nprint(1)\nlock.acquire()", 15, -15, "1", {"how": "signal", "signal": 15}
+        "lock = threading.Lock()\nlock.acquire()\nprint(1)\nlock.acquire()", 15, -15, "1e", {"how": "signal", "signal": 15}
     ),
-    "SIGTERM to itself": ("os.kill(os.getpid(), 15)\nsys.exit(2)", None, -15, "1", {"how": "signal", "signal": 15}),
+    "SIGTERM to itself": ("os.kill(os.getpid(), 15)\nsys.exit(2)", None, -15, "1e", {"how": "signal", "signal": 15}),
     "SIGINT, default disposition": (
-        "signal.signal(2, signal.SIG_DFL)\nprint(1)\ntime.sleep(100)", 2, -2, "1", {"how": "signal", "signal": 2}
+        "signal.signal(2, signal.SIG_DFL)\nprint(1)\ntime.sleep(100)", 2, -2, "1e", {"how": "signal", "signal": 2}
     ),
-    "SIGINT as usual": ("print(1)\ntime.sleep(100)", 2, -2, "", {"how": "exit"}),
+    "SIGINT as usual": ("print(1)\ntime.sleep(100)", 2, -2, "1e", {"how": "exit"}),
+    "SIGTERM when the interpreter has ended": (
+        "held = ctypes.PyDLL(library._name)\nctypes.pythonapi.Py_AtExit(held.hang_and_say)", 15, -15, "1e",
+        {"how": "signal", "signal": 15},
+    ),
     "SIGKILL": ("print(1)\ntime.sleep(100)", 9, -9, "", {"how": "killed"}),
-    "a crash": ("ctypes.string_at(0)", None, -11, "", {"how": "killed"}),
+    "a crash": ("ctypes.string_at(0)", None, -11, "1e", {"how": "signal", "signal": 11}),
+    "a crash in a thread": (
+        "threading.Thread(target=ctypes.string_at, args=(0,)).start()\ntime.sleep(100)", None, -11, "1e",
+        {"how": "signal", "signal": 11},
+    ),
+    "a crash that faulthandler reports": (
+        "import faulthandler\nfaulthandler.enable()\nctypes.string_at(0)", None, -11, "1e", {"how": "signal", "signal": 11}
+    ),
+    "a crash that somebody sent": ("print(1)\ntime.sleep(100)", 11, -11, "1e", {"how": "signal", "signal": 11}),
+    "the stack is full": ("library.overflow(0)", None, -11, "", {"how": "killed"}),
+    "abort": ("os.abort()", None, -6, "1e", {"how": "signal", "signal": 6}),
+    "the terminal is closed": ("print(1)\ntime.sleep(100)", 1, -1, "1e", {"how": "signal", "signal": 1}),
+    "an alarm": ("signal.setitimer(signal.ITIMER_REAL, 0.1)\nlibrary.hang()", None, -14, "1e", {"how": "signal", "signal": 14}),
+    "no program to execute": (
+        "for p in ('nothing-of-that-name', '/', '/etc/passwd', 3, None):\n    try:\n        os.execvp(p, ['x'])\n"
+        "    except (OSError, TypeError) as error:\n        print(error)", None, 0, "e", {"how": "exit"},
+    ),
+    "exec with names": (
+        "os.execve(path='/bin/sh', argv=['sh', '-c', 'exit 6'], env={})", None, 6, "1e", {"how": "execve"}
+    ),
     "a handler of the user's": (
-        "signal.signal(15, lambda n, f: sys.exit(f'mine {n}'))\nprint(1)\ntime.sleep(100)", 15, 1, "", {"how": "exit"}
+        "signal.signal(15, lambda n, f: sys.exit(f'mine {n}'))\nprint(1)\ntime.sleep(100)", 15, 1, "e", {"how": "exit"}
     ),
     "the user ignores it": (
-        "signal.signal(15, signal.SIG_IGN)\nprint(1)\ntime.sleep(0.2)", 15, 0, "", {"how": "exit"}
+        "signal.signal(15, signal.SIG_IGN)\nprint(1)\ntime.sleep(0.2)", 15, 0, "e", {"how": "exit"}
     ),
     "the default again": (
-        "old = signal.signal(15, print)\nsignal.signal(15, old)\nprint(1)\ntime.sleep(100)", 15, -15, "1",
+        "old = signal.signal(15, print)\nsignal.signal(15, old)\nprint(1)\ntime.sleep(100)", 15, -15, "1e",
         {"how": "signal", "signal": 15},
     ),
     "its handler cleans up and ends it": (
         "def handler(n, f):\n    signal.signal(n, signal.SIG_DFL)\n    print('cleaned up')\n    os.kill(os.getpid(), n)\n"
-        "    os._exit(1)\nsignal.signal(15, handler)\nprint(1)\ntime.sleep(100)", 15, -15, "1",
+        "    os._exit(1)\nsignal.signal(15, handler)\nprint(1)\ntime.sleep(100)", 15, -15, "1e",
         {"how": "signal", "signal": 15},
     ),
     "a server restores and raises": (
         "old = signal.signal(2, print)\nsignal.signal(2, signal.SIG_DFL)\nsignal.raise_signal(2)\nprint('no')\nsys.exit(1)",
-        None, -2, "1", {"how": "signal", "signal": 2},
+        None, -2, "1e", {"how": "signal", "signal": 2},
     ),
     "blocked, then not": (
         "signal.pthread_sigmask(0, [15])\nos.kill(os.getpid(), 15)\ntime.sleep(0.1)\nprint(1)\n"
-        "signal.pthread_sigmask(1, [15])\ntime.sleep(100)", None, -15, "1", {"how": "signal", "signal": 15}
+        "signal.pthread_sigmask(1, [15])\ntime.sleep(100)", None, -15, "1e", {"how": "signal", "signal": 15}
     ),
 }  # fmt: skip
 
@@ -154,15 +183,19 @@ def test_every_end(ending, name):
     assert (run.status, run.flushes, run.end) == (status, flushes, {"type": "end", **end}), (
         run.err + run.errors
     )
-    assert (plain.status, plain.out, plain.flushes) == (status, run.out, "")
+    assert (plain.status, plain.out, plain.flushes) == (
+        status,
+        run.out,
+        "e" if status >= 0 and end["how"] == "exit" else "",
+    )
     assert run.errors == "" and run.of_others == []
     # the line that a KeyboardInterrupt hits is not always the same
-    assert run.err.splitlines()[-1:] == plain.err.splitlines()[-1:]
+    assert run.err.replace("run0", "run1").splitlines()[-1:] == plain.err.splitlines()[-1:]
 
 
 def test_signals_that_come_twice_flush_once_and_end_it_once(ending):
     run = ending("print(1)\ntime.sleep(100)", signal.SIGTERM, times=20)
-    assert run.status == -15 and set(run.flushes) == {"1"}
+    assert run.status == -15 and run.flushes == "1e"
 
 
 def test_a_flush_that_hangs_does_not_keep_the_process(ending):
@@ -170,6 +203,49 @@ def test_a_flush_that_hangs_does_not_keep_the_process(ending):
     run = ending("print(1)\ntime.sleep(100)", signal.SIGTERM, FAKE_CUPTI_HANGS="1")
     assert run.status == -15 and run.flushes == "1" and run.end == {"type": "end", "how": "killed"}
     assert time.monotonic() - began < 40
+
+
+def test_nsys_library_that_crashes_at_its_end_does_not_change_the_status(ending):
+    run = ending("print(1)\ntime.sleep(100)", signal.SIGTERM, FAKE_NSYS_CRASHES="1")
+    assert (run.status, run.flushes, run.end) == (-15, "1e", {"type": "end", "how": "killed"})
+
+
+SEEN = "name = os.environ['FAKE_CUPTI'] + f'/flushed-{os.getpid()}'\nfor _ in range(20): a.record()\nprint(1)\nwhile not os.path.exists(name): a.record()\n"
+
+
+def test_a_program_that_crashes_while_it_is_ended_ends_as_it_was_told_to(ending):
+    run = ending(SEEN + "ctypes.string_at(0)", signal.SIGTERM, FAKE_CUPTI_SLOW="1")
+    assert (run.status, run.flushes) == (-15, "1e") and run.end == {
+        "type": "end",
+        "how": "signal",
+        "signal": 15,
+    }
+
+
+def test_what_other_threads_do_while_it_is_ended_is_not_in_the_log(ending):
+    """Without us they would not have come to it, and the profiler collects nothing of it."""
+    text = "import nsysalign\nwith nsysalign.region('late'):\n    while True: a.record(); b.record(); a.elapsed_time(b)\n"
+    run = ending(SEEN + text, signal.SIGTERM, FAKE_CUPTI_SLOW="1")
+    (log,) = run.logs.values()
+    assert run.status == -15 and sum(line["type"] == "record" for line in log) > 2
+    assert not [line for line in log if "late" in line.get("region", "")]
+
+
+def test_an_interrupt_on_the_way_to_exec_is_the_program_s_own(ending):
+    """The path's own code runs there, in a frame of ours."""
+    run = ending(
+        """
+class Path:
+    def __fspath__(self):
+        raise KeyboardInterrupt("on the way")
+for call in (os.execv, os.execve):
+    try:
+        call(Path(), ["x"], *[{}] * (call is os.execve))
+    except KeyboardInterrupt as error:
+        print(error)
+"""
+    )
+    assert (run.out, run.status, run.flushes) == ("on the way\n" * 2, 0, "e"), run.err
 
 
 def test_python_knows_of_no_handler(ending):
@@ -227,7 +303,7 @@ if __name__ == "__main__":
     assert (run.status, run.out.split()[-1]) == (0, "-15"), run.err
     if start == "spawn":
         # the third was ended while it began
-        assert len(run.of_others) >= 2 and set(run.of_others) == {"1"}
+        assert len(run.of_others) >= 2 and set(run.of_others) == {"1e"}
         ends = [e["how"] for pid, ends in run.ends.items() for e in ends if pid != run.pid]
         assert ends.count("signal") == len(run.of_others) and set(ends) <= {"signal", "killed"}
     elif start == "fork":
@@ -259,7 +335,7 @@ time.sleep(100)
 """
     )
     assert run.out.split("\n")[:2] == [" ".join(["15"] * 50) + " 9", "[-15, -15, -15]"], run.err
-    assert run.status == -15 and run.flushes == "1" and run.of_others == []
+    assert run.status == -15 and run.flushes == "1e" and run.of_others == []
     assert run.end == {"type": "end", "how": "signal", "signal": 15}
 
 
@@ -270,14 +346,46 @@ def test_only_nsys_own_library_is_flushed(ending):
     assert (run.status, run.flushes, run.end) == (3, "", None) and run.errors == ""
 
 
-def test_now_and_then_only_where_it_is_asked_for(ending):
-    text = "for _ in range(30):\n    a.record(); b.record()\n    time.sleep(0.002)\n    a.elapsed_time(b)\n"
-    assert ending(text).flushes == ""
-    often = ending(text, NSYSALIGN_FLUSH_MS="1")
-    assert set(often.flushes) == {"0"} and 5 < len(often.flushes) < 32
-    inside = ending(text.replace("    a.elapsed", "    b.record(); a.elapsed"), NSYSALIGN_FLUSH_MS="1")
-    assert inside.flushes and set(inside.flushes) == {"0"}
-    never_closed = (
-        "c = torch.cuda.Event()\nfor _ in range(30):\n    c.record(); time.sleep(0.002); a.elapsed_time(b)\n"
-    )
-    assert ending(never_closed, NSYSALIGN_FLUSH_MS="1").flushes in ("", "0"), "an interval is open"
+ROWS = 10_000
+#: Of nsys's own CUPTI library, as when CUDA begins; then so many NVTX ranges that some are still underway.
+BUSY = """
+import ctypes, os, signal, sys, time
+tools = os.path.dirname(os.environ["CUDA_INJECTION64_PATH"])
+ctypes.CDLL(os.path.join(tools, max(name for name in os.listdir(tools) if name.startswith("libcupti.so."))))
+import nsysalign
+from script_begin import pair
+pair()
+for _ in range(10_000):
+    with nsysalign.region("many"):
+        pass
+"""
+REALLY = {
+    "terminated": ("os.kill(os.getpid(), signal.SIGTERM)", 143),
+    "interrupted": ("os.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)", 130),
+    "_exit": ("os._exit(5)", 5),
+    "execs": ("os.execlp('sh', 'sh', '-c', 'exit 6')", 6),
+    "crashes": ("ctypes.string_at(0)", 139),
+    "aborts": ("os.abort()", 134),
+}
+
+
+@pytest.mark.nsys
+def test_a_real_nsys_gets_all_rows(real):
+    """NVTX's go the same way through nsys's library as CUDA's; without us between 0 and 9,900 of these arrive."""
+    (real.folder / "script_begin.py").write_text(PAIRS)
+    runs = {
+        name: real.run(BUSY + text, "--no-calibrate", script=f"{name}.py", begin="")
+        for name, (text, _) in REALLY.items()
+    }
+    for process in runs.values():
+        process.wait(timeout=120)
+    for name, (_, status) in REALLY.items():
+        run_dir = real.folder / RUNS / f"{name}-001"
+        got, _, err = real.the_end(runs[name], run_dir)
+        assert got == status, f"{name}: {err}"
+        with contextlib.closing(sqlite3.connect(run_dir / "trace.sqlite")) as trace:
+            (rows,) = trace.execute(
+                "SELECT count(*) FROM NVTX_EVENTS e LEFT JOIN StringIds s ON s.id = e.textId "
+                "WHERE coalesce(e.text, s.value) LIKE '%many%'"
+            ).fetchone()
+        assert rows == ROWS, name

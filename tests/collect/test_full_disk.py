@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from nsysalign.collect.convert import convert
-from nsysalign.collect.rundir import write_whole
+from nsysalign.files import write_lines
 
 from .conftest import FAKE_TORCH, ROOT
 from .user import PAIRS, RUNS, read_log, small_disk
@@ -56,7 +56,7 @@ def test_what_has_its_final_name_is_whole(tmp_path):
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
-        write_whole(tmp_path / "x.jsonl", lines())
+        write_lines(tmp_path / "x.jsonl", lines())
     assert list(tmp_path.iterdir()) == []
-    assert write_whole(tmp_path / "x.jsonl", ['"\udcff"', "two"]) == 2
+    assert write_lines(tmp_path / "x.jsonl", ['"\udcff"', "two"]) == 2
     assert (tmp_path / "x.jsonl").read_text() == '"\\udcff"\ntwo\n'

@@ -109,7 +109,7 @@ REFUSED = [
     ({}, 1450, "UsageError NVIDIA H200 does not support an SM clock of 1450 MHz", "1200 and 1500"),
     ({"CUDA_VISIBLE_DEVICES": ""}, 1500, "UsageError --lock-clocks: no GPU is visible", "CUDA_VISIBLE_DEVICES"),
     ({"CUDA_VISIBLE_DEVICES": "MIG-1"}, 1500, "UsageError --lock-clocks: a MIG slice", "leave out"),
-    ({"CUDA_VISIBLE_DEVICES": "GPU-"}, 1500, "UsageError --lock-clocks: CUDA_VISIBLE_DEVICES names GPU-", "2 such"),
+    ({"CUDA_VISIBLE_DEVICES": "GPU-"}, 1500, "UsageError --lock-clocks: CUDA_VISIBLE_DEVICES names GPU-", "no one GPU of that name"),
     (
         {"CUDA_VISIBLE_DEVICES": "0", "FAKE_NVML_GPUS": "A,B"}, 1500, "UsageError --lock-clocks: CUDA numbers",
         "PCI_BUS_ID",
@@ -156,8 +156,8 @@ def test_a_run_with_locked_clocks_says_so_in_its_folder(tmp_path, nsys):
         cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert "hello" in done.stdout and log.read_text().splitlines() == LOCKED + RESET
-    from nsysalign.collect.session import conditions
+    from nsysalign.rundir import RunDirectory
 
-    assert conditions(tmp_path / "R") == (
+    assert RunDirectory(tmp_path / "R").conditions() == (
         "SM clocks of 2 GPUs (NVIDIA H200) were locked at 1500 MHz during the run (--lock-clocks)",
     )

@@ -12,8 +12,8 @@ import time
 import pytest
 
 from nsysalign.collect.importing import following, said_percent
-from nsysalign.collect.rundir import last_duration_s
 from nsysalign.commands.title import title
+from nsysalign.rundir import last_duration_s
 
 from .conftest import ROOT
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from nsysalign.collect.processes import of_run
-from nsysalign.collect.rundir import event_logs
+from nsysalign.rundir import event_logs
 
 RUNS = "nsysalign-runs"
 NSYS_BROKE_DOWN = "nsys itself broke down"

@@ -18,9 +18,9 @@ from click.testing import CliRunner
 import nsysalign
 from nsysalign import cli as command_line
 from nsysalign.cli import cli, main
-from nsysalign.commands import cache, present
+from nsysalign.commands import assembly, cache
 from nsysalign.errors import AnalysisError, OutputError, TraceError, UsageError
-from nsysalign.report import confirmations
+from nsysalign.store import confirmations
 
 TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS / "trace"), str(TESTS)]
@@ -28,8 +28,7 @@ sys.path[:0] = [str(TESTS / "trace"), str(TESTS)]
 from handmade import build  # noqa: E402
 from tiny_export import EPOCH, OFFSET, PID, TEXT, US, tiny  # noqa: E402
 
-from nsysalign.report import database  # noqa: E402
-from nsysalign.report import json as document  # noqa: E402
+from nsysalign.store import database, document  # noqa: E402
 
 VERDICT = {
     "label": "event interval", "rules": ["host-gap"], "intervention": "delay", "target": "event interval",
@@ -60,7 +59,9 @@ def write_export(path: Path) -> Path:
             declared = ", ".join(f'"{c}" {"TEXT" if c in TEXT else "INTEGER"}' for c in columns)
             db.execute(f'create table "{table}" ({declared})')
             marks = ", ".join("?" * len(columns))
-            db.executemany(f'insert into "{table}" values ({marks})', [[r.get(c) for c in columns] for r in rows])
+            db.executemany(
+                f'insert into "{table}" values ({marks})', [[r.get(c) for c in columns] for r in rows]
+            )
         db.commit()
     return path
 
@@ -78,7 +79,11 @@ def run(tmp_path) -> Path:
     write_lines(folder / "events-7.jsonl", LOG)
     write_lines(folder / "baseline" / "events-7.jsonl", baseline_of(LOG))
     write_lines(folder / "clocks.jsonl", [{"format": "nothing of ours"}])
-    manifest = {"format": "nsysalign-run", "trace": "trace.sqlite", "conditions": ["SM clocks held at 1980 MHz"]}
+    manifest = {
+        "format": "nsysalign-run",
+        "trace": "trace.sqlite",
+        "conditions": ["SM clocks held at 1980 MHz"],
+    }
     (folder / "run.json").write_text(json.dumps(manifest))
     (folder / "confirm.json").write_text(
         json.dumps({"format": confirmations.FORMAT, "version": 1, "confirmations": [VERDICT]})
@@ -151,7 +156,9 @@ def test_an_export_of_one_label_has_nothing_of_others(tmp_path):
     tables = {}
     for spec, column in ((frames.BASELINE, "label"), (frames.CONFIRMATIONS, "label"), (frames.UNPROFILED, "interval"), (frames.UNPROFILED_PARTS, "interval")):  # fmt: skip
         values = ["t1", "t2"] if column == "label" else [0, 3]
-        rows = pd.DataFrame({c.name: [() if c.dtype == "object" else "" if c.dtype == "str" else 0] * 2 for c in spec.columns})
+        rows = pd.DataFrame(
+            {c.name: [() if c.dtype == "object" else "" if c.dtype == "str" else 0] * 2 for c in spec.columns}
+        )
         tables[spec.name] = rows.assign(**{column: values})
     chosen = only(replace(analysis, **tables), "t2")
     assert set(chosen.baseline["label"]) == set(chosen.confirmations["label"]) == {"t2"}
@@ -170,7 +177,10 @@ def test_the_same_files_in_other_roles_are_other_inputs(run, tmp_path):
     assert invoke(*ask, "--baseline", plain).exit_code == 0
     assert len(nsysalign.load(tmp_path / "out").baseline) == 1
     done = invoke(*ask, "--events", plain)
-    assert isinstance(done.exception, nsysalign.errors.EventLogError) and "without nsys" in done.exception.message
+    assert (
+        isinstance(done.exception, nsysalign.errors.EventLogError)
+        and "without nsys" in done.exception.message
+    )
 
 
 def test_the_programs_own_files_are_part_of_the_key(tmp_path, monkeypatch):
@@ -178,9 +188,9 @@ def test_the_programs_own_files_are_part_of_the_key(tmp_path, monkeypatch):
     (tmp_path / "result").write_text("result")
 
     def fresh() -> bool:
-        return cache.Cache([tmp_path / "trace"], tmp_path, ["result"], {}).fresh()
+        return cache.Cache({"trace": [tmp_path / "trace"]}, tmp_path, ["result"], {}).fresh()
 
-    cache.Cache([tmp_path / "trace"], tmp_path, ["result"], {}).keep()
+    cache.Cache({"trace": [tmp_path / "trace"]}, tmp_path, ["result"], {}).keep()
     assert fresh()
     package = tmp_path / "package" / "commands"
     package.mkdir(parents=True)
@@ -188,12 +198,12 @@ def test_the_programs_own_files_are_part_of_the_key(tmp_path, monkeypatch):
         (package / name).write_text("one")
     monkeypatch.setattr(cache, "__file__", str(package / "cache.py"))
     assert not fresh()
-    cache.Cache([tmp_path / "trace"], tmp_path, ["result"], {}).keep()
+    cache.Cache({"trace": [tmp_path / "trace"]}, tmp_path, ["result"], {}).keep()
     assert fresh()
     for name in ("other.py", "page.js"):
         (package / name).write_text("another")
         assert not fresh(), name
-        cache.Cache([tmp_path / "trace"], tmp_path, ["result"], {}).keep()
+        cache.Cache({"trace": [tmp_path / "trace"]}, tmp_path, ["result"], {}).keep()
         assert fresh()
 
 
@@ -232,9 +242,9 @@ def test_a_run_says_which_export_is_its_reports_whatever_the_copys_times_are(nsy
     report = run / "trace.nsys-rep"
     report.write_bytes(b"report")
     os.utime(run / "trace.sqlite", (1, 1))
-    assert present.exported(report, run, nsys=None) == run / "trace.sqlite" and nsys == []
+    assert assembly.exported(report, run, nsys=None) == run / "trace.sqlite" and nsys == []
     (run / "run.json").unlink()
-    assert present.exported(report, run, nsys=None) != run / "trace.sqlite" and len(nsys) == 1
+    assert assembly.exported(report, run, nsys=None) != run / "trace.sqlite" and len(nsys) == 1
 
 
 # --- outputs that cannot be written ---------------------------------------------------------------------------
@@ -245,15 +255,44 @@ def test_a_copy_that_cannot_be_written_is_refused_before_the_work(run, tmp_path,
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")
     assert invoke("analyze", run, "-q").exit_code == 0
-    monkeypatch.setattr(nsysalign.pipeline, "analyze", lambda *a, **k: pytest.fail("the work was done"))
+    monkeypatch.setattr(nsysalign.engine, "analyze_inputs", lambda *a, **k: pytest.fail("the work was done"))
     out = tmp_path / target
     for command in (
+        ("export", run, "-o", out),
         ("analyze", run, "--no-cache", "--json", out), ("analyze", run / "trace.sqlite", "--no-cache", "--json", out),
         ("show", run, "--json", out), ("diff", run, run, "--json", out),
     ):  # fmt: skip
         done = invoke(*command)
         assert isinstance(done.exception, OutputError) and done.exception.exit_code == 3, command
         assert done.exception.next_step
+
+
+@pytest.mark.parametrize("target", ["absent/x", "file/x"])
+def test_pages_and_copies_of_commands_that_cost_a_run_are_looked_at_first(run, tmp_path, monkeypatch, target):
+    (tmp_path / "file").write_text("")
+    assert invoke("analyze", run, "-q").exit_code == 0
+    monkeypatch.setattr(nsysalign.engine, "load", lambda *a, **k: pytest.fail("the work was done"))
+    monkeypatch.setattr("nsysalign.collect.session.collect", lambda *a, **k: pytest.fail("the script ran"))
+    out = tmp_path / target
+    for command in (
+        ("report", run, "-o", out), ("run", "--json", out, "x.py"), ("confirm", "--json", out, "x.py"),
+        ("diff", run, run, "-o", out),
+    ):  # fmt: skip
+        done = invoke(*command)
+        assert isinstance(done.exception, OutputError) and done.exception.exit_code == 3, command
+
+
+def test_no_table_of_an_exported_label_names_another(run, tmp_path):
+    """Kernels and gaps of the run as a whole, clock samples without a label: none of them is of one label."""
+    assert invoke("analyze", run, "-q").exit_code == 0
+    label = nsysalign.load(run).labels["label"].iloc[0]
+    assert invoke("export", run, "-f", "csv", "-l", label, "-o", tmp_path / "csv").exit_code == 0
+    for path in (tmp_path / "csv").glob("*.csv"):
+        header, *rows = path.read_text().splitlines()
+        names = header.split(",")
+        if "label" in names:
+            at = names.index("label")
+            assert {row.split(",")[at] for row in rows} <= {label}, path.name
 
 
 def test_folders_that_cannot_be_made(run, tmp_path):
@@ -296,7 +335,16 @@ def test_a_missing_label_of_a_library_fails_no_build(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "edited", [None, [], 3, {"collected_with": 3}, {"collected_with": [3]}, {"latency_ns": [1]}, {"latency_ns": {"a": "b"}}]
+    "edited",
+    [
+        None,
+        [],
+        3,
+        {"collected_with": 3},
+        {"collected_with": [3]},
+        {"latency_ns": [1]},
+        {"latency_ns": {"a": "b"}},
+    ],
 )
 def test_an_edited_calibration_is_refused(tmp_path, edited):
     document.write(build(), tmp_path / "analysis.json")
@@ -318,10 +366,34 @@ def test_one_path_of_a_log_is_a_list_of_one(run):
     assert both.parts.equals(expected) and len(both.baseline) == 1
 
 
-def test_a_run_directory_is_no_trace(run):
-    with pytest.raises(TraceError, match="is a folder") as error:
+def test_a_run_directory_brings_what_belongs_to_it(run):
+    """Python and the command put the same run together: logs, the run without nsys, verdicts, conditions."""
+    assert invoke("analyze", run, "-q").exit_code == 0
+    found, stored = nsysalign.analyze(run), nsysalign.load(run)
+    assert document.document(found) == document.document(stored)
+    assert len(found.baseline) == 1 and found.notes
+
+
+def test_a_folder_without_a_trace_or_without_its_export_says_so(run):
+    (run / "trace.nsys-rep").write_bytes(b"report")
+    (run / "trace.sqlite").unlink()
+    with pytest.raises(TraceError, match="not exported yet") as error:
         nsysalign.analyze(run)
-    assert "nsysalign.load" in error.value.next_step
+    assert f"nsysalign analyze {run}" in error.value.next_step
+    (run / "trace.nsys-rep").unlink()
+    with pytest.raises(TraceError, match="holds one trace"):
+        nsysalign.analyze(run)
+
+
+def test_a_file_of_a_run_means_the_run(run):
+    """`show RUN/analysis.db` finds the trace that lies beside it, as `show RUN` does."""
+    assert invoke("analyze", run, "-q").exit_code == 0
+    for what in (run, run / "analysis.db", run / "analysis.json"):
+        page = run / "page.html"
+        name = nsysalign.load(run).measured["name"].iloc[0]
+        done = invoke("report", what, "--interval", name, "-o", page)
+        assert done.exit_code == 0 and "no trace beside" not in done.output, what
+        page.unlink()
 
 
 def test_a_system_without_what_only_unix_has(run, tmp_path):
@@ -340,5 +412,7 @@ def test_a_system_without_what_only_unix_has(run, tmp_path):
         ("analyze", run), ("show", run), ("report", run), ("diff", run, run), ("export", run),
         ("redact", run, tmp_path / "shared"), ("analyze", "--ranks", run, "--jobs", "1", "-o", tmp_path / "ranks"),
     ):  # fmt: skip
-        done = subprocess.run([sys.executable, "-c", code, *map(str, command)], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code, *map(str, command)], capture_output=True, text=True
+        )
         assert done.returncode == 0, (command, done.stderr[-600:])

@@ -304,7 +304,7 @@ def test_what_two_runs_measured_needs_no_re_run():
     import pandas as pd
 
     from nsysalign import frames
-    from nsysalign.report.confirmations import statuses
+    from nsysalign.store.confirmations import statuses
 
     findings = pd.DataFrame({"label": ["x", "x"], "rule": ["profiler-inflation", "host-gap"]})
     labels = pd.DataFrame({"label": ["x"], "kind": ["event"], "library": [False]})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nsysalign.pipeline import analyze
+from nsysalign.engine import analyze
 
 RECORDING = Path(__file__).resolve().parents[1] / "data"
 

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from nsysalign.cli import cli
 from nsysalign.commands.gate import closed
+from nsysalign.engine import load
 from nsysalign.errors import NsysAlignError
-from nsysalign.pipeline import load
 
 DEMO = files("nsysalign.demo")
 

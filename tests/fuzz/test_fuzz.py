@@ -17,10 +17,10 @@ from simulator import check, export, machine
 from simulator.export import Style
 
 import nsysalign
+from nsysalign.engine import load
 from nsysalign.errors import NsysAlignError
-from nsysalign.pipeline import load
-from nsysalign.report import database, html, terminal
-from nsysalign.report import json as document
+from nsysalign.report import html, terminal
+from nsysalign.store import database, document
 from nsysalign.trace.redact import redact, redact_log
 
 from .conftest import FUZZ

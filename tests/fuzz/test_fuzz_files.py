@@ -21,14 +21,13 @@ from simulator.world import LEGACY
 
 import nsysalign
 from nsysalign import frames
-from nsysalign.collect.rundir import last_duration_s
-from nsysalign.collect.session import conditions
 from nsysalign.commands.cache import NAME, Cache
 from nsysalign.commands.ranks import own_logs
+from nsysalign.engine import load
 from nsysalign.errors import AnalysisError, NsysAlignError
-from nsysalign.pipeline import load
-from nsysalign.report import confirmations, html
-from nsysalign.report import json as document
+from nsysalign.report import html
+from nsysalign.rundir import RunDirectory, last_duration_s
+from nsysalign.store import confirmations, document
 from nsysalign.trace.clocks import read_clock_samples
 from nsysalign.trace.eventlog import decorated_regions
 from nsysalign.trace.redact import redact_log, redact_samples
@@ -209,7 +208,7 @@ def test_what_a_run_says_of_itself(changes, flips, bytewise):
         folder.mkdir(parents=True)
         data = change_bytes(spelt(good), flips) if bytewise else spelt(change_document(good, changes))
         (folder / "run.json").write_bytes(data)
-        assert all(isinstance(text, str) for text in conditions(folder))
+        assert all(isinstance(text, str) for text in RunDirectory(folder).conditions())
         took = last_duration_s("job", Path(name))
         assert took is None or 0 <= took < float("inf")
 
@@ -224,7 +223,7 @@ def test_the_cache(changes, flips, how):
             (output / file).write_text(file)
 
         def cache() -> Cache:
-            return Cache([output / "trace"], output, ["result"], {})
+            return Cache({"trace": [output / "trace"]}, output, ["result"], {})
 
         cache().keep()
         kept = json.loads((output / NAME).read_text())
@@ -252,6 +251,6 @@ def test_nesting_and_numbers_without_end(run, tmp_path, text):
     (tmp_path / "analysis.json").write_bytes((run.folder / "analysis.json").read_bytes())
     with pytest.raises(NsysAlignError):
         load(tmp_path)
-    assert conditions(tmp_path) == ()
+    assert RunDirectory(tmp_path).conditions() == ()
     assert read_clock_samples(tmp_path / "clocks.jsonl")[0].empty
-    assert not Cache([], tmp_path, [], {}).fresh()
+    assert not Cache({"trace": []}, tmp_path, [], {}).fresh()

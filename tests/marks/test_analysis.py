@@ -10,12 +10,13 @@ from click.testing import CliRunner
 
 import nsysalign
 from nsysalign import frames
-from nsysalign.attribute.marks import warps_per_sm
 from nsysalign.cli import cli
-from nsysalign.report import database, html
-from nsysalign.report import json as store
+from nsysalign.report import html
 from nsysalign.report.payload import payload
-from nsysalign.report.trace_events import trace_events
+from nsysalign.report.perfetto import trace_events
+from nsysalign.slices.inside import warps_per_sm
+from nsysalign.store import database
+from nsysalign.store import document as store
 from tests.marks.export import export
 from tests.marks.simulated import Gpu
 

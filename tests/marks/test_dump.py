@@ -59,7 +59,7 @@ def test_flipped_bytes_never_raise_anything_else(content, tmp_path, seed):
     except MarksError:
         return
     from nsysalign import frames
-    from nsysalign.attribute.marks import mark_tables
+    from nsysalign.slices.inside import mark_tables
 
     gpu = Gpu()
     gpu.launch(1, 3, lambda b, w: [("load", 500)])

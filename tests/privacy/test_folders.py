@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 from nsysalign.cli import cli
-from nsysalign.collect.rundir import write_whole
 from nsysalign.errors import AnalysisError, EventLogError, NsysAlignError, NsysError, TraceError, UsageError
+from nsysalign.files import write_lines
 from nsysalign.trace.redact import redact_log
 
 from .conftest import export_of
@@ -69,7 +69,7 @@ def test_links_in_a_run_directory_are_replaced_and_never_followed(run, tmp_path)
 def test_a_file_that_is_half_written_is_no_way_out(tmp_path):
     (tmp_path / "precious").write_text("precious")
     (tmp_path / "events-7.jsonl.partial").symlink_to(tmp_path / "precious")
-    write_whole(tmp_path / "events-7.jsonl", ["line"])
+    write_lines(tmp_path / "events-7.jsonl", ["line"])
     assert (tmp_path / "precious").read_text() == "precious"
     assert (tmp_path / "events-7.jsonl").read_text() == "line\n"
 

@@ -80,7 +80,7 @@ def test_of_what_the_probe_could_not_do_only_the_kind_is_told(tmp_path):
 
 def test_what_a_prepared_analysis_calls_its_method_is_only_text(tmp_path, log):
     database = tmp_path / "analysis.db"
-    from nsysalign.report.database import write
+    from nsysalign.store.database import write
 
     write(nsysalign.analyze(export_of(tmp_path / "trace.sqlite"), log), database)
     with closing(sqlite3.connect(database)) as db:

@@ -19,7 +19,7 @@ from nsysalign import frames
 from nsysalign.cli import cli
 from nsysalign.errors import EventLogError, TraceError, UsageError
 from nsysalign.model import EventLog, Trace
-from nsysalign.report import json as document
+from nsysalign.store import document
 from nsysalign.trace.eventlog import TEXT_KEYS, read_event_logs
 from nsysalign.trace.read import read_trace
 from nsysalign.trace.redact import pseudonyms, redact, redact_log

@@ -12,7 +12,7 @@ from click.shell_completion import BashComplete
 from handmade import bad, build
 
 from nsysalign.cli import COMMANDS, cli
-from nsysalign.report import database
+from nsysalign.store import database
 
 
 def proposed(*arguments: str, incomplete: str = "") -> list[str]:

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from nsysalign import frames, pipeline
-from nsysalign.report import beside_html, database, html, terminal
-from nsysalign.report import json as document
+from nsysalign import engine, frames
+from nsysalign.report import beside_html, html, terminal
+from nsysalign.store import database, document
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_the_page_has_a_table_that_needs_no_script(beside):
 @pytest.mark.parametrize("name", ["analysis.db", "analysis.json"])
 def test_round_trip(beside, tmp_path, name):
     (database if name.endswith("db") else document).write(beside, tmp_path / name)
-    loaded = pipeline.load(tmp_path / name)
+    loaded = engine.load(tmp_path / name)
     for table in ("baseline", "unprofiled", "unprofiled_parts"):
         pd.testing.assert_frame_equal(getattr(loaded, table), getattr(beside, table))
 
@@ -100,5 +100,5 @@ def test_an_older_database_has_no_such_tables(beside, tmp_path):
         for spec in frames.BASELINE_SPECS:
             connection.execute(f"drop table {spec.name}")
     connection.close()
-    loaded = pipeline.load(path)
+    loaded = engine.load(path)
     assert loaded.baseline.empty and len(loaded.intervals) == len(beside.intervals)

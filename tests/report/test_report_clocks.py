@@ -17,9 +17,11 @@ from nsysalign.commands.present import present
 from nsysalign.commands.report import with_timeline
 from nsysalign.diagnose.clocks import interval_clocks
 from nsysalign.diagnose.facts import Facts
-from nsysalign.pipeline import load
-from nsysalign.report import database, html, json
+from nsysalign.engine import load
+from nsysalign.report import html
 from nsysalign.report.clocks import MOST_DRAWN, page_clocks, reason_words, summary
+from nsysalign.store import database
+from nsysalign.store import document as json
 
 MS = 1_000_000
 

@@ -12,8 +12,8 @@ from handmade import bad, build
 
 from nsysalign.cli import COMMANDS, cli
 from nsysalign.errors import UsageError
-from nsysalign.report import database, waterfall
-from nsysalign.report import json as document
+from nsysalign.report import waterfall
+from nsysalign.store import database, document
 
 
 @pytest.fixture

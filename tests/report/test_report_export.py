@@ -19,12 +19,13 @@ from nsysalign import frames
 from nsysalign.cli import cli
 from nsysalign.commands.present import present
 from nsysalign.errors import UsageError
-from nsysalign.report import flat, trace_events
-from nsysalign.report.files import file_name
+from nsysalign.files import file_name
+from nsysalign.report import perfetto
+from nsysalign.store import tables
 
 
 def exported(analysis, path):
-    trace_events.write(analysis, analysis.timeline, path)
+    perfetto.write(analysis, analysis.timeline, path)
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     return json.loads(content)["traceEvents"]
 
@@ -84,12 +85,12 @@ def test_rows_for_items_that_overlap():
     #  b          |-----|
     #  c      |-|
     starts, ends = [0, 1, 5, 12], [9, 3, 11, 13]
-    assert trace_events.nested_rows(starts, ends, nest=True) == [0, 0, 1, 0]
-    assert trace_events.nested_rows(starts, ends, nest=False) == [0, 1, 1, 0]
+    assert perfetto.nested_rows(starts, ends, nest=True) == [0, 0, 1, 0]
+    assert perfetto.nested_rows(starts, ends, nest=False) == [0, 1, 1, 0]
 
 
 def test_csv_holds_every_table_and_adds_up(analysis, tmp_path):
-    written = flat.write_csv(analysis, tmp_path)
+    written = tables.write_csv(analysis, tmp_path)
     assert {p.stem for p in written} >= {"budgets", "intervals", "parts", "segments", "labels"}
     with (tmp_path / "budgets.csv").open(newline="") as file:
         first = next(csv.DictReader(file))
@@ -107,8 +108,8 @@ FORMULAS = ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "  =1"
 
 @pytest.mark.parametrize("text", FORMULAS)
 def test_no_cell_is_a_formula(text, tmp_path):
-    assert flat.cell(text).startswith("'")
-    flat.write_csv(build(name=lambda _: text), tmp_path)
+    assert tables.cell(text).startswith("'")
+    tables.write_csv(build(name=lambda _: text), tmp_path)
     for path in tmp_path.glob("*.csv"):
         with path.open(newline="", encoding="utf-8") as file:
             for row in csv.reader(file):
@@ -116,10 +117,10 @@ def test_no_cell_is_a_formula(text, tmp_path):
 
 
 def test_a_hostile_cell_is_one_line_without_control_characters(hostile_analysis, tmp_path):
-    flat.write_csv(hostile_analysis, tmp_path)
+    tables.write_csv(hostile_analysis, tmp_path)
     text = (tmp_path / "intervals.csv").read_text("utf-8")
     assert not set("\x1b\u202e\u2028\r") & set(text)
-    assert flat.cell("gemm<512, 1>") == "gemm<512, 1>"
+    assert tables.cell("gemm<512, 1>") == "gemm<512, 1>"
 
 
 def test_hostile_names_in_trace_events(hostile_analysis, tmp_path):
@@ -133,7 +134,7 @@ def test_parquet_comes_back(analysis, tmp_path):
     pytest.importorskip("pyarrow")
     import pandas as pd
 
-    flat.write_parquet(analysis, tmp_path)
+    tables.write_parquet(analysis, tmp_path)
     back = pd.read_parquet(tmp_path / "intervals.parquet")
     assert back["elapsed_ns"].tolist() == analysis.intervals["elapsed_ns"].tolist()
     assert json.loads(back["callers"][0]) == ["train.py:88"]
@@ -142,7 +143,7 @@ def test_parquet_comes_back(analysis, tmp_path):
 def test_parquet_names_what_is_missing(analysis, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(UsageError, match="pyarrow"):
-        flat.write_parquet(analysis, tmp_path)
+        tables.write_parquet(analysis, tmp_path)
 
 
 NAMES = [

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from nsysalign.report.format import bytes_text, duration, fixed, middle, percent, quantity, safe_text
+from nsysalign.text import bytes_text, duration, fixed, middle, percent, quantity, safe_text
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 from nsysalign import frames
+from nsysalign.engine import analyze
 from nsysalign.model import CAUSES
-from nsysalign.pipeline import analyze
 from nsysalign.report import html
 from nsysalign.report import payload as payload_module
 from nsysalign.report.lanes import timelines

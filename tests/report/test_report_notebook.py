@@ -2,6 +2,7 @@
 
 import html as stdlib_html
 import re
+import sys
 
 import pytest
 from browsing import until
@@ -49,3 +50,10 @@ def test_a_waterfall_is_a_figure_that_adds_up(analysis):
     assert sum(bars.x[1:]) == pytest.approx(bars.x[0])
     # each step ends where the one above begins
     assert [b + x for b, x in zip(bars.base[2:], bars.x[2:], strict=True)] == pytest.approx(bars.base[1:4])
+
+
+def test_a_figure_without_plotly_says_what_to_install(analysis, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    with pytest.raises(UsageError, match="plotly") as error:
+        analysis.waterfall("t1")
+    assert "nsysalign[notebook]" in error.value.next_step

@@ -10,7 +10,9 @@ import pytest
 from nsysalign import frames
 from nsysalign.errors import AnalysisError
 from nsysalign.model import CAUSES
-from nsysalign.report import database, html, json
+from nsysalign.report import html
+from nsysalign.store import database
+from nsysalign.store import document as json
 
 DESIGN_INTERVAL = [
     "name",

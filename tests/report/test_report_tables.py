@@ -17,9 +17,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from nsysalign import frames
-from nsysalign.pipeline import load
-from nsysalign.report import database
-from nsysalign.report import json as document
+from nsysalign.engine import load
+from nsysalign.store import database, document
 
 INT64 = st.one_of(st.sampled_from([-1, 0, 2**53 + 1, 2**63 - 1, -(2**63)]), st.integers(-(2**63), 2**63 - 1))
 TEXT = st.one_of(

@@ -98,5 +98,8 @@ def test_labels_of_one_site_stay_apart_when_there_is_little_room():
         for n in (115, 121)
     ]
     assert label_text(rows[0]) == rows[0].label
-    assert [label_text(row, 28) for row in rows] == ["host_timers.py:115 (:42-45)", "host_timers.py:121 (:42-45)"]
+    assert [label_text(row, 28) for row in rows] == [
+        "host_timers.py:115 (:42-45)",
+        "host_timers.py:121 (:42-45)",
+    ]
     assert [label_text(row, 20) for row in rows] == ["host_timers.py:115", "host_timers.py:121"]

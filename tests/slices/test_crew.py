@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
+from unprofiled.recordings import unpack
 
 import nsysalign
-from nsysalign import pipeline
+from nsysalign import engine
 from nsysalign.cli import cli
 from nsysalign.effort import threads
 from nsysalign.errors import TraceError
-from nsysalign.report.json import dumps
 from nsysalign.slices import run
 from nsysalign.slices.crew import crew
+from nsysalign.store.document import dumps
 from nsysalign.trace.index import sampled
 
 
@@ -61,10 +64,10 @@ def test_what_is_wrong_with_a_slice_is_said(count):
 
 @pytest.fixture
 def small_slices(monkeypatch):
-    monkeypatch.setattr(pipeline, "SLICED_FROM_ROWS", 1_000)
-    monkeypatch.setattr(pipeline, "SLICE_ROWS", 10_000)
-    monkeypatch.setattr(pipeline, "sampled", partial(sampled, block_rows=512))
-    monkeypatch.setattr(pipeline, "MOST_PIECES", 2_000)
+    monkeypatch.setattr(engine, "SLICED_FROM_ROWS", 1_000)
+    monkeypatch.setattr(engine, "SLICE_ROWS", 10_000)
+    monkeypatch.setattr(engine, "sampled", partial(sampled, block_rows=512))
+    monkeypatch.setattr(engine, "MOST_PIECES", 2_000)
 
 
 def placed_alike(one: nsysalign.Analysis, other: nsysalign.Analysis) -> None:
@@ -90,12 +93,12 @@ def placed_alike(one: nsysalign.Analysis, other: nsysalign.Analysis) -> None:
 def test_an_analysis_in_slices_is_the_analysis(puzzle, small_slices, monkeypatch):
     trace, logs = puzzle("clocks")
     cut = []
-    monkeypatch.setattr(pipeline, "measure", lambda *a: cut.append(run.measure(*a)) or cut[-1])
+    monkeypatch.setattr(engine, "measure", lambda *a: cut.append(run.measure(*a)) or cut[-1])
     told = []
     arguments = {"clocks": trace.with_name("clocks.jsonl"), "draw": ["stop#7"]}
     in_slices = nsysalign.analyze(trace, logs, progress=lambda *said: told.append(said), **arguments)
     assert cut and cut[0] is not None
-    monkeypatch.setattr(pipeline, "SLICED_FROM_ROWS", 1 << 60)
+    monkeypatch.setattr(engine, "SLICED_FROM_ROWS", 1 << 60)
     whole = nsysalign.analyze(trace, logs, **arguments)
     placed_alike(in_slices, whole)
     assert not in_slices.segments.empty and in_slices.gpu_clocks.equals(whole.gpu_clocks)
@@ -126,9 +129,73 @@ def test_clocks_that_nothing_connects_are_left_to_the_whole(puzzle, small_slices
     lines[0] = lines[0].replace('"clock":', '"no_clock":')
     bare.write_text("\n".join(line for line in lines if '"mark' not in line) + "\n")
     read = []
-    logs_of = pipeline.read_event_logs
-    monkeypatch.setattr(pipeline, "read_event_logs", lambda paths: read.append(paths) or logs_of(paths))
+    logs_of = engine.read_event_logs
+    monkeypatch.setattr(engine, "read_event_logs", lambda paths: read.append(paths) or logs_of(paths))
     found = nsysalign.analyze(trace, [bare])
     assert len(found.measured) + len(found.unaligned) > 0 and len(read) == 1
-    monkeypatch.setattr(pipeline, "SLICED_FROM_ROWS", 1 << 60)
+    monkeypatch.setattr(engine, "SLICED_FROM_ROWS", 1 << 60)
     assert dumps(found) == dumps(nsysalign.analyze(trace, [bare]))
+
+
+def settled(analysis: nsysalign.Analysis) -> dict:
+    """All that no option may change."""
+    skipped = {"segments", "timeline", "notes", "baseline", "unprofiled", "unprofiled_parts"}
+    fields = (f.name for f in dataclasses.fields(analysis) if f.name not in skipped)
+    found = {name: getattr(analysis, name) for name in fields}
+    ours = found["findings"]["rule"] != "profiler-inflation"  # which compares with a run without nsys
+    return {**found, "findings": found["findings"][ours].reset_index(drop=True)}
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_options_change_what_is_kept_and_no_number(puzzle, small_slices, monkeypatch, cut):
+    trace, logs = puzzle("clocks")
+    if not cut:
+        monkeypatch.setattr(engine, "SLICED_FROM_ROWS", 1 << 60)
+    plain = nsysalign.analyze(trace, logs)
+    name = plain.measured["name"].iloc[3]
+    for options in (
+        {"all_segments": True},
+        {"draw": [name]},
+        {"baseline": logs},  # a log is as good as one without nsys: the labels are the same
+        {"all_segments": True, "jobs": 2},
+    ):
+        found = nsysalign.analyze(trace, logs, **options)
+        for field, value in settled(plain).items():
+            other = settled(found)[field]
+            assert value.equals(other) if isinstance(value, pd.DataFrame) else value == other, (
+                options,
+                field,
+            )
+
+
+def test_all_segments_of_slices_cover_every_interval_and_the_run(puzzle, small_slices):
+    trace, logs = puzzle("clocks")
+    found = nsysalign.analyze(trace, logs, all_segments=True)
+    s = found.segments
+    assert set(s["interval"]) == set(found.intervals.loc[found.intervals["elapsed_ns"] > 0, "interval"])
+    sums = s.assign(ns=s["end_ns"] - s["start_ns"]).groupby(["interval", "cause"])["ns"].sum()
+    parts = found.parts[found.parts["ns"] > 0].set_index(["interval", "cause"])["ns"]
+    pd.testing.assert_series_equal(sums.sort_index(), parts.sort_index(), check_names=False)
+    inner = s["interval"].to_numpy()[1:] == s["interval"].to_numpy()[:-1]
+    assert (s["start_ns"].to_numpy()[1:][inner] == s["end_ns"].to_numpy()[:-1][inner]).all()
+
+
+def test_a_long_run_is_put_beside_the_one_without_nsys_in_slices(tmp_path, small_slices, monkeypatch):
+    files = unpack("unprofiled_linears", tmp_path)
+    logs, plain = [files["events.jsonl"]], [files["baseline.jsonl"]]
+    cut = []
+    monkeypatch.setattr(engine, "measure", lambda *a: cut.append(run.measure(*a)) or cut[-1])
+    in_slices = nsysalign.analyze(files["sqlite"], logs, baseline=plain)
+    assert cut and cut[0] is not None
+    monkeypatch.setattr(engine, "SLICED_FROM_ROWS", 1 << 60)
+    whole = nsysalign.analyze(files["sqlite"], logs, baseline=plain)
+    a, b = (x.baseline.set_index("label") for x in (in_slices, whole))
+    assert a.index.tolist() == b.index.tolist()
+    assert a["baseline_ns"].equals(b["baseline_ns"]) and a["profiled_ns"].equals(b["profiled_ns"])
+    # predicted from what surrounds the replayed intervals instead of from the whole trace
+    assert np.allclose(
+        a["predicted_ns"].astype(float), b["predicted_ns"].astype(float), rtol=0.02, equal_nan=True
+    )
+    sums = in_slices.unprofiled_parts.groupby("interval")["ns"].sum()
+    predicted = in_slices.unprofiled.dropna().set_index("interval")["predicted_ns"].astype("int64")
+    assert len(predicted) and sums.equals(predicted.rename("ns"))

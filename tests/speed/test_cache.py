@@ -10,7 +10,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from nsysalign import pipeline
+from nsysalign import engine
 from nsysalign.cli import cli
 from nsysalign.commands import cache
 
@@ -29,8 +29,8 @@ def call(trace, events, *more, width="100"):
 def analysed(recording, monkeypatch):
     """(trace, events, output directory, what was printed, list that grows with every analysis)."""
     trace, events = recording("truth_linears")
-    times, real = [], pipeline.analyze
-    monkeypatch.setattr(pipeline, "analyze", lambda *a, **k: times.append(1) or real(*a, **k))
+    times, real = [], engine.analyze_inputs
+    monkeypatch.setattr(engine, "analyze_inputs", lambda *a, **k: times.append(1) or real(*a, **k))
     printed = call(trace, events)
     assert times == [1]
     return trace, events, trace.parent / "trace.nsysalign", printed, times
@@ -95,14 +95,14 @@ def test_a_damaged_or_absent_cache_costs_only_time(analysed, text):
 
 def test_nothing_is_kept_of_a_trace_that_changes_meanwhile(recording, monkeypatch):
     trace, events = recording("truth_linears")
-    real = pipeline.analyze
+    real = engine.analyze_inputs
 
     def slow(*a, **k):
         result = real(*a, **k)
         os.utime(trace)
         return result
 
-    monkeypatch.setattr(pipeline, "analyze", slow)
+    monkeypatch.setattr(engine, "analyze_inputs", slow)
     call(trace, events)
     assert not (trace.parent / "trace.nsysalign" / cache.NAME).exists()
 
@@ -113,7 +113,7 @@ def test_two_processes_at_once_leave_a_good_cache(recording, monkeypatch):
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
     said = [p.communicate() for p in both]
     assert [p.returncode for p in both] == [0, 0] and said[0] == said[1]
-    monkeypatch.setattr(pipeline, "analyze", lambda *a, **k: pytest.fail("analysed again"))
+    monkeypatch.setattr(engine, "analyze_inputs", lambda *a, **k: pytest.fail("analysed again"))
     assert "60 intervals" in call(trace, events)
     assert sorted(p.name for p in (trace.parent / "trace.nsysalign").iterdir()) == sorted(
         [*RESULTS, cache.NAME]

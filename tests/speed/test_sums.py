@@ -17,11 +17,10 @@ from simulator import export, machine
 from simulator.export import Style
 
 import nsysalign
-from nsysalign import frames, pipeline
+from nsysalign import engine, frames
 from nsysalign.attribute import groups, sums
 from nsysalign.cli import cli
-from nsysalign.report import database
-from nsysalign.report import json as document
+from nsysalign.store import database, document
 from tests.properties.programs import host_programs, loops, programs
 
 QUICK = settings(
@@ -83,7 +82,7 @@ def test_segments_that_are_not_kept_change_nothing_else(recording, monkeypatch, 
     trace, events = recording(name)
     whole = nsysalign.analyze(trace, events=[events])
     consistent(whole)
-    monkeypatch.setattr(pipeline, "MOST_PIECES", 100)
+    monkeypatch.setattr(engine, "MOST_PIECES", 100)
     some = nsysalign.analyze(trace, events=[events], draw=[whole.measured["name"].iloc[-1]])
     same(whole, some, [t for t in TABLES if t not in ("segments", "timeline")])
     kept = some.segments["interval"].unique()
@@ -127,7 +126,7 @@ def test_show_makes_segments_that_are_not_stored_from_the_trace_beside_them(reco
     log.write_bytes(gzip.compress(events.read_bytes()))
     events.unlink()
     name = whole.measured["name"].iloc[-1]
-    monkeypatch.setattr(pipeline, "MOST_PIECES", 20)
+    monkeypatch.setattr(engine, "MOST_PIECES", 20)
     database.write(nsysalign.analyze(trace, events=[log]), tmp_path / "analysis.db")
     shown = CliRunner(env={"COLUMNS": "100"}).invoke(
         cli, ["show", str(tmp_path), "--interval", name, "--all"]

@@ -13,7 +13,7 @@ import nsysalign
 from nsysalign import frames
 from nsysalign.errors import EventLogError
 from nsysalign.model import EventLog
-from nsysalign.report import json as document
+from nsysalign.store import document
 from nsysalign.trace.eventlog import read_event_logs
 
 HEADER = {"type": "header", "format": "nsysalign-events", "version": 1, "pid": 7}

@@ -15,7 +15,7 @@ from tiny_export import tiny
 import nsysalign
 from nsysalign import untrusted
 from nsysalign.errors import AnalysisError, TraceError
-from nsysalign.report import database
+from nsysalign.store import database
 from nsysalign.trace.read import read_trace
 from nsysalign.trace.sqlite import Source, open_readonly
 

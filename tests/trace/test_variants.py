@@ -13,8 +13,8 @@ import pytest
 from variants import VARIANTS, P, Variant, drop, write_slice
 
 import nsysalign
+from nsysalign.engine import analyze_trace
 from nsysalign.errors import TraceError
-from nsysalign.pipeline import analyze_trace
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from nsysalign import pipeline
+from nsysalign import engine
 from nsysalign.cli import cli
 from nsysalign.errors import EventLogError
 
@@ -34,7 +34,7 @@ def test_analyze_finds_the_second_run_by_itself(run_dir):
         f"{m}_t{t}" for m in ("h2d", "dev", "flush") for t in (1, 2, 3)
     }
     assert 'id="baseline"' in (folder / "report.html").read_text()
-    assert len(pipeline.load(folder).baseline) == 9
+    assert len(engine.load(folder).baseline) == 9
 
 
 def test_the_page_again_and_a_comparison(run_dir, tmp_path):
@@ -52,15 +52,13 @@ def test_a_baseline_log_is_no_log_of_the_trace(run_dir, tmp_path):
     marked = tmp_path / "events.jsonl"
     marked.write_text("\n".join([json.dumps({**json.loads(lines[0]), "baseline": True}), *lines[1:]]))
     with pytest.raises(EventLogError, match="run without nsys"):
-        pipeline.analyze(folder / "trace.sqlite", events=[marked])
+        engine.analyze(folder / "trace.sqlite", events=[marked])
 
 
 def test_a_broken_baseline_log_is_a_note(run_dir, tmp_path):
     folder, _ = run_dir
     broken = tmp_path / "broken.jsonl"
     broken.write_text("nonsense\n")
-    analysis = pipeline.analyze(
-        folder / "trace.sqlite", events=[folder / "events-1.jsonl"], baseline=[broken]
-    )
+    analysis = engine.analyze(folder / "trace.sqlite", events=[folder / "events-1.jsonl"], baseline=[broken])
     assert analysis.baseline.empty and len(analysis.measured) == 180
     assert any("cannot be put beside" in note for note in analysis.notes)

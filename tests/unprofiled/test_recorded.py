@@ -8,7 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysalign import pipeline
+from nsysalign import engine
+from nsysalign.align.solve import align
+from nsysalign.attribute.budget import attribute
+from nsysalign.attribute.pictures import FromMemory
 from nsysalign.attribute.portion import intervals_table, parts_table, portion
 from nsysalign.attribute.unprofiled import predict
 
@@ -26,9 +29,7 @@ ALONE_US = {
 def pair(request, tmp_path_factory):
     """A profiled run with the run without nsys beside it."""
     files = unpack(f"unprofiled_{request.param}", tmp_path_factory.mktemp(request.param))
-    return pipeline.analyze(
-        files["sqlite"], events=[files["events.jsonl"]], baseline=[files["baseline.jsonl"]]
-    )
+    return engine.analyze(files["sqlite"], events=[files["events.jsonl"]], baseline=[files["baseline.jsonl"]])
 
 
 def test_every_label_is_predicted_within_a_tenth(pair):
@@ -62,12 +63,14 @@ def test_what_the_gpu_decides_is_not_scaled(pair):
 
 def test_the_first_recording_against_the_numbers_measured_alone(tmp_path):
     files = unpack("probe", tmp_path)
-    trace, log = pipeline.read_trace(files["sqlite"]), pipeline.read_event_logs([files["events.jsonl"]])
-    alignment = pipeline.align(trace, log)
-    budgets = pipeline.attribute(trace, alignment)
+    trace, log = engine.read_trace(files["sqlite"]), engine.read_event_logs([files["events.jsonl"]])
+    alignment = align(trace, log)
+    budgets = attribute(trace, alignment)
     found = portion(alignment, budgets, log)
     intervals = intervals_table(found)
-    table, _ = predict(trace, alignment, intervals, parts_table(found), pipeline.label_table(intervals))
+    table, _ = predict(
+        FromMemory(trace, alignment, budgets), intervals, parts_table(found), engine.label_table(intervals)
+    )
     table["label"] = intervals["label"].to_numpy()[table["interval"]]
     predicted = table.dropna().groupby("label")["predicted_ns"].median() / 1e3
     error = pd.Series({k: predicted[k] / us - 1 for k, us in ALONE_US.items()})
@@ -82,14 +85,16 @@ def test_the_first_recording_against_the_numbers_measured_alone(tmp_path):
 @pytest.mark.parametrize("more", ["event timestamps", "operating system calls"])
 def test_where_more_was_traced_there_is_a_reason_instead(tmp_path, more):
     files = unpack("unprofiled_linears", tmp_path)
-    trace, log = pipeline.read_trace(files["sqlite"]), pipeline.read_event_logs([files["events.jsonl"]])
-    alignment = pipeline.align(trace, log)
+    trace, log = engine.read_trace(files["sqlite"]), engine.read_event_logs([files["events.jsonl"]])
+    alignment = align(trace, log)
     if more == "event timestamps":
         alignment = replace(alignment, windows=alignment.windows.assign(method="event-trace"))
     else:
         trace = replace(trace, os_calls=pd.DataFrame([(0, 1, 2, 3)], columns=trace.os_calls.columns))
-    budgets = pipeline.attribute(trace, alignment)
+    budgets = attribute(trace, alignment)
     found = portion(alignment, budgets, log)
     intervals = intervals_table(found)
-    table, parts = predict(trace, alignment, intervals, parts_table(found), pipeline.label_table(intervals))
+    table, parts = predict(
+        FromMemory(trace, alignment, budgets), intervals, parts_table(found), engine.label_table(intervals)
+    )
     assert table["predicted_ns"].isna().all() and table["reason"].str.contains(more).all() and parts.empty

@@ -18,7 +18,8 @@ from properties.programs import host_programs, loops, programs
 from simulator import export, machine
 from simulator.program import Api, Elapsed, Launch, Program, Record, Sleep, Sync, Timing
 
-from nsysalign import pipeline
+from nsysalign import engine
+from nsysalign.align.solve import align
 from nsysalign.attribute.overhead import FITTED, Overhead, waiting
 from nsysalign.attribute.unprofiled import Predictor
 
@@ -67,8 +68,8 @@ def both(request, tmp_path_factory):
     steps = random_steps(request.param)
     profiled = run([slower(s) for s in steps], between_calls=TIMING.between_calls + AFTER)
     trace, logs = export.write([profiled], tmp_path_factory.mktemp("simulated"))
-    read, log = pipeline.read_trace(trace), pipeline.read_event_logs(logs)
-    return run(steps), read, pipeline.align(read, log)
+    read, log = engine.read_trace(trace), engine.read_event_logs(logs)
+    return run(steps), read, align(read, log)
 
 
 def predicted(both, inside: int, after: int) -> dict[str, int]:
@@ -103,8 +104,8 @@ def test_any_program(program):
     and every prediction has a bar or a reason."""
     with tempfile.TemporaryDirectory() as folder:
         trace, logs = export.write([machine.run(program)], Path(folder))
-        read, log = pipeline.read_trace(trace), pipeline.read_event_logs(logs)
-    alignment = pipeline.align(read, log)
+        read, log = engine.read_trace(trace), engine.read_event_logs(logs)
+    alignment = align(read, log)
     nothing = np.zeros(len(read.calls), np.int64)
     none, some = (Predictor(read, alignment, replace(FITTED, device_ns=0, graph_ns=g)) for g in (0, 1_200))
     none.costs = [(1.0, Overhead(nothing, nothing, waiting(read)))]

@@ -1,38 +1,48 @@
 """Whatever ends this process, the profiler keeps its rows.
 
-nsys holds a process's last CUDA rows in CUPTI's buffers, and gets them when the process exits in order.  One that dies of
-a signal, or ends by os._exit, loses them all: every worker of `with multiprocessing.Pool()`.  So before such an end the
-buffers are flushed, in the CUPTI library that nsys loaded.
+nsys holds a process's last rows, CUDA's in CUPTI's buffers and all of them in queues of its own, and gets them when the
+process exits in order.  One that dies of a signal, or ends by os._exit, loses them: every worker of `with
+multiprocessing.Pool()`.  So before such an end CUPTI's buffers are flushed, in the library that nsys loaded, and then
+nsys's library is ended as an exit in order ends it, by its destructors: it waits until everything has been sent.  (A
+flush alone, even with a second's wait, kept 3,778 of 10,000 rows.)
 
-SIGTERM and SIGINT, only as long as they have their default disposition: their handler is a few instructions (`machine`)
-that wake a thread of C, which flushes and sends the signal again, now with its default disposition: the exit status is
-what it would have been.  Neither needs the interpreter: the main thread may hang in a call of C, with the GIL or without.
-If the flush hangs, another such thread ends the process.  Python does not know of the handler: signal.getsignal() says
-SIG_DFL, and whoever sets a handler replaces ours.  Who sets SIG_DFL again gets ours again, at once: handlers that clean
-up end by that and by sending the signal once more.
+Signals that end the process, only as long as they have their default disposition: their handler is a few instructions
+(`machine`) that wake a thread of C, which does that and sends the signal again, now with its default disposition: the
+exit status is what it would have been.  Neither needs the interpreter: the main thread may hang in a call of C, with the
+GIL or without.  If the thread hangs, another one ends the process.  Where the program has crashed the handler waits for
+the thread and returns to the instruction that failed, which fails again: a core dump shows the place.
 
-os._exit, os.execv and os.execve flush first.  What came last is written to the file `.end` (`layout`).
+Python does not know of the handlers: signal.getsignal() says SIG_DFL, and whoever sets a handler replaces ours.  Who sets
+SIG_DFL again gets ours again, at once: handlers that clean up end by that and by sending the signal once more.
+
+os._exit, os.execv and os.execve do the same first, the latter two if there is a program to execute.  What came last is
+written to the file `.end` (`layout`), and when it began: other threads go on for as long as it takes, some
+milliseconds, but what they measure then nobody collects.
 """
 
 from __future__ import annotations
 
 import _signal
 import os
+import stat
 import struct
 import sys
 from typing import Any
 
 from . import failed
-from . import rawtime as time
+from .layout import END_TIME
 from .machine import (
     Call,
     Function,
     Pointer,
+    Slot,
+    Status,
     ToObject,
     address,
     allocate,
     builtin_after,
     builtin_before,
+    builtin_told_first,
     call,
     dlopen,
     dlsym,
@@ -40,15 +50,31 @@ from .machine import (
     succeed,
 )
 
-_SIGNALS = (_signal.SIGTERM, _signal.SIGINT)
-_SUDDEN = ("_exit", "execv", "execve")
+#: A crash: the handler has to wait, since the instruction that failed is next.
+_CRASHES = (_signal.SIGSEGV, _signal.SIGBUS, _signal.SIGFPE, _signal.SIGILL, _signal.SIGABRT)
+#: What else ends a process that does not listen and comes from users, supervisors, schedulers and timers.
+_REQUESTS = (
+    _signal.SIGTERM,
+    _signal.SIGINT,
+    _signal.SIGHUP,
+    _signal.SIGQUIT,
+    _signal.SIGALRM,
+    _signal.SIGUSR1,
+    _signal.SIGUSR2,
+    _signal.SIGXCPU,
+)
 _FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: also buffers whose last records are not complete
+_MONOTONIC = 1
 _PATIENCE_S = 5
+_CRASH_AGAIN_US = 200_000
 #: struct sigaction: handler, mask, flags, restorer.
 _SIGACTION = struct.Struct("<Q128si4xQ")
 _DEFAULT = _SIGACTION.pack(_signal.SIG_DFL, bytes(128), 0, 0)
 _RESTART_ON_STACK = 0x18000000
 _NO_LOAD = 4
+#: Of a 64-bit ELF file in memory: a program header (type, flags, offset, address, ...), an entry of its dynamic section.
+_HEADER, _ENTRY = struct.Struct("<IIQQQQQQ"), struct.Struct("<qQ")
+_DYNAMIC, _FINI_ARRAY, _FINI_ARRAY_SIZE = 2, 26, 28
 
 
 class Farewell:
@@ -57,37 +83,45 @@ class Farewell:
     def __init__(self) -> None:
         self._handlers: dict[int, int] = {}  # signal -> address of our handler
         self._flush = 0  # address of cuptiActivityFlushAll
+        self._last: list[int] = []  # addresses of the destructors of nsys's library
         # functions that are called at a sudden end or after signal.signal -> where their addresses lie
         self._slots: dict[str, int] = {}
         self._end = 0  # where the last words are written
-        self._calm = 0  # where a 1 lies, and a 0 once a signal has come
+        self._began = 0  # where it is noted when the end began
+        self._calm = 0  # where a 1 lies, and a 0 once a signal has come that ends the process
         self._never = 0  # a semaphore that nobody posts
+        self._hold_all = 0  # address of a function that takes the signals
+        self._now = self._default = 0  # places for a disposition, and the default one
         self._forked = False
-        self._every_ns = int(float(os.environ.get("NSYSALIGN_FLUSH_MS", "0")) * 1e6)
-        self._next_ns = 0
 
     def arm(self, store: Any) -> None:
         """Get ready, once, if the profiler is there by now."""
         if self._flush or self._forked:
             return
         try:
-            self._flush = _nsys_flush()
+            self._flush, self._last = _nsys()
             if self._flush:
                 self._prepare(store)
         except Exception as error:
             failed(error)
 
     def _prepare(self, store: Any) -> None:
-        self._end = store.ending()
-        functions = {name: address(name) for name in ("memcpy", "sigaction")} | {"flush": self._flush}
+        self._end, self._began = store.ending(), allocate(bytes(16))
+        functions = {name: address(name) for name in ("memcpy", "sigaction", "clock_gettime")}
+        functions["flush"] = self._flush
+        functions |= {f"last {number}": function for number, function in enumerate(self._last)}
         self._slots = {name: allocate(_eight(place)) for name, place in functions.items()}
-        for name in _SUDDEN:
-            calls = [self._flush_call(), self._words(name.encode())]
-            _replace(builtin_after(getattr(os, name), calls), "os", "posix")
+        _replace(builtin_after(os._exit, [*self._end_here(), self._words(b"_exit")]), "os", "posix")
+        for name in ("execv", "execve"):
+            leave = Function(function_of([*self._end_here(), self._words(name.encode())]))
+            _replace(builtin_told_first(getattr(os, name), Slot(_before_exec(leave))), "os", "posix")
         self._calm, self._never = allocate(_eight(1)), allocate(bytes(64))
         succeed("sem_init", self._never, 0, 0)
-        self._handlers = {number: self._handler(number) for number in _SIGNALS}
-        _replace(builtin_before(_signal.signal, self._hold_calls()), "_signal")
+        self._now, self._default = allocate(bytes(_SIGACTION.size)), allocate(_DEFAULT)
+        self._handlers = self._start_threads()
+        holds = self._hold_calls()
+        self._hold_all = function_of(holds)
+        _replace(builtin_before(_signal.signal, holds), "_signal")
         # who sends it to himself does not go on
         wait = [Call(address("sem_wait"), (self._never,), until_zero=True, if_zero=self._calm)]
         _replace(builtin_before(os.kill, wait), "os", "posix")
@@ -95,46 +129,56 @@ class Farewell:
         os.register_at_fork(before=self._let_go, after_in_parent=self._hold, after_in_child=self._after_fork)
         self._hold()
 
-    def _flush_call(self) -> Call:
-        return Call(self._slots["flush"], (_FORCED,), indirect=True)
+    def _hand_over(self) -> list[Call]:
+        """All rows to nsys, and all that nsys has out of this process.  After it nsys collects nothing more here."""
+        flush = Call(self._slots["flush"], (_FORCED,), indirect=True)
+        last = [Call(self._slots[f"last {number}"], indirect=True) for number in range(len(self._last))]
+        return [flush, *last]
 
-    def _words(self, text: bytes) -> Call:
+    def _end_here(self) -> list[Call]:
+        """The same, and since when."""
+        now = Call(
+            self._slots["clock_gettime"], (_MONOTONIC, self._began), indirect=True, if_zero=self._began
+        )
+        noted = Call(self._slots["memcpy"], (self._end + END_TIME, self._began, 16), indirect=True)
+        return [now, noted, *self._hand_over()]
+
+    def _words(self, text: bytes, if_zero: int = 0) -> Call:
         """What came last, written to the mapped file."""
-        return Call(self._slots["memcpy"], (self._end, allocate(text), len(text) + 1), indirect=True)
+        arguments = (self._end, allocate(text), len(text) + 1)
+        return Call(self._slots["memcpy"], arguments, indirect=True, if_zero=if_zero)
 
-    def _handler(self, number: int) -> int:
-        """Start the threads that wait for this signal; the address of its handler, which wakes them."""
-        signalled, late = allocate(bytes(64)), allocate(bytes(64))
-        for semaphore in (signalled, late):
+    def _start_threads(self) -> dict[int, int]:
+        """Start the threads that wait for a signal; signal -> the address of its handler, which wakes them."""
+        signalled, late, done = (allocate(bytes(64)) for _ in range(3))
+        for semaphore in (signalled, late, done):
             succeed("sem_init", semaphore, 0, 0)
-        die = [
-            Call(address("sigaction"), (number, allocate(_DEFAULT), 0)),
-            Call(address("kill"), (os.getpid(), number)),
-        ]
-        start_thread(
-            [
-                Call(address("sem_wait"), (signalled,), until_zero=True),
-                Call(address("sem_post"), (late,)),
-                self._flush_call(),
-                self._words(b"signal %d" % number),
-                *die,
-            ]
-        )
-        start_thread(
-            [
-                Call(address("sem_wait"), (late,), until_zero=True),
-                Call(address("sleep"), (_PATIENCE_S,)),
-                *die,
-            ]
-        )
-        dying = Call(address("memcpy"), (self._calm, allocate(bytes(8)), 8))
-        return function_of([dying, Call(address("sem_post"), (signalled,))])
+        awaits = {number: allocate(_eight(1)) for number in (*_REQUESTS, *_CRASHES)}  # 0 once it has come
+        words, die = [], []
+        for number, at in awaits.items():
+            # whose request is answered first has the last word
+            words.insert(0, self._words(b"signal %d" % number, if_zero=at))
+            die.append(Call(address("sigaction"), (number, self._default, 0), if_zero=at))
+            if number in _CRASHES:  # one that somebody else sent does not come again by itself
+                die.append(Call(address("sem_post"), (done,), if_zero=at))
+                die.append(Call(address("usleep"), (_CRASH_AGAIN_US,), if_zero=at))
+            die.append(Call(address("kill"), (os.getpid(), number), if_zero=at))
+        wake = Call(address("sem_post"), (late,))
+        start_thread([_wait_for(signalled), wake, *self._end_here(), *words, *die])
+        start_thread([_wait_for(late), Call(address("sleep"), (_PATIENCE_S,)), *die])
+        zero, handlers = allocate(bytes(8)), {}
+        for number, at in awaits.items():
+            calls = [Call(address("memcpy"), (at, zero, 8)), Call(address("sem_post"), (signalled,))]
+            if number in _CRASHES:
+                calls.append(_wait_for(done))
+            else:
+                calls.insert(0, Call(address("memcpy"), (self._calm, zero, 8)))
+            handlers[int(number)] = function_of(calls)
+        return handlers
 
     def _hold(self) -> None:
         """Take the signals that have their default disposition."""
-        for number, handler in self._handlers.items():
-            if _disposition(number) == _signal.SIG_DFL:
-                succeed("sigaction", number, _held(handler), 0)
+        Function(self._hold_all)()
 
     def _hold_calls(self) -> list[Call]:
         """The same in C, at once after a change."""
@@ -148,9 +192,12 @@ class Farewell:
 
     def _let_go(self) -> None:
         """Before a fork: the child is born with the dispositions that it would have without us."""
+        change, read = Status(address("sigaction")), ToObject(address("PyBytes_FromStringAndSize"))
+        now, default, nothing, size = (Pointer(n) for n in (self._now, self._default, 0, 8))
         for number, handler in self._handlers.items():
-            if _disposition(number) == handler:
-                succeed("sigaction", number, _DEFAULT, 0)
+            change(Pointer(number), nothing, now)
+            if read(now, size) == _eight(handler):
+                change(Pointer(number), default, nothing)
 
     def _after_fork(self) -> None:
         """In the child CUPTI cannot be called, and the file is the parent's: a sudden end does nothing more there."""
@@ -160,15 +207,15 @@ class Farewell:
             call("memcpy", slot, _eight(address("getpid")), 8)
 
     def exits(self) -> None:
-        """The process ends in order."""
-        if self._end:
-            call("memcpy", self._end, b"exit\0", 5)
-
-    def now_and_then(self) -> None:
-        """Hand over the buffers that are complete, if that is asked for: outside of intervals only."""
-        if self._every_ns and self._flush and time.perf_counter_ns() >= self._next_ns:
-            Function(self._flush)(Pointer(0))
-            self._next_ns = time.perf_counter_ns() + self._every_ns
+        """The process ends in order: the interpreter does, its destructors follow.  But after a KeyboardInterrupt that nobody
+        caught Python at last sends itself SIGINT, with its default disposition."""
+        if not self._end:
+            return
+        raised = getattr(sys, "last_type", None)
+        if isinstance(raised, type) and issubclass(raised, KeyboardInterrupt):
+            # nothing of Python, or mapped by it, is left then
+            succeed("Py_AtExit", function_of(self._hand_over()))
+        call("memcpy", self._end, b"exit\0", 5)
 
 
 def _replace(builtin: Any, *modules: str) -> None:
@@ -177,9 +224,29 @@ def _replace(builtin: Any, *modules: str) -> None:
             setattr(sys.modules[name], builtin.__name__, builtin)
 
 
+def _before_exec(leave: Function) -> Any:
+    """What to do when a program is to be executed: `leave` if it can be.  os.execvp tries one folder after the other, and
+    who finds nothing goes on."""
+
+    def before(path: Any = None, *_: Any, **named: Any) -> None:
+        path = named.get("path", path)
+        try:
+            can_be = stat.S_ISREG(os.stat(path).st_mode) and os.access(path, os.X_OK)
+        except (OSError, TypeError, ValueError):  # the caller will hear of it
+            return
+        if can_be:
+            leave()
+
+    return before
+
+
+def _wait_for(semaphore: int) -> Call:
+    return Call(address("sem_wait"), (semaphore,), until_zero=True)
+
+
 def start_thread(calls: list[Call]) -> None:
-    """A thread that makes these calls, takes no signals and is not Python's.  Raises OSError."""
-    mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
+    """A thread that makes these calls, takes no signals but those of a crash and is not Python's.  Raises OSError."""
+    mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals() - set(_CRASHES))
     try:
         thread = allocate(bytes(8))
         succeed("pthread_create", thread, 0, function_of(calls), 0)
@@ -188,31 +255,46 @@ def start_thread(calls: list[Call]) -> None:
         _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
 
 
-def _nsys_flush() -> int:
-    """The address of cuptiActivityFlushAll in the library beside nsys's injection library; 0 if it is not loaded.
+def _nsys() -> tuple[int, list[int]]:
+    """The address of cuptiActivityFlushAll in the library beside nsys's injection library, 0 if it is not loaded, and the
+    destructors of nsys's own, in the order of their calls.
 
     torch may have loaded a CUPTI of its own, which nobody uses and which is not to be touched.
     """
     injection = os.environ.get("CUDA_INJECTION64_PATH") or os.environ.get("NVTX_INJECTION64_PATH")
     if not injection:
-        return 0
-    folder = os.path.dirname(os.path.realpath(injection)) + os.sep
+        return 0, []
+    injection = os.path.realpath(injection)
+    folder = os.path.dirname(injection) + os.sep
+    begins: dict[str, int] = {}  # file -> its first byte in memory
     with open("/proc/self/maps") as maps:
-        files = {line.split(maxsplit=5)[5].rstrip("\n") for line in maps if "/libcupti.so" in line}
-    for file in sorted(files):
-        if file.startswith(folder):
-            return dlsym(dlopen(file, _NO_LOAD), "cuptiActivityFlushAll")
-    return 0
+        for line in maps:
+            place, _, _, _, _, *file = line.rstrip("\n").split(maxsplit=5)
+            if file and file[0].startswith(folder):
+                begins.setdefault(file[0], int(place.partition("-")[0], 16))
+    for file in sorted(begins):
+        if os.path.basename(file).startswith("libcupti.so"):
+            flush = dlsym(dlopen(file, _NO_LOAD), "cuptiActivityFlushAll")
+            return flush, _destructors(begins[injection]) if injection in begins else []
+    return 0, []
 
 
-def _disposition(number: int) -> int:
-    """What the process does at a signal, as the kernel sees it: an address, or SIG_DFL, SIG_IGN."""
-    place = call("malloc", _SIGACTION.size)
-    try:
-        succeed("sigaction", number, 0, place)
-        return _SIGACTION.unpack(_read(place, _SIGACTION.size))[0]
-    finally:
-        call("free", place)
+def _destructors(begin: int) -> list[int]:
+    """What a library that lies there runs when the process exits in order; most have one, which runs whatever the library
+    registered for that moment, and does nothing when it is called again."""
+    (headers,), (count,) = (
+        struct.unpack("<Q", _read(begin + 32, 8)),
+        struct.unpack("<H", _read(begin + 56, 2)),
+    )
+    tags: dict[int, int] = {}
+    for header in _HEADER.iter_unpack(_read(begin + headers, count * _HEADER.size)):
+        if header[0] == _DYNAMIC:
+            entries = _ENTRY.iter_unpack(_read(begin + header[3], header[5] // _ENTRY.size * _ENTRY.size))
+            tags = dict(reversed(list(entries)))  # the first of a kind counts, and none is there twice but 0
+    if _FINI_ARRAY not in tags:
+        return []
+    functions = _read(begin + tags[_FINI_ARRAY], tags[_FINI_ARRAY_SIZE])
+    return [function for (function,) in struct.iter_unpack("<Q", functions)][::-1]
 
 
 def _held(handler: int) -> bytes:

@@ -9,7 +9,8 @@
 
 `<pid>-<n>.end`   only where nsys traces CUDA: how the process ended, a text that ends in NUL.  "exit": in order; "_exit",
                   "execv", "execve", "signal 15": suddenly, but all rows were handed over before; none: it was
-                  killed (SIGKILL) or crashed, and its last rows are lost.
+                  killed (SIGKILL), and its last rows are lost.  At END_TIME, if not 0, since when the profiler collects
+                  nothing more: a struct timespec of CLOCK_MONOTONIC.
 
 `<n>` counts the starts within one pid: exec() keeps the pid.
 All survive SIGKILL, os._exit and exec, because the kernel owns the pages.
@@ -39,6 +40,8 @@ CHUNK_BYTES = CHUNK_SLOTS * SLOT_SIZE
 
 RECORD, WAIT, ELAPSED, REFERENCE, DISTANCE, BETWEEN = range(1, 7)
 CAPTURED, CALIBRATION, INTERVENED = 1, 2, 4
+
+END_TIME, END_TIME_STRUCT = 64, struct.Struct("<qq")
 
 #: Number 0 of strings, errors and contexts means "none".
 NONE = 0

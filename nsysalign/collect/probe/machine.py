@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 _PAGE = 1 << 16  # the largest page in use
 _READ, _WRITE, _EXECUTE, _PRIVATE_ANONYMOUS = 1, 2, 4, 0x22
+_KEYWORDS = 2  # METH_KEYWORDS
 _METHOD_DEFINITION = struct.Struct("<QQi4xQ")  # PyMethodDef: name, function, flags, doc
 
 
@@ -104,6 +105,11 @@ class Call(NamedTuple):
     if_zero: int = 0  # only if the eight bytes at this address are 0
 
 
+def keep(thing: Any) -> None:
+    """It is not freed, whatever happens."""
+    Function(address("Py_IncRef"))(_Object(thing))
+
+
 class Slot:
     """A place in memory that holds the callable that a builtin of ours calls.  It can be exchanged at any time."""
 
@@ -112,7 +118,7 @@ class Slot:
         self.set(function)
 
     def set(self, function: Any) -> None:
-        Function(address("Py_IncRef"))(_Object(function))
+        keep(function)
         call("memcpy", self.address, id(function).to_bytes(8, "little"), 8)
 
 
@@ -124,7 +130,17 @@ def builtin_calling(model: Any, slot: Slot) -> Any:
 def builtin_after(model: Any, calls: list[Call]) -> Any:
     """A builtin that looks like `model`, makes these calls and then does what `model` does."""
     function = Function(address("PyCFunction_GetFunction"))(_Object(model))
-    return _builtin(model, _machine().before(calls, function))
+    return _builtin(model, _machine().before(_machine().calls(calls), function))
+
+
+def builtin_told_first(model: Any, slot: Slot) -> Any:
+    """A builtin that looks like `model`, one that takes its arguments as an array (METH_FASTCALL): it calls the callable in
+    `slot` with its arguments and, unless that raises, does what `model` does.  No frame or traceback shows it.
+    """
+    function = Function(address("PyCFunction_GetFunction"))(_Object(model))
+    keywords = bool((Function(address("PyCFunction_GetFlags"))(_Object(model)) or 0) & _KEYWORDS)
+    told = _machine().tell(slot.address, address("PyObject_Vectorcall"), keywords)
+    return _builtin(model, _machine().before(told, function))
 
 
 def builtin_before(model: Any, calls: list[Call]) -> Any:
@@ -158,6 +174,8 @@ class _X86:
     _ENTRY = b"\xf3\x0f\x1e\xfa"  # endbr64
     _LOAD = (b"\x48\xbf", b"\x48\xbe", b"\x48\xba", b"\x48\xb9")  # mov rdi, rsi, rdx, rcx
     _LOAD_RAX, _JUMP = b"\x48\xb8", b"\xff\xe0"
+    # push rdi, rsi, rdx, rcx, and eight bytes, so that the stack is aligned
+    _SAVE, _RESTORE = b"\x57\x56\x52\x51\x48\x83\xec\x08", b"\x48\x83\xc4\x08\x59\x5a\x5e\x5f"
 
     @classmethod
     def call_slot(cls, slot: int, function: int) -> bytes:
@@ -168,23 +186,32 @@ class _X86:
     @classmethod
     def function(cls, calls: list[Call]) -> bytes:
         # push rbx, so that the stack is aligned as calls want it; pop rbx; ret
-        return cls._ENTRY + b"\x53" + cls._calls(calls) + b"\x5b\xc3"
+        return cls._ENTRY + b"\x53" + cls.calls(calls) + b"\x5b\xc3"
 
     @classmethod
-    def before(cls, calls: list[Call], function: int) -> bytes:
-        """The calls, then function(the arguments that came in)."""
-        save, restore = b"\x57\x56\x52\x51\x48\x83\xec\x08", b"\x48\x83\xc4\x08\x59\x5a\x5e\x5f"
-        return cls._ENTRY + save + cls._calls(calls) + restore + cls._LOAD_RAX + _eight(function) + cls._JUMP
+    def before(cls, first: bytes, function: int) -> bytes:
+        """What `calls` or `tell` gave, then function(the arguments that came in)."""
+        return cls._ENTRY + cls._SAVE + first + cls._RESTORE + cls._LOAD_RAX + _eight(function) + cls._JUMP
+
+    @classmethod
+    def tell(cls, slot: int, vectorcall: int, keywords: bool) -> bytes:
+        """vectorcall(*slot, the last three arguments that came in); back to the caller at once if that returned 0."""
+        load = cls._LOAD_RAX + _eight(slot) + b"\x48\x8b\x38"  # mov rdi, [rax]
+        load += b"" if keywords else b"\x31\xc9"  # xor ecx, ecx
+        back = cls._RESTORE + b"\xc3"
+        # call rax; test rax, rax; jnz
+        asked = cls._LOAD_RAX + _eight(vectorcall) + b"\xff\xd0\x48\x85\xc0\x75" + bytes([len(back)])
+        return load + asked + back
 
     @classmethod
     def after(cls, calls: list[Call], function: int) -> bytes:
         """function(the arguments that came in), then the calls; what the function returned."""
         # push rbx; call rax; mov rbx, rax; ...; mov rax, rbx; pop rbx; ret
         first = b"\x53" + cls._LOAD_RAX + _eight(function) + b"\xff\xd0\x48\x89\xc3"
-        return cls._ENTRY + first + cls._calls(calls) + b"\x48\x89\xd8\x5b\xc3"
+        return cls._ENTRY + first + cls.calls(calls) + b"\x48\x89\xd8\x5b\xc3"
 
     @classmethod
-    def _calls(cls, calls: list[Call]) -> bytes:
+    def calls(cls, calls: list[Call]) -> bytes:
         code = b""
         for call in calls:
             one = b"".join(o + _eight(a) for o, a in zip(cls._LOAD, call.arguments, strict=False))
@@ -214,28 +241,30 @@ class _Arm:
 
     @classmethod
     def function(cls, calls: list[Call]) -> bytes:
-        return _words(cls._PUSH[0]) + cls._calls(calls) + _words(cls._POP[2], cls._RETURN)
+        return _words(cls._PUSH[0]) + cls.calls(calls) + _words(cls._POP[2], cls._RETURN)
 
     @classmethod
-    def before(cls, calls: list[Call], function: int) -> bytes:
-        """The calls, then function(the arguments that came in)."""
-        return (
-            _words(*cls._PUSH)
-            + cls._calls(calls)
-            + _words(*cls._POP)
-            + cls._load(16, function)
-            + _words(cls._JUMP)
-        )
+    def before(cls, first: bytes, function: int) -> bytes:
+        """What `calls` or `tell` gave, then function(the arguments that came in)."""
+        return _words(*cls._PUSH) + first + _words(*cls._POP) + cls._load(16, function) + _words(cls._JUMP)
+
+    @classmethod
+    def tell(cls, slot: int, vectorcall: int, keywords: bool) -> bytes:
+        """vectorcall(*slot, the last three arguments that came in); back to the caller at once if that returned 0."""
+        load = cls._load(0, slot) + _words(0xF9400000, *([] if keywords else [0xD2800003]))  # mov x3, 0
+        # blr x16; cbnz x0; add sp, sp, 32
+        asked = _words(0xD63F0200, 0xB5000080, 0x910083FF, cls._POP[2], cls._RETURN)
+        return load + cls._load(16, vectorcall) + asked
 
     @classmethod
     def after(cls, calls: list[Call], function: int) -> bytes:
         """function(the arguments that came in), then the calls; what the function returned."""
         # stp x19, x20; ...; blr x16; mov x19, x0; ...; mov x0, x19; ldp x19, x20
         first = _words(cls._PUSH[0], 0xA9BF53F3) + cls._load(16, function) + _words(0xD63F0200, 0xAA0003F3)
-        return first + cls._calls(calls) + _words(0xAA1303E0, 0xA8C153F3, cls._POP[2], cls._RETURN)
+        return first + cls.calls(calls) + _words(0xAA1303E0, 0xA8C153F3, cls._POP[2], cls._RETURN)
 
     @classmethod
-    def _calls(cls, calls: list[Call]) -> bytes:
+    def calls(cls, calls: list[Call]) -> bytes:
         code = b""
         for call in calls:
             one = b"".join(cls._load(number, value) for number, value in enumerate(call.arguments))

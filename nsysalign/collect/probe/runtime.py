@@ -290,7 +290,6 @@ class Runtime:
                 self.chunk(seq + ahead * CHUNK_SLOTS)
         if time.perf_counter_ns() >= self.next_sync:
             self.sync()
-        self.farewell.now_and_then()
         marks = sys.modules.get("nsysalign.marks.buffers")  # the program marks its kernels
         if marks is not None and not self.captures:
             marks.between_intervals()

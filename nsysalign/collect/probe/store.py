@@ -68,13 +68,14 @@ class Store:
 
     def ending(self) -> int:
         """The address of the file that is to hold how the process ended: a page, and a text in it once it is known."""
-        from .machine import Pointer, addressof
+        from .machine import Pointer, addressof, keep
 
         fd = os.open(self._stem + ".end", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._ending = _map(fd, 0, mmap.PAGESIZE)
         finally:
             os.close(fd)
+        keep(self._ending)  # a signal may come when the interpreter has ended already
         return addressof(Pointer.from_buffer(self._ending))
 
     def line(self, value: dict) -> None:

@@ -52,6 +52,11 @@ def duration(ns: float | None) -> str:
     return f"{_three_digits(ns / 1e9, whole=False)} s"
 
 
+def microseconds(ns: float) -> str:
+    """A time among others of the same sentence, all in one unit: "1,234.5 us"."""
+    return f"{ns / 1e3:,.1f} us"
+
+
 def _three_digits(value: float, *, whole: bool) -> str:
     size = abs(value)
     if whole or size >= 99.95:

@@ -74,7 +74,8 @@ def _calibration(value: object) -> bool:
     listed = isinstance(processes, list | tuple) and all(isinstance(p, dict) for p in processes)
     tables = [value.get(name) or {} for name in _BY_SITUATION]
     return listed and all(
-        isinstance(t, dict) and all(v is None or isinstance(v, int | float) for v in t.values()) for t in tables
+        isinstance(t, dict) and all(v is None or isinstance(v, int | float) for v in t.values())
+        for t in tables
     )
 
 

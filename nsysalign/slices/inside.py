@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.align.marked import Marked, join
+from nsysalign.align.marked import join
 from nsysalign.attribute.sm_time import inside
 from nsysalign.marks import layout
-from nsysalign.marks.dump import Dump, warnings
+from nsysalign.marks.dump import Dump, MarksError, read, warnings
+from nsysalign.marks.joined import Marked
+from nsysalign.trace.launches import read_launches
 
 #: Rows of the table `marks`: of so many launches as fit, of each kernel the median and the slowest.
 MOST_MARKS = 150_000
@@ -30,6 +33,24 @@ class MarkTables:
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     buffers: tuple[Mapping[str, int | str], ...] = ()  # what each dump holds and lacks
+
+
+def marked_inside(
+    paths: Sequence[Path], trace: Path, marked: Path | None, intervals: pd.DataFrame
+) -> MarkTables:
+    """The tables of these dumps, made in the run of `trace`, or of `marked` where that is another.  A dump that is damaged
+    does not cost the rest of the answer: a note says so."""
+    dumps, notes = [], []
+    for path in paths:
+        try:
+            dumps.append(read(path))
+        except MarksError as error:
+            notes.append(f"marks: {error.message}")
+    pids = {dump.pid for dump in dumps}
+    rows = read_launches(marked or trace, pids)
+    plain = read_launches(trace, set(intervals["pid"]) or pids) if marked is not None else None
+    found = mark_tables(dumps, rows, intervals, plain)
+    return replace(found, notes=(*notes, *found.notes))
 
 
 def mark_tables(

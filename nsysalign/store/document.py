@@ -1,35 +1,34 @@
 """`analysis.json`: the result as one document (design: section 6).
 
-Segments and the timeline are not in it; they are in `analysis.db`. NaN does not exist in JSON: it
-becomes null.
+Segments and the timeline are not in it; they are in `analysis.db`.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nsysalign import frames
 from nsysalign.errors import AnalysisError
+from nsysalign.files import replacing
 from nsysalign.model import CAUSES, Analysis, TraceInfo
-from nsysalign.report import spelled
-from nsysalign.report.files import replacing
-from nsysalign.report.listed import listed, numbers
-from nsysalign.report.rows import known_as, parts_matrices, positions
+from nsysalign.parts import known_as, parts_matrices, positions
+from nsysalign.store.objects import Records, encoded, frame, plain, records, trace_info
 from nsysalign.untrusted import contents
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 FORMAT, VERSION = "nsysalign-analysis", 1
-#: Intervals: their text stays in the processor's cache on its way to the file.
+#: Intervals: their objects stay in the processor's cache on their way to the file.
 _AT_ONCE = 512
 _BOUNDS = {"parts_ns": "ns", "parts_lower_ns": "lower_ns", "parts_upper_ns": "upper_ns"}
-#: What `json.dumps` makes anew for every call with such options.
-_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 #: "parts_ns" and its bounds: one row per interval, one column per cause.
 _Budgets = Mapping[str, np.ndarray]
 _ELAPSED = ("median_ns", "mean_ns", "std_ns", "min_ns", "max_ns", "p05_ns", "p95_ns")
@@ -38,29 +37,28 @@ _ELAPSED = ("median_ns", "mean_ns", "std_ns", "min_ns", "max_ns", "p05_ns", "p95
 def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
     """Write the document; the file appears whole or not at all."""
     with replacing(path) as temporary, temporary.open("wb") as file:
-        for piece in pieces(analysis):
-            file.write(piece.encode("ascii"))
+        file.writelines(pieces(analysis))
 
 
 def dumps(analysis: Analysis) -> str:
-    """The document as text.  ASCII only, so that no string of a trace can break an encoder."""
-    return "".join(pieces(analysis))
+    """The document as text."""
+    return b"".join(pieces(analysis)).decode("ascii")
 
 
-def pieces(analysis: Analysis) -> Iterator[str]:
-    """The text in pieces: `document`, whose intervals are spelled column by column instead of object by object."""
+def pieces(analysis: Analysis) -> Iterator[bytes]:
+    """The text of `document` in pieces: some hundred intervals are objects at a time."""
     budgets = _budgets(analysis)
-    before, mark, after = _encode(_document(analysis, [], budgets)).partition('"intervals":[')
+    before, mark, after = encoded(_document(analysis, [], budgets)).partition(b'"intervals":[')
     yield before + mark
-    for number, lot in enumerate(_spelled_intervals(analysis, budgets)):
-        yield ("," if number else "") + lot
+    for number, lot in enumerate(_intervals(analysis, budgets)):
+        yield (b"," if number else b"") + encoded(lot)[1:-1]
     yield after
 
 
 def document(analysis: Analysis) -> dict[str, Any]:
     """The document as plain Python objects."""
     budgets = _budgets(analysis)
-    return _document(analysis, _intervals(analysis, budgets), budgets)
+    return _document(analysis, [i for lot in _intervals(analysis, budgets) for i in lot], budgets)
 
 
 def _document(analysis: Analysis, intervals: list[dict[str, Any]], budgets: _Budgets) -> dict[str, Any]:
@@ -84,71 +82,42 @@ def _document(analysis: Analysis, intervals: list[dict[str, Any]], budgets: _Bud
     }
 
 
-def plain(value: Any) -> Any:
-    """Any nest of mappings, sequences and numbers as what JSON knows; NaN, NA and infinity as None."""
-    if isinstance(value, (str, bool)) or value is None:
-        return value
-    if isinstance(value, (int, np.integer)):
-        return int(value)
-    if isinstance(value, (float, np.floating)):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, np.bool_):
-        return bool(value)
-    if isinstance(value, (Iterable,)):
-        return [plain(item) for item in value]
-    return None if value != value else str(value)
-
-
-def records(frame) -> list[dict[str, Any]]:  # a pandas DataFrame
-    """A table as a list of objects."""
-    lists = [column.rows(slice(None)) for column in listed(frame, plain).values()]
-    return [dict(zip(frame.columns, row, strict=True)) for row in zip(*lists, strict=True)]
-
-
 def _budgets(analysis: Analysis) -> _Budgets:
     return dict(zip(_BOUNDS, parts_matrices(analysis, tuple(_BOUNDS.values())), strict=True))
 
 
-def _intervals(analysis: Analysis, budgets: _Budgets) -> list[dict[str, Any]]:
-    intervals = records(analysis.intervals)
-    for key, matrix in budgets.items():
-        for interval, row in zip(intervals, matrix.tolist(), strict=True):
-            interval[key] = dict(zip(CAUSES, row, strict=True))
-    by_number = {interval["interval"]: interval for interval in intervals}
-    for interval in intervals:
-        interval["details"], interval["other_streams_ns"] = [], {}
-    for detail in records(analysis.details):
-        by_number[detail.pop("interval")]["details"].append(detail)
-    for other in records(analysis.other_streams):
-        by_number[other["interval"]]["other_streams_ns"][str(other["stream"])] = other["ns"]
-    return intervals
+def _intervals(analysis: Analysis, budgets: _Budgets) -> Iterator[list[dict[str, Any]]]:
+    """The objects of the intervals, some hundred at a time."""
+    intervals, count = Records(analysis.intervals), len(analysis.intervals)
+    details = _Inside(analysis.intervals, analysis.details)
+    others = _Inside(analysis.intervals, analysis.other_streams)
+    for first in range(0, count, _AT_ONCE):
+        rows = slice(first, min(first + _AT_ONCE, count))
+        lot = intervals.of(rows)
+        for key, matrix in budgets.items():
+            for interval, parts in zip(lot, matrix[rows].tolist(), strict=True):
+                interval[key] = dict(zip(CAUSES, parts, strict=True))
+        for interval, mine, streams in zip(lot, details.of(rows), others.of(rows), strict=True):
+            interval["details"] = mine
+            interval["other_streams_ns"] = {str(other["stream"]): other["ns"] for other in streams}
+        yield lot
 
 
-def _spelled_intervals(analysis: Analysis, budgets: _Budgets) -> Iterator[str]:
-    """The objects of `_intervals` as text, comma between them, some hundreds at a time."""
-    spell = lambda value: _encode(plain(value))  # noqa: E731
-    template, columns = spelled.template(listed(analysis.intervals, spell))
-    for key, matrix in budgets.items():
-        causes = zip(CAUSES, map(numbers, np.ascontiguousarray(matrix.T)), strict=True)
-        budget, varying = spelled.template(dict(causes))
-        template, columns = f'{template[:-1]},"{key}":{budget}}}', columns + varying
-    template = template[:-1] + ',"details":[%s],"other_streams_ns":{%s}}'
-    details, others = listed(analysis.details, spell), listed(analysis.other_streams, spell)
-    del details["interval"]
-    inside = (
-        (analysis.details, *spelled.template(details)),
-        (analysis.other_streams, '"%s":%s', [others["stream"], others["ns"]]),
-    )
-    nested = [
-        spelled.Nested(positions(analysis.intervals, table), len(analysis.intervals), text, varying)
-        for table, text, varying in inside
-    ]
-    for first in range(0, len(analysis.intervals), _AT_ONCE):
-        rows = slice(first, first + _AT_ONCE)
-        lists = [column.rows(rows) for column in columns]
-        yield ",".join(map(template.__mod__, zip(*lists, *(n.texts(rows) for n in nested), strict=True)))
+class _Inside:
+    """The rows of a table by the interval that they are of, in their order."""
+
+    def __init__(self, intervals: pd.DataFrame, table: pd.DataFrame) -> None:
+        owner = positions(intervals, table)
+        self._records = Records(table.drop(columns="interval"))
+        self._order = np.argsort(owner, kind="stable")[np.count_nonzero(owner < 0) :]
+        self._end = np.cumsum(np.bincount(owner[owner >= 0], minlength=len(intervals)))
+
+    def of(self, rows: slice) -> Iterator[list[dict[str, Any]]]:
+        """Objects of some intervals that follow each other."""
+        first = int(self._end[rows.start - 1]) if rows.start else 0
+        ends = (self._end[rows] - first).tolist()
+        mine = self._records.of(self._order[first : first + ends[-1]])
+        return (mine[begin:end] for begin, end in pairwise([0, *ends]))
 
 
 def _labels(analysis: Analysis, matrix: np.ndarray) -> list[dict[str, Any]]:
@@ -166,7 +135,7 @@ def _labels(analysis: Analysis, matrix: np.ndarray) -> list[dict[str, Any]]:
 
 def _findings(analysis: Analysis) -> list[dict[str, Any]]:
     """Findings, each with what a re-run said about it: nothing is confirmed that was not put to the test."""
-    from nsysalign.report.confirmations import statuses
+    from nsysalign.store.confirmations import statuses
 
     return [
         {**finding, "confirmation": status._asdict()}
@@ -229,7 +198,6 @@ def load(path: str | os.PathLike[str]) -> Analysis:
 
 def _analysis(document: dict[str, Any]) -> Analysis:
     intervals = document["intervals"]
-    info = {k: tuple(v) if isinstance(v, list) else v for k, v in document["trace"].items()}
     parts = [
         {"interval": i["interval"], "cause": cause, "ns": ns, "lower_ns": lower, "upper_ns": upper}
         for i in intervals
@@ -255,7 +223,7 @@ def _analysis(document: dict[str, Any]) -> Analysis:
         for cause, ns in i["parts_ns"].items()
     ]
     return Analysis(
-        trace=TraceInfo(**{name: info[name] for name in TraceInfo.__dataclass_fields__ if name in info}),
+        trace=trace_info(document["trace"]),
         intervals=frame(intervals, frames.INTERVALS),
         parts=frame(parts, frames.PARTS),
         segments=frames.empty(frames.SEGMENTS),
@@ -278,13 +246,3 @@ def _analysis(document: dict[str, Any]) -> Analysis:
         unprofiled_parts=frame(scaled, frames.UNPROFILED_PARTS),
         **{spec.name: frame(document.get(spec.name, []), spec) for spec in frames.MARKS_SPECS},
     )
-
-
-def frame(rows: list[dict[str, Any]], spec: frames.Spec):  # -> pandas.DataFrame
-    """Objects as a table with the declared columns."""
-    import pandas as pd
-
-    from nsysalign.report.restore import series
-
-    table = pd.DataFrame({c.name: series([row[c.name] for row in rows], c.dtype) for c in spec.columns})
-    return frames.check(table, spec)

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nsysalign import frames
 from nsysalign.errors import AnalysisError
+from nsysalign.files import replacing
 from nsysalign.model import Analysis
-from nsysalign.report.files import replacing
-from nsysalign.report.json import frame, records
+from nsysalign.store.objects import frame, records
 from nsysalign.untrusted import contents
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FILE, FORMAT, VERSION = "confirm.json", "nsysalign-confirm", 1
+FORMAT, VERSION = "nsysalign-confirm", 1
 NOT_CONFIRMED = "not confirmed"
 
 

@@ -16,19 +16,18 @@ from __future__ import annotations
 import functools
 import gzip
 import itertools
-import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from nsysalign.files import replacing
 from nsysalign.model import Analysis
-from nsysalign.report.files import replacing
-from nsysalign.report.format import duration
-from nsysalign.report.format import safe_text as _safe_text
-from nsysalign.report.json import plain
 from nsysalign.report.lanes import hover
 from nsysalign.report.palette import LOOKS
+from nsysalign.store.objects import encoded, plain
+from nsysalign.text import duration
+from nsysalign.text import safe_text as _safe_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,8 +54,7 @@ def write(analysis: Analysis, around: pd.DataFrame, path: str | os.PathLike[str]
     said: list[str] = []
     with replacing(path) as temporary, _opened(temporary, str(path).endswith(".gz")) as file:
         file.write('{"displayTimeUnit":"ns","otherData":{"producer":"nsysalign"},"traceEvents":[\n')
-        encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
-        events = map(encode, trace_events(analysis, around, said))
+        events = (encoded(event).decode("ascii") for event in trace_events(analysis, around, said))
         file.write(next(events))
         file.writelines(",\n" + event for event in events)
         file.write("\n]}\n")

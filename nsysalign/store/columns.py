@@ -1,7 +1,7 @@
-"""A table's columns as lists of plain values, for what is written row by row.
+"""A table's columns as lists of plain values, for what is written row by row, and back with the dtype that `frames` declares.
 
 What occurs often is converted once: 150,000 details differ in little more than their numbers. A column whose rows are
-all the same need not be listed at all: its value goes into the template, or the statement, that spells every row.
+all the same need not be listed at all: its value goes into the statement that inserts every row.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def _numbered(values: list[Any]) -> tuple[np.ndarray, list[Any]]:
     what equals is not always written the same (1, True and 1.0), and dicts cannot be looked up.
     """
     known: dict[Any, int] = {}
-    codes, found = [], []
+    codes: list[int] = []
+    found: list[Any] = []
     for value in values:
         try:
             codes.append(known[value])
@@ -110,3 +111,22 @@ def _same(value: Any, count: int) -> Listed:
 
 def _objects(values: list[Any]) -> np.ndarray:
     return np.fromiter(values, dtype=object, count=len(values))
+
+
+def series(values: list[Any], dtype: str) -> pd.Series:
+    """A column of `dtype`.  None is NaN in floats, NA in Int64; lists come back as the tuples they were."""
+    import pandas as pd
+
+    if dtype == "object":
+        column = pd.Series([None] * len(values), dtype=object)
+        # One by one, because pandas would take a list of equal-length tuples for a two-dimensional array.
+        for position, value in enumerate(values):
+            column.iat[position] = tuple(value) if isinstance(value, list) else value
+        return column
+    if dtype == "Int64":
+        return pd.Series(pd.array(values, dtype="Int64"))
+    if dtype.startswith("float"):
+        return pd.Series(np.array([np.nan if v is None else v for v in values], dtype=dtype))
+    if dtype == "str":
+        return pd.Series(values, dtype=object).astype("str") if values else pd.Series(dtype="str")
+    return pd.Series(np.array(values, dtype=dtype))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nsysalign import frames
 from nsysalign.errors import UsageError
+from nsysalign.files import replacing
 from nsysalign.model import CAUSES, Analysis
-from nsysalign.report.files import replacing
-from nsysalign.report.format import safe_text
-from nsysalign.report.json import plain
-from nsysalign.report.rows import parts_matrix
+from nsysalign.parts import parts_matrix
+from nsysalign.store.objects import to_json
+from nsysalign.text import safe_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,8 +94,4 @@ def _is_number(column: pd.Series) -> bool:
 
 
 def _texts(column: pd.Series) -> list[str]:
-    return [value if isinstance(value, str) else _json(value) for value in column.tolist()]
-
-
-def _json(value: Any) -> str:
-    return json.dumps(plain(value), ensure_ascii=False)
+    return [value if isinstance(value, str) else to_json(value) for value in column.tolist()]

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from nsysalign import frames, untrusted
 from nsysalign.errors import AnalysisError
+from nsysalign.files import replacing
 from nsysalign.model import CAUSES, Analysis, TraceInfo
-from nsysalign.report.files import replacing
-from nsysalign.report.json import plain
-from nsysalign.report.listed import Listed, listed
-from nsysalign.report.restore import series
+from nsysalign.store.columns import Listed, listed, series
+from nsysalign.store.objects import plain, to_json, trace_info
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +72,7 @@ def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
         connection.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
         database = sqlite_utils.Database(connection)
         for spec in frames.ANALYSIS_SPECS:
-            database[spec.name].create(
+            database.table(spec.name).create(
                 {c.name: _SQL_TYPES[c.dtype] for c in spec.columns},
                 pk=_KEYS.get(spec.name),
                 foreign_keys=[("interval", "intervals", "interval")] if spec.name in _OF_INTERVALS else None,
@@ -147,9 +146,10 @@ def _insert(connection: sqlite3.Connection, spec: frames.Spec, frame: pd.DataFra
     """Rows in their order, many with each statement: SQLite spends more on beginning one than on a row."""
     if frame.empty:
         return
-    storable = {"str": _encodable, "object": _as_json}
+    storable = {"str": _encodable, "object": to_json}
     columns = listed(frame[spec.names], {c.name: storable.get(c.dtype, plain) for c in spec.columns})
-    marks, bound = [], []
+    marks: list[str] = []
+    bound: list[Listed] = []
     for name, column in columns.items():
         literal = _literal(column) if bound or name != spec.names[-1] else None  # one at least is bound
         marks.append(literal or "?")
@@ -160,8 +160,8 @@ def _insert(connection: sqlite3.Connection, spec: frames.Spec, frame: pd.DataFra
     for first in range(0, len(frame), _LISTED_AT_ONCE):  # a row as Python objects takes ten times its size
         lists = [column.rows(slice(first, first + _LISTED_AT_ONCE)) for column in bound]
         values: list[Any] = [None] * (width * len(lists[0]))
-        for position, column in enumerate(lists):
-            values[position::width] = column
+        for position, column_values in enumerate(lists):
+            values[position::width] = column_values
         lots = [values[at : at + together * width] for at in range(0, len(values), together * width)]
         rest = lots.pop() if lots and len(lots[-1]) < together * width else []
         connection.executemany(head + ",".join([row] * together), lots)
@@ -181,10 +181,6 @@ def _literal(column: Listed) -> str | None:
 
 def _quoted(name: str) -> str:
     return f'"{name}"'
-
-
-def _as_json(value: Any) -> str:
-    return json.dumps(plain(value))
 
 
 def _encodable(text: str | None) -> str | None:
@@ -218,7 +214,7 @@ def _meta(database: Any, analysis: Analysis) -> None:
         "calibration": analysis.calibration,
     }
     database["meta"].insert_all(
-        [{"key": key, "value": json.dumps(plain(value), allow_nan=False)} for key, value in values.items()],
+        [{"key": key, "value": to_json(value)} for key, value in values.items()],
         pk="key",
     )
 
@@ -255,9 +251,8 @@ def load(path: str | os.PathLike[str]) -> Analysis:
                     spec.name: _read(connection, spec, size) if spec.name in there else frames.empty(spec)
                     for spec in frames.ANALYSIS_SPECS
                 }
-        info = {k: tuple(v) if isinstance(v, list) else v for k, v in meta["trace"].items()}
         return Analysis(
-            trace=TraceInfo(**{name: info[name] for name in TraceInfo.__dataclass_fields__ if name in info}),
+            trace=trace_info(meta["trace"]),
             notes=tuple(meta["notes"]),
             calibration=meta["calibration"],
             **read,

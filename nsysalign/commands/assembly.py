@@ -1,0 +1,141 @@
+"""What an analysis is made of, for every command that makes one: from a path somebody typed to `rundir.Inputs`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nsysalign.commands.outputs import folder_for
+from nsysalign.commands.progress import ProgressLine
+from nsysalign.errors import NsysError, TraceError
+from nsysalign.rundir import REPORT_SUFFIXES, Inputs, RunDirectory
+
+if TYPE_CHECKING:
+    from nsysalign.model import Analysis
+
+
+def assembled(
+    path: Path,
+    output: Path,
+    *,
+    events: Sequence[Path] = (),
+    baseline: Sequence[Path] = (),
+    marks: Sequence[Path] = (),
+    nsys: str | None = None,
+    quiet: bool = True,
+) -> Inputs:
+    """The inputs of a run directory, a report or an export; what is named takes the place of the run's own logs.
+
+    What a killed run left raw is converted, a report is exported, into `output` (made here) unless its export lies beside.  A trace alone
+    brings no logs, and of what lies beside it the run's own.  Raises TraceError or NsysError with what to do next.
+    """
+    if not path.exists():
+        raise TraceError(f"{path}: no such file", "nsysalign analyze TRACE.sqlite | TRACE.nsys-rep | RUN_DIR")
+    run = RunDirectory.around(path)
+    if path.is_dir():
+        if not events:
+            recover(run)
+        trace = trace_of(run)
+        events = tuple(events) or run.event_logs()
+        baseline = tuple(baseline) or baseline_logs(run)
+    else:
+        trace = path
+    export = exported(trace, folder_for(output), nsys=nsys, quiet=quiet)
+    own = run.marked() if not marks else None
+    if own is not None:
+        exported(trace_of(own), own.path, nsys=nsys, quiet=quiet)
+    return run.inputs(export, tuple(events), tuple(baseline), tuple(marks))
+
+
+def recover(run: RunDirectory) -> None:
+    """A run that was itself killed leaves its logs raw."""
+    from nsysalign.collect import session
+
+    session.recover(run.path)
+
+
+def baseline_logs(run: RunDirectory) -> list[Path]:
+    """Those of the run without nsys, converted where that was killed."""
+    from nsysalign.collect import baseline
+
+    return baseline.baseline_logs(run.path)
+
+
+def trace_of(run: RunDirectory) -> Path:
+    """The trace of a run directory; TraceError says where the run is still going on."""
+    try:
+        return run.trace()
+    except TraceError as error:
+        from nsysalign.collect.session import going_on
+
+        if not run.traces() and going_on(run.path):
+            raise TraceError(
+                f"{run.path}: the run is still going on", f"then: nsysalign analyze {run.path}"
+            ) from error
+        raise
+
+
+def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True) -> Path:
+    """The SQLite export of a trace.  One beside a report is used unless the report is newer; a new export goes to the
+    output directory and never over a file that somebody else made."""
+    if trace.suffix not in REPORT_SUFFIXES:
+        return trace
+    beside = trace.with_suffix(".sqlite")
+    if is_export_of(beside, trace):
+        return beside
+    from nsysalign.collect.nsys import export_sqlite, find_nsys
+
+    target = output / beside.name
+    if target.exists():
+        if target != beside and _time_of(target) == _time_of(trace):  # made here from this report, see below
+            return target
+        digest = hashlib.sha256(f"{trace.stat().st_size}-{_time_of(trace)}".encode()).hexdigest()[:8]
+        target = output / f"{trace.stem}-{digest}.sqlite"
+        if target.exists():
+            return target
+    try:
+        with ProgressLine(quiet) as tell:
+            export_sqlite(
+                find_nsys(nsys), trace, target, lambda percent: tell("exporting the report", percent)
+            )
+    except NsysError as error:
+        if not beside.exists():
+            raise
+        raise NsysError(
+            f"{beside.name} is older than {trace.name} and cannot be made anew: {error.message}",
+            error.next_step,
+        ) from error
+    os.utime(target, ns=(_time_of(trace), _time_of(trace)))  # the next analysis knows it by that
+    return target
+
+
+def is_export_of(export: Path, report: Path) -> bool:
+    """Whether the export beside a report was made from it: it is no older, or the run says so that made both (a copy of
+    its directory has new times)."""
+    if not export.is_file():
+        return False
+    made = RunDirectory(report.parent).manifest().get("trace")
+    return _time_of(export) >= _time_of(report) or made == export.name
+
+
+def _time_of(path: Path) -> int:
+    return path.stat().st_mtime_ns
+
+
+def drawn_again(path: Path, loaded: Analysis, name: str) -> Analysis | None:
+    """The same analysis with pieces and timeline of the interval of this name, made from the export that lies beside it;
+    None where there is none, or what lies there is another run."""
+    from nsysalign.engine import analyze_inputs
+
+    run = RunDirectory.around(path)
+    try:
+        export = run.export()
+    except TraceError:
+        return None
+    inputs = run.inputs(export, tuple(run.event_logs()), tuple(run.baseline_logs()))
+    again = analyze_inputs(inputs, draw=[name])
+    same = again.intervals["name"].tolist() == loaded.intervals["name"].tolist()
+    return again if same else None

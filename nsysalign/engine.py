@@ -1,0 +1,421 @@
+"""One path from a trace to its analysis: survey, slices, merge, explain; and the door for Python users.
+
+    >>> import nsysalign
+    >>> a = nsysalign.analyze("trace.sqlite", events=["events-484.jsonl"])
+    >>> a.intervals[["name", "elapsed_ns", "kernel_only_ns"]]
+
+    export, logs --> survey --> slice 1 .. slice n --> merge --> explain --> Analysis
+                                (trace, align, attribute)        (compare, diagnose)
+
+A short trace is one slice, which finds out by itself what a survey would tell it.  Whether a trace is cut depends on the
+trace and its log alone: options change what is kept, never a number.
+
+The DataFrames' columns are declared, with dtype and unit, in `nsysalign.frames`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.align.clock import ClockMap
+from nsysalign.align.samples import place_samples
+from nsysalign.align.timers import timed, timer_notes
+from nsysalign.attribute.kernels import kernel_table, longest_gaps
+from nsysalign.attribute.labels import label_table
+from nsysalign.attribute.pictures import FromMemory, Pictures
+from nsysalign.attribute.portion import intervals_table, parts_table
+from nsysalign.attribute.timeline import chosen_intervals
+from nsysalign.attribute.unprofiled import predict
+from nsysalign.compare.baseline import side_by_side
+from nsysalign.compare.confirm import attach
+from nsysalign.diagnose.rules import diagnose
+from nsysalign.errors import AnalysisError, EventLogError
+from nsysalign.memory import give_back
+from nsysalign.model import KIND, Analysis, EventLog, Portion, Trace, TraceInfo
+from nsysalign.private import without_paths
+from nsysalign.rundir import CONFIRMED, Inputs, RunDirectory
+from nsysalign.slices.crew import Crew, crew, wanted
+from nsysalign.slices.pictures import FromFile
+from nsysalign.slices.plan import SLICE_ROWS, survey
+from nsysalign.slices.run import measure, read_ahead
+from nsysalign.slices.work import whole_trace
+from nsysalign.store import confirmations
+from nsysalign.trace.clocks import read_clock_samples
+from nsysalign.trace.eventlog import read_event_logs
+from nsysalign.trace.index import rows_at_most, sampled
+from nsysalign.trace.read import lost_notes, read_trace
+
+#: Segments of all intervals are kept up to about so many; sums, bounds and details are of all intervals always.
+MOST_PIECES = 100_000
+
+#: Traces with as many calls and operations are cut.
+SLICED_FROM_ROWS = 1_500_000
+
+#: Told what begins and how much of the whole is done, in percent.
+Progress = Callable[[str, int], None]
+_Paths = Sequence[str | PathLike[str]] | str | PathLike[str]
+
+
+def analyze(
+    trace: str | PathLike[str],
+    events: _Paths = (),
+    *,
+    clocks: str | PathLike[str] | None = None,
+    baseline: _Paths = (),
+    draw: Sequence[str] = (),
+    all_segments: bool = False,
+    progress: Progress | None = None,
+    jobs: int = 1,
+    marks: _Paths = (),
+    marked: str | PathLike[str] | None = None,
+) -> Analysis:
+    """Analyse an nsys SQLite export with the event logs of its processes, or a run directory with all that belongs to it.
+
+    Without a log the NVTX ranges of the trace become intervals of kind `nvtx`.  `clocks` is the run's clocks.jsonl,
+    `baseline` the event logs of the same program run without nsys, to be put beside.  `marks`: dumps of marks inside kernels
+    (.nsam), made in the run of this trace, or in that of the trace `marked`, which is of the same program.  `draw` names intervals whose
+    timeline and segments are kept whatever their place among the runs; `all_segments` keeps those of every interval,
+    where a long trace has more than fit into a table of ordinary size; `progress(step, percent)` is told what begins.
+    A long trace is analysed stretch by stretch, by `jobs` processes at once: a script that asks for more than one has
+    `if __name__ == "__main__":` around what it does, as `multiprocessing` wants it.
+    Raises TraceError or EventLogError with what to do next.
+    """
+    path, logs, without = Path(trace), _several(events), _several(baseline)
+    if path.is_dir():
+        run = RunDirectory(path)
+        logs, without = logs or tuple(run.event_logs()), without or tuple(run.baseline_logs())
+        inputs = run.inputs(run.export(), logs, without)
+    else:
+        inputs = Inputs(path, logs, without)
+    if clocks is not None:
+        inputs = replace(inputs, clocks=Path(clocks))
+    if marks:
+        inputs = replace(inputs, marks=_several(marks), marked=Path(marked) if marked is not None else None)
+    return analyze_inputs(inputs, draw=draw, all_segments=all_segments, progress=progress, jobs=jobs)
+
+
+def analyze_inputs(
+    inputs: Inputs,
+    *,
+    draw: Sequence[str] = (),
+    all_segments: bool = False,
+    progress: Progress | None = None,
+    jobs: int = 1,
+    others: Crew | None = None,
+) -> Analysis:
+    """The same of inputs that are put together already, with what the run says besides: verdicts of re-runs, conditions.
+    `others`: processes to share the work with, where they wait already."""
+    tell = progress or _silent
+    tell("reading the trace", 0)
+    found = None
+    rows = rows_at_most(inputs.trace) if inputs.events else 0
+    log = None
+    if rows >= SLICED_FROM_ROWS:
+        with nullcontext(others) if others is not None else crew(wanted(inputs.trace, jobs)) as helpers:
+            found, log = _in_slices(inputs, rows, helpers, all_segments, tell)
+    if found is None:
+        trace, log = _read(inputs, log, tell)
+        found = _in_one(trace, log, tell)
+    without, notes = read_baseline(inputs.baseline)
+    tell("explaining", 90)
+    analysis = explained(
+        found, log, clocks=inputs.clocks, baseline=without, draw=draw, all_segments=all_segments,
+        inside=partial(_inside_kernels, inputs) if inputs.marks else None,
+    )  # fmt: skip
+    said = [*inputs.conditions, *analysis.notes, *notes]
+    analysis = replace(analysis, notes=tuple(dict.fromkeys(said)))
+    return attach(analysis, confirmations.read(inputs.confirmed)) if inputs.confirmed else analysis
+
+
+def analyze_trace(
+    trace: Trace,
+    log: EventLog | None,
+    *,
+    baseline: EventLog | None = None,
+    draw: Sequence[str] = (),
+    all_segments: bool = False,
+) -> Analysis:
+    """The same from what has been read already."""
+    return explained(
+        _in_one(trace, log, _silent), log, baseline=baseline, draw=draw, all_segments=all_segments
+    )
+
+
+def _several(paths: _Paths) -> tuple[Path, ...]:
+    """One path is a list of one: a text would be taken for a list of its characters."""
+    return tuple(map(Path, [paths] if isinstance(paths, str | PathLike) else paths))
+
+
+def _silent(step: str, percent: int) -> None:
+    """For callers who do not want to be told."""
+
+
+def _read(inputs: Inputs, log: EventLog | None, tell: Progress) -> tuple[Trace, EventLog | None]:
+    """The trace and its log, unless that has been read already."""
+    with ThreadPoolExecutor(1) as pool:  # big tables are read outside of Python: there is time for the logs
+        unread = inputs.events and log is None
+        logs = pool.submit(read_event_logs, inputs.events) if unread else None
+        trace = read_trace(inputs.trace)
+        tell("reading the event logs", 45)
+        log = logs.result() if logs is not None else log
+    _refuse_baseline(log)
+    return trace, log
+
+
+def _refuse_baseline(log: EventLog | None) -> None:
+    if log is not None and any(h.get("baseline") for h in log.headers):
+        raise EventLogError(
+            "this is the event log of a run without nsys: it belongs to no trace",
+            "name the profiled run's log with --events, and this one with --baseline",
+        )
+
+
+def read_baseline(logs: Sequence[Path]) -> tuple[EventLog | None, list[str]]:
+    """The log of the run without nsys.  What cannot be read is a note: the profiled run stands without it."""
+    if not logs:
+        return None, []
+    try:
+        return read_event_logs(logs), []
+    except EventLogError as error:
+        return None, [f"the run without nsys cannot be put beside this one: {without_paths(error.message)}"]
+
+
+def load(path: str | PathLike[str]) -> Analysis:
+    """A stored analysis: a run directory, analysis.db or analysis.json.  AnalysisError where it does not add up."""
+    path = Path(path)
+    if path.is_dir():
+        run = RunDirectory(path)
+        found = run.stored()
+        if found is None:
+            raise AnalysisError(
+                f"{path}: no analysis.db or analysis.json in this directory", f"nsysalign analyze {path}"
+            )
+        verdicts = confirmations.read(path / CONFIRMED)
+        loaded = load(found)
+        return attach(loaded, verdicts) if len(verdicts) else loaded
+    if path.suffix == ".json":
+        from nsysalign.store import document as store
+    else:
+        from nsysalign.store import database as store
+    from nsysalign.store.soundness import refuse_unsound
+
+    analysis = store.load(path)
+    refuse_unsound(analysis, path.name)
+    return analysis
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What alignment and attribution found in a trace.  `lanes`: the streams on which work ran."""
+
+    info: TraceInfo
+    portion: Portion
+    lanes: pd.DataFrame
+    clock_maps: Mapping[int, ClockMap]
+    calibration: Mapping[str, Any]
+    launch_latency: Mapping[int, int]
+    pictures: Pictures
+
+
+def _in_one(trace: Trace, log: EventLog | None, tell: Progress) -> Measured:
+    """A trace in memory, as one slice."""
+    tell("placing the events", 50)
+    found = whole_trace(trace, log, lambda: tell("splitting the intervals", 65))
+    alignment, budgets = found.alignment, found.budgets
+    return Measured(
+        trace.info,
+        found.portion,
+        alignment.lanes[alignment.busy],
+        alignment.clock_maps,
+        dict(alignment.calibration),
+        budgets.launch_latency,
+        FromMemory(trace, alignment, budgets),
+    )
+
+
+def _in_slices(
+    inputs: Inputs, rows: int, others: Crew, all_segments: bool, tell: Progress
+) -> tuple[Measured | None, EventLog]:
+    """A long trace, stretch by stretch, and its log.  None where it cannot be cut: an interval as long as the run, clocks
+    that nothing connects."""
+    trace = inputs.trace
+    slices = 2 * -(-rows // (2 * SLICE_ROWS))  # however many help: the same on every machine
+    index = sampled(trace)
+    read_ahead(others, trace, index, slices)
+    log = read_event_logs(inputs.events)
+    _refuse_baseline(log)
+    tell("looking over the trace", 10)
+    known = survey(trace, log, index) if index.calls else None
+    if known is None:
+        return None, log
+    step = "reading, placing and splitting"
+    tell(step, 15)
+    found = measure(
+        trace, index, known, slices, others, lambda done, of: tell(step, 15 + 75 * done // of), all_segments
+    )
+    if found is None:
+        return None, log
+    known = found.known
+    given, log = known.given, known.timed.log
+    said = timer_notes(found.portion.rows, known.timed.timers.candidates, found.portion.alone)
+    info = replace(known.info, notes=(*known.info.notes, *lost_notes(found.lost)))
+    whole = replace(found.portion, notes=(*known.notes, *found.portion.notes, *said))
+    pictures = FromFile(trace, found.index, known, whole)
+    lanes = given.lanes[given.busy]
+    return Measured(info, whole, lanes, known.clock_maps, known.calibration, known.latency, pictures), log
+
+
+def explained(
+    measured: Measured,
+    log: EventLog | None,
+    *,
+    clocks: Path | None = None,
+    baseline: EventLog | None = None,
+    draw: Sequence[str] = (),
+    all_segments: bool = False,
+    inside: Callable[[Analysis], Analysis] | None = None,
+) -> Analysis:
+    """Names, labels, findings, pictures; `baseline`, the log of a run without nsys, is put beside; `inside` adds what was
+    marked inside kernels."""
+    analysis = _named(measured, log, clocks)
+    if inside is not None:
+        analysis = inside(analysis)
+    portion, pictures, intervals = measured.portion, measured.pictures, analysis.intervals
+    real = (intervals["kind"] != "run").to_numpy()
+    pieces, run = portion.size.sum(), portion.size[~real].sum()
+    whole = all_segments or pieces - run <= MOST_PIECES
+    if whole:
+        kept = np.flatnonzero(real | all_segments | (pieces <= MOST_PIECES))
+        analysis = replace(analysis, segments=pictures.segments(kept))
+    if baseline is not None:
+        analysis = _with_baseline(analysis, measured, log, baseline)
+    wanted = intervals.loc[intervals["name"].isin(list(draw)) & real, "interval"].tolist()
+    if not whole:  # rules look at the same intervals that will be drawn, mostly
+        pictures.expect(np.array(chosen_intervals(analysis, wanted), dtype=np.int64))
+    analysis = diagnose(analysis, None if whole else pictures.segment_arrays)
+    give_back()
+    if not whole:
+        analysis = _some_segments(analysis, measured, wanted)
+    drawn = np.array(chosen_intervals(analysis, wanted), dtype=np.int64)
+    return replace(analysis, timeline=pictures.timeline(drawn, analysis))
+
+
+def _named(measured: Measured, log: EventLog | None, clocks: Path | None) -> Analysis:
+    """All that needs neither segments nor rules: tables, notes, calibration."""
+    p = measured.portion
+    intervals = intervals_table(p)
+    labels = label_table(intervals[intervals["kind"] != "run"])
+    gpu_clocks, said = _gpu_clocks(measured, clocks)
+    notes = [*(log.notes if log else ()), *p.notes, *_disturbed(intervals), *said]
+    unaligned = p.unaligned
+    unaligned = unaligned.assign(label=unaligned["name"].astype(str).str.replace(r"#\d+$", "", regex=True))
+    calibration = dict(measured.calibration) | {
+        "launch_latency_ns": {k: measured.launch_latency[KIND[k]] for k in KIND},
+        "collected_with": _headers(log),
+    }
+    return Analysis(
+        trace=_without_what_the_clock_replaces(measured.info, intervals),
+        intervals=intervals,
+        parts=parts_table(p),
+        segments=frames.empty(frames.SEGMENTS),
+        details=p.details,
+        other_streams=p.other_streams,
+        labels=labels,
+        unaligned=frames.check(unaligned, frames.UNALIGNED),
+        findings=frames.empty(frames.FINDINGS),
+        timeline=frames.empty(frames.TIMELINE),
+        kernels=kernel_table(p.durations, intervals),
+        gaps=longest_gaps(p.gaps),
+        notes=tuple(dict.fromkeys(notes)),
+        calibration=calibration,
+        gpu_clocks=gpu_clocks,
+    )
+
+
+def _disturbed(intervals: pd.DataFrame) -> list[str]:
+    """A note where the profiler's own work fell into intervals."""
+    count = sum("profiler-disturbed" in flags for flags in intervals["flags"])
+    what = "intervals were disturbed by the profiler's own work in their process (flag profiler-disturbed)"
+    return [f"{count} {what}"] if count else []
+
+
+def _without_what_the_clock_replaces(info: TraceInfo, intervals: pd.DataFrame) -> TraceInfo:
+    """Where every pair is placed by the events' own clock, CUPTI's timestamps are not missed."""
+    if set(intervals.loc[intervals["kind"] == "event", "method"]) != {"clock"}:
+        return info
+    kept = tuple(m for m in info.missing if not m.startswith("CUPTI_ACTIVITY_KIND_CUDA_EVENT"))
+    return replace(info, missing=kept)
+
+
+def _some_segments(analysis: Analysis, measured: Measured, wanted: Sequence[int]) -> Analysis:
+    """Segments of the wanted intervals and of those that are drawn, as many as fit, and a note that says so."""
+    drawn = np.setdiff1d(chosen_intervals(analysis), wanted)
+    size = measured.portion.size
+    drawn = drawn[np.argsort(size[drawn], kind="stable")]
+    fit = drawn[np.cumsum(size[drawn]) <= MOST_PIECES // 3]
+    kept = np.union1d(fit, np.array(wanted, dtype=np.int64)).astype(np.int64)
+    note = (
+        f"segments are kept of {len(kept):,} of {len(analysis.measured):,} intervals (medians, slowest, first, every "
+        "finding's): of all there are too many for a table of ordinary size; nsysalign analyze --all-segments keeps them"
+    )
+    return replace(analysis, segments=measured.pictures.segments(kept), notes=(*analysis.notes, note))
+
+
+def _gpu_clocks(measured: Measured, clocks: Path | None) -> tuple[pd.DataFrame, list[str]]:
+    """The run's clock samples on the trace's clock, and notes."""
+    if clocks is None:
+        return frames.empty(frames.GPU_CLOCKS), []
+    samples, notes = read_clock_samples(clocks)
+    used = measured.lanes[["process", "device"]].drop_duplicates()
+    shared = bool(used["device"].duplicated().any())  # or each process saw one GPU of its own, as device 0
+    placed, more = place_samples(
+        samples, measured.clock_maps, measured.info.session_start_utc_ns, shared=shared
+    )
+    return placed, notes + more
+
+
+def _with_baseline(
+    analysis: Analysis, measured: Measured, log: EventLog | None, baseline: EventLog
+) -> Analysis:
+    """The same with the run without nsys beside it, and what the profiled one says it should have measured."""
+    real = analysis.measured
+    unprofiled, parts = predict(measured.pictures, real, analysis.parts, analysis.labels)
+    windows = measured.portion.rows.iloc[: len(real)]  # without the run as a whole
+    table, notes = side_by_side(real, windows, log, baseline, unprofiled, timed(baseline))
+    return replace(
+        analysis,
+        baseline=table,
+        unprofiled=unprofiled,
+        unprofiled_parts=parts,
+        notes=tuple(dict.fromkeys([*analysis.notes, *notes])),
+    )
+
+
+def _inside_kernels(inputs: Inputs, analysis: Analysis) -> Analysis:
+    """The same with what the dumps of marks say about the insides of kernels."""
+    from nsysalign.slices.inside import marked_inside
+
+    inside = marked_inside(inputs.marks, inputs.trace, inputs.marked, analysis.measured)
+    return replace(
+        analysis,
+        **inside.tables,
+        notes=tuple(dict.fromkeys([*analysis.notes, *inside.notes])),
+        calibration={**analysis.calibration, "marks": list(inside.buffers)},
+    )
+
+
+def _headers(log: EventLog | None) -> list[dict[str, Any]]:
+    """What the probe said of itself, without anything private."""
+    keys = ("pid", "device_name", "torch", "python", "nvtx", "calibration_ns")
+    return [{k: h[k] for k in keys if k in h} for h in (log.headers if log else ())]

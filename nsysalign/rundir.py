@@ -1,0 +1,260 @@
+"""A run directory: the name of every file in it, what belongs to a run, and what an analysis of it is made of.
+
+nsysalign-runs/train-001/
+  trace.nsys-rep  trace.sqlite  events-PID.jsonl[.gz]      what was collected
+  clocks.jsonl  run.json  nsys.log                         GPU clocks meanwhile; status, notes, conditions; nsys's words
+  raw/                                                     what the probe wrote, until it is converted
+  baseline/events-PID.jsonl                                the same program without nsys
+  marks-PID-N.nsam  marked/                                marks inside kernels; the run that made them (run --marks)
+  confirm/LABEL-CHANGE-N/  confirm.json                    re-runs with one change, and their verdicts
+  analysis.json  analysis.db  analysis.metadata.json  report.html      results
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nsysalign.errors import NsysError, TraceError
+from nsysalign.untrusted import contents
+
+#: Where runs go, below the working directory.
+RUNS = "nsysalign-runs"
+EXPORT, REPORT, STREAM = "trace.sqlite", "trace.nsys-rep", "trace.qdstrm"
+CLOCKS, CONFIRMED, MANIFEST, NSYS_LOG = "clocks.jsonl", "confirm.json", "run.json", "nsys.log"
+RAW, BASELINE, RERUNS, MARKED = "raw", "baseline", "confirm", "marked"
+DOCUMENT, DATABASE, METADATA, PAGE = "analysis.json", "analysis.db", "analysis.metadata.json", "report.html"
+RESULTS = (DOCUMENT, DATABASE, METADATA, PAGE)
+REPORT_SUFFIXES = (".nsys-rep", ".qdrep")  # the latter until 2021.3
+TRACE_SUFFIXES = (*REPORT_SUFFIXES, ".sqlite")
+_LONGEST_S = 1e9  # 30 years; also no infinity and no NaN
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What one analysis is made of: an export, and what belongs to it.  None and () where there is none."""
+
+    trace: Path
+    events: tuple[Path, ...] = ()
+    baseline: tuple[Path, ...] = ()  # event logs of the same program without nsys
+    clocks: Path | None = None
+    confirmed: Path | None = None  # verdicts of re-runs
+    manifest: Path | None = None
+    marks: tuple[Path, ...] = ()  # dumps of marks inside kernels
+    marked: Path | None = None  # the export of the run that made them, where it is another
+
+    def roles(self) -> Mapping[str, list[Path]]:
+        """All files that decide what the results are, by what they are used as."""
+        return {
+            "trace": [self.trace],
+            "events": list(self.events),
+            "baseline": list(self.baseline),
+            **({"marks": list(self.marks)} if self.marks else {}),
+            **{
+                role: [path]
+                for role, path in (
+                    ("clocks", self.clocks),
+                    ("confirmed", self.confirmed),
+                    ("manifest", self.manifest),
+                    ("marked", self.marked),
+                )
+                if path is not None
+            },
+        }
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """What was set up around the run (locked clocks), for the report."""
+        return _conditions(self.manifest) if self.manifest else ()
+
+
+class RunDirectory:
+    """One run.  Nothing is read or made before it is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def around(cls, path: Path) -> RunDirectory:
+        """The run that a path means: a run directory, or one of the files in it."""
+        return cls(path if path.is_dir() else path.parent)
+
+    def traces(self) -> list[Path]:
+        """Its traces by name, a report and its export counted once (the report: it is asked whether the export is still good).
+        `trace.*` stands for everything beside it."""
+        if found := [p for p in (self.path / REPORT, self.path / EXPORT) if p.is_file()]:
+            return found[:1]
+        by_stem: dict[str, Path] = {}
+        for suffix in reversed(TRACE_SUFFIXES):  # reports win
+            for path in self.path.glob(f"*{suffix}"):
+                if path.is_file() and not path.name.startswith(".") and ".partial." not in path.name:
+                    by_stem[path.name.removesuffix(suffix)] = path
+        return [by_stem[stem] for stem in sorted(by_stem, key=natural)]
+
+    def trace(self) -> Path:
+        """Its one trace.  TraceError where there is none, or several."""
+        found = self.traces()
+        if len(found) == 1:
+            return found[0]
+        names = ", ".join(p.name for p in found) or "neither .sqlite nor .nsys-rep"
+        raise TraceError(
+            f"{self.path}: a run directory holds one {EXPORT} or one report; found {names}",
+            "name the trace: nsysalign analyze FILE",
+        )
+
+    def export(self) -> Path:
+        """The SQLite export of its one trace.  TraceError where there is none yet."""
+        export = self.trace().with_suffix(".sqlite")
+        if not export.is_file():
+            raise TraceError(f"{self.path}: its report is not exported yet", f"nsysalign analyze {self.path}")
+        return export
+
+    def event_logs(self) -> list[Path]:
+        """The event logs, sorted by name: `events-PID.jsonl`, long ones `events-PID.jsonl.gz`."""
+        return event_logs(self.path)
+
+    def baseline_logs(self) -> list[Path]:
+        """Those of the run without nsys."""
+        return event_logs(self.path / BASELINE)
+
+    def marks(self) -> list[Path]:
+        """Dumps of marks inside its kernels, sorted by name."""
+        return sorted(self.path.glob("marks-*.nsam"), key=lambda p: natural(p.name))
+
+    def marked(self) -> RunDirectory | None:
+        """The run that made the marks, where it is one of its own."""
+        run = RunDirectory(self.path / MARKED)
+        return run if run.marks() and run.traces() else None
+
+    def manifest(self) -> dict[str, Any]:
+        """What run.json says; {} where there is no such file, or it says nothing of use."""
+        return _object(self.path / MANIFEST)
+
+    def conditions(self) -> tuple[str, ...]:
+        """What run.json says was set up around the run; () where it says nothing."""
+        return _conditions(self.path / MANIFEST)
+
+    def inputs(
+        self,
+        trace: Path | None = None,
+        events: tuple[Path, ...] = (),
+        baseline: tuple[Path, ...] = (),
+        marks: tuple[Path, ...] = (),
+    ) -> Inputs:
+        """What an analysis of it is made of, as it lies there; what is named takes the place of the run's own.
+
+        A folder of several traces says nothing of one of them.  TraceError where there is no trace.
+        """
+        trace = trace or self.trace()
+        alone = len(self.traces()) <= 1
+        beside = {
+            role: self.path / name
+            for role, name in (("clocks", CLOCKS), ("confirmed", CONFIRMED), ("manifest", MANIFEST))
+            if alone and (self.path / name).is_file()
+        }
+        own = self.marked() if alone and not marks else None
+        marks = marks or tuple((own or self).marks() if alone else ())
+        return Inputs(trace, events, baseline, **beside, marks=marks, marked=own.export() if own else None)
+
+    def stored(self) -> Path | None:
+        """Its analysis, None where there is none."""
+        return next((p for name in (DATABASE, DOCUMENT) if (p := self.path / name).is_file()), None)
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(contents(path).decode())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _conditions(manifest: Path) -> tuple[str, ...]:
+    found = _object(manifest).get("conditions")
+    return tuple(str(text) for text in found) if isinstance(found, list) else ()
+
+
+def event_logs(folder: Path) -> list[Path]:
+    """The event logs in a folder, sorted by name: `events-PID.jsonl`, long ones `events-PID.jsonl.gz`."""
+    return sorted(p for end in ("jsonl", "jsonl.gz") for p in folder.glob(f"events-*.{end}"))
+
+
+def natural(text: str) -> tuple:
+    """A sort key: node2 before node10."""
+    return tuple((0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"(\d+)", text) if p)
+
+
+def make_run_dir(stem: str, output: Path | None = None, *, base: Path | None = None) -> Path:
+    """Create and return a new folder, mode 0700: the trace in it carries the profiled process's environment.
+
+    `output` names the folder itself and must be new or empty; without it `nsysalign-runs/<stem>-NNN` gets
+    the next free number.  mkdir is the lock: two runs started at once get two folders.
+    """
+    if output is not None:
+        try:
+            output.mkdir(mode=0o700, parents=True, exist_ok=True)
+            taken = any(output.iterdir())
+        except OSError as error:
+            raise NsysError(
+                f"cannot make the run directory {output}: {error.strerror}", "choose another -o DIR"
+            ) from error
+        if taken:
+            raise NsysError(f"{output} is not empty, and a run never overwrites", "choose another -o DIR")
+        return output.resolve()
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.") or "run"
+    return numbered((base or Path()) / RUNS, stem)
+
+
+def numbered(parent: Path, stem: str) -> Path:
+    """Create and return `parent/<stem>-NNN` with the next free number, mode 0700."""
+    try:
+        parent.mkdir(exist_ok=True)
+        taken_numbers = [
+            int(m[1]) for p in parent.iterdir() if (m := re.fullmatch(re.escape(stem) + r"-(\d+)", p.name))
+        ]
+        number = max(taken_numbers, default=0) + 1
+        while True:
+            path = parent / f"{stem}-{number:03d}"
+            try:
+                path.mkdir(mode=0o700)
+                return path.resolve()
+            except FileExistsError:
+                number += 1
+    except OSError as error:
+        raise NsysError(
+            f"cannot make a run directory in {parent}: {error.strerror}", "choose one with -o DIR"
+        ) from error
+
+
+@contextlib.contextmanager
+def private(run_dir: Path) -> Iterator[None]:
+    """While the block runs nobody else looks into the folder, which `-o` may have found open to all; then nsys's own files
+    in it, which it makes readable by others, are the owner's alone.
+    """
+    mode = run_dir.stat().st_mode & 0o7777
+    with contextlib.suppress(PermissionError):  # somebody else's folder in which we may write
+        run_dir.chmod(mode & ~0o077)
+    try:
+        yield
+    finally:
+        for path in run_dir.glob("trace.*"):
+            path.chmod(0o600)
+        with contextlib.suppress(PermissionError):
+            run_dir.chmod(mode)
+
+
+def last_duration_s(stem: str, base: Path | None = None) -> float | None:
+    """How long the newest run of that name was profiled, None where there is none or it does not say."""
+    runs = (base or Path()) / RUNS
+    numbered = [
+        (int(m[1]), p)
+        for p in runs.glob(f"*/{MANIFEST}")
+        if (m := re.fullmatch(re.escape(stem) + r"-(\d+)", p.parent.name))
+    ]
+    took = _object(max(numbered)[1]).get("profiled_s") if numbered else None
+    return float(took) if isinstance(took, int | float) and 0 <= took < _LONGEST_S else None

@@ -1,0 +1,91 @@
+"""Tables and values as plain objects and as JSON, and back.
+
+NaN does not exist in JSON: it becomes null.  The text is ASCII, so that no string of a trace can break an encoder.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from nsysalign import frames
+from nsysalign.model import TraceInfo
+from nsysalign.store.columns import listed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def plain(value: Any) -> Any:
+    """Any nest of mappings, sequences and numbers as what JSON knows; NaN, NA and infinity as None."""
+    if isinstance(value, (str, bool)) or value is None:
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if hasattr(value, "tolist") and hasattr(value, "dtype"):  # numpy's numbers and arrays
+        return plain(value.tolist())
+    if isinstance(value, Iterable):
+        return [plain(item) for item in value]
+    return None if value != value else str(value)
+
+
+def encoded(value: Any) -> bytes:
+    """Plain objects (`plain`) as JSON: one line of ASCII, no blanks."""
+    try:
+        text = orjson.dumps(value)
+    except TypeError:  # half a character (a file name that is no UTF-8), an integer of more than 64 bits
+        text = b"\xff"
+    return (
+        text if text.isascii() else json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
+    )
+
+
+def to_json(value: Any) -> str:
+    """Any value as JSON (`plain`, `encoded`)."""
+    return encoded(plain(value)).decode("ascii")
+
+
+def records(table: pd.DataFrame, rows: Any = slice(None)) -> list[dict[str, Any]]:
+    """A table, or some of its rows, as a list of objects."""
+    return Records(table).of(rows)
+
+
+class Records:
+    """A table as objects, some rows at a time: as Python objects a row takes ten times its size."""
+
+    def __init__(self, table: pd.DataFrame) -> None:
+        self._names = list(table.columns)
+        self._columns = listed(table, plain)
+
+    def of(self, rows: Any) -> list[dict[str, Any]]:
+        """The objects of these rows, a slice or an array of positions."""
+        lists = [column.rows(rows) for column in self._columns.values()]
+        return [dict(zip(self._names, row, strict=True)) for row in zip(*lists, strict=True)]
+
+
+def trace_info(stored: Mapping[str, Any]) -> TraceInfo:
+    """What was stored of a trace; fields of other versions are left out."""
+    known: dict[str, Any] = {
+        name: tuple(value) if isinstance(value := stored[name], list) else value
+        for name in TraceInfo.__dataclass_fields__
+        if name in stored
+    }
+    return TraceInfo(**known)
+
+
+def frame(rows: list[dict[str, Any]], spec: frames.Spec) -> pd.DataFrame:
+    """Objects as a table with the declared columns."""
+    import pandas as pd
+
+    from nsysalign.store.columns import series
+
+    table = pd.DataFrame({c.name: series([row[c.name] for row in rows], c.dtype) for c in spec.columns})
+    return frames.check(table, spec)

@@ -1,0 +1,146 @@
+"""Whether a change of the code changed a number: every table of every recording, kept and compared.
+
+    python scripts/same_numbers.py keep BEFORE tests/data ../shared/data      on one commit
+    python scripts/same_numbers.py keep AFTER tests/data ../shared/data       on the other
+    python scripts/same_numbers.py compare BEFORE AFTER
+
+A recording is NAME.sqlite[.xz] with NAME.events.jsonl[.xz] and NAME.baseline.jsonl[.xz] where they are, or a packed run
+directory (.tar.xz).  `compare` names the first rows of each table that differ, and ends with 1 if there are any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import lzma
+import pickle
+import shutil
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+
+def recordings(folder: Path) -> Iterator[Path]:
+    """Exports and packed run directories anywhere below a folder, by name."""
+    yield from sorted(p for end in ("sqlite", "sqlite.xz", "tar.xz") for p in folder.rglob(f"*.{end}"))
+
+
+def inputs(recording: Path, room: Path) -> Iterator[tuple[str, Path, list[Path], list[Path], Path | None]]:
+    """(name, trace, logs, logs without nsys, clock samples) of what a recording holds, unpacked into `room`."""
+    if recording.name.endswith(".tar.xz"):
+        with tarfile.open(recording) as packed:
+            packed.extractall(room, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+        for trace in sorted(room.rglob("*.sqlite")):
+            home = trace.parent
+            logs = sorted([*home.glob("events-*.jsonl"), *home.glob("events-*.jsonl.gz")])
+            baseline = sorted((home / "baseline").glob("events-*.jsonl*"))
+            clocks = home / "clocks.jsonl"
+            name = f"{recording.name}:{trace.relative_to(room)}"
+            yield name, trace, logs, baseline, clocks if clocks.exists() else None
+        return
+    stem = recording.name.removesuffix(".xz").removesuffix(".sqlite")
+
+    def beside(what: str) -> list[Path]:
+        found = (recording.with_name(f"{stem}.{what}.jsonl{end}") for end in ("", ".xz"))
+        return [_unpacked(p, room) for p in found if p.exists()][:1]
+
+    yield recording.name, _unpacked(recording, room), beside("events"), beside("baseline"), None
+
+
+def _unpacked(path: Path, room: Path) -> Path:
+    if path.suffix != ".xz":
+        return path
+    target = room / path.stem
+    with lzma.open(path) as source, target.open("wb") as out:
+        shutil.copyfileobj(source, out)
+    return target
+
+
+def numbers(trace: Path, logs: list[Path], baseline: list[Path], clocks: Path | None) -> dict[str, Any]:
+    """Everything in an analysis, by the name of its field."""
+    import nsysalign
+
+    analysis = nsysalign.analyze(trace, logs, baseline=baseline if logs else (), clocks=clocks)
+    return {f.name: getattr(analysis, f.name) for f in dataclasses.fields(analysis)}
+
+
+def keep(out: Path, folders: list[Path]) -> None:
+    """One pickle per recording: made and read by this script alone."""
+    out.mkdir(parents=True, exist_ok=True)
+    for folder in folders:
+        for recording in recordings(folder):
+            with tempfile.TemporaryDirectory() as room:
+                for name, *what in inputs(recording, Path(room)):
+                    try:
+                        found = numbers(*what)
+                    except Exception as error:  # what cannot be analysed is to fail in the same words
+                        found = {"error": repr(error)}
+                    found["trace"] = (
+                        None if "trace" not in found else dataclasses.replace(found["trace"], path="")
+                    )
+                    key = f"{folder.name}-{recording.parent.name}-{name}".replace("/", "_")
+                    (out / f"{key}.pickle").write_bytes(pickle.dumps(found))
+                    print(key, len(found.get("intervals", ())), found.get("error", ""), flush=True)
+
+
+def differences(before: Any, after: Any) -> list[str]:
+    """What differs between two values of one field, in words."""
+    if isinstance(before, pd.DataFrame) and isinstance(after, pd.DataFrame):
+        if list(before.columns) != list(after.columns):
+            return [f"columns {list(before.columns)} -> {list(after.columns)}"]
+        if len(before) != len(after):
+            return [f"{len(before)} rows -> {len(after)}"]
+        said = []
+        for column in before.columns:
+            pairs = zip(before[column].tolist(), after[column].tolist(), strict=True)
+            changed = [(n, a, b) for n, (a, b) in enumerate(pairs) if repr(a) != repr(b)]
+            if changed:
+                n, a, b = changed[0]
+                said.append(f"{column}: {len(changed)} of {len(before)} rows, first {n}: {a!r} -> {b!r}")
+        return said
+    return [] if repr(before) == repr(after) else [f"{str(before)[:300]} -> {str(after)[:300]}"]
+
+
+def compare(before: Path, after: Path) -> int:
+    """Print what differs; the number of differences."""
+    names = sorted({p.name for p in [*before.glob("*.pickle"), *after.glob("*.pickle")]})
+    found = 0
+    for name in names:
+        if not ((before / name).exists() and (after / name).exists()):
+            print(f"{name}: only in {before if (before / name).exists() else after}")
+            found += 1
+            continue
+        old, new = (pickle.loads((folder / name).read_bytes()) for folder in (before, after))
+        for field in sorted({*old, *new}):
+            for line in differences(old.get(field), new.get(field)):
+                print(f"{name}: {field}: {line}")
+                found += 1
+    print(f"{len(names)} recordings, {found} differences")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    kept = commands.add_parser("keep")
+    kept.add_argument("out", type=Path)
+    kept.add_argument("folders", type=Path, nargs="+")
+    compared = commands.add_parser("compare")
+    compared.add_argument("before", type=Path)
+    compared.add_argument("after", type=Path)
+    arguments = parser.parse_args()
+    if arguments.command == "keep":
+        keep(arguments.out, arguments.folders)
+    else:
+        sys.exit(1 if compare(arguments.before, arguments.after) else 0)
+
+
+if __name__ == "__main__":
+    main()
