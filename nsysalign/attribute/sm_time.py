@@ -63,7 +63,9 @@ def inside(marked: Marked) -> Inside:
     warps, outside = _warps(marked, duration)
     complete, counted = _complete(marked, warps)
     spans, parts, group, shared = _around(marked, warps, duration)
-    lengths, of_phase, unclosed = [], {}, {}
+    lengths: list[_Passages] = []
+    of_phase: dict[int, float] = {}
+    unclosed: dict[tuple[int, int], int] = {}
     for used in _batches(marked):
         passages, inner = _ranges(marked, duration, used, unclosed)
         lengths.append(passages)

@@ -32,7 +32,7 @@ class MarkTables:
 
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    buffers: tuple[Mapping[str, int | str], ...] = ()  # what each dump holds and lacks
+    buffers: tuple[Mapping[str, object], ...] = ()  # what each dump holds and lacks
 
 
 def marked_inside(
@@ -155,7 +155,8 @@ class _Names:
     """Hashes to texts; `unknown`: those that no name is known of."""
 
     def __init__(self, known: Mapping[int, str]) -> None:
-        self._known, self.unknown = known, set()
+        self._known = known
+        self.unknown: set[str] = set()
 
     def text(self, number: int) -> str:
         if number >= layout.TRIGGER:
