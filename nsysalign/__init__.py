@@ -15,12 +15,20 @@ from nsysalign.region import region
 
 if TYPE_CHECKING:
     from nsysalign.engine import analyze, load
+    from nsysalign.measure.api import benchmark
+    from nsysalign.measure.workload import Workload
     from nsysalign.model import Analysis
 
 __version__ = "0.1.0"
-__all__ = ["Analysis", "__version__", "analyze", "load", "region"]
+__all__ = ["Analysis", "Workload", "__version__", "analyze", "benchmark", "load", "region"]
 
-_LAZY = {"analyze": "nsysalign.engine", "load": "nsysalign.engine", "Analysis": "nsysalign.model"}
+_LAZY = {
+    "analyze": "nsysalign.engine",
+    "load": "nsysalign.engine",
+    "Analysis": "nsysalign.model",
+    "Workload": "nsysalign.measure.workload",
+    "benchmark": "nsysalign.measure.api",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -16,20 +16,21 @@ from nsysalign.errors import Interrupted, NsysAlignError, OutputError
 #: Exit code of a bug of ours (sysexits.h: EX_SOFTWARE).
 INTERNAL_ERROR = 70
 _HELP = "check the path, its permissions and the free space; --debug shows where it happened"
-_REPORT = "this should not have happened; what stands above says where"
+_REPORT = "this is a bug in nsysalign; the traceback above shows where"
 
 #: name -> (module under nsysalign.commands, one line of help): a command's imports wait until it is called.
 COMMANDS = {
-    "run": "Profile a script or command, then say where the time of its CUDA events went.",
+    "run": "Profile a script or command and show where the time of its CUDA events went.",
     "confirm": "Run a script again with one change, to confirm or refute a cause.",
-    "analyze": "The same from what exists: an export, a report, a run directory; several are compared as ranks.",
-    "report": "Write the HTML page of a stored analysis again.",
-    "show": "One interval as a waterfall in the terminal.",
-    "diff": "Two analyses, label by label: what got slower, and why.",
-    "export": "For Perfetto, Chrome's tracing, spreadsheets and data frames.",
-    "redact": "A copy of a trace to share: what analysis reads, and nothing private.",
-    "demo": "The whole pipeline on a recorded H200 trace; needs no GPU and no nsys.",
-    "doctor": "What is installed, what is missing, what that costs, how to fix it.",
+    "measure": "How long a call takes, how certain that is, the best batch.",
+    "analyze": "The same from an existing export, report or run directory; several are compared as ranks.",
+    "report": "Write the HTML report of a stored analysis again.",
+    "show": "Show one interval as a waterfall in the terminal.",
+    "diff": "Compare two analyses label by label: what got slower, and why.",
+    "export": "Export for Perfetto, Chrome's tracing, spreadsheets or data frames.",
+    "redact": "Make a copy of a trace to share, without private data.",
+    "demo": "Try it on a trace recorded on an H200; needs no GPU and no nsys.",
+    "doctor": "Check what is installed, what is missing, what that costs and how to fix it.",
 }
 
 
@@ -56,7 +57,7 @@ class _Lazy(click.Group):
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="nsysalign")
 @click.option(
-    "--debug", is_flag=True, envvar="NSYSALIGN_DEBUG", help="Show tracebacks of expected errors too."
+    "--debug", is_flag=True, envvar="NSYSALIGN_DEBUG", help="Show tracebacks of expected errors as well."
 )
 @click.pass_context
 def cli(ctx: click.Context, debug: bool) -> None:

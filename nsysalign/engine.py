@@ -36,7 +36,8 @@ from nsysalign.attribute.labels import label_table
 from nsysalign.attribute.pictures import FromMemory, Pictures
 from nsysalign.attribute.portion import intervals_table, parts_table
 from nsysalign.attribute.timeline import chosen_intervals
-from nsysalign.attribute.unprofiled import predict
+from nsysalign.attribute.unprofiled import predict, predict_intervals
+from nsysalign.attribute.work import variant_table
 from nsysalign.compare.baseline import side_by_side
 from nsysalign.compare.confirm import attach
 from nsysalign.diagnose.rules import diagnose
@@ -176,7 +177,7 @@ def _read(inputs: Inputs, log: EventLog | None, tell: Progress) -> tuple[Trace, 
 def _refuse_baseline(log: EventLog | None) -> None:
     if log is not None and any(h.get("baseline") for h in log.headers):
         raise EventLogError(
-            "this is the event log of a run without nsys: it belongs to no trace",
+            "this is the event log of a run without nsys, so it belongs to no trace",
             "name the profiled run's log with --events, and this one with --baseline",
         )
 
@@ -188,7 +189,7 @@ def read_baseline(logs: Sequence[Path]) -> tuple[EventLog | None, list[str]]:
     try:
         return read_event_logs(logs), []
     except EventLogError as error:
-        return None, [f"the run without nsys cannot be put beside this one: {without_paths(error.message)}"]
+        return None, [f"the run without nsys cannot be compared with this one: {without_paths(error.message)}"]
 
 
 def load(path: str | PathLike[str]) -> Analysis:
@@ -308,6 +309,8 @@ def explained(
     if not whole:
         analysis = _some_segments(analysis, measured, wanted)
     drawn = np.array(chosen_intervals(analysis, wanted), dtype=np.int64)
+    if baseline is None:
+        analysis = _with_predictions(analysis, pictures, drawn)
     return replace(analysis, timeline=pictures.timeline(drawn, analysis))
 
 
@@ -337,17 +340,34 @@ def _named(measured: Measured, log: EventLog | None, clocks: Path | None) -> Ana
         timeline=frames.empty(frames.TIMELINE),
         kernels=kernel_table(p.durations, intervals),
         gaps=longest_gaps(p.gaps),
+        variants=variant_table(p.rows, intervals, measured.pictures.blocks),
+        host_ranges=p.host_ranges,
         notes=tuple(dict.fromkeys(notes)),
         calibration=calibration,
         gpu_clocks=gpu_clocks,
+        source_lines=_source_lines(log),
     )
 
 
 def _disturbed(intervals: pd.DataFrame) -> list[str]:
     """A note where the profiler's own work fell into intervals."""
     count = sum("profiler-disturbed" in flags for flags in intervals["flags"])
-    what = "intervals were disturbed by the profiler's own work in their process (flag profiler-disturbed)"
-    return [f"{count} {what}"] if count else []
+    some = "1 interval was" if count == 1 else f"{count} intervals were"
+    return [f"{some} disturbed by the profiler's own work (flag profiler-disturbed)"] if count else []
+
+
+def _with_predictions(analysis: Analysis, pictures: Pictures, drawn: np.ndarray) -> Analysis:
+    """With what the interval in each label's row would have measured without nsys: tables show it beside the profiled time."""
+    labels, variants = (
+        table["row_interval"].to_numpy(dtype=np.int64) for table in (analysis.labels, analysis.variants)
+    )
+    rows = np.union1d(np.intersect1d(labels, drawn), variants[: len(drawn)])
+    if not len(rows):
+        return analysis
+    unprofiled, parts = predict_intervals(
+        pictures, rows, analysis.measured, analysis.parts, wide=False
+    )
+    return replace(analysis, unprofiled=unprofiled, unprofiled_parts=parts)
 
 
 def _without_what_the_clock_replaces(info: TraceInfo, intervals: pd.DataFrame) -> TraceInfo:
@@ -366,8 +386,8 @@ def _some_segments(analysis: Analysis, measured: Measured, wanted: Sequence[int]
     fit = drawn[np.cumsum(size[drawn]) <= MOST_PIECES // 3]
     kept = np.union1d(fit, np.array(wanted, dtype=np.int64)).astype(np.int64)
     note = (
-        f"segments are kept of {len(kept):,} of {len(analysis.measured):,} intervals (medians, slowest, first, every "
-        "finding's): of all there are too many for a table of ordinary size; nsysalign analyze --all-segments keeps them"
+        f"segments are kept of {len(kept):,} of {len(analysis.measured):,} intervals (median, slowest and first of each "
+        "label, and those of the findings); to keep all: nsysalign analyze --all-segments"
     )
     return replace(analysis, segments=measured.pictures.segments(kept), notes=(*analysis.notes, note))
 
@@ -400,6 +420,14 @@ def _with_baseline(
         unprofiled_parts=parts,
         notes=tuple(dict.fromkeys([*analysis.notes, *notes])),
     )
+
+
+def _source_lines(log: EventLog | None) -> pd.DataFrame:
+    """The lines of code that the log names, each once.  Where processes saw different ones at a place, none is shown."""
+    if log is None:
+        return frames.empty(frames.SOURCE_LINES)
+    lines = log.source_lines.drop_duplicates()
+    return lines[~lines["site"].duplicated(keep=False)].reset_index(drop=True)
 
 
 def _inside_kernels(inputs: Inputs, analysis: Analysis) -> Analysis:

@@ -73,7 +73,8 @@ def _empty(spec: Spec) -> pd.DataFrame:
 # --- trace -----------------------------------------------------------------------------------------------------
 
 OPERATIONS = _spec(
-    "operations", "one row per kernel, copy, memset or whole-graph execution, sorted by start_ns",
+    "operations",
+    "one row per kernel, copy, memset or whole-graph execution, sorted by start_ns",
     ("kind", "int8", "code into model.OPERATION_KINDS"),
     ("start_ns", "int64", "start of execution on the GPU"),
     ("end_ns", "int64", "end of execution on the GPU"),
@@ -89,11 +90,16 @@ OPERATIONS = _spec(
     ("dst_kind", "int64", "memory kind of a copy's (or memset's) destination, -1 for others"),
     ("graph_node", "int64", "graph node id, -1 outside graphs"),
     ("row", "int64", "rowid in the nsys table of its kind"),
-    ("call", "int64", "position in `calls` of the outermost API call that issued it, -1 where the trace has none"),
+    (
+        "call",
+        "int64",
+        "position in `calls` of the outermost API call that issued it, -1 where the trace has none",
+    ),
 )
 
 CALLS = _spec(
-    "calls", "one row per CUDA API call (runtime and driver), sorted by start_ns",
+    "calls",
+    "one row per CUDA API call (runtime and driver), sorted by start_ns",
     ("start_ns", "int64", "start of the call on the host"),
     ("end_ns", "int64", "end of the call on the host"),
     ("thread", "int64", "nsys globalTid"),
@@ -107,7 +113,8 @@ CALLS = _spec(
 )
 
 SYNCS = _spec(
-    "syncs", "one row per synchronisation record, joined to its API call",
+    "syncs",
+    "one row per synchronisation record, joined to its API call",
     ("call", "int64", "position in `calls` of the API call, -1 where absent"),
     ("start_ns", "int64", "start"),
     ("end_ns", "int64", "end"),
@@ -120,7 +127,8 @@ SYNCS = _spec(
 )
 
 EVENT_ROWS = _spec(
-    "event_rows", "one row per CUDA event record that CUPTI reported",
+    "event_rows",
+    "one row per CUDA event record that CUPTI reported",
     ("process", "int64", "nsys globalPid"),
     ("device", "int64", "CUDA device id"),
     ("context", "int64", "CUDA context id"),
@@ -132,7 +140,8 @@ EVENT_ROWS = _spec(
 )
 
 RANGES = _spec(
-    "ranges", "NVTX push/pop and start/end ranges",
+    "ranges",
+    "NVTX push/pop and start/end ranges",
     ("start_ns", "int64", "begin"),
     ("end_ns", "int64", "end; the session's end for ranges never closed"),
     ("thread", "int64", "nsys globalTid that began the range"),
@@ -143,14 +152,16 @@ RANGES = _spec(
 )
 
 MARKS = _spec(
-    "marks", "the probe's clock marks, seen from the trace",
+    "marks",
+    "the probe's clock marks, seen from the trace",
     ("trace_ns", "int64", "when nsys saw the mark"),
     ("payload", "int64", "CLOCK_MONOTONIC that the mark carries"),
     ("process", "int64", "nsys globalPid"),
 )
 
 STREAMS = _spec(
-    "streams", "streams the profiler knows",
+    "streams",
+    "streams the profiler knows",
     ("process", "int64", "nsys globalPid"),
     ("context", "int64", "CUDA context id"),
     ("stream", "int64", "CUPTI stream id"),
@@ -159,7 +170,8 @@ STREAMS = _spec(
 )
 
 OVERHEAD = _spec(
-    "overhead", "the profiler's own work",
+    "overhead",
+    "the profiler's own work",
     ("start_ns", "int64", "start"),
     ("end_ns", "int64", "end"),
     ("thread", "int64", "nsys globalTid"),
@@ -168,7 +180,8 @@ OVERHEAD = _spec(
 )
 
 OS_CALLS = _spec(
-    "os_calls", "OS runtime library calls (only with -t osrt)",
+    "os_calls",
+    "OS runtime library calls (only with -t osrt)",
     ("start_ns", "int64", "start"),
     ("end_ns", "int64", "end"),
     ("thread", "int64", "nsys globalTid"),
@@ -178,7 +191,8 @@ OS_CALLS = _spec(
 # --- event log -------------------------------------------------------------------------------------------------
 
 RECORDS = _spec(
-    "records", "Event.record() calls the probe saw, in file order",
+    "records",
+    "Event.record() calls the probe saw, in file order",
     ("process", "int64", "number of the header it belongs to"),
     ("seq", "int64", "number within the process"),
     ("tid", "int64", "Linux thread id"),
@@ -197,7 +211,8 @@ RECORDS = _spec(
 )
 
 WAITS = _spec(
-    "waits", "Stream waits on an event the probe saw",
+    "waits",
+    "Stream waits on an event the probe saw",
     ("process", "int64", "number of the header it belongs to"),
     ("seq", "int64", "number within the process"),
     ("record", "int64", "seq of the record waited for, -1 unknown"),
@@ -209,7 +224,8 @@ WAITS = _spec(
 )
 
 ELAPSED = _spec(
-    "elapsed", "Event.elapsed_time() calls the probe saw",
+    "elapsed",
+    "Event.elapsed_time() calls the probe saw",
     ("process", "int64", "number of the header it belongs to"),
     ("start", "int64", "seq of the start record, -1 for one the probe did not see"),
     ("end", "int64", "seq of the end record, -1 for one the probe did not see"),
@@ -225,7 +241,8 @@ ELAPSED = _spec(
 )
 
 REFERENCES = _spec(
-    "references", "reference events of the probe: all distances to one are on one clock",
+    "references",
+    "reference events of the probe: all distances to one are on one clock",
     ("process", "int64", "number of the header it belongs to"),
     ("id", "int64", "number within the process"),
     ("device", "int64", "CUDA device index, -1 unknown"),
@@ -237,7 +254,8 @@ REFERENCES = _spec(
 )
 
 DISTANCES = _spec(
-    "distances", "further distances that the probe measured: of two records, or of a pair from an older reference",
+    "distances",
+    "further distances that the probe measured: of two records, or of a pair from an older reference",
     ("process", "int64", "number of the header it belongs to"),
     ("start", "int64", "seq of a record"),
     ("end", "int64", "seq of another record"),
@@ -248,7 +266,8 @@ DISTANCES = _spec(
 )
 
 HOSTS = _spec(
-    "hosts", "pairs of host timestamps around a region",
+    "hosts",
+    "pairs of host timestamps around a region",
     ("process", "int64", "number of the header it belongs to"),
     ("region", "str", "region name with repetition"),
     ("t0_ns", "int64", "CLOCK_MONOTONIC at the start"),
@@ -259,21 +278,31 @@ HOSTS = _spec(
 )
 
 CLOCK_SITES = _spec(
-    "clock_sites", "places at which the program read a clock of the host",
+    "clock_sites",
+    "places at which the program read a clock of the host",
     ("process", "int64", "number of the header it belongs to"),
     ("number", "int64", "number within the process"),
     ("site", "str", "the frame that does something with the reading, '' unknown"),
     ("callers", "object", "tuple of user frames above it"),
     ("function", "str", "file:first line:name of its function, '' unknown"),
     ("position", "int64", "order of the sites within the function"),
-    ("use", "str", "start, difference, compared (a deadline), kept, unused, loop (of timeit), '' where no source tells"),
-    ("stores", "object", "tuple of the variables that hold the reading; an attribute's text begins with a dot"),
+    (
+        "use",
+        "str",
+        "start, difference, compared (a deadline), kept, unused, loop (of timeit), '' where no source tells",
+    ),
+    (
+        "stores",
+        "object",
+        "tuple of the variables that hold the reading; an attribute's text begins with a dot",
+    ),
     ("subtracts", "object", "tuple of the variables that are subtracted from it"),
     ("interleaved", "bool", "in a coroutine: several of its activations take turns on one thread"),
 )
 
 CLOCK_READINGS = _spec(
-    "clock_readings", "readings of the host's clocks, in the order of each thread",
+    "clock_readings",
+    "readings of the host's clocks, in the order of each thread",
     ("process", "int64", "number of the header it belongs to"),
     ("site", "int64", "number of the clock site"),
     ("clock", "str", "name of the function of `time`"),
@@ -285,7 +314,8 @@ CLOCK_READINGS = _spec(
 )
 
 CLOCKS = _spec(
-    "clocks", "clock readings",
+    "clocks",
+    "clock readings",
     ("process", "int64", "number of the header it belongs to"),
     ("monotonic_ns", "int64", "CLOCK_MONOTONIC"),
     ("realtime_ns", "int64", "CLOCK_REALTIME, -1 unknown"),
@@ -293,7 +323,8 @@ CLOCKS = _spec(
 )
 
 CLOCK_SAMPLES = _spec(
-    "clock_samples", "what the runner read through NVML, one row per GPU and round; -1 is unknown",
+    "clock_samples",
+    "what the runner read through NVML, one row per GPU and round; -1 is unknown",
     ("monotonic_ns", "int64", "CLOCK_MONOTONIC, the middle of the reading"),
     ("half_width_ns", "int64", "half of how long the reading took"),
     ("realtime_ns", "int64", "CLOCK_REALTIME"),
@@ -306,7 +337,8 @@ CLOCK_SAMPLES = _spec(
 )
 
 MARKED = _spec(
-    "marked", "the probe's clock marks, seen from the process: the mark fell between the two readings",
+    "marked",
+    "the probe's clock marks, seen from the process: the mark fell between the two readings",
     ("process", "int64", "number of the header it belongs to"),
     ("payload", "int64", "what the mark carries"),
     ("before_ns", "int64", "CLOCK_MONOTONIC just before the mark"),
@@ -316,7 +348,8 @@ MARKED = _spec(
 # --- alignment -------------------------------------------------------------------------------------------------
 
 PLACED_RECORDS = _spec(
-    "placed_records", "every record of the log, matched to its API call and stream",
+    "placed_records",
+    "every record of the log, matched to its API call and stream",
     ("log_process", "int64", "number of the header in the event log"),
     ("seq", "int64", "number within the process"),
     ("process", "int64", "nsys globalPid, -1 where the trace does not know the process"),
@@ -335,7 +368,8 @@ PLACED_RECORDS = _spec(
 )
 
 LANES = _spec(
-    "lanes", "streams as the analysis numbers them",
+    "lanes",
+    "streams as the analysis numbers them",
     ("process", "int64", "nsys globalPid"),
     ("device", "int64", "CUDA device"),
     ("context", "int64", "CUDA context id"),
@@ -344,7 +378,8 @@ LANES = _spec(
 )
 
 WINDOWS = _spec(
-    "windows", "one row per interval with a place on the trace's clock",
+    "windows",
+    "one row per interval with a place on the trace's clock",
     ("kind", "str", "event, host, nvtx or run (all work of a process on a device or stream; in no label)"),
     ("log_process", "int64", "number of the header in the event log, -1 without a log"),
     ("process", "int64", "nsys globalPid"),
@@ -354,7 +389,11 @@ WINDOWS = _spec(
     ("end", "int64", "position in `records` (event), -1 for other kinds"),
     ("start_lane", "int64", "lane of the start, -1 for host intervals"),
     ("end_lane", "int64", "lane of the end, -1 for host intervals"),
-    ("open_ns", "int64", "host time at which the interval began to be issued: start of the start record's call"),
+    (
+        "open_ns",
+        "int64",
+        "host time at which the interval began to be issued: start of the start record's call",
+    ),
     ("close_ns", "int64", "host time of the end record's call: work issued later is outside"),
     ("close_end_ns", "int64", "end of that call"),
     ("elapsed_ns", "int64", "round(ms * 1e6)"),
@@ -372,13 +411,18 @@ WINDOWS = _spec(
     ("library", "bool", "timed by a library"),
     ("remarks", "object", "tuple of remarks that become flags of the interval"),
     ("origin", "int8", "code into model.ORIGINS: what it was made of"),
-    ("source", "int64", "which of these: row of the event log's table, number of the pair of readings, -1 without a log"),
+    (
+        "source",
+        "int64",
+        "which of these: row of the event log's table, number of the pair of readings, of the range; else -1",
+    ),
 )
 
 # --- analysis --------------------------------------------------------------------------------------------------
 
 INTERVALS = _spec(
-    "intervals", "one row per placed interval",
+    "intervals",
+    "one row per placed interval",
     ("interval", "int64", "number of the interval, the key of the other tables"),
     ("name", "str", "unique name: label#repetition"),
     ("label", "str", "what was measured by the same code"),
@@ -397,7 +441,11 @@ INTERVALS = _spec(
     ("start_upper_ns", "int64", "the start cannot be later"),
     ("error_ns", "int64", "half-width that holds the true start in at least 95 of 100 intervals"),
     ("method", "str", "clock, event-trace, bounds, inferred (event); exact (host, nvtx)"),
-    ("clock_residual_ns", "Int64", "distance of the end's own GPU timestamp from end_ns, NA without timestamps"),
+    (
+        "clock_residual_ns",
+        "Int64",
+        "distance of the end's own GPU timestamp from end_ns, NA without timestamps",
+    ),
     ("kernel_only_ns", "int64", "union of kernel execution on the end stream inside the window"),
     ("kernel_only_upper_ns", "int64", "the same plus whole-graph executions"),
     ("kernel_outside_ns", "int64", "host intervals: kernel time issued inside that ran after the end"),
@@ -406,14 +454,19 @@ INTERVALS = _spec(
     ("end_site", "str", "call site of the end"),
     ("callers", "object", "tuple of user frames above the site"),
     ("library", "bool", "timed by a library, not by the user's own code"),
-    ("flags", "object", "tuple of remarks: profiler-disturbed; other-streams-worked (while its own was idle, most of the time); unsure-pair "
-     "(records of which nothing says that they belong together); of host intervals synchronised-before, synchronised-after, idle-before, "
-     "guessed-pair, loop-of-N (timeit)"),
+    (
+        "flags",
+        "object",
+        "tuple of remarks: profiler-disturbed; other-streams-worked (while its own was idle, most of the time); unsure-pair "
+        "(records of which nothing says that they belong together); of host intervals synchronised-before, synchronised-after, idle-before, "
+        "guessed-pair, loop-of-N (timeit)",
+    ),
     ("findings", "object", "tuple of rule names that concern this interval"),
 )
 
 PARTS = _spec(
-    "parts", "the budget: one row per interval and cause that is not always zero; ns sums to elapsed_ns",
+    "parts",
+    "the budget: one row per interval and cause that is not always zero; ns sums to elapsed_ns",
     ("interval", "int64", "number of the interval"),
     ("cause", "str", "one of model.CAUSES"),
     ("ns", "int64", "nanoseconds of this cause"),
@@ -422,18 +475,24 @@ PARTS = _spec(
 )
 
 SEGMENTS = _spec(
-    "segments", "the window in order: touching pieces with one cause each",
+    "segments",
+    "the window in order: touching pieces with one cause each",
     ("interval", "int64", "number of the interval"),
     ("start_ns", "int64", "begin"),
     ("end_ns", "int64", "end"),
     ("cause", "str", "one of model.CAUSES"),
-    ("ref_kind", "str", "kernel, graph, memcpy, memset (nsys tables), api (RUNTIME), nvtx, overhead, event or ''"),
+    (
+        "ref_kind",
+        "str",
+        "kernel, graph, memcpy, memset (nsys tables), api (RUNTIME), nvtx, overhead, event or ''",
+    ),
     ("ref_id", "int64", "rowid in that nsys table, seq of the record for event, -1 for none"),
     ("detail", "str", "what it was, in words"),
 )
 
 DETAILS = _spec(
-    "details", "parts broken down further",
+    "details",
+    "parts broken down further",
     ("interval", "int64", "number of the interval"),
     ("cause", "str", "one of model.CAUSES"),
     ("detail", "str", "dependency, contention, full-queue, staging, copy, call name, range name..."),
@@ -448,14 +507,16 @@ DETAILS = _spec(
 )
 
 OTHER_STREAMS = _spec(
-    "other_streams", "work launched inside the interval that ran on other streams, beside the budget",
+    "other_streams",
+    "work launched inside the interval that ran on other streams, beside the budget",
     ("interval", "int64", "number of the interval"),
     ("stream", "int64", "CUPTI stream id"),
     ("ns", "int64", "union of its execution"),
 )
 
 LABELS = _spec(
-    "labels", "one row per label; the budget shown is that of one real interval (`row`)",
+    "labels",
+    "one row per label; the budget shown is that of one real interval (`row`)",
     ("label", "str", "what was measured by the same code"),
     ("kind", "str", "event, host, nvtx or run (all work of a process on a device or stream; in no label)"),
     ("count", "int64", "intervals placed"),
@@ -473,30 +534,91 @@ LABELS = _spec(
 )
 
 KERNELS = _spec(
-    "kernels", "what ran, by label and name: kernels, graphs, copies and memsets; of labels and of the run as a whole",
+    "kernels",
+    "what ran, by label and name: kernels, graphs, copies and memsets; of labels and of the run as a whole",
     ("label", "str", "the label, of a run: that of its interval"),
     ("kernel", "str", "name of the kernel; direction and host memory of copies"),
     ("kind", "str", "kernel, graph, memcpy or memset"),
     ("count", "int64", "how many begin in the label's intervals (host intervals: are issued)"),
     ("total_ns", "int64", "sum of their durations"),
     ("median_ns", "int64", "lower median of their durations"),
-    ("share", "float64", "total_ns over the sum of the label's measured times; more than 1 where work overlaps"),
-    ("idle_before_ns", "int64", "how long the stream (of a run: the device) was idle just before them, within the interval; 0 of host "
-     "intervals"),
+    (
+        "share",
+        "float64",
+        "total_ns over the sum of the label's measured times; more than 1 where work overlaps",
+    ),
+    (
+        "idle_before_ns",
+        "int64",
+        "how long the stream (of a run: the device) was idle just before them, within the interval; 0 of host "
+        "intervals",
+    ),
 )
 
 GAPS = _spec(
-    "gaps", "the longest idle stretches of each run",
+    "gaps",
+    "the longest idle stretches of each run",
     ("interval", "int64", "number of the run's interval"),
     ("start_ns", "int64", "begin"),
     ("ns", "int64", "how long nothing of the run's process executed on its device (or stream)"),
     ("next", "str", "the operation that ended it"),
-    ("call", "str", "the call of the issuing thread that lasted through most of it, '' where it was outside of CUDA"),
+    (
+        "call",
+        "str",
+        "the call of the issuing thread that lasted through most of it, '' where it was outside of CUDA",
+    ),
     ("call_ns", "int64", "how long that call lasted within it"),
 )
 
+HOST_RANGES = _spec(
+    "host_ranges",
+    "NVTX ranges on the host (each with all ranges inside it), the longest first; of traces without an event log",
+    (
+        "label",
+        "str",
+        "name of the range: the label of its intervals, where it has any (these may add the stream)",
+    ),
+    ("count", "int64", "ranges"),
+    ("with_work", "int64", "of these issued work to a GPU"),
+    ("host_ns", "int64", "sum of their durations on the host"),
+    ("median_ns", "int64", "lower median of their durations"),
+    ("max_ns", "int64", "the longest"),
+    ("launch_ns", "int64", "of host_ns, on the range's thread: in calls that launch kernels and graphs"),
+    ("copy_ns", "int64", "in calls that copy or set memory, waiting included"),
+    ("sync_ns", "int64", "in synchronisation calls"),
+    ("other_ns", "int64", "in other CUDA calls"),
+    ("outside_ns", "int64", "outside of CUDA: the five add up to host_ns"),
+    ("gpu_ns", "int64", "sum of the spans of their work on the GPU, first start to last end on any stream"),
+)
+
+VARIANTS = _spec(
+    "variants",
+    "labels whose intervals did different work, told apart: one row per kind of work",
+    ("label", "str", "the label"),
+    (
+        "variant",
+        "str",
+        "in what it differs: bytes, operations, blocks (of the kernels' grids), kernel; `other`: what is rare",
+    ),
+    ("kind", "str", "event, host or nvtx"),
+    ("count", "int64", "intervals"),
+    ("row", "str", "name of the interval with the lower-median elapsed time"),
+    ("row_interval", "int64", "its number"),
+    ("site", "str", "call site"),
+    ("median_ns", "float64", "median of elapsed_ns"),
+    ("mean_ns", "float64", "mean"),
+    ("std_ns", "float64", "sample standard deviation, NaN for one"),
+    ("min_ns", "int64", "least"),
+    ("max_ns", "int64", "most"),
+    ("p05_ns", "float64", "5th percentile"),
+    ("p95_ns", "float64", "95th percentile"),
+    ("library", "bool", "timed by a library"),
+    ("intervals", "object", "tuple of the intervals' numbers"),
+)
+
 DURATIONS = _spec(
-    "durations", "how often an operation of one name lasted so long, in windows that will have one label",
+    "durations",
+    "how often an operation of one name lasted so long, in windows that will have one label",
     ("interval", "int64", "number of the first of these windows"),
     ("kernel", "str", "as in kernels"),
     ("kind", "str", "as in kernels"),
@@ -506,7 +628,8 @@ DURATIONS = _spec(
 )
 
 UNALIGNED = _spec(
-    "unaligned", "what was measured but could not be placed",
+    "unaligned",
+    "what was measured but could not be placed",
     ("name", "str", "name of the interval"),
     ("label", "str", "its label"),
     ("reason", "str", "why"),
@@ -514,18 +637,21 @@ UNALIGNED = _spec(
 )
 
 FINDINGS = _spec(
-    "findings", "diagnoses",
+    "findings",
+    "diagnoses",
     ("rule", "str", "name of the rule"),
     ("severity", "str", "error, warning or info"),
     ("label", "str", "the label it concerns"),
     ("title", "str", "one line"),
     ("evidence", "object", "numbers, as a dict"),
-    ("advice", "str", "what to change"),
+    ("advice", "str", "what to change to measure the GPU's time alone, or to measure right; code follows three blanks"),
+    ("faster", "str", "what to change to make the program faster, '' where the finding is about the measurement only"),
     ("site", "str", "call site"),
 )
 
 CONFIRMATIONS = _spec(
-    "confirmations", "what a re-run with one intervention said about a cause (nsysalign confirm)",
+    "confirmations",
+    "what a re-run with one intervention said about a cause (nsysalign confirm)",
     ("label", "str", "the label whose cause was put to the test"),
     ("rules", "object", "tuple of the rules whose findings about it this settles"),
     ("intervention", "str", "delay, synchronize, flush or warm: what was done before its start records"),
@@ -547,11 +673,16 @@ CONFIRMATIONS = _spec(
 )
 
 TIMELINE = _spec(
-    "timeline", "what ran around the chosen intervals, for drawing: host calls, ranges, operations",
+    "timeline",
+    "what ran around the chosen intervals, for drawing: host calls, ranges, operations",
     ("interval", "int64", "number of the interval whose picture it belongs to"),
-    ("lane_kind", "str", "host (API calls), nvtx (ranges), stream (operations), event (records and the waits they release, "
-     "on their stream), before (the stream's last operation that began before the interval), clock (SM clock samples, where "
-     "there are), omitted (a count of what did not fit)"),
+    (
+        "lane_kind",
+        "str",
+        "host (API calls), nvtx (ranges), stream (operations), event (records and the waits they release, "
+        "on their stream), before (the stream's last operation that began before the interval), clock (SM clock samples, where "
+        "there are), omitted (a count of what did not fit)",
+    ),
     ("lane", "str", "thread or stream, in words"),
     ("kind", "str", "kind of call or operation"),
     ("name", "str", "name of the call, range or kernel"),
@@ -559,19 +690,28 @@ TIMELINE = _spec(
     ("end_ns", "int64", "end"),
     ("ref_kind", "str", "as in segments"),
     ("ref_id", "int64", "as in segments"),
-    ("link", "int64", "an arrow from: operations and records their API call (rowid), waits the record that released them "
-     "(seq), -1 for none"),
+    (
+        "link",
+        "int64",
+        "an arrow from: operations and records their API call (rowid), waits the record that released them "
+        "(seq), -1 for none",
+    ),
     ("detail", "object", "dict for hovering: bytes, grid, bandwidth..."),
 )
 
 GPU_CLOCKS = _spec(
-    "gpu_clocks", "stretches (of at most a second) of samples in which a GPU's clocks and reasons stayed the same; what "
+    "gpu_clocks",
+    "stretches (of at most a second) of samples in which a GPU's clocks and reasons stayed the same; what "
     "changes does so between two of them, unseen when; -1 is unknown",
     ("device", "int64", "CUDA device"),
     ("start_ns", "int64", "first sample, on the trace's clock"),
     ("end_ns", "int64", "last sample, the same as start_ns for a single one"),
     ("samples", "int64", "how many"),
-    ("sm_min_mhz", "int64", "least SM clock of the stretch (the only one, unless neighbours had to be joined)"),
+    (
+        "sm_min_mhz",
+        "int64",
+        "least SM clock of the stretch (the only one, unless neighbours had to be joined)",
+    ),
     ("sm_max_mhz", "int64", "highest SM clock of the stretch"),
     ("mem_mhz", "int64", "memory clock"),
     ("reasons", "int64", "NVML's bits (nvmlClocksEventReason*): why the clock is not higher"),
@@ -691,7 +831,8 @@ MARK_CHANGES = _spec(
 )
 
 UNPROFILED = _spec(
-    "unprofiled", "what an interval would have measured without nsys, predicted from the profiled trace alone; at most 32 per label",
+    "unprofiled",
+    "what an interval would have measured without nsys, predicted from the profiled trace alone; at most 32 per label",
     ("interval", "int64", "number of the interval"),
     ("predicted_ns", "Int64", "the prediction, NA where there is none"),
     ("lower_ns", "Int64", "lower end of its error bar"),
@@ -700,14 +841,16 @@ UNPROFILED = _spec(
 )
 
 UNPROFILED_PARTS = _spec(
-    "unprofiled_parts", "the budget scaled back to the prediction; ns sums to unprofiled.predicted_ns",
+    "unprofiled_parts",
+    "the budget scaled back to the prediction; ns sums to unprofiled.predicted_ns",
     ("interval", "int64", "number of the interval"),
     ("cause", "str", "one of model.CAUSES"),
     ("ns", "int64", "nanoseconds of this cause"),
 )
 
 BASELINE = _spec(
-    "baseline", "one row per label of a run with --baseline: profiled and unprofiled side by side (midmeans of the intervals)",
+    "baseline",
+    "one row per label of a run with --baseline: profiled and unprofiled side by side (midmeans of the intervals)",
     ("label", "str", "what was measured by the same code"),
     ("kind", "str", "event or host"),
     ("site", "str", "call site"),
@@ -715,12 +858,24 @@ BASELINE = _spec(
     ("baseline_count", "int64", "intervals in the run without nsys, 0: measured under nsys only"),
     ("profiled_ns", "float64", "measured under nsys: mean of the middle half, NaN for none"),
     ("baseline_ns", "float64", "measured without nsys: the same, NaN for none"),
-    ("low_ns", "float64", "profiled_ns - baseline_ns is more than this (95 %), NaN for fewer than 5 intervals on a side"),
+    (
+        "low_ns",
+        "float64",
+        "profiled_ns - baseline_ns is more than this (95 %), NaN for fewer than 5 intervals on a side",
+    ),
     ("high_ns", "float64", "and less than this"),
     ("inflation", "float64", "profiled_ns / baseline_ns, NaN for none"),
-    ("paired_ns", "float64", "median difference of the k-th interval under nsys and the k-th without, NaN where the runs "
-     "did not measure the same number in every process"),
-    ("predicted_ns", "float64", "baseline_ns as predicted from the profiled run alone, NaN where it cannot be"),
+    (
+        "paired_ns",
+        "float64",
+        "median difference of the k-th interval under nsys and the k-th without, NaN where the runs "
+        "did not measure the same number in every process",
+    ),
+    (
+        "predicted_ns",
+        "float64",
+        "baseline_ns as predicted from the profiled run alone, NaN where it cannot be",
+    ),
     ("predicted_lower_ns", "float64", "lower end of the prediction's error bar"),
     ("predicted_upper_ns", "float64", "upper end of the prediction's error bar"),
     ("predicted_from", "int64", "intervals replayed for it"),
@@ -750,34 +905,162 @@ LAUNCHES = _spec(
 # --- ranks -----------------------------------------------------------------------------------------------------
 
 COLLECTIVES = _spec(
-    "collectives", "NCCL's kernels, sorted by start_ns: where the ranks of one job meet",
+    "collectives",
+    "NCCL's kernels, sorted by start_ns: where the ranks of one job meet",
     ("start_ns", "int64", "start of execution on the GPU: this rank has arrived"),
     ("end_ns", "int64", "end of execution on the GPU"),
     ("process", "int64", "nsys globalPid"),
     ("device", "int64", "CUDA device id"),
     ("stream", "int64", "CUPTI stream id"),
     ("name", "str", "kernel name without its arguments"),
-    ("operation", "str", "AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, SendRecv, ... or '' where the name "
-     "does not say"),
-    ("signature", "int64", "channels * 65536 + threads: grows with the message, the same on all ranks of a communicator"),
+    (
+        "operation",
+        "str",
+        "AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, SendRecv, ... or '' where the name "
+        "does not say",
+    ),
+    (
+        "signature",
+        "int64",
+        "channels * 65536 + threads: grows with the message, the same on all ranks of a communicator",
+    ),
 )
 
 RANK_WINDOWS = _spec(
-    "rank_windows", "the placed intervals of one rank, as far as other ranks are compared with them",
+    "rank_windows",
+    "the placed intervals of one rank, as far as other ranks are compared with them",
     ("label", "int64", "position in the rank's labels"),
     ("start_ns", "int64", "window start on the trace's clock"),
     ("end_ns", "int64", "window end"),
 )
 
+SOURCE_LINES = _spec(
+    "source_lines", "the lines of the program that call sites name, as they were when it ran; none after redaction",
+    ("site", "str", "call site: file:line"),
+    ("text", "str", "that line"),
+)
+
 TRACE_SPECS = (OPERATIONS, CALLS, SYNCS, EVENT_ROWS, RANGES, MARKS, STREAMS, OVERHEAD, OS_CALLS)
-LOG_SPECS = (RECORDS, WAITS, ELAPSED, REFERENCES, DISTANCES, HOSTS, CLOCK_SITES, CLOCK_READINGS, CLOCKS, MARKED)
+LOG_SPECS = (
+    RECORDS,
+    WAITS,
+    ELAPSED,
+    REFERENCES,
+    DISTANCES,
+    HOSTS,
+    CLOCK_SITES,
+    CLOCK_READINGS,
+    CLOCKS,
+    MARKED,
+    SOURCE_LINES,
+)
 ALIGN_SPECS = (PLACED_RECORDS, LANES, WINDOWS)
 #: Only a run with --baseline fills these; an analysis stored before they existed has none.
 BASELINE_SPECS = (BASELINE, UNPROFILED, UNPROFILED_PARTS)
 #: Only of programs that mark their kernels.
-MARKS_SPECS = (MARKED_KERNELS, KERNEL_MARKS, KERNEL_PHASES, SM_TIME, SM_SPANS, PATH_COUNTS, LATENCIES, MARK_CHANGES)
+MARKS_SPECS = (
+    MARKED_KERNELS,
+    KERNEL_MARKS,
+    KERNEL_PHASES,
+    SM_TIME,
+    SM_SPANS,
+    PATH_COUNTS,
+    LATENCIES,
+    MARK_CHANGES,
+)
 ANALYSIS_SPECS = (
-    INTERVALS, PARTS, SEGMENTS, DETAILS, OTHER_STREAMS, LABELS, KERNELS, GAPS, UNALIGNED, FINDINGS, CONFIRMATIONS, TIMELINE,
-    GPU_CLOCKS, *BASELINE_SPECS, *MARKS_SPECS,
+    INTERVALS,
+    PARTS,
+    SEGMENTS,
+    DETAILS,
+    OTHER_STREAMS,
+    LABELS,
+    VARIANTS,
+    KERNELS,
+    GAPS,
+    HOST_RANGES,
+    UNALIGNED,
+    FINDINGS,
+    CONFIRMATIONS,
+    TIMELINE,
+    GPU_CLOCKS,
+    SOURCE_LINES,
+    *BASELINE_SPECS,
+    *MARKS_SPECS,
 )
 RANK_SPECS = (COLLECTIVES, RANK_WINDOWS)
+
+# --- measure ---------------------------------------------------------------------------------------------------
+
+CURVE = _spec(
+    "curve",
+    "one row per target and batch of `nsysalign measure`: its headline",
+    ("target", "str", "what was measured"),
+    ("batch", "Int64", "batch size, NA for the function's own default"),
+    ("processes", "int64", "fresh processes that measured it"),
+    ("latency_ns", "float64", "one request on an idle GPU: mean of the processes' medians"),
+    ("latency_low_ns", "float64", "its 95 % interval; -inf where too few samples bound nothing"),
+    ("latency_high_ns", "float64", "and its upper end"),
+    ("p90_ns", "float64", "90th percentile of the latency, all processes together"),
+    ("p99_ns", "float64", "99th percentile"),
+    ("p99_bounded", "bool", "whether there are samples enough for it: else it is 'at least'"),
+    ("rate", "float64", "outputs per second with calls queued one behind the other"),
+    ("rate_low", "float64", "its 95 % interval"),
+    ("rate_high", "float64", "and its upper end"),
+    ("memory_bytes", "int64", "the most that torch's allocator held"),
+    ("sm_mhz", "float64", "median SM clock while it was measured, NaN where nobody knows"),
+    ("marks", "str", "best, knee, largest"),
+)
+
+MODES = _spec(
+    "modes",
+    "one row per target, batch, mode and L2 of `nsysalign measure`",
+    ("target", "str", "what was measured"),
+    ("batch", "Int64", "batch size, NA for the function's own default"),
+    ("mode", "str", "latency, event, device, steady, graph, transfer"),
+    ("l2", "str", "warm (as called) or cold"),
+    ("value_ns", "float64", "mean of the processes' medians"),
+    ("low_ns", "float64", "its 95 % interval"),
+    ("high_ns", "float64", "and its upper end"),
+    ("p50_ns", "float64", "median of all processes together"),
+    ("p90_ns", "float64", "90th percentile"),
+    ("p99_ns", "float64", "99th percentile"),
+    ("p99_bounded", "bool", "whether there are samples enough for it: else it is 'at least'"),
+    ("mean_ns", "float64", "mean of all samples"),
+    ("std_ns", "float64", "their standard deviation"),
+    ("min_ns", "float64", "least"),
+    ("max_ns", "float64", "most"),
+    ("samples", "int64", "samples, none removed"),
+    ("effective", "float64", "independent samples that they are worth"),
+    ("outliers", "int64", "far outliers among them (three times the middle half's width away)"),
+    ("processes", "int64", "fresh processes"),
+    ("differ", "bool", "the processes differ by more than their samples explain"),
+)
+
+SAMPLES = _spec(
+    "samples",
+    "one row per timed repetition of `nsysalign measure`",
+    ("target", "str", "what was measured"),
+    ("batch", "Int64", "batch size, NA for the function's own default"),
+    ("process", "int64", "number of the worker"),
+    ("role", "str", "time, or probe: of the search"),
+    ("mode", "str", "latency, event, device, steady, graph, transfer"),
+    ("l2", "str", "warm or cold"),
+    ("block", "int64", "number of the block: samples made one behind the other"),
+    ("k", "int64", "place in the block"),
+    ("ns", "int64", "what was measured"),
+    ("t0_ns", "int64", "start of the block, CLOCK_MONOTONIC"),
+    ("sm_mhz", "float64", "SM clock during the block, NaN where nobody knows"),
+)
+
+MEASURED_BUDGETS = _spec(
+    "measured_budgets",
+    "one row per profiled batch and cause: the event interval's budget under nsys",
+    ("target", "str", "what was measured"),
+    ("batch", "Int64", "batch size, NA for the function's own default"),
+    ("cause", "str", "one of model.CAUSES"),
+    ("ns", "float64", "of the median interval under nsys"),
+    ("share", "float64", "of that interval"),
+    ("run", "str", "run directory inside the measurement's"),
+)
+MEASURE_SPECS = (CURVE, MODES, SAMPLES, MEASURED_BUDGETS)

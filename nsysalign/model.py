@@ -175,6 +175,7 @@ class EventLog:
     clock_readings: pd.DataFrame
     clocks: pd.DataFrame
     marked: pd.DataFrame
+    source_lines: pd.DataFrame
     notes: tuple[str, ...] = ()
 
 
@@ -223,6 +224,8 @@ class Portion:
     alone: Mapping[str, int]
     durations: pd.DataFrame
     gaps: pd.DataFrame
+    #: Ranges on the host (frames.HOST_RANGES), where the trace was looked at as a whole.
+    host_ranges: pd.DataFrame
     segments: pd.DataFrame | None = None  # of all intervals, where these were wanted
 
 
@@ -256,10 +259,16 @@ class Analysis:
     #: What ran, by label; the longest idle stretches of each run.
     kernels: pd.DataFrame = field(default_factory=lambda: _no_rows("KERNELS"))
     gaps: pd.DataFrame = field(default_factory=lambda: _no_rows("GAPS"))
+    #: Labels that did different work, told apart; NVTX ranges on the host.
+    variants: pd.DataFrame = field(default_factory=lambda: _no_rows("VARIANTS"))
+    host_ranges: pd.DataFrame = field(default_factory=lambda: _no_rows("HOST_RANGES"))
     gpu_clocks: pd.DataFrame = field(default_factory=lambda: _no_rows("GPU_CLOCKS"))
     confirmations: pd.DataFrame = field(default_factory=lambda: _no_rows("CONFIRMATIONS"))
+    #: What the call sites say, where the run was recorded with its lines of code.
+    source_lines: pd.DataFrame = field(default_factory=lambda: _no_rows("SOURCE_LINES"))
     #: Only of a run with --baseline; empty otherwise.
     baseline: pd.DataFrame = field(default_factory=lambda: _no_rows("BASELINE"))
+    #: Predictions: of the interval in each label's row, of more where there is a baseline.
     unprofiled: pd.DataFrame = field(default_factory=lambda: _no_rows("UNPROFILED"))
     unprofiled_parts: pd.DataFrame = field(default_factory=lambda: _no_rows("UNPROFILED_PARTS"))
     #: Only of programs that mark their kernels (nsysalign.marks); empty otherwise.

@@ -204,7 +204,7 @@ def make_run_dir(stem: str, output: Path | None = None, *, base: Path | None = N
                 f"cannot make the run directory {output}: {error.strerror}", "choose another -o DIR"
             ) from error
         if taken:
-            raise NsysError(f"{output} is not empty, and a run never overwrites", "choose another -o DIR")
+            raise NsysError(f"{output} is not empty, and runs never overwrite files", "choose another -o DIR")
         return output.resolve()
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.") or "run"
     return numbered((base or Path()) / RUNS, stem)

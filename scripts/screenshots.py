@@ -1,6 +1,7 @@
 """The README's two pictures, taken anew from the demo's report.  Needs Chromium with its driver, and selenium.
 
 python scripts/screenshots.py [REPORT.html]      writes docs/report.png and docs/timeline.png
+python scripts/screenshots.py measure.html       the page of a measurement, down to its curve: writes docs/measure.png
 """
 
 from __future__ import annotations
@@ -29,6 +30,18 @@ def main(report: Path | None) -> None:
             report = Path(folder, "demo", "report.html")
         driver = browsing.start()
         try:
+            if report.name == "measure.html":
+                driver.set_window_size(WIDTH, 1000)
+                driver.get(report.absolute().as_uri())
+                browsing.until(driver, "document.querySelectorAll('#rate-plot circle').length", "the curve")
+                find = "const b = document.querySelector('#curve').getBoundingClientRect(); return [b.bottom + scrollY, document.documentElement.clientWidth]"
+                height, width = driver.execute_script(find)
+                _write(
+                    driver,
+                    {"x": 0, "y": 0, "width": width, "height": height + 8, "scale": 1},
+                    ROOT / "docs" / "measure.png",
+                )
+                return
             _shoot(driver, report, "", "#verdicts", ROOT / "docs" / "report.png", whole=True)
             _shoot(driver, report, SECOND, "#timeline", ROOT / "docs" / "timeline.png", whole=False)
         finally:
@@ -52,6 +65,10 @@ def _shoot(driver, report: Path, script: str, element: str, path: Path, *, whole
     )
     top = 0 if whole else box[0]
     clip = {"x": 0, "y": top, "width": box[2], "height": box[1] - top, "scale": 1}
+    _write(driver, clip, path)
+
+
+def _write(driver, clip: dict, path: Path) -> None:
     shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
     path.write_bytes(base64.b64decode(shot["data"]))
     print(

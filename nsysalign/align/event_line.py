@@ -44,7 +44,9 @@ _TRACED_FROM_NS = 1_900
 #: CUPTI's own stamps are the event's to the tick, or late.
 _SCATTER = {"behind": 80.0, "ahead": 160.0, "idle": 350.0, "stamp": 20.0}
 _UNSEEN = {"behind": 60.0, "ahead": 120.0, "idle": 600.0, "stamp": 5.0}
-_QUEUED_NS = 500  # clear of the other: the operation ends so long after the call, the next was issued so long before
+_QUEUED_NS = (
+    500  # clear of the other: the operation ends so long after the call, the next was issued so long before
+)
 _QUICK_NS = 6_000  # calls on an idle stream that took longer were interrupted
 _STUDENT = 3.0
 #: The line may bend at knots so far apart: rates differ from 1 by so much, and change by so much from knot to knot.
@@ -75,7 +77,9 @@ def observe(
     first = known & ~e.waits & (e.behind == 0)
     behind = first & (e.previous_end > e.call_end + _QUEUED_NS) & np.isin(kind, list(BEHIND_LESS_NS))
     less = np.where(kind == KIND["memcpy"], BEHIND_LESS_NS[KIND["memcpy"]], BEHIND_LESS_NS[KIND["kernel"]])
-    queued = known & (e.ahead == 0) & e.next_is_kernel & (e.next_start < FAR) & (e.next_issued < e.previous_end)
+    queued = (
+        known & (e.ahead == 0) & e.next_is_kernel & (e.next_start < FAR) & (e.next_issued < e.previous_end)
+    )
     queued &= e.previous_end > e.call_end + _QUEUED_NS
     duration = e.call_end - e.call_start
     idle = first & (e.previous_end < e.call_start) & (duration < _QUICK_NS)

@@ -58,7 +58,7 @@ def pair(marks: Sequence[Mark]) -> Pairs:
     """Pairs among the records of one thread on one stream, in the order of their calls."""
     out = Pairs()
     timing = [n for n, m in enumerate(marks) if not m.awaited and m.followed != _DESTROYED]
-    out.leave("order streams or are destroyed unread", len(marks) - len(timing))
+    out.leave("order streams or are destroyed without being read", len(marks) - len(timing))
     open_: list[int] = []
     for cluster in _clusters(marks, timing):
         last = marks[cluster[-1]].followed
@@ -114,7 +114,7 @@ def record_pairs(
     columns = ("lane", "call", "thread", "call_start_ns", "event")
     lane, call, thread, at, event = (records[c].to_numpy() for c in columns)
     usable = (lane >= 0) & (call >= 0)
-    out.leave("lie on a stream that the trace does not tell", int((~usable).sum()))
+    out.leave("are on a stream that the trace does not name", int((~usable).sum()))
     awaited = np.zeros(len(records), dtype=bool)
     awaited[waits["record"].to_numpy()[waits["record"].to_numpy() >= 0]] = True
     followed = _what_follows(trace, call)

@@ -118,7 +118,7 @@ def match_records(
             if clock is None:
                 continue
             notes.append(
-                "the event log has no clock line that fits the trace: the clocks were joined on the record calls alone"
+                "no clock line of the event log fits the trace, so the clocks were aligned on the record calls alone"
             )
         if number not in (known or {}) and (clock.width_ns > _SHARP_NS or _share(clock, arrays) < 0.9):
             clock = refine(clock, arrays)

@@ -53,7 +53,7 @@ def host_windows(
     hosts = log.hosts
     known = np.array([p in clocks and p in processes for p in hosts["process"].tolist()], dtype=bool)
     lost = [
-        unplaced(r or s or "host timer", "no clock connects its process with the trace", s, origin, n)
+        unplaced(r or s or "host timer", "nothing connects the clock of its process with the trace", s, origin, n)
         for n, r, s in hosts.loc[~known, ["region", "site"]].itertuples()
     ]
     rows, source = hosts[known].reset_index(drop=True), hosts.index.to_numpy()[known]
@@ -171,15 +171,21 @@ def _pairing_notes(pairs: Pairs) -> list[str]:
     count, unsure, left = len(pairs.start), sum(pairs.unsure), sum(pairs.left.values())
     if not count and not left:
         return []
+    if not count:
+        return [f"no interval is inferred from {left:,} records in the trace: {_why_left(pairs)}"]
     doubt = f", {unsure:,} of them unsure (listed last, without findings)" if unsure else ""
-    why = "; ".join(f"{n:,} {reason}" for reason, n in pairs.left.items())
+    why = _why_left(pairs)
     rest = (
         f"; {left:,} {'record belongs' if left == 1 else 'records belong'} to no pair ({why})" if left else ""
     )
     return [
         f"{count:,} {'interval is' if count == 1 else 'intervals are'} inferred from records in the trace, by their order, "
-        f"their events and the waits after them{doubt}: nothing says that the program compared them{rest}"
+        f"their events and the waits after them{doubt}: it is not known whether the program compared them{rest}"
     ]
+
+
+def _why_left(pairs: Pairs) -> str:
+    return "; ".join(f"{n:,} {reason}" for reason, n in pairs.left.items())
 
 
 def inferred_windows(records: pd.DataFrame, pairs: Pairs, spread: np.ndarray) -> pd.DataFrame:
@@ -253,6 +259,7 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
         {
             "kind": "nvtx",
             "origin": ORIGIN["range"],
+            "source": r,
             "process": ranges["process"].to_numpy()[r],
             "thread": ranges["thread"].to_numpy()[r],
             "end_thread": ranges["thread"].to_numpy()[r],

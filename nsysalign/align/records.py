@@ -176,9 +176,7 @@ def wait_arrays(trace: Trace, waits: pd.DataFrame) -> bounds.Waits:
     )
 
 
-def ends_of_pairs(
-    asked: pd.DataFrame, process: np.ndarray, seq: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def ends_of_pairs(asked: pd.DataFrame, process: np.ndarray, seq: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Positions of both records of every row of an event log's `elapsed`, among records given by their process and
     number; -1 for one that is not there."""
     index = pd.MultiIndex.from_arrays([process, seq])
@@ -200,7 +198,9 @@ def log_ends(log: EventLog) -> tuple[np.ndarray, np.ndarray]:
 def compared_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, list[Unplaced]]:
     """elapsed lines as positions in `records`; what cannot be a pair goes to the list with its reason."""
     asked = log.elapsed
-    mine = records[records["log_process"] >= 0]  # the log's come first: positions in `mine` are positions here
+    mine = records[
+        records["log_process"] >= 0
+    ]  # the log's come first: positions in `mine` are positions here
     start, end = ends_of_pairs(asked, mine["log_process"].to_numpy(), mine["seq"].to_numpy())
     out = asked.assign(
         start_seq=asked["start"],
@@ -212,7 +212,7 @@ def compared_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, 
     out["elapsed_ns"] = np.rint(asked["ms"].fillna(0.0).clip(-1e12, 1e12) * 1e6).astype(np.int64)
     reason = np.full(len(out), "", dtype=object)
     reason[((out["start"] < 0) | (out["end"] < 0)).to_numpy()] = (
-        "a record of the pair was not seen by the probe"
+        "the probe did not see one of its records"
     )
     reason[(out["elapsed_ns"] < 0).to_numpy()] = (
         "negative elapsed_time: the end was recorded before the start"

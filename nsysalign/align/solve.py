@@ -219,7 +219,7 @@ def _held_by_clock(places: ClockPlaces | None, best: Bounded) -> tuple[np.ndarra
     wrong = int((on & ~agree & ~pairs["calibration"].to_numpy(dtype=bool)).sum())
     note = (
         f"{wrong} pairs lie elsewhere by the event clock than their neighbours on the stream allow: they are placed by their "
-        "neighbours (an event recorded again while it was measured, or rows that were dropped)"
+        "neighbours (an event recorded again while it was measured, or dropped rows)"
     )
     return on & agree, [note] if wrong else []
 
@@ -290,7 +290,7 @@ def _placeable(
         np.where(problem[start] != "", problem[start], problem[end]) if len(pairs) else np.empty(0, object)
     )
     nowhere = (reason == "") & ((lane[start] < 0) | (lane[end] < 0))
-    reason = np.where(nowhere, "its stream cannot be told from the trace", reason)
+    reason = np.where(nowhere, "the trace does not tell its stream", reason)
     slack = bounds.slack_ns(elapsed)
     low = np.maximum(lower[start], lower[end] - elapsed - slack)
     high = np.minimum(upper[start], np.minimum(upper[end], FAR) - elapsed + slack)

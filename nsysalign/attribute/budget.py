@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.attribute import describe, kernels
+from nsysalign.attribute import describe, kernels, ranges, work
 from nsysalign.attribute.busy import Blocks, Streams
 from nsysalign.attribute.gaps import Explainer
 from nsysalign.attribute.groups import Groups
@@ -50,6 +50,10 @@ class Budgets:
     #: What ran, by name and duration, and the longest idle stretches of runs.
     durations: Callable[[], pd.DataFrame]
     gaps: Callable[[], pd.DataFrame]
+    #: What each window did (`work.COLUMNS`); ranges on the host; a note on what neither ranges nor calls account for.
+    work: Callable[[], pd.DataFrame]
+    host_ranges: Callable[[], pd.DataFrame]
+    left_out: Callable[[], list[str]]
 
 
 def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None = None) -> Budgets:
@@ -122,6 +126,9 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
         size=size,
         durations=lambda: kernels.durations(trace, alignment),
         gaps=lambda: kernels.gaps(trace, alignment),
+        work=lambda: work.of_windows(trace, alignment),
+        host_ranges=lambda: ranges.host_ranges(trace, alignment),
+        left_out=lambda: ranges.left_out(trace, alignment),
     )
 
 
@@ -282,16 +289,15 @@ def _begun(trace: Trace, alignment: Alignment) -> np.ndarray:
 
 
 def _disturbed(trace: Trace, windows: pd.DataFrame) -> np.ndarray:
-    """Whether the profiler worked in the interval's process while its calls were made."""
+    """Whether the profiler worked in the interval's process inside the window: what it does while the host is ahead, before
+    the GPU begins, disturbs nothing that is measured."""
     out = np.zeros(len(windows), dtype=bool)
     overhead = trace.overhead
     for process in np.unique(overhead["process"].to_numpy()):
         mine = overhead["process"].to_numpy() == process
-        begun = np.searchsorted(
-            np.sort(overhead["start_ns"].to_numpy()[mine]), windows["close_end_ns"].to_numpy()
-        )
+        begun = np.searchsorted(np.sort(overhead["start_ns"].to_numpy()[mine]), windows["end_ns"].to_numpy())
         ended = np.searchsorted(
-            np.sort(overhead["end_ns"].to_numpy()[mine]), windows["open_ns"].to_numpy(), side="right"
+            np.sort(overhead["end_ns"].to_numpy()[mine]), windows["start_ns"].to_numpy(), side="right"
         )
         out |= (windows["process"].to_numpy() == process) & (begun > ended)
     return out & (windows["kind"] != "run").to_numpy()  # all that the profiler did lies in the run

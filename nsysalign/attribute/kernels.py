@@ -31,12 +31,12 @@ _SERIES = ["kind", "region", "site", "end_site", "callers", "process"]
 def durations(trace: Trace, alignment: Alignment) -> pd.DataFrame:
     """`frames.DURATIONS` of all windows of an alignment."""
     windows, operations = alignment.windows, trace.operations
-    code, example = _codes(operations)
+    code, example = operation_codes(operations)
     length = (operations["end_ns"] - operations["start_ns"]).to_numpy()
-    series, first = _series(windows)
+    number, first = series(windows)
     tables = []
-    for which, op, idle in _inside(trace, alignment):
-        rows = pd.DataFrame({"s": series[which], "k": code[op], "ns": length[op], "count": 1, "idle": idle})
+    for which, op, idle in inside(trace, alignment):
+        rows = pd.DataFrame({"s": number[which], "k": code[op], "ns": length[op], "count": 1, "idle": idle})
         tables.append(rows.groupby(["s", "k", "ns"], sort=False, as_index=False).sum())
     if not tables:
         return frames.empty(frames.DURATIONS)
@@ -129,7 +129,7 @@ def _held(trace: Trace, operation: int, start: int, end: int) -> tuple[str, int]
     return str(call_names(trace, near[[best]])[0]), int(ns[best])
 
 
-def _codes(operations: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+def operation_codes(operations: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """(number of what each operation is called, one operation of each)."""
     code = np.zeros(len(operations), np.int64)
     for column in ("kind", "name_id", "copy_kind", "src_kind", "dst_kind"):
@@ -138,20 +138,23 @@ def _codes(operations: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     return code, np.unique(code, return_index=True)[1]
 
 
-def _series(windows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+def series(windows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """(series of every window, first window of each)."""
     keys = windows[_SERIES].assign(region=windows["region"].str.replace(r"#\d+$", "", regex=True))
     number = keys.groupby(_SERIES, sort=False).ngroup().to_numpy()
     return number, np.unique(number, return_index=True)[1]
 
 
-def _inside(trace: Trace, alignment: Alignment) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """(window, operation, idle time before it in the window), lot by lot: runs first, then what was measured."""
+def inside(
+    trace: Trace, alignment: Alignment, runs: bool = True
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(window, operation, idle time before it in the window), lot by lot, all of a window in one: runs first (where they
+    are wanted), then what was measured."""
     w, operations = alignment.windows, trace.operations
     start = operations["start_ns"].to_numpy()
     kind, lane = w["kind"].to_numpy(dtype=object), w["end_lane"].to_numpy()
     opened, closed = w["start_ns"].to_numpy(), w["end_ns"].to_numpy()
-    for of_run in (True, False):
+    for of_run in (True, False) if runs else (False,):
         there = ((kind == "run") == of_run) & (kind != "host")
         for number in np.unique(lane[there]).tolist():
             which = np.flatnonzero(there & (lane == number))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 
 import numpy as np
@@ -14,6 +14,34 @@ from nsysalign import frames
 _REPETITION = re.compile(r"#(\d+)$")
 #: torch's emit_nvtx numbers every operator: the same operator is one label.
 _TORCH_NUMBERS = re.compile(r",? ?\b(op_id|seq|sequence number) ?= ?\d+|, op_ids? = \[[^]]*\]")
+#: A number that is a part of a name by itself: `blocks.3.attn`, `step 12`, `layers[4]`; not `conv1`, not `(stream 7)`.
+_NUMBERED = re.compile(r"(?:(?<=[./_: \-\[])|^)\d{1,9}(?=[./_: \-\]]|$)")
+#: So many names that differ in such numbers only, counted from 0 or 1 without a hole, are one label.
+_FEWEST_NUMBERED = 4
+
+
+def plain_region(text: str) -> str:
+    """A region's name without its repetition and torch's numbers of operators."""
+    return _TORCH_NUMBERS.sub("", _REPETITION.sub("", text)).strip() or text
+
+
+def grouped(names: Iterable[str]) -> dict[str, str]:
+    """Of numbered names (`blocks.0` ... `blocks.31`, `step 1` ... `step 100`) what each is called together: `blocks.*`.
+
+    Only where the numbers count from 0 or 1 without a hole: `batch_64`, `batch_128` are names of different things.
+    """
+    families: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
+    for name in dict.fromkeys(names):
+        numbers = tuple(int(n) for n in _NUMBERED.findall(name))
+        if numbers:
+            families.setdefault(_NUMBERED.sub("*", name), []).append((name, numbers))
+    out: dict[str, str] = {}
+    for family, members in families.items():
+        columns = [sorted(set(column)) for column in zip(*(numbers for _, numbers in members), strict=True)]
+        counted = all(len(c) == 1 or (c[0] in (0, 1) and c[-1] - c[0] + 1 == len(c)) for c in columns)
+        if len(members) >= _FEWEST_NUMBERED and counted:
+            out |= dict.fromkeys((name for name, _ in members), family)
+    return out
 
 
 def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
@@ -22,7 +50,8 @@ def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
     A label is the region's name without its repetition, else made from the call sites: `bench.py:14-17` for a pair
     recorded in lines 14 and 17.  Where one pair of sites has several callers (a Timer class), the first caller that
     differs names the label.  Host timers are labelled apart from the others, so that these keep their names with or
-    without them; one that would share a label is called `(host)`.  So is the run as a whole: `(all)`.
+    without them; one that would share a label is called `(host)`.  So is the run as a whole: `(all)`.  Numbered NVTX ranges
+    are one label (`grouped`).
     """
     region = windows["region"].tolist()
     kinds = windows["kind"].to_numpy(dtype=object)
@@ -40,10 +69,17 @@ def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
             if taken and region[at]:
                 region[at] = _REPETITION.sub(rf"{mark}#\1", region[at])
         others |= set(found)
+    single = list(labels)  # blocks.7#0 keeps its name in the label blocks.*
+    same = grouped(label for label, kind in zip(labels, kinds, strict=True) if kind == "nvtx")
+    if same:
+        labels = [
+            same.get(label, label) if kind == "nvtx" else label
+            for label, kind in zip(labels, kinds, strict=True)
+        ]
     # two processes (ranks) measure the same label; names stay unique across them
     count: dict[str, int] = {}
     names, taken = [], set()
-    for text, label in zip(region, labels, strict=True):
+    for text, label in zip(region, single, strict=True):
         wanted = text if _REPETITION.search(text) and text not in taken else None
         while wanted is None or wanted in taken:
             wanted = f"{label}#{count.get(label, 0)}"
@@ -63,14 +99,13 @@ def _labels(windows: pd.DataFrame) -> list[str]:
     shortened = cache(lambda calls: tuple(short(c) for c in calls))
     callers = [shortened(tuple(calls)) for calls in callers]
     level = _first_difference(sites, callers, region)
-    numbered = cache(lambda text: _TORCH_NUMBERS.sub("", text).strip())
+    plain = cache(plain_region)
     labels = []
     for text, site, calls, deep, kind in zip(
         region, sites, callers, level, windows["kind"].tolist(), strict=True
     ):
         if text:
-            plain = _REPETITION.sub("", text)
-            labels.append(numbered(plain) or text)
+            labels.append(plain(text))
         elif deep >= 0 and len(calls) > deep:
             labels.append(f"{calls[deep]} ({site})")
         else:

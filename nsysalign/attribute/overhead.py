@@ -67,7 +67,7 @@ def overhead(trace: Trace, costs: Costs) -> Overhead:
     inside = np.minimum(share * length, costs.inside_most_ns)
     inside = np.where(waits, np.minimum(costs.wait_ns, 0.5 * length), inside)
     outer = np.flatnonzero(calls["outer"].to_numpy() == np.arange(len(calls)))
-    order = outer[np.lexsort((start[outer], thread[outer]))]
+    order = outer[np.argsort(thread[outer], kind="stable")]  # calls are sorted by start
     gap = np.zeros(len(calls))
     same = thread[order][1:] == thread[order][:-1]
     gap[order[:-1]] = np.where(same, np.maximum(start[order][1:] - end[order][:-1], 0), 0)
@@ -76,10 +76,12 @@ def overhead(trace: Trace, costs: Costs) -> Overhead:
     return Overhead(_whole(inside), _whole(after), waits)
 
 
-def scaled(cost: Overhead, trace: Trace, factor: float) -> Overhead:
-    """The same, `factor` times as much, but never more than a call's own length."""
-    length = trace.calls["end_ns"].to_numpy() - trace.calls["start_ns"].to_numpy()
-    return Overhead(np.minimum(_whole(cost.inside * factor), length), _whole(cost.after * factor), cost.waits)
+def scaled(cost: Overhead, calls: np.ndarray, length: np.ndarray, factor: float) -> Overhead:
+    """Of some calls, `factor` times as much, but never more than a call's own `length`."""
+    inside, after, waits = cost.inside[calls], cost.after[calls], cost.waits[calls]
+    if factor == 1.0:
+        return Overhead(inside, after, waits)
+    return Overhead(np.minimum(_whole(inside * factor), length), _whole(after * factor), waits)
 
 
 def waiting(trace: Trace) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import pandas as pd
 
+from nsysalign.attribute import work
 from nsysalign.attribute.budget import Budgets
 from nsysalign.attribute.timeline import timeline
 from nsysalign.model import Alignment, Analysis, SegmentArrays, Trace
@@ -28,9 +29,12 @@ class Pictures(Protocol):
     def timeline(self, which: np.ndarray, analysis: Analysis) -> pd.DataFrame:
         """`frames.TIMELINE`."""
 
-    def around(self, which: np.ndarray) -> tuple[np.ndarray, Trace, Alignment]:
+    def blocks(self, which: np.ndarray) -> np.ndarray:
+        """Blocks of the grids of their kernels, -1 where nobody looks."""
+
+    def around(self, which: np.ndarray, wide: bool = True) -> tuple[np.ndarray, Trace, Alignment]:
         """Those of the intervals that can be shown, ascending; a trace that holds what surrounds them, and an alignment
-        whose windows are theirs."""
+        whose windows are theirs.  `wide`: more of it than pictures need."""
 
     def calls(self, which: np.ndarray) -> np.ndarray:
         """About how many calls were made while each interval was open."""
@@ -57,7 +61,11 @@ class FromMemory:
         windows = self.alignment.windows.iloc[which].assign(interval=which)
         return timeline(self.trace, self.alignment, windows, analysis)
 
-    def around(self, which: np.ndarray) -> tuple[np.ndarray, Trace, Alignment]:
+    def blocks(self, which: np.ndarray) -> np.ndarray:
+        windows = self.alignment.windows.iloc[which].reset_index(drop=True)
+        return work.blocks(self.trace, replace(self.alignment, windows=windows))
+
+    def around(self, which: np.ndarray, wide: bool = True) -> tuple[np.ndarray, Trace, Alignment]:
         return which, self.trace, replace(self.alignment, windows=self.alignment.windows.iloc[which])
 
     def calls(self, which: np.ndarray) -> np.ndarray:

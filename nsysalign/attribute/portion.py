@@ -58,10 +58,11 @@ def portion(alignment: Alignment, budgets: Budgets, log: EventLog | None) -> Por
         other_streams=budgets.other_streams,
         size=budgets.size,
         unaligned=alignment.unaligned,
-        notes=alignment.notes,
+        notes=(*alignment.notes, *budgets.left_out()),
         alone=alignment.alone,
         durations=budgets.durations(),
         gaps=budgets.gaps(),
+        host_ranges=budgets.host_ranges(),
     )
 
 
@@ -117,6 +118,7 @@ def together(portions: Sequence[Portion]) -> Portion:
         unaligned=unaligned.sort_values(["origin", "source"], kind="stable", ignore_index=True),
         notes=tuple(dict.fromkeys(note for p in portions for note in p.notes)),
         alone=alone,
+        host_ranges=frames.empty(frames.HOST_RANGES),
         segments=_renumbered(segments, first, place) if segments else None,
     )
 
@@ -180,6 +182,7 @@ def _rows(alignment: Alignment, budgets: Budgets, log: EventLog | None) -> pd.Da
         out[column] = w[column].array.copy()
     for column in _COMPUTED:
         out[column] = budgets.columns[column].to_numpy()
+    out = pd.concat([out, budgets.work()], axis=1)
     flags = [
         (
             *(("profiler-disturbed",) if disturbed else ()),

@@ -96,7 +96,7 @@ class Scenes:
     def of(self, window) -> Scene:
         """The scene of one row of alignment.windows (a named tuple)."""
         if window.kind == "nvtx":
-            return _none("an NVTX range is no interval that the program measured")
+            return _none("it is an NVTX range, which the program did not time")
         event = window.kind == "event"
         begin = self._begin(int(window.thread), int(window.open_ns)) if event else int(window.open_ns)
         close = int(window.close_end_ns)

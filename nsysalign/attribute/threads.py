@@ -11,8 +11,6 @@ from nsysalign.model import CALL, Trace
 from nsysalign.sweep.tiles import disjoint, group, index_type, tile
 
 PUSH_POP = 59
-#: Passes over all ranges are quicker than a look at each of them while there are not many.
-_DEEP = 50
 _FOREVER = (1 << 63) - 1
 
 _CAUSE_OF_CALL = {
@@ -85,17 +83,15 @@ class Threads:
         which, s, e = disjoint(start, end)
         calls = calls if len(which) == len(calls) else calls[which]
         cause = self.cause_of_calls if len(calls) == len(self.cause_of_calls) else self.cause_of_calls[calls]
-        return Thread(s, e, cause, calls, *self._profiler(thread, s, e), *self._innermost(thread))
+        return Thread(s, e, cause, calls, *self._profiler(thread), *self._innermost(thread))
 
-    def _profiler(self, thread: int, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, ...]:
-        """The profiler's work on the thread, without what lies inside calls: there the call has the word."""
+    def _profiler(self, thread: int) -> tuple[np.ndarray, ...]:
+        """The profiler's work on the thread; inside calls these have the word (`gaps.host_pieces`)."""
         over = self._overhead.get(thread, np.empty(0, np.int64))
         table = self.trace.overhead
         o = over[np.argsort(table["start_ns"].to_numpy()[over], kind="stable")]
-        part, os, oe = disjoint(table["start_ns"].to_numpy()[o], table["end_ns"].to_numpy()[o])
-        cut = tile(os, oe, start, end)
-        free = cut.block < 0
-        return cut.start[free], cut.end[free], o[part][cut.piece[free]]
+        part, start, end = disjoint(table["start_ns"].to_numpy()[o], table["end_ns"].to_numpy()[o])
+        return start, end, o[part]
 
     def _innermost(self, thread: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Disjoint pieces of the thread's push/pop ranges, each named by the innermost range."""

@@ -255,7 +255,7 @@ def _records(trace: Trace, alignment: Alignment, views: _Views) -> list[pd.DataF
     after = (table["upper_ns"].to_numpy()[row] - t).tolist()
     detail = [{"at_most_earlier_ns": a, "at_most_later_ns": b} for a, b in zip(before, after, strict=True)]
     seq = table["seq"].to_numpy()[row]
-    names = [f"event record {s}" for s in seq.tolist()]
+    names = [f"event record {s}" if s >= 0 else "event record" for s in seq.tolist()]
     lanes = _stream_words(trace, table["device"].to_numpy()[row], table["stream"].to_numpy()[row])
     link = _call_rows(trace, table["call"].to_numpy()[row])
     return [
@@ -308,7 +308,10 @@ def _waits(trace: Trace, alignment: Alignment, views: _Views) -> list[pd.DataFra
     owner, row, lost = _touching(table, views)
     owner, row = owner[~lost], row[~lost]
     seq, on = table["seq"].to_numpy()[row], table["on"].to_numpy()[row]
-    names = [f"waits for record {s} of stream {o}" for s, o in zip(seq.tolist(), on.tolist(), strict=True)]
+    names = [
+        f"waits for {f'record {s}' if s >= 0 else 'a record'} of stream {o}"
+        for s, o in zip(seq.tolist(), on.tolist(), strict=True)
+    ]
     detail = [{"inferred": True} if i else {} for i in table["inferred"].to_numpy()[row].tolist()]
     words = _stream_words(trace, table["device"].to_numpy()[row], table["stream"].to_numpy()[row])
     return [

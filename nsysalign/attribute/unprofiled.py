@@ -53,8 +53,7 @@ class Predictor:
     """`costs`: what the profiler adds; its defaults are what was fitted."""
 
     def __init__(self, trace: Trace, alignment: Alignment, costs: Costs = FITTED) -> None:
-        base = overhead(trace, costs)
-        self.costs = [(1.0, base), *((f, scaled(base, trace, f)) for f in SPREAD)]
+        self.cost, self.factors = overhead(trace, costs), (1.0, *SPREAD)
         self.scenes = Scenes(trace, alignment, waiting(trace), costs)
 
     def predict(self, window, working_ns: int = 0) -> Prediction:
@@ -62,24 +61,18 @@ class Predictor:
         scene = self.scenes.of(window)
         if scene.reason:
             return Prediction(-1, -1, -1, scene.reason)
-        found = [self._replayed(window, scene, *cost) for cost in self.costs]
+        found = [self._replayed(window, scene, factor) for factor in self.factors]
         middle = found[0]
         rest = min(working_ns, middle)
         spread = round(HOST_SPREAD * (middle - rest) + REST_SPREAD * rest) + _TICK_NS
         return Prediction(middle, max(min(found) - spread, 0), max(found) + spread, "")
 
-    def _replayed(self, window, scene: Scene, factor: float, cost) -> int:
-        start, end = self.scenes.start, self.scenes.end
+    def _replayed(self, window, scene: Scene, factor: float) -> int:
+        start, end = self.scenes.start[scene.calls], self.scenes.end[scene.calls]
+        cost = scaled(self.cost, scene.calls, end - start, factor)
+        columns = (start, end, cost.inside, cost.after, cost.waits)
         calls = [
-            Call(
-                int(start[c]),
-                int(end[c]),
-                int(cost.inside[c]),
-                int(cost.after[c]),
-                bool(cost.waits[c]),
-                self.scenes.back,
-            )
-            for c in scene.calls
+            Call(*row, self.scenes.back) for row in zip(*(column.tolist() for column in columns), strict=True)
         ]
         items = [
             i._replace(
@@ -99,35 +92,58 @@ def predict(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Tables UNPROFILED and UNPROFILED_PARTS of up to MOST_PER_LABEL intervals per label, its row among them.
 
-    `intervals`: frames.INTERVALS without runs, numbered by their rows.  What the profiler costs was measured with
-    `nsys profile -t cuda,nvtx`: where more was traced there is a reason instead of a prediction.
+    `intervals`: frames.INTERVALS without runs, numbered by their rows.
     """
     wanted = np.array(chosen_intervals(intervals, labels, source), dtype=np.int64)
-    chosen, trace, alignment = source.around(wanted)
-    predictor = Predictor(trace, alignment)
+    return predict_intervals(source, wanted, intervals, parts)
+
+
+def predict_intervals(
+    source: Pictures, wanted: np.ndarray, intervals: pd.DataFrame, parts: pd.DataFrame, *, wide: bool = True
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The same of these intervals (ascending numbers); `wide`: what surrounds them may be read once more.
+
+    What the profiler costs was measured with `nsys profile -t cuda,nvtx`: where more was traced, and for what is no interval
+    that the program measured, there is a reason instead of a prediction.
+    """
+    chosen, trace, alignment = source.around(wanted, wide)
     osrt = len(trace.os_calls) > 0
-    (matrix,) = matrices(intervals, parts, ["ns"])
+    mine = parts[parts["interval"].isin(chosen)]
+    (matrix,) = matrices(intervals[intervals["interval"].isin(chosen)], mine, ["ns"])
     working = matrix[:, [CAUSES.index(c) for c in _AT_WORK]].sum(axis=1)
     unknown = matrix[:, CAUSES.index("unknown")]
+    predictor = None
     rows, budgets = [], []
     lost = np.setdiff1d(wanted, chosen).tolist()
-    rows += [(number, pd.NA, pd.NA, pd.NA, "what surrounds it cannot be read by itself") for number in lost]
-    for number, window in zip(chosen.tolist(), alignment.windows.itertuples(index=False), strict=True):
-        if window.method == "event-trace" or osrt:
-            what = "operating system calls were" if osrt else "event timestamps were"
-            found = Prediction(-1, -1, -1, f"{what} traced too, and what that costs was not measured")
-        elif unknown[number] > _UNKNOWN_SHARE * window.elapsed_ns:
-            found = Prediction(-1, -1, -1, "the trace cannot say what much of it was")
-        else:
-            found = predictor.predict(window, int(working[number]))
-        none = bool(found.reason)
-        rows.append((number, *(pd.NA if none else ns for ns in found[:3]), found.reason))
-        if not none:
-            budget = scale_budget(matrix[number], found.predicted_ns)
+    rows += [(number, pd.NA, pd.NA, pd.NA, "its surroundings could not be read") for number in lost]
+    for at, (number, window) in enumerate(
+        zip(chosen.tolist(), alignment.windows.itertuples(index=False), strict=True)
+    ):
+        reason = _no_prediction(window, int(unknown[at]), osrt)
+        if not reason:
+            predictor = predictor or Predictor(trace, alignment)
+            found = predictor.predict(window, int(working[at]))
+            reason = found.reason
+        rows.append((number, *((pd.NA,) * 3 if reason else found[:3]), reason))
+        if not reason:
+            budget = scale_budget(matrix[at], found.predicted_ns)
             budgets += [(number, CAUSES[c], int(ns)) for c, ns in enumerate(budget) if ns]
     return _frame(sorted(rows, key=itemgetter(0)), frames.UNPROFILED), _frame(
         budgets, frames.UNPROFILED_PARTS
     )
+
+
+def _no_prediction(window, unknown_ns: int, osrt: bool) -> str:
+    """Why a window is not even replayed, '' where it is."""
+    if window.method == "inferred":
+        return "its pair of events was inferred from the trace"
+    if window.method == "event-trace":
+        return "event timestamps were traced too, and what that costs was not measured"
+    if osrt:
+        return "operating system calls were traced too, and what that costs was not measured"
+    if unknown_ns > _UNKNOWN_SHARE * window.elapsed_ns:
+        return "the trace does not say what much of it was"
+    return ""
 
 
 def chosen_intervals(intervals: pd.DataFrame, labels: pd.DataFrame, source: Pictures) -> list[int]:

@@ -77,11 +77,11 @@ def collect_baseline(
         }
         logs = _converted(raw, folder, working_directory(), ends)
         failures = [text for text in errors(raw) if text]
-        notes += [f"without nsys the probe could not do everything: {t.splitlines()[-1]}" for t in failures]
+        notes += [f"without nsys the probe had a problem: {t.splitlines()[-1]}" for t in failures]
         if not failures:
             shutil.rmtree(raw, ignore_errors=True)
         if not logs:
-            notes.append("without nsys nothing was timed: there is nothing to put beside the profiled run")
+            notes.append("the run without nsys timed nothing, so there is nothing to compare with the profiled run")
         log = folder / "run.log"
         if log.is_file() and not log.stat().st_size:
             log.unlink()  # nothing but our own shell could have written there

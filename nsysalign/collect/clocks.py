@@ -47,8 +47,9 @@ _LOST = "the GPU's clock was not sampled ({}): clock changes and throttling cann
 
 
 @contextlib.contextmanager
-def sampling(path: Path, *, wanted: bool = True) -> Iterator[list[str]]:
-    """Sample into `path` while the block runs.  The list holds notes when the block has ended; never raises."""
+def sampling(path: Path, *, wanted: bool = True, flush_s: float = _FLUSH_S) -> Iterator[list[str]]:
+    """Sample into `path` while the block runs; others can read what is older than `flush_s`.  The list holds notes when the
+    block has ended; never raises."""
     notes: list[str] = []
     nvml = _import(notes) if wanted else None
     if nvml is None:
@@ -56,7 +57,7 @@ def sampling(path: Path, *, wanted: bool = True) -> Iterator[list[str]]:
         return
     stop = threading.Event()
     thread = threading.Thread(
-        target=_guarded, args=(nvml, path, stop, notes), name="nsysalign-clocks", daemon=True
+        target=_guarded, args=(nvml, path, stop, notes, flush_s), name="nsysalign-clocks", daemon=True
     )
     thread.start()
     try:
@@ -65,7 +66,7 @@ def sampling(path: Path, *, wanted: bool = True) -> Iterator[list[str]]:
         stop.set()
         thread.join(JOIN_S)
         if thread.is_alive():
-            notes.append("NVML did not answer: the clock samples end early")
+            notes.append("NVML stopped answering, so the clock samples end early")
 
 
 def _import(notes: list[str]) -> Any:
@@ -74,19 +75,21 @@ def _import(notes: list[str]) -> Any:
             warnings.simplefilter("ignore")
             import pynvml
     except ImportError:
-        notes.append(_LOST.format("no nvidia-ml-py here: pip install 'nsysalign[clocks]'"))
+        notes.append(_LOST.format("nvidia-ml-py is not installed: pip install 'nsysalign[clocks]'"))
         return None
     return pynvml
 
 
-def _guarded(nvml: Any, path: Path, stop: threading.Event, notes: list[str]) -> None:
+def _guarded(
+    nvml: Any, path: Path, stop: threading.Event, notes: list[str], flush_s: float = _FLUSH_S
+) -> None:
     try:
         nvml.nvmlInit()
     except Exception as error:  # whatever NVML's binding raises: no driver, no permission, a mismatch
         notes.append(_LOST.format(f"NVML: {error}"))
         return
     try:
-        _sample(nvml, path, stop, notes)
+        _sample(nvml, path, stop, notes, flush_s)
     except OSError as error:
         notes.append(f"the clock samples end early: {error.strerror or error}")
     except Exception as error:
@@ -96,7 +99,7 @@ def _guarded(nvml: Any, path: Path, stop: threading.Event, notes: list[str]) -> 
             nvml.nvmlShutdown()
 
 
-def _sample(nvml: Any, path: Path, stop: threading.Event, notes: list[str]) -> None:
+def _sample(nvml: Any, path: Path, stop: threading.Event, notes: list[str], flush_s: float) -> None:
     handles, order = visible(nvml, os.environ)
     if not handles:
         notes.append(_LOST.format("NVML sees no GPU"))
@@ -124,11 +127,11 @@ def _sample(nvml: Any, path: Path, stop: threading.Event, notes: list[str]) -> N
             file.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
             silent = silent + 1 if all(row[4] is None for row in rows) else 0
             if silent >= _GIVE_UP:
-                notes.append(_LOST.format("the driver does not tell it for this GPU"))
+                notes.append(_LOST.format("the driver does not report it for this GPU"))
                 return
             round_number += 1
             now = time.monotonic()
-            if now - flushed > _FLUSH_S:
+            if now - flushed > flush_s:
                 file.flush()
                 flushed = now
             stop.wait(max(PERIOD_S - (now - began), IDLE_FACTOR * (now - began)))

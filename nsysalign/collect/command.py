@@ -27,7 +27,7 @@ def resolve(command: Sequence[str]) -> list[str]:
     if first.endswith(".py"):
         if Path(first).is_file():
             return [sys.executable, *command]
-        raise UsageError(f"{first}: no such file", "name a script that exists, relative to this directory")
+        raise UsageError(f"{first}: no such file", "check its path, which is relative to this directory")
     if shutil.which(first) is None:
         raise UsageError(
             f"{first}: command not found", "nsysalign run SCRIPT.py   or   nsysalign run -- COMMAND..."
@@ -59,7 +59,7 @@ def refuse_isolated(command: Sequence[str]) -> None:
                 break
             if letter in "IES":
                 raise UsageError(
-                    f"Python's option -{letter} keeps the probe out of the process",
+                    f"Python's option -{letter} disables the probe",
                     f"run it without -{letter}; -s and -P are fine",
                 )
 
@@ -69,7 +69,7 @@ def refuse_nested(environ: Mapping[str, str]) -> None:
     if environ.get("NSYS_PROFILING_SESSION_ID"):
         raise UsageError(
             "this shell already runs under nsys (NSYS_PROFILING_SESSION_ID is set), and sessions do not nest",
-            "start nsysalign outside that session; it starts nsys itself",
+            "start nsysalign outside of that session; it starts nsys itself",
         )
     if environ.get("NSYSALIGN_DIR"):
         raise UsageError("this shell already runs under nsysalign run", "start nsysalign outside of it")

@@ -36,6 +36,7 @@ from nsysalign.collect.probe.layout import (
     WAIT,
 )
 from nsysalign.collect.readings import clock_lines
+from nsysalign.collect.source import source_lines
 from nsysalign.files import write_lines
 from nsysalign.private import HOMES, short_path
 from nsysalign.rundir import event_logs
@@ -65,12 +66,19 @@ class _Texts:
 
 
 def convert(
-    raw_dir: Path, out_dir: Path, cwd: Path, header: Mapping[str, Any] = {}, *, anew: bool = True
+    raw_dir: Path,
+    out_dir: Path,
+    cwd: Path,
+    header: Mapping[str, Any] = {},
+    *,
+    anew: bool = True,
+    source: bool = False,
 ) -> list[Path]:
     """Turn every process's raw files into event logs; returns their paths, sorted by pid.
 
     `header` is added to what every process says of itself.  Without `anew` a log that is there already stays as it is:
-    what has its final name is whole.
+    what has its final name is whole.  `source`: the lines of code that call sites name are kept, too; only for files that
+    this process has just seen made, for others may name any file.
     """
     parts: dict[int, list[tuple[int, Path]]] = {}
     for path in raw_dir.glob("*.rec"):
@@ -83,7 +91,7 @@ def convert(
             continue
         packed = sum(path.stat().st_size - _AHEAD for _, path in files) >= PACKED_FROM
         log = out_dir / (f"events-{pid}.jsonl" + ".gz" * packed)
-        lines = (line for _, path in sorted(files) for line in _lines(path, cwd, header))
+        lines = (line for _, path in sorted(files) for line in _lines(path, cwd, header, source))
         write_lines(log, (json.dumps(line, separators=(",", ":"), ensure_ascii=False) for line in lines))
         logs.append(log)
     return logs
@@ -110,7 +118,7 @@ def _kind(text: str) -> str:
     return "".join(found[-1]) if found else "an exception"
 
 
-def _lines(slots: Path, cwd: Path, header: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _lines(slots: Path, cwd: Path, header: Mapping[str, Any], source: bool) -> Iterator[dict[str, Any]]:
     texts = _read_texts(slots.with_suffix(".txt"), int(_NAME.search(slots.name)[1]))
     yield {**texts.header, **header}
     yield from texts.lines
@@ -128,6 +136,10 @@ def _lines(slots: Path, cwd: Path, header: Mapping[str, Any]) -> Iterator[dict[s
     )
     yield from (line for line in readings if line.get("t1_ns", line.get("t_ns", 0)) <= until)
     yield from _silenced(texts, cwd)
+    if source:
+        began_ns = texts.header.get("clock", {}).get("realtime_ns", 0)
+        contexts = [*texts.contexts.values(), *texts.clock_contexts.values()]
+        yield from source_lines(contexts, lambda file: shorten(file, cwd), began_ns)
     yield from end
 
 

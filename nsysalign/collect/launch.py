@@ -82,7 +82,7 @@ def launch(
     if hung:
         when = "after the script had ended" if stopper.watch.began() else "before the script began"
         notes.append(
-            f"nsys did nothing any more {when}: it was ended, and what it left is used; "
+            f"nsys stopped working {when}: it was ended, and what it left is used; "
             "the script's own exit status is not known"
         )
     elif status is None:
@@ -129,7 +129,7 @@ def _wait(
             left_s = max(0.0, watch.IDLE_S - idle_s)
             state = "has ended, nsys has not and does" if looking.began() else "was not begun, nsys does"
             _say(
-                f"the script {state} nothing; it is ended in {left_s:.0f} s if that goes on, at once with Ctrl-C"
+                f"the script {state} nothing; it will be ended in {left_s:.0f} s if that goes on, at once with Ctrl-C"
             )
         if idle_s >= watch.IDLE_S or stopper.gave_up or looking.stranded():
             return True

@@ -86,7 +86,7 @@ def _visible(nvml: Any, environ: Mapping[str, str]) -> list[Any]:
     found, order = visible(nvml, environ)
     if len(found) < len(asked):
         raise UsageError(
-            f"--lock-clocks: CUDA_VISIBLE_DEVICES names {asked[len(found)]}, and NVML knows no one GPU of that name",
+            f"--lock-clocks: CUDA_VISIBLE_DEVICES names {asked[len(found)]}, and NVML reports no single GPU of that name",
             "check it: nvidia-smi -L",
         )
     if not found:
@@ -125,7 +125,7 @@ def _lock(nvml: Any, devices: Sequence[Any], mhz: int) -> None:
             value = getattr(error, "value", None)
             if value == nvml.NVML_ERROR_NO_PERMISSION:
                 raise NsysError(
-                    "no permission to lock clocks: NVML lets only an administrator do that", _RIGHTS
+                    "no permission to lock clocks: NVML requires administrator rights", _RIGHTS
                 ) from error
             if value == nvml.NVML_ERROR_NOT_SUPPORTED:
                 raise NsysError(

@@ -11,6 +11,7 @@ import glob
 import os
 import re
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -77,7 +78,7 @@ def find_nsys(explicit: str | None = None) -> Nsys:
     for path in candidates(explicit):
         resolved = shutil.which(path) or shutil.which(os.path.join(path, "nsys"))
         if resolved is None:
-            why = "it may not be run (its mode has no x)" if os.path.isfile(path) else "no such program"
+            why = "it is not executable" if os.path.isfile(path) else "no such program"
             problems.append(f"{path}: {why}")
             continue
         try:
@@ -210,7 +211,7 @@ def export_sqlite(
     try:
         said = _follow(process, partial, progress)
         if said is None:
-            problem = f"nsys export did nothing for {STALL_S:g} s and was stopped"
+            problem = f"nsys export made no progress for {STALL_S:g} s and was stopped"
         elif not _is_sqlite(partial):
             words = re.sub(r"[^\r\n]*Processing \d+ events[^\r\n]*", "", said).split()
             problem = f"nsys export left no SQLite file (exit status {process.returncode}): {' '.join(words)[-300:]}"
@@ -225,6 +226,13 @@ def export_sqlite(
         process.stderr.close()
         for rest in partial.parent.glob(partial.name + "*"):  # SQLite's journal too
             rest.unlink(missing_ok=True)
+    if found := re.search(r"version \((\d{4}[\d.]*).*newer than your current version", said or "", re.DOTALL):
+        raise NsysError(
+            f"{report.name} was recorded by nsys {found[1]}, which is newer than this one ({nsys.version.split('-')[0]}): it cannot "
+            "read that",
+            f"name an nsys as new: nsysalign analyze {shlex.quote(str(report))} --nsys PATH; or export it where it was recorded:   "
+            f"nsys export --type sqlite {report.name}",
+        )
     raise NsysError(problem, f"check the free space beside {report.name}, then: nsysalign analyze {report}")
 
 

@@ -102,13 +102,13 @@ def collect(
             ended = go()
             if ended.never_began:  # on a busy machine its parts do not always find each other
                 notes.append(
-                    f"nsys failed before it began the script, and was started again: {_last_words(log)}"
+                    f"nsys failed before it started the script, and was started again: {_last_words(log)}"
                 )
                 ended = go()
         took_s = time.monotonic() - began
         status, notes = ended.status, [*notes, *ended.notes, *unsampled]
         try:
-            logs = convert(raw, run_dir, working_directory())
+            logs = convert(raw, run_dir, working_directory(), source=True)
         except OSError as error:
             raise NsysError(
                 f"the event logs cannot be written to {run_dir}: {error.strerror}; what the probe recorded is kept in "
@@ -116,7 +116,7 @@ def collect(
                 "free some space, or choose a folder with more: -o DIR",
             ) from error
         failures = [text for text in errors(raw) if text]
-        notes += [f"the probe could not do everything: {text.splitlines()[-1]}" for text in failures]
+        notes += [f"the probe had a problem: {text.splitlines()[-1]}" for text in failures]
         notes += _warnings(run_dir / NSYS_LOG)
         if not failures:
             shutil.rmtree(raw, ignore_errors=True)

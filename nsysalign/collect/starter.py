@@ -27,7 +27,7 @@ def main() -> None:
             folder, *received = _descriptors(connection, 1 + len(numbers))
             connection.sendall(b"\0")
         except (OSError, EOFError) as error:
-            sys.exit(f"nsysalign: it does not run any more, so nothing is started: {error}")
+            sys.exit(f"nsysalign: it has ended, so nothing is started: {error}")
     os.fchdir(folder)
     os.umask(umask)
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:

@@ -17,7 +17,7 @@ from nsysalign.errors import UsageError
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Event log of a process; repeatable.  A run directory brings its own.",
+    help="Event log of a process; can be repeated.  Not needed for a run directory.",
 )
 @click.option(
     "-o",
@@ -32,31 +32,31 @@ from nsysalign.errors import UsageError
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Event log of the same program run without nsys; repeatable.  A run directory brings its own.",
+    help="Event log of the same program run without nsys; can be repeated.  Not needed for a run directory.",
 )
 @click.option(
     "--marks",
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Marks inside the kernels of this trace (.nsam); repeatable.  A run directory brings its own.",
+    help="Marks inside the kernels of this trace (.nsam); can be repeated.  Not needed for a run directory.",
 )
 @click.option(
-    "--json", "json_out", metavar="OUT", help="Write the analysis as JSON to this file as well; - is stdout."
+    "--json", "json_out", metavar="OUT", help="Also write the analysis as JSON to this file (- for stdout)."
 )
-@click.option("--nsys", metavar="PATH", help="The nsys that exports a .nsys-rep.")
+@click.option("--nsys", metavar="PATH", help="The nsys to export a .nsys-rep with.")
 @click.option(
-    "--ranks", is_flag=True, help="Compare the processes of one trace (a torchrun in one run) as well."
+    "--ranks", is_flag=True, help="Also compare the processes of one trace (such as torchrun under one nsys)."
 )
 @click.option(
     "--jobs",
     type=click.IntRange(min=1),
     metavar="N",
-    help="So many processes at once: for the slices of one long trace, or for several traces (default: what cores and "
-    "memory allow).",
+    help="Number of worker processes, for one long trace or for several traces (default: as many as cores and memory "
+    "allow).",
 )
 @click.option(
-    "--dask", metavar="ADDRESS|local", help="Several traces: on the workers of a Dask scheduler instead."
+    "--dask", metavar="ADDRESS|local", help="Several traces: use the workers of a Dask scheduler."
 )
 @click.option(
     "--all-segments",
@@ -66,10 +66,10 @@ from nsysalign.errors import UsageError
 @click.option(
     "--no-cache",
     is_flag=True,
-    help="Analyse again even if the results that lie there are of this very trace.",
+    help="Analyse again even if up-to-date results exist.",
 )
 @fail_on_option
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 @click.pass_context
 def analyze(
     ctx: click.Context,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,12 +43,26 @@ def assembled(
         events = tuple(events) or run.event_logs()
         baseline = tuple(baseline) or baseline_logs(run)
     else:
+        _refuse_what_is_no_trace(path)
         trace = path
     export = exported(trace, folder_for(output), nsys=nsys, quiet=quiet)
     own = run.marked() if not marks else None
     if own is not None:
         exported(trace_of(own), own.path, nsys=nsys, quiet=quiet)
     return run.inputs(export, tuple(events), tuple(baseline), tuple(marks))
+
+
+def _refuse_what_is_no_trace(path: Path) -> None:
+    """TraceError that says what a file is which only belongs to a trace."""
+    if path.name.endswith((".jsonl", ".jsonl.gz")):
+        raise TraceError(
+            f"{path.name} is an event log: it says what was measured, and belongs to a trace, which says when",
+            f"nsysalign analyze TRACE.sqlite --events {shlex.quote(str(path))}",
+        )
+    if path.suffix == ".json":
+        raise TraceError(
+            f"{path.name} is no trace", f"of a stored analysis: nsysalign report {shlex.quote(str(path))}"
+        )
 
 
 def recover(run: RunDirectory) -> None:
@@ -105,7 +120,7 @@ def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True)
         if not beside.exists():
             raise
         raise NsysError(
-            f"{beside.name} is older than {trace.name} and cannot be made anew: {error.message}",
+            f"{beside.name} is older than {trace.name} and cannot be exported again: {error.message}",
             error.next_step,
         ) from error
     os.utime(target, ns=(_time_of(trace), _time_of(trace)))  # the next analysis knows it by that

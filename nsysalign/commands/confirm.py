@@ -1,4 +1,4 @@
-"""`nsysalign confirm`: a cause put to the test by running the script again with one intervention."""
+"""`nsysalign confirm`: test a cause by running the script again with one intervention."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ class OptionsAtTheEnd(click.Command):
     "labels",
     multiple=True,
     metavar="L",
-    help="The label to put to the test; repeatable (default: those whose warning a re-run can settle, three at most).",
+    help="Label to test; can be repeated (default: up to three whose warning a second run can test).",
 )
 @click.option(
     "--intervention",
     type=click.Choice(["delay", "synchronize", "flush", "warm"]),
-    help="What to do before its start records (default: what fits its cause).",
+    help="Change to make before its start records (default: what fits its cause).",
 )
 @click.option(
     "--from",
     "source",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="RUN_DIR",
-    help="Compare with this run of the script instead of running it plainly first.",
+    help="Compare with this existing run instead of running the script unchanged first.",
 )
 @click.option("--nsys", metavar="PATH", help="The nsys to use.")
 @click.option(
@@ -70,7 +70,7 @@ class OptionsAtTheEnd(click.Command):
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Run directory, new or empty (default: nsysalign-runs/SCRIPT-NNN); with --from everything goes there.",
+    help="Run directory, new or empty (default: nsysalign-runs/SCRIPT-NNN); not with --from.",
 )
 @click.option("--accurate", is_flag=True, help="As in nsysalign run, for both runs.")
 @click.option("--no-calibrate", is_flag=True, help="As in nsysalign run, for both runs.")
@@ -80,15 +80,15 @@ class OptionsAtTheEnd(click.Command):
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Stop each run after so long.",
+    help="Stop each run after this time.",
 )
 @click.option(
     "--lock-clocks", type=click.IntRange(min=1), metavar="MHZ", help="As in nsysalign run, for both runs."
 )
 @click.option(
-    "--json", "json_out", metavar="OUT", help="Write confirm.json to this file as well; - is stdout."
+    "--json", "json_out", metavar="OUT", help="Also write confirm.json to this file (- for stdout)."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Only what the script prints.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only what the script prints.")
 @click.argument(
     "command", nargs=-1, type=click.UNPROCESSED, required=True, metavar="[--] SCRIPT.py|COMMAND [ARGS]..."
 )
@@ -177,7 +177,7 @@ def confirm(
         click.echo(f"note: {_more(said.left)}", err=True)
     if said.table is None:
         raise UsageError(
-            "nothing was put to the test",
+            "nothing could be tested",
             "choose another --label or --intervention: nsysalign confirm --help",
         )
     if json_out == "-":
@@ -193,8 +193,8 @@ class Said:
 
     table: pd.DataFrame | None
     refusals: list[Refusal]
-    left: list[str]  # labels that could have been put to the test as well
-    lost: bool = False  # nsys was stopped in a re-run
+    left: list[str]  # labels that could have been tested as well
+    lost: bool = False  # nsys was stopped in a second run
 
 
 def put_to_the_test(
@@ -276,7 +276,7 @@ def _test(
     folder = _folder(run_dir, plan)
     if not quiet:
         click.echo(
-            f"nsysalign: running it again, with one change: {plan.intervention} before {plan.target}",
+            f"nsysalign: running it again with one change: {plan.intervention} before {plan.target}",
             err=True,
         )
     again = replace(options, output=folder, environment={"NSYSALIGN_CONFIRM": spec(plan)})
@@ -287,10 +287,10 @@ def _test(
     try:
         confirmation = judge(plan, present(folder, quiet=True, nsys=options.nsys).analysis, run=run)
     except NsysAlignError as error:
-        confirmation = nothing(plan, f"the re-run could not be analysed: {error.message}", run=run)
+        confirmation = nothing(plan, f"the second run could not be analysed: {error.message}", run=run)
     if result.exit_status != 0:
         how = "nsys was stopped" if lost else f"the script ended with status {result.exit_status}"
-        reason = f"{how} in the re-run"
+        reason = f"{how} in the second run"
         confirmation = replace(confirmation, verdict="not conclusive", reason=reason)
     new = table([confirmation])
     old = confirmations.read(run_dir / CONFIRMED)
@@ -339,11 +339,11 @@ def spec(plan: Plan) -> str:
 
 
 def _more(left: Sequence[str]) -> str:
-    return f"not put to the test, for each takes a re-run of its own: {', '.join(left)} (--from RUN_DIR --label L)"
+    return f"not tested, because each needs a run of its own: {', '.join(left)} (--from RUN_DIR --label L)"
 
 
 def refused(refusal: Refusal) -> str:
-    return f"{refusal.label}: {refusal.intervention} refused: {refusal.reason}"
+    return f"{refusal.label}: {refusal.intervention} is not possible: {refusal.reason}"
 
 
 def after_run(
@@ -359,11 +359,11 @@ def after_run(
     if quiet:
         return
     for refusal in said.refusals:
-        click.echo(f"note: not put to the test: {refused(refusal)}", err=True)
+        click.echo(f"note: not tested: {refused(refusal)}", err=True)
     if said.left:
         click.echo(f"note: {_more(said.left)}", err=True)
     if said.table is None and not said.refusals:
-        click.echo("note: no warning that a re-run could settle (--confirm)", err=True)
+        click.echo("note: --confirm found no warning that a second run could test", err=True)
 
 
 def _unknown(before: Analysis, label: str) -> UsageError:
@@ -378,4 +378,4 @@ def _unknown(before: Analysis, label: str) -> UsageError:
         )
     near = difflib.get_close_matches(label, known, n=3, cutoff=0.3) or known[:5]
     found = ", ".join(near) if known else "no interval was placed at all"
-    return UsageError(f"no label {label!r} in that run", f"labels are, for instance: {found}")
+    return UsageError(f"no label {label!r} in that run", f"some labels: {found}")

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import click
 
+#: One screen: the labels of the puzzle, and the finding that answers it.
+SHOWN, FINDING = 9, ("h2d_t1", "host-gap")
+
 
 @click.command()
 @click.option(
@@ -19,15 +22,15 @@ import click
     metavar="DIR",
     help="Where the report goes (default: nsysalign-runs/demo-NNN).",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def demo(output: Path | None, quiet: bool) -> None:
-    """Read a trace recorded on an NVIDIA H200, and answer the classic puzzle: why is the first of three identical
-    linears four times slower?
+    """Analyse a trace recorded on an NVIDIA H200, and answer a well-known puzzle: why do CUDA events report nine times
+    the kernel's duration for the first of three identical linear layers?
 
     \b
     Example:  nsysalign demo
     """
-    from nsysalign.commands.present import store_and_show
+    from nsysalign.commands.present import PAGE, store
     from nsysalign.commands.progress import ProgressLine
     from nsysalign.engine import analyze
     from nsysalign.rundir import make_run_dir
@@ -42,6 +45,12 @@ def demo(output: Path | None, quiet: bool) -> None:
             )
         with ProgressLine(quiet) as tell:
             analysis = analyze(names[0], events=names[1:], progress=tell)
-    store_and_show(analysis, run_dir, quiet=quiet)
+    store(analysis, run_dir, json_out=None)
     if not quiet:
-        click.echo(files("nsysalign.demo").joinpath("what.md").read_text("utf-8").rstrip())
+        from rich.console import Console
+
+        from nsysalign.report import terminal
+
+        click.echo(files("nsysalign.demo").joinpath("what.md").read_text("utf-8"))
+        console = Console(highlight=False)
+        terminal.render(analysis, console, str(run_dir / PAGE), max_labels=SHOWN, only=FINDING)

@@ -23,10 +23,10 @@ FAILURES = {
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write a page as well.",
+    help="Also write an HTML page.",
 )
 @click.option(
-    "--json", "json_out", metavar="OUT", help="Write the comparison as JSON to this file; - is stdout."
+    "--json", "json_out", metavar="OUT", help="Write the comparison as JSON to this file (- for stdout)."
 )
 @click.option(
     "--threshold",
@@ -34,7 +34,7 @@ FAILURES = {
     default=2.0,
     show_default=True,
     metavar="PERCENT",
-    help="Changes below this do not matter.",
+    help="Ignore changes smaller than this.",
 )
 @click.option(
     "--confidence",
@@ -42,18 +42,18 @@ FAILURES = {
     default=95.0,
     show_default=True,
     metavar="PERCENT",
-    help="How sure the bounds are, per label.",
+    help="Confidence of the bounds, per label.",
 )
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="Of the bootstrap: the same seed, the same bounds."
+    "--seed", type=int, default=0, show_default=True, help="Seed of the bootstrap: the same seed gives the same bounds."
 )
 @click.option(
     "--fail-on",
     multiple=True,
     type=click.Choice([*FAILURES, "missing"]),
-    help="Exit with 1 if a label of your own code is that (missing: in A only); repeatable.",
+    help="Exit with 1 if a label of your own code has this verdict (missing: in A only); can be repeated.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 @click.pass_context
 def diff(
     ctx: click.Context,
@@ -68,6 +68,8 @@ def diff(
     quiet: bool,
 ) -> None:
     """Compare two analyses (run directories, analysis.db or analysis.json): what got slower, and why.
+
+    Two measurements (folders of nsysalign measure, measure.json) are compared batch by batch and mode by mode.
 
     Labels are matched by name: name what you measure with nsysalign.region, since a call site moves when
     lines are added.
@@ -86,6 +88,8 @@ def diff(
     for target in (output, json_out):
         if target and str(target) != "-":
             refuse_unwritable(target)
+    if _measures(before, after):
+        ctx.exit(_diff_measures(before, after, output, json_out, threshold / 100, fail_on, quiet))
     comparison = compare(
         load(before),
         load(after),
@@ -116,3 +120,52 @@ def failed(comparison, fail_on: tuple[str, ...]) -> bool:  # a compare.diff.Comp
     verdicts = {verdict for name in fail_on for verdict in FAILURES.get(name, ())}
     missing = "missing" in fail_on and bool(comparison.missing)
     return missing or any(label.verdict in verdicts for label in comparison.labels if not label.library)
+
+
+def _measures(before: Path, after: Path) -> bool:
+    """Whether both are measurements; UsageError where only one of them is."""
+    from nsysalign.errors import UsageError
+    from nsysalign.measure.kind import is_measure
+
+    kinds = [is_measure(p) for p in (before, after)]
+    if kinds[0] != kinds[1]:
+        raise UsageError(
+            "a measurement cannot be compared with an analysis", "name two measurements, or two analyses"
+        )
+    return kinds[0]
+
+
+def _diff_measures(
+    before: Path,
+    after: Path,
+    output: Path | None,
+    json_out: str | None,
+    threshold: float,
+    fail_on: tuple[str, ...],
+    quiet: bool,
+) -> int:
+    """The same of two measurements; the exit code."""
+    from nsysalign.measure import merge
+    from nsysalign.measure.result import load
+    from nsysalign.private import short_path
+    from nsysalign.report import measure_html, measure_terminal
+    from nsysalign.store.objects import to_json
+
+    a, b = load(before), load(after)
+    both = merge.merged(a, b, (short_path(str(before)), short_path(str(after))))
+    found = merge.changes(both, threshold)
+    if output:
+        measure_html.write(both, output)
+    if json_out:
+        text = to_json(merge.document(both, found, threshold))
+        if json_out == "-":
+            click.echo(text)
+        else:
+            Path(json_out).write_text(text + "\n", encoding="utf-8")
+    if not quiet and json_out != "-":
+        from rich.console import Console
+
+        measure_terminal.render_changes(both, found, Console(highlight=False), str(output) if output else "")
+    verdicts = {verdict for name in fail_on for verdict in FAILURES.get(name, ())}
+    missing = "missing" in fail_on and {p.batch for p in a.points} - {p.batch for p in b.points}
+    return int(bool(missing) or any(c.verdict in verdicts for c in found))

@@ -20,7 +20,7 @@ from nsysalign.commands.doctor_trace import look_at_trace
 
 @click.command()
 @click.argument("trace", required=False, type=click.Path(path_type=Path, exists=True))
-@click.option("--nsys", metavar="PATH", help="The nsys to look at (default: the one `run` would use).")
+@click.option("--nsys", metavar="PATH", help="The nsys to check (default: the one that `run` would use).")
 @click.pass_context
 def doctor(ctx: click.Context, trace: Path | None, nsys: str | None) -> None:
     """Look at this machine, or at a TRACE (.sqlite, .nsys-rep or run directory), and say what is missing.
@@ -29,7 +29,7 @@ def doctor(ctx: click.Context, trace: Path | None, nsys: str | None) -> None:
     Example:  nsysalign doctor
               nsysalign doctor nsysalign-runs/train-001
     """
-    rows = look_at_trace(trace) if trace is not None else look_at_machine(os.environ, nsys)
+    rows = look_at_trace(trace, nsys) if trace is not None else look_at_machine(os.environ, nsys)
     for row in rows:
         click.echo(f"{_SIGNS[row.state]} {row.what:<10} {row.found}")
         if row.cost:
@@ -66,8 +66,8 @@ def _python() -> Row:
             "python",
             MISSING,
             f"{version}, started with -I, -E or -S",
-            "the probe enters through PYTHONPATH and cannot",
-            "start it without these options; -s and -P are fine",
+            "the probe is loaded through PYTHONPATH, which this disables",
+            "start it without these options (-s and -P are fine)",
         )
     return Row("python", OK, version)
 
@@ -85,7 +85,7 @@ def _room(environ: Mapping[str, str]) -> list[Row]:
             continue
         option = "nsysalign run -o DIR" if what == "folder" else "TMPDIR=/another/folder nsysalign run ..."
         if not writable:
-            rows.append(Row(what, MISSING, "it cannot be written", "no run can be kept there", option))
+            rows.append(Row(what, MISSING, "it cannot be written", "run directories cannot be created there", option))
         elif free < 1:
             rows.append(Row(what, WARNING, f"{free:.1f} GB free", "traces of long runs are lost", option))
         else:
@@ -101,8 +101,8 @@ def _system() -> Row:
         "system",
         WARNING,
         name,
-        "no collecting here, only analyze, report and demo",
-        "collect on Linux x86-64 or aarch64 and copy the run directory",
+        "nothing can be recorded here; analyze, report and demo work",
+        "record on Linux (x86-64 or aarch64) and copy the run directory",
     )
 
 
@@ -117,7 +117,7 @@ def _nsys(explicit: str | None) -> tuple[object | None, Row]:
             "nsys",
             MISSING,
             error.message,
-            "no collecting, and no export of .nsys-rep files",
+            "nothing can be recorded, and .nsys-rep files cannot be exported",
             error.next_step or "",
         )
     return tool, Row("nsys", OK, f"{tool.version} ({tool.path})")
@@ -125,7 +125,7 @@ def _nsys(explicit: str | None) -> tuple[object | None, Row]:
 
 def _event_trace(tool: object) -> Row:
     if "cuda-event-trace" in tool.flags:
-        return Row("events", OK, "--cuda-event-trace is there: --accurate gives exact places")
+        return Row("events", OK, "--cuda-event-trace is supported: --accurate places events exactly")
     return Row(
         "events",
         WARNING,
@@ -160,8 +160,8 @@ def _gpu(environ: Mapping[str, str]) -> list[Row]:
             "gpu",
             MISSING,
             "no NVIDIA GPU is visible",
-            "nothing to measure here; analyze, report and demo work",
-            "run where nvidia-smi lists a GPU (in a container: --gpus all)",
+            "nothing can be measured here; analyze, report and demo work",
+            "run it where nvidia-smi lists a GPU (in a container: --gpus all)",
         )
     ]
 
@@ -173,7 +173,7 @@ def _persistence(gpus: list[list[str]]) -> Row | None:
             "persistence",
             WARNING,
             "off",
-            "the driver is unloaded between runs: the first CUDA call of each can take seconds",
+            "the driver is unloaded between runs, so the first CUDA call of each run can take seconds",
             "sudo nvidia-smi -pm 1",
         )
     return Row("persistence", OK, "on") if "Enabled" in modes else None
@@ -192,7 +192,7 @@ def _locked(gpus: list[list[str]]) -> Row | None:
         return Row(
             "clocks",
             WARNING,
-            f"{found} while idle: free to change",
+            f"{found} while idle: not locked",
             "the same kernel can differ by tens of percent from run to run, and after a pause",
             f"sudo nvidia-smi -lgc {most * 0.8:.0f} (undo: -rgc)",
         )
@@ -213,9 +213,9 @@ def _torch() -> Row:
         return Row(
             "torch",
             WARNING,
-            "not in this Python",
-            "SCRIPT.py runs under this Python and will not find it; commands under another one work",
-            "install nsysalign beside torch, or: nsysalign run -- /path/to/python SCRIPT.py",
+            "not installed in this Python",
+            "SCRIPT.py runs under this Python and will not find it; commands that use another Python work",
+            "install nsysalign where torch is, or: nsysalign run -- /path/to/python SCRIPT.py",
         )
 
 
@@ -268,11 +268,11 @@ def _nested(environ: Mapping[str, str]) -> Row:
         return Row(
             "session",
             WARNING,
-            f"another tool enters CUDA programs here (CUDA_INJECTION64_PATH: {Path(tool).name})",
+            f"another tool is injected into CUDA programs here (CUDA_INJECTION64_PATH: {Path(tool).name})",
             "CUPTI serves one tool at a time: the trace may stay empty",
             "unset CUDA_INJECTION64_PATH",
         )
-    return Row("session", OK, "no other profiler around this shell")
+    return Row("session", OK, "no other profiler is active in this shell")
 
 
 def _settings(environ: Mapping[str, str]) -> list[Row]:

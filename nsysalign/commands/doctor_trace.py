@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from nsysalign.commands.doctor_row import MISSING, OK, WARNING, Row
@@ -13,9 +14,14 @@ if TYPE_CHECKING:
     from nsysalign.model import EventLog, Trace
 
 
-def look_at_trace(trace: Path) -> list[Row]:
-    """An export, a report or a run directory."""
-    from nsysalign.commands.assembly import trace_of
+def look_at_trace(trace: Path, nsys: str | None = None) -> list[Row]:
+    """An export, a report or a run directory.  A report without an export is exported, looked into, and the export deleted."""
+    with TemporaryDirectory(prefix="nsysalign-") as folder:
+        return _look(trace, Path(folder), nsys)
+
+
+def _look(trace: Path, folder: Path, nsys: str | None) -> list[Row]:
+    from nsysalign.commands.assembly import exported, trace_of
     from nsysalign.rundir import REPORT_SUFFIXES, RunDirectory
     from nsysalign.trace.read import read_trace
 
@@ -24,9 +30,10 @@ def look_at_trace(trace: Path) -> list[Row]:
         rows = []
         if path.suffix in REPORT_SUFFIXES:
             rows.append(_export(path, trace))
-            path = path.with_suffix(".sqlite")
-            if not path.exists():
-                return [*rows, *_logs(path, None, trace.is_dir())]
+            beside, report = path.with_suffix(".sqlite"), path
+            path = beside if beside.exists() else exported(report, folder, nsys=nsys)
+        else:
+            beside = path
         read = read_trace(path)
     except NsysAlignError as error:
         return [Row("trace", MISSING, error.message, "nothing can be analysed", error.next_step or "")]
@@ -40,7 +47,7 @@ def look_at_trace(trace: Path) -> list[Row]:
         _ranges(read),
         _graphs(read),
         *_losses(read),
-        *_logs(path, read, trace.is_dir()),
+        *_logs(beside, read, trace.is_dir()),
         _private(path, trace),
     ]
 
@@ -53,8 +60,8 @@ def _export(report: Path, given: Path) -> Row:
         return Row(
             "export",
             WARNING,
-            f"{report.name} is not exported yet",
-            "nothing was looked at",
+            f"{report.name} is not exported yet: done for this look",
+            "each look takes that long",
             f"nsysalign analyze {given}",
         )
     if not is_export_of(beside, report):
@@ -70,7 +77,7 @@ def _schema(trace: Trace) -> Row:
     found = f"{info.schema_version or 'not named (before 2022.4)'}, nsys {info.nsys_version or 'unknown'}"
     newer = next((note for note in info.notes if "is newer than" in note), None)
     if newer:
-        return Row("schema", WARNING, found, "what was renamed since is not seen", "pip install -U nsysalign")
+        return Row("schema", WARNING, found, "anything that was renamed since is missed", "pip install -U nsysalign")
     return Row("schema", OK, found)
 
 
@@ -117,7 +124,7 @@ def _timestamps(trace: Trace) -> Row:
         return Row(
             "events",
             OK,
-            f"{timed} GPU timestamps: exact places, but event tracing makes short intervals longer",
+            f"{timed} GPU timestamps: exact, but event tracing makes short intervals longer",
         )
     found = (
         f"{timed} of {len(rows)} records have a GPU timestamp"
@@ -138,7 +145,7 @@ def _waits(trace: Trace) -> Row:
         return Row("waits", OK, f"{waits} waits of streams for events")
     return Row(
         "waits", WARNING, f"{waits} waits, none says for which record",
-        "taken from the event log, else inferred from the order", "collect with nsysalign run, or nsys 2025.1 and newer",
+        "the event log says so, else the order tells", "record with nsysalign run, or nsys 2025.1 and newer",
     )  # fmt: skip
 
 
@@ -150,14 +157,14 @@ def _ranges(trace: Trace) -> Row:
             "nvtx",
             WARNING,
             "none: the nvtx package does not fit this nsys",
-            "no ranges: host time has no names",
+            "no ranges: host time cannot be named",
             "pip install nvtx==0.2.11",
         )
     return Row(
         "nvtx",
         WARNING,
         "no ranges",
-        "host time has no names",
+        "host time cannot be named",
         "nsys profile -t cuda,nvtx, or: with nsysalign.region(...)",
     )
 
@@ -165,11 +172,13 @@ def _ranges(trace: Trace) -> Row:
 def _graphs(trace: Trace) -> Row:
     from nsysalign.model import KIND
 
+    if trace.info.schema_version is None and (trace.operations["graph_node"] < 0).all():
+        return Row("graphs", OK, "unknown: exports before 2022.4 do not tell graphs from other work")
     whole = int((trace.operations["kind"] == KIND["graph"]).sum())
     if whole:
         return Row(
             "graphs", WARNING, f"{whole} executions of CUDA graphs as one row each",
-            "kernels inside are not told apart; kernel time is an upper bound", "nsysalign run --graph-trace node SCRIPT.py",
+            "kernels inside cannot be told apart, so kernel time is an upper bound", "nsysalign run --graph-trace node SCRIPT.py",
         )  # fmt: skip
     return Row("graphs", OK, "none, or traced node by node")
 
@@ -182,10 +191,19 @@ def _losses(trace: Trace) -> list[Row]:
             WARNING,
             text,
             "what was lost is `unknown`, or an interval without a place",
-            "let the script end by itself, and record less: nsysalign run --timeout is kinder than kill",
+            "let the script end by itself and record less; to stop it, use nsysalign run --timeout rather than kill",
         )
         for text in lost
-    ] or [Row("losses", OK, "the profiler reports none")]
+    ] or [
+        Row("losses", OK, "the profiler reports none")
+        if trace.info.schema_version
+        else Row(
+            "losses",
+            WARNING,
+            "unknown: exports before 2022.4 carry no diagnostics",
+            "lost rows are not known to be lost",
+        )
+    ]
 
 
 def _logs(path: Path, trace: Trace | None, is_run: bool) -> list[Row]:
@@ -196,7 +214,7 @@ def _logs(path: Path, trace: Trace | None, is_run: bool) -> list[Row]:
     if not logs:
         return [
             Row("event logs", WARNING, "none beside the trace", "no elapsed_time values: only NVTX ranges and inferred pairs",
-                "collect with nsysalign run, or pass --events FILE")
+                "record with nsysalign run, or pass --events FILE")
         ]  # fmt: skip
     try:
         log = read_event_logs(logs)
@@ -221,8 +239,8 @@ def _logs(path: Path, trace: Trace | None, is_run: bool) -> list[Row]:
             "event logs",
             WARNING,
             f"{found}; {'; '.join(said)}"[:400],
-            "the pairs concerned are listed without a place",
-            "collect again: nsysalign run SCRIPT.py",
+            "the affected pairs are listed without a place on the timeline",
+            "record again: nsysalign run SCRIPT.py",
         )
     ]
 

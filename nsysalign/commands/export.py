@@ -39,15 +39,15 @@ FORMATS = ("perfetto", "chrome", "csv", "parquet")
     "--output",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="File (perfetto, chrome; .gz compresses) or folder (default: in the run directory).",
+    help="File (perfetto, chrome; compressed if it ends in .gz) or folder (default: in the run directory).",
 )
-@click.option("-l", "--label", metavar="LABEL", shell_complete=LABELS, help="Only this label.")
+@click.option("-l", "--label", metavar="LABEL", shell_complete=LABELS, help="Export only this label.")
 @click.option(
     "--intervals-only",
     is_flag=True,
-    help="perfetto, chrome: not the whole trace, only what is near the drawn intervals.",
+    help="perfetto, chrome: only what is near the drawn intervals, not the whole trace.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def export(
     analysis: Path, form: str, output: Path | None, label: str | None, intervals_only: bool, quiet: bool
 ) -> None:

@@ -19,7 +19,7 @@ def _known(_ctx: click.Context, _option: click.Parameter, names: tuple[str, ...]
 
         rules = [*SEVERITIES, *sorted(rule.name for rule in REGISTRY)]
         if unknown := [n for n in names if n not in rules]:
-            raise click.BadParameter(f"no rule is called {unknown[0]}; there are: {', '.join(rules)}")
+            raise click.BadParameter(f"there is no rule {unknown[0]}; there are: {', '.join(rules)}")
     return names
 
 
@@ -30,8 +30,8 @@ def fail_on_option(command: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         metavar="RULE",
         callback=_known,
-        help="Exit with 1 when a finding has this rule or severity (error, warning, info; a severity means that and "
-        "worse); repeatable.",
+        help="Exit with 1 when a finding has this rule, or this severity or a worse one (error, warning, info); can be "
+        "repeated.",
     )(command)
 
 
@@ -49,6 +49,6 @@ def closed(analysis: Analysis, names: tuple[str, ...], *, quiet: bool) -> bool:
         for rule, label in hits[["rule", "label"]].drop_duplicates().itertuples(index=False):
             click.echo(f"failed on {rule}: {label}", err=True)
         for note in analysis.notes:
-            if any(note.startswith(f"rule {n} could not look") for n in names):
-                click.echo(f"not checked: {note}", err=True)
+            if any(note.startswith(f"{n} was not checked") for n in names):
+                click.echo(note, err=True)
     return not hits.empty

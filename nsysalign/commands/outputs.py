@@ -13,11 +13,11 @@ def refuse_unwritable(file: str | Path) -> None:
     path = Path(file)
     folder = path.parent
     if path.is_dir():
-        raise OutputError(f"{path}: is a folder, and a file was to be written", "name a file in it")
+        raise OutputError(f"{path}: is a folder, not a file", "choose a file in it")
     if not folder.is_dir():
         raise OutputError(f"{path}: cannot be written (there is no folder {folder})", f"mkdir -p {folder}")
     if not os.access(path if path.exists() else folder, os.W_OK):
-        raise OutputError(f"{path}: cannot be written (permission denied)", "name a file elsewhere")
+        raise OutputError(f"{path}: cannot be written (permission denied)", "choose a file elsewhere")
 
 
 def folder_for(path: Path) -> Path:
@@ -26,8 +26,8 @@ def folder_for(path: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(
-            f"{path}: cannot be made ({error.strerror})", "name another folder: -o DIR"
+            f"{path}: cannot be made ({error.strerror})", "choose another folder: -o DIR"
         ) from error
     if not os.access(path, os.W_OK | os.X_OK):
-        raise OutputError(f"{path}: cannot be written (permission denied)", "name another folder: -o DIR")
+        raise OutputError(f"{path}: cannot be written (permission denied)", "choose another folder: -o DIR")
     return path

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +18,7 @@ from nsysalign.commands.assembly import assembled
 from nsysalign.commands.cache import Cache
 from nsysalign.commands.outputs import refuse_unwritable
 from nsysalign.commands.progress import ProgressLine
-from nsysalign.errors import UsageError
+from nsysalign.errors import NsysAlignError, UsageError
 from nsysalign.memory import give_back
 from nsysalign.rundir import DATABASE, DOCUMENT, PAGE, RESULTS
 from nsysalign.slices.crew import Crew, cores, crew, wanted
@@ -58,6 +60,36 @@ def present(
     """Analyse a run directory or a trace, store, print; what lies there already is used if it is what would be written."""
     output = output or (path if path.is_dir() else path.with_name(path.stem + ".nsysalign"))
     _check_copy(output, json_out)
+    with _no_empty_folder(output):
+        return _present(path, output, events, baseline, marks, quiet, json_out, nsys, all_segments, jobs, use_cache)
+
+
+@contextmanager
+def _no_empty_folder(output: Path) -> Iterator[None]:
+    """What is refused leaves nothing behind."""
+    there = output.exists()
+    try:
+        yield
+    except NsysAlignError:
+        if not there:
+            with suppress(OSError):  # not empty: a report's export lies in it
+                output.rmdir()
+        raise
+
+
+def _present(
+    path: Path,
+    output: Path,
+    events: Sequence[Path],
+    baseline: Sequence[Path],
+    marks: Sequence[Path],
+    quiet: bool,
+    json_out: str | Path | None,
+    nsys: str | None,
+    all_segments: bool,
+    jobs: int | None,
+    use_cache: bool,
+) -> Presented:
     inputs = assembled(
         path, output, events=events, baseline=baseline, marks=marks, nsys=nsys, quiet=quiet
     )
@@ -77,7 +109,9 @@ def present(
             give_back()  # the trace's memory
             store(analysis, output, json_out=json_out, others=others)
     if text is None and not silent:
-        text = printed(presented.analysis, output, hint_at=path if path.is_dir() else path.parent)
+        text = printed(
+            presented.analysis, output, again=[path, *(part for log in events for part in ("--events", log))]
+        )
         if cache is not None:
             cache.keep(text)
     elif text is None and cache is not None:
@@ -92,11 +126,6 @@ def present(
     return presented
 
 
-def store_and_show(analysis: Analysis, output: Path, *, quiet: bool = False) -> None:
-    """Write analysis.json, analysis.db and report.html to `output`; print the table."""
-    store(analysis, output, json_out=None)
-    if not quiet:
-        sys.stdout.write(printed(analysis, output))
 
 
 def store(
@@ -119,7 +148,7 @@ def _check_copy(output: Path, json_out: str | Path | None) -> None:
     if not json_out or str(json_out) == "-":
         return
     if Path(json_out).resolve() == (output / DOCUMENT).resolve():
-        raise UsageError(f"{DOCUMENT} of the run directory is written anyway: give --json another name")
+        raise UsageError(f"{DOCUMENT} of the run directory is always written: choose another name for --json")
     refuse_unwritable(json_out)
 
 
@@ -128,8 +157,8 @@ def _copy(output: Path, json_out: str | Path | None) -> None:
         shutil.copyfile(output / DOCUMENT, json_out)
 
 
-def printed(analysis: Analysis, output: Path, *, hint_at: Path | None = None) -> str:
-    """The table as this terminal shows it; `hint_at`: the run directory, where its processes can be compared."""
+def printed(analysis: Analysis, output: Path, *, again: Sequence[object] = ()) -> str:
+    """The table as this terminal shows it; `again`: what `analyze` was given, with which its processes can be compared."""
     from rich.console import Console
 
     from nsysalign.report import terminal
@@ -139,8 +168,9 @@ def printed(analysis: Analysis, output: Path, *, hint_at: Path | None = None) ->
         terminal.render(analysis, console, report_path=str(output / PAGE))
     processes = analysis.measured["pid"].nunique()
     hint = (
-        f"{processes} processes measured something: nsysalign analyze --ranks {hint_at} compares them\n"
-        if hint_at is not None and processes > 1
+        f"{processes} processes measured something; to compare them:\n"
+        f"  nsysalign analyze --ranks {shlex.join(map(str, again))}\n"
+        if again and processes > 1
         else ""
     )
     return capture.get() + hint

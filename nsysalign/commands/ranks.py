@@ -125,15 +125,15 @@ def _checked(job: Job, outcome: SourceResult | BaseException) -> SourceResult:
             job.source.name,
             str(job.source.trace),
             failure=f"its worker died ({type(outcome).__name__}: {str(outcome)[:200] or 'no reason given'})",
-            next_step=f"more memory, fewer at once (--jobs 1), or alone: nsysalign analyze {job.source.trace}",
+            next_step=f"give it more memory, use fewer workers (--jobs 1), or analyse it alone: nsysalign analyze {job.source.trace}",
         )
     if outcome.report and not (job.output / outcome.report).exists():
         return replace(
             outcome,
             ranks=(),
             report="",
-            failure="its worker wrote to a disk that this machine does not see",
-            next_step="give -o a folder on a file system that all workers share",
+            failure="its worker wrote to a disk that this machine cannot see",
+            next_step="choose a folder for -o that all workers share",
         )
     return outcome
 
@@ -187,7 +187,7 @@ def own_logs(logs: Sequence[Path], processes: Sequence[int]) -> tuple[tuple[Path
     mine = [log for log in logs if {*_pids(log)} & {*processes}]
     if mine:
         return tuple(mine), ()
-    return (), ("none of the event logs beside it is of its processes",)
+    return (), ("none of the event logs next to it belongs to its processes",)
 
 
 def _pids(log: Path) -> set[int]:

@@ -16,10 +16,10 @@ import click
 @click.option(
     "--hash-names",
     is_flag=True,
-    help="Give kernels, NVTX ranges and regions other names too (the same name for the same thing).",
+    help="Also rename kernels, NVTX ranges and regions (the same name stays the same everywhere).",
 )
-@click.option("--nsys", metavar="PATH", help="The nsys that exports a .nsys-rep.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("--nsys", metavar="PATH", help="The nsys to export a .nsys-rep with.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bool) -> None:
     """Copy what analysis reads of TRACE (.sqlite, .nsys-rep or a run directory) to OUT, a new file or folder.
 

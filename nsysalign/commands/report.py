@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="The page (default: report.html beside the analysis).",
+    help="Where to write it (default: report.html next to the analysis).",
 )
 @click.option(
     "--interval",
     metavar="NAME",
     shell_complete=INTERVALS,
-    help="Open with this interval, and hold its timeline whichever it is.",
+    help="Open the page at this interval, and include its timeline.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def report(analysis: Path, output: Path | None, interval: str | None, quiet: bool) -> None:
-    """Write the HTML page of RUN again: a run directory, analysis.db or analysis.json.
+    """Write the HTML page of RUN again: a run directory, analysis.db or analysis.json, or a measurement's folder.
 
     \b
     Example:  nsysalign report nsysalign-runs/train-001
@@ -39,11 +39,17 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
     from nsysalign.commands.outputs import refuse_unwritable
     from nsysalign.engine import load
     from nsysalign.files import file_name
+    from nsysalign.measure.kind import is_measure
     from nsysalign.report import html
     from nsysalign.rundir import PAGE, RunDirectory
 
     if output is not None:
         refuse_unwritable(output)
+    if is_measure(analysis):
+        page = _measurement(analysis, output)
+        if not quiet:
+            click.echo(str(page))
+        return
     loaded, focus, said = load(analysis), None, ""
     name = PAGE
     if interval is not None:
@@ -58,6 +64,22 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
         click.echo(str(target))
         if said:
             click.echo(said, err=True)
+
+
+def _measurement(path: Path, output: Path | None) -> Path:
+    """The page of a measurement, its numbers worked out again from the samples, and its tables."""
+    from nsysalign.measure import tables
+    from nsysalign.measure.result import FILE, load
+    from nsysalign.report import measure_html
+
+    measure = load(path)
+    _ = measure.points
+    page = output or measure.folder / "measure.html"
+    if path.is_dir():
+        measure.write(path / FILE)
+        tables.write(measure, path / "analysis.db")
+    measure_html.write(measure, page)
+    return page
 
 
 def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple[Analysis, str]:
@@ -87,4 +109,4 @@ def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple
     timeline = pd.concat([table for table in tables if len(table)], ignore_index=True)
     return replace(
         loaded, timeline=timeline
-    ), f"no trace beside the analysis: {name} is drawn from its own pieces, without other threads and streams"
+    ), f"no trace beside the analysis: {name} is drawn from its stored pieces, without other threads and streams"

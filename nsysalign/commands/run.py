@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,28 +33,28 @@ if TYPE_CHECKING:
 @click.option(
     "--accurate",
     is_flag=True,
-    help="Record GPU timestamps of events: exact places, but intervals grow under the tracing itself.",
+    help="Record GPU timestamps of events: places them exactly, but the tracing makes intervals longer.",
 )
 @click.option(
     "--no-calibrate",
     is_flag=True,
-    help="Do not run a few milliseconds of known GPU work before the first event.",
+    help="Skip the calibration, a few milliseconds of known GPU work before the first event.",
 )
 @click.option(
     "--no-references",
     is_flag=True,
-    help="Do not measure the compared events against reference events: saves some microseconds after each "
-    "elapsed_time, and leaves their places to an estimate.",
+    help="Do not measure events against reference events: saves some microseconds after each "
+    "elapsed_time, but their places are then only estimated.",
 )
 @click.option(
     "--no-clocks",
     is_flag=True,
-    help="Do not sample the GPUs' clocks, power and throttling meanwhile (through NVML, in this process).",
+    help="Do not sample the GPU's clocks, power and throttling (through NVML, in this process).",
 )
 @click.option(
     "--no-host-timers",
     is_flag=True,
-    help="Leave time.perf_counter and its kin alone: no intervals of kind host from the script's own clock readings.",
+    help="Do not turn the script's own readings of time.perf_counter and similar clocks into intervals.",
 )
 @click.option(
     "--graph-trace", type=click.Choice(["graph", "node"]), help="Passed to nsys as --cuda-graph-trace."
@@ -62,23 +63,23 @@ if TYPE_CHECKING:
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Stop the script after so long, as Ctrl-C would; what was collected is analysed.",
+    help="Stop the script after this time, as Ctrl-C would; what was recorded is analysed.",
 )
 @click.option(
     "--lock-clocks",
     type=click.IntRange(min=1),
     metavar="MHZ",
-    help="Hold the SM clock there while the script runs (NVML; needs administrator rights); reset on every way out.",
+    help="Lock the SM clock at this frequency while the script runs (NVML; needs administrator rights).",
 )
 @click.option(
     "--confirm",
     is_flag=True,
-    help="Then run it again with one change per label whose warning that can settle (nsysalign confirm).",
+    help="Then test the warnings: run it again with one change per label (see nsysalign confirm).",
 )
 @click.option(
     "--baseline",
     is_flag=True,
-    help="Run the command once more without nsys and put both numbers side by side.",
+    help="Run the command once more without nsys and show both times side by side.",
 )
 @click.option(
     "--marks",
@@ -95,7 +96,7 @@ if TYPE_CHECKING:
     "and no table is printed.",
 )
 @fail_on_option
-@click.option("-q", "--quiet", is_flag=True, help="Only what the script prints.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only what the script prints.")
 @click.argument(
     "command", nargs=-1, type=click.UNPROCESSED, required=True, metavar="[--] SCRIPT.py|COMMAND [ARGS]..."
 )
@@ -141,6 +142,7 @@ def run(
 
     if json_out and str(json_out) != "-":
         refuse_unwritable(json_out)
+    _refuse_misspelt(ctx, command[0])
     options = CollectOptions(
         nsys=nsys,
         output=output,
@@ -167,7 +169,7 @@ def run(
             click.echo(f"note: {note}", err=True)
         if result.exit_status:  # None, not known, is among the notes
             click.echo(
-                f"the script ended with status {result.exit_status}; what was collected is analysed", err=True
+                f"the script ended with status {result.exit_status}; what was recorded is analysed", err=True
             )
     if marks:
         with_marks(command, result, options, quiet=quiet)
@@ -194,6 +196,17 @@ def run(
             shutil.copyfile(result.run_dir / DOCUMENT, json_out)
     gate = analysis is not None and closed(analysis, fail_on, quiet=quiet)
     ctx.exit(status or int(gate))
+
+
+def _refuse_misspelt(ctx: click.Context, word: str) -> None:
+    """An option that does not exist is none of the script's: those come behind it."""
+    if not word.startswith("-") or shutil.which(word) or Path(word).exists():
+        return
+    name = word.partition("=")[0]
+    known = [
+        option for parameter in ctx.command.params for option in parameter.opts if option.startswith("--")
+    ]
+    raise click.NoSuchOption(name, possibilities=sorted(get_close_matches(name, known)), ctx=ctx)
 
 
 def with_marks(
@@ -236,7 +249,7 @@ def without_nsys(
     from nsysalign.errors import NsysAlignError
 
     if result.stopped:
-        click.echo("note: the profiled run was stopped: it is not run again without nsys", err=True)
+        click.echo("note: the profiled run was stopped: so it is not run again without nsys", err=True)
         return
     if not quiet:
         click.echo("running once more without nsys", err=True)
@@ -273,7 +286,7 @@ def finish(run_dir: Path, *, exit_status: int, quiet: bool, json_out: Path | Non
             return present(run_dir, quiet=quiet, json_out=json_out).analysis
         except KeyboardInterrupt:
             raise Interrupted(
-                "the analysis was interrupted; what was collected is kept", f"nsysalign analyze {run_dir}"
+                "the analysis was interrupted; what was recorded is kept", f"nsysalign analyze {run_dir}"
             ) from None
     except NsysAlignError as error:
         if exit_status == 0:

@@ -19,19 +19,19 @@ from nsysalign.text import safe_text
     "--label",
     metavar="LABEL",
     shell_complete=LABELS,
-    help="Whose interval (default: the label whose stream waits longest).",
+    help="Label of the interval (default: the one whose stream waits longest).",
 )
 @click.option(
     "-k",
     "--iteration",
     type=int,
     metavar="K",
-    help="The K-th run of the label in order of time, from 0; negative counts from the end (default: the median).",
+    help="The K-th interval of the label in order of time, from 0; negative numbers count from the end (default: the median).",
 )
-@click.option("--interval", metavar="NAME", shell_complete=INTERVALS, help="The interval itself, by name.")
-@click.option("--all", "everything", is_flag=True, help="Every piece on its own line.")
-@click.option("--json", "json_out", metavar="OUT", help="Write the pieces as JSON to this file; - is stdout.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("--interval", metavar="NAME", shell_complete=INTERVALS, help="Choose the interval by its name.")
+@click.option("--all", "everything", is_flag=True, help="Show every piece on its own line.")
+@click.option("--json", "json_out", metavar="OUT", help="Write the pieces as JSON to this file (- for stdout).")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def show(
     analysis: Path,
     label: str | None,
@@ -94,11 +94,11 @@ def find(analysis, *, label: str | None, iteration: int | None, name: str | None
     intervals = analysis.intervals
     if intervals.empty:
         raise UsageError(
-            "no interval was placed in this analysis", "nsysalign analyze says why, below its table"
+            "no interval was placed in this analysis", "nsysalign analyze prints the reasons below its table"
         )
     if name is not None:
         if label is not None or iteration is not None:
-            raise UsageError("--interval names the interval: --label and --iteration choose another way")
+            raise UsageError("use either --interval, or --label and --iteration")
         found = intervals.loc[intervals["name"] == name, "interval"]
         if found.empty:
             raise UsageError(
@@ -117,7 +117,7 @@ def find(analysis, *, label: str | None, iteration: int | None, name: str | None
     runs = intervals[intervals["label"] == label].sort_values("start_ns")["interval"].tolist()
     if not -len(runs) <= iteration < len(runs):
         raise UsageError(
-            f"{safe_text(label)} has {len(runs)} runs, 0 to {len(runs) - 1}; {iteration} was asked for"
+            f"{safe_text(label)} has {len(runs)} intervals, 0 to {len(runs) - 1}; {iteration} was asked for"
         )
     return int(runs[iteration])
 

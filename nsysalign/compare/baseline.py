@@ -194,7 +194,7 @@ def _paired(profiled: pd.DataFrame, baseline: pd.DataFrame) -> tuple[float, str]
         text = ["+".join(map(str, c)) for c in counts]
         return float(
             "nan"
-        ), f"{text[0]} intervals under nsys, {text[1]} without: not the same work, or not all placed"
+        ), f"{text[0]} intervals under nsys, {text[1]} without: either the work differs or not all could be placed"
     differences = [
         a["elapsed_ns"].to_numpy() - b["elapsed_ns"].to_numpy() for a, b in zip(*groups, strict=True)
     ]

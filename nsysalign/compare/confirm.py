@@ -106,9 +106,9 @@ def judge(plan: Plan, after: Analysis, *, run: str = "", seed: int = 0) -> Confi
     values, reason = np.empty(0), ""
     if not done:
         reason = (
-            f"no start record of {plan.target} came by at which the probe could intervene"
+            f"the probe found no start record of {plan.target} at which to intervene"
             if len(everything)
-            else f"the re-run has no interval {plan.target}"
+            else f"the second run has no interval {plan.target}"
         )
     else:
         reason = _other_work(plan, after, rows)
@@ -125,7 +125,7 @@ def judge(plan: Plan, after: Analysis, *, run: str = "", seed: int = 0) -> Confi
     if not reason:
         verdict, reason = decide(plan, measured, bounds)
         if len(rows) < done:
-            reason += f"; {done - len(rows)} of {done} left out, for the delay did not outlast the host there"
+            reason += f"; {done - len(rows)} of {done} left out, because the delay ended before the host had issued everything"
     return Confirmation(plan, verdict, reason, measured, bounds, len(values), _changed(plan, done), run)
 
 
@@ -141,20 +141,20 @@ def decide(plan: Plan, after_ns: float, bounds_ns: tuple[float, float]) -> tuple
     if np.isnan(low):
         return (
             "not conclusive",
-            f"no label of this trace ran the same kernels at another speed, so nothing was predicted; {plan.metric}: {numbers}",
+            f"nothing could be predicted, because no other label of this trace ran the same kernels at another speed; {plan.metric}: {numbers}",
         )
     numbers = f"{numbers}, {microseconds(low)} to {microseconds(high)} predicted"
     meets = _meet(bounds_ns, (low, high))
     unchanged = _meet(bounds_ns, plan.before_bounds_ns)
     if meets and unchanged:
-        return "not conclusive", f"the re-run scatters too much to tell: {numbers}"
+        return "not conclusive", f"the second run varies too much to tell: {numbers}"
     if meets:
         return "confirmed", numbers
     if unchanged:
-        return "refuted", f"it changed nothing: {numbers}"
+        return "refuted", f"the change had no effect: {numbers}"
     expected, got = plan.predicted_ns - plan.before_ns, after_ns - plan.before_ns
     if expected * got < 0:
-        return "refuted", f"it changed the other way: {numbers}"
+        return "refuted", f"the time changed in the other direction: {numbers}"
     share = got / expected if expected else 0.0
     return "refuted", f"{100 * share:.0f} % of the predicted change: {numbers}"
 
@@ -174,11 +174,11 @@ def _values(plan: Plan, after: Analysis, rows: np.ndarray) -> np.ndarray:
 def _other_work(plan: Plan, after: Analysis, rows: np.ndarray) -> str:
     if plan.machine and machine(after) != plan.machine:
         return (
-            f"the re-run was made otherwise: {', '.join(machine(after))} instead of {', '.join(plan.machine)}"
+            f"the second run was made on {', '.join(machine(after))} instead of {', '.join(plan.machine)}"
         )
     now = float(after.intervals["operations"].iloc[rows].median())
     if max(now, plan.operations) + 1 > SAME_WORK * (min(now, plan.operations) + 1) + 1:
-        return f"the re-run did other work: {now:.0f} operations instead of {plan.operations}"
+        return f"the second run did different work: {now:.0f} operations instead of {plan.operations}"
     return ""
 
 
@@ -196,8 +196,8 @@ def _outlasted(plan: Plan, after: Analysis, rows: np.ndarray) -> tuple[np.ndarra
     worst = max(causes, key=causes.__getitem__)
     why = {
         "sync": "the host synchronised inside and waited for the delay",
-        "api": "a CUDA call inside waited for the delay (an allocation or a free does)",
-    }.get(worst, f"the host was not done issuing when the delay of {microseconds(plan.delay_ns)} ended")
+        "api": "a CUDA call inside waited for the delay (as allocating and freeing memory do)",
+    }.get(worst, f"the host had not issued everything when the delay of {microseconds(plan.delay_ns)} ended")
     return (
         kept,
         f"{why}: in {len(rows) - len(kept)} of {len(rows)} intervals the delay did not outlast the host",

@@ -156,7 +156,7 @@ def judge(total: Change, before_count: int, after_count: int, threshold: float) 
     if min(before_count, after_count) < FEWEST_RUNS:
         return (
             "cannot say",
-            f"{before_count} and {after_count} runs: at least {FEWEST_RUNS} on each side are needed",
+            f"{before_count} and {after_count} intervals: at least {FEWEST_RUNS} on each side are needed",
         )
     matters = max(threshold * total.before_ns, RESOLUTION_NS)
     if -matters < total.low_ns and total.high_ns < matters:
@@ -167,7 +167,7 @@ def judge(total: Change, before_count: int, after_count: int, threshold: float) 
         return "faster", ""
     if total.clear and abs(total.change_ns) < matters:
         return "cannot say", "a small change: it may or may not matter"
-    return "cannot say", "the runs scatter too much: more runs would tell"
+    return "cannot say", "the intervals vary too much: more of them would tell"
 
 
 def _clock_mhz(analysis: Analysis) -> float | None:

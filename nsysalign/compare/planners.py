@@ -76,23 +76,23 @@ def _blocks(analysis: Analysis, label: str, rows: np.ndarray, spans: Spans) -> s
     """Why the host could not run ahead of these intervals."""
     i = analysis.intervals.iloc[rows]
     if (i["start_stream"] != i["end_stream"]).any():
-        return "its two records lie on different streams: a delay before the first does not hold the second"
+        return "its two records lie on different streams: a delay before the first does not delay the second"
     if not spans.same_thread[rows].all():
-        return "its two records are made by different threads: the delay does not tell one to run ahead of the other"
+        return "its two records are made by different threads: the delay does not let one run ahead of the other"
     others = analysis.other_streams[analysis.other_streams["interval"].isin(i["interval"])]
     if (i["operations"] == 0).all() and len(others):
-        return "its work ran on other streams: a delay before its start record does not hold them"
+        return "its work ran on other streams: a delay before its start record does not delay them"
     if float(np.median(parts_of(analysis, rows, "sync"))) > 0:
-        return "the host synchronises inside (sync in the budget): it would wait for the delay, not run ahead of it"
+        return "the host synchronises inside (sync in the budget), so it would wait for the delay instead of running ahead"
     if int(i["operations"].max()) >= LAUNCH_QUEUE:
         return (
-            f"it issues {int(i['operations'].max()):,} operations and the launch queue holds about {LAUNCH_QUEUE:,}: "
-            "the host would wait for the delay"
+            f"it issues {int(i['operations'].max()):,} operations and the launch queue holds about {LAUNCH_QUEUE:,}, "
+            "so the host would wait for the delay"
         )
     d = analysis.details[analysis.details["interval"].isin(i["interval"])]
     blocking = d[(d["memory"] == "pageable") & ((d["direction"] == "D2H") | (d["bytes"] > STAGED_BYTES))]
     if len(blocking):
-        return "it copies from or to pageable memory: the host would wait for the delay in that call (.item() and .cpu() do)"
+        return "it copies from or to pageable memory, and the host would wait for the delay in that call (as in .item() and .cpu())"
     if any(f.rule == "launch-blocking" for f in findings_of(analysis, label)):
         return "CUDA_LAUNCH_BLOCKING is set: every launch would wait for the delay"
     return ""
@@ -111,7 +111,7 @@ def synchronize(
     elapsed = i["elapsed_ns"].to_numpy(dtype=np.float64)
     queued = parts_of(analysis, rows, "queued")
     if float(np.median(queued)) == 0:
-        return "its budget has no time queued behind other work"
+        return "it spends no time queued behind other work"
     expected = gpu_time(analysis, rows)
     work = parts_of(analysis, rows, "kernel", "graph", "memcpy", "memset")
     host = spans.host_ns[rows]
@@ -154,7 +154,7 @@ def flush(
     mine = rows_of(analysis, target)
     kernel = i["kernel_only_ns"].to_numpy(dtype=np.float64)
     if not kernel[mine].any():
-        return "no kernel runs in it whose cache could be cold"
+        return "no kernel runs in it, so no cache can be cold"
     if len(mine) < FEWEST:
         return f"{len(mine)} intervals of {target}: at least {FEWEST} are needed to see a spread"
     before = level(kernel[mine][:, None], CONFIDENCE, seed)[0]

@@ -10,6 +10,7 @@ from functools import cached_property
 
 import pandas as pd
 
+from nsysalign.diagnose.faster import faster
 from nsysalign.diagnose.finding import Finding
 from nsysalign.model import Analysis
 
@@ -20,31 +21,36 @@ _TORCH = re.compile(
 #: A program's line in an advice: it follows three blanks behind a colon.
 _CODE = re.compile(r":   .*", re.DOTALL)
 
-#: Per rule, what helps whatever the program is written in: of ranges, and of events that no torch code recorded.
+#: Per rule, how to measure right whatever the program is written in: of ranges, and of events that no torch code recorded.
 _ANYWHERE = {
-    "host-gap": "Issue the work earlier, in fewer and larger operations, or replay it as a CUDA graph.",
-    "many-tiny-kernels": "Replay the work as a CUDA graph, or fuse the small kernels.",
-    "api-launch": "Look at that call: what it waits for can be done before, or once; a CUDA graph needs one call for all.",
+    "host-gap": "Queue a long kernel before the start event, so that the host runs ahead, or time a CUDA graph.",
+    "many-tiny-kernels": "Queue a long kernel before the start event, so that the host runs ahead, or time a CUDA graph.",
+    "api-launch": "Queue a long kernel before the start event, so that the host runs ahead, or time a CUDA graph.",
     "launch-latency": "Measure several calls together and divide.",
     "event-floor": "Measure many calls together and divide.",
-    "allocation-inside": "Allocate once before, and use the memory again.",
-    "module-load": "Run the code once before the part that counts; CUDA_MODULE_LOADING=EAGER loads it at the start.",
-    "copy-inside": "Copy outside of it, from and to pinned memory, so that copies run beside kernels.",
-    "memset-inside": "Clear the memory outside of it, or in the kernel that writes it first.",
-    "sync-inside": "Synchronise after it, not inside; keep results on the GPU until all work is issued.",
-    "queued-dependency": "Issue what it waits for earlier, or wait before it begins.",
-    "queued-contention": "Let the other streams finish first to measure it alone.",
-    "full-queue": "Issue fewer launches at once, or replay them as a CUDA graph.",
+    "allocation-inside": "Allocate before the start event.",
+    "module-load": "Run the code once before the part that counts.",
+    "copy-inside": "Copy before the start event or after the end event.",
+    "memset-inside": "Clear the memory before the start event.",
+    "sync-inside": "Synchronise after the end event only.",
+    "queued-dependency": "Wait before the start event.",
+    "queued-contention": "Let the other streams finish first.",
+    "full-queue": "Measure fewer launches at once, or a CUDA graph.",
     "wrong-stream": "Record both events on the stream that does the work.",
     "different-streams": "Record both events on the stream that does the work, or let the end's stream wait for the other.",
     "recorded-again": "Use a fresh pair of events for each measurement.",
     "captured": "Record around the launch of the graph.",
     "too-few-samples": "Repeat it.",
-    "warm-up": "Leave the first runs out.",
-    "high-variance": "Take more repetitions and report median and spread.",
+    "warm-up": "Leave the first intervals out.",
+    "high-variance": "Take more repetitions, and report median and spread.",
     "two-modes": "Report both, or find what differs: clocks, cache, inputs.",
     "cold-l2": "Decide which one you want, and make it so in all runs.",
-    "clock-changed": "Compare runs at one clock only.",
+    "clock-changed": "Compare intervals at one clock only.",
+}  # fmt: skip
+#: Rules whose advice on measuring is about events: a range has none.
+NOT_OF_RANGES = {
+    "host-gap", "many-tiny-kernels", "api-launch", "launch-latency", "event-floor", "allocation-inside", "copy-inside",
+    "memset-inside", "sync-inside", "queued-dependency", "full-queue",
 }  # fmt: skip
 
 
@@ -70,10 +76,16 @@ class Speaker:
         kind = self._labels.get(finding.label, "event")
         if kind == "host" or (kind == "event" and self.torch):
             return finding.advice
+        if kind == "nvtx" and finding.rule in NOT_OF_RANGES:
+            return ""
         return _ANYWHERE.get(finding.rule, _CODE.sub(".", finding.advice))
+
+    def faster(self, finding: Finding) -> str:
+        """What would make the program faster, with torch code where it is torch's."""
+        return faster(finding, self.torch)
 
 
 def spoken(analysis: Analysis, found: Sequence[Finding]) -> list[Finding]:
-    """Findings with the advice that suits the program and the kind of interval."""
+    """Findings with both kinds of advice, as they suit the program and the kind of interval."""
     speaker = Speaker(analysis)
-    return [replace(f, advice=speaker.words(f)) for f in found]
+    return [replace(f, advice=speaker.words(f), faster=speaker.faster(f)) for f in found]

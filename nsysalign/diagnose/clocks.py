@@ -20,7 +20,7 @@ MOST_APART_NS = 250_000_000
 SLOWED = {bit: text for bit, text in CLOCK_REASONS.items() if bit & SLOWED_BITS}
 HARDWARE = 0x08 | 0x40 | 0x80
 MISSING = (
-    "the run has no samples of the GPU's clock (`nsysalign run` takes them with nvidia-ml-py: "
+    "the run has no samples of the GPU's clock (`nsysalign run` records them where nvidia-ml-py is installed: "
     "pip install 'nsysalign[clocks]')"
 )
 

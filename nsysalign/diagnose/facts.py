@@ -83,6 +83,25 @@ class Facts:
             return np.where((interval >= 0) & (interval < self.count), interval, -1)
         return pd.Index(self._number).get_indexer(pd.Index(interval))
 
+    def most_common_work(self, label: str) -> np.ndarray:
+        """Positions of the intervals that did what most of a label's did, empty where it did one kind of work only."""
+        return self._most_common.get(label, np.empty(0, np.int64))
+
+    @cached_property
+    def _most_common(self) -> dict[str, np.ndarray]:
+        kinds = self.analysis.variants.sort_values("count", ascending=False, kind="stable")
+        first = kinds.drop_duplicates("label")
+        return {
+            str(label): self.position(np.array(numbers, dtype=np.int64))
+            for label, numbers in zip(first["label"], first["intervals"], strict=True)
+        }
+
+    def kinds_of_work(self, label: str) -> list[tuple[str, int]]:
+        """(what it is called, how many intervals) of a label that did several kinds of work, else []."""
+        kinds = self.analysis.variants
+        mine = kinds[kinds["label"] == label]
+        return list(zip(mine["variant"].tolist(), mine["count"].tolist(), strict=True))
+
     def remember(self, key: str, build: Callable[[Facts], Any]) -> Any:
         """What several rules need and one of them computes: once per analysis."""
         if key not in self._remembered:

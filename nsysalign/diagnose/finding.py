@@ -23,13 +23,14 @@ class Finding:
     label: str
     title: str
     evidence: Mapping[str, Any]
-    advice: str
+    advice: str  # how to measure the GPU's time alone, or how to measure right
     site: str
     intervals: np.ndarray = field(
         default_factory=lambda: np.empty(0, np.int64)
     )  # positions in analysis.intervals
     explained_ns: float = 0.0  # how much time of the label's row it explains
     about_row: bool = True  # the typical interval; False: the label's repetitions as a set
+    faster: str = ""  # what makes the program faster; `advice` is about measuring (see `faster.py`)
 
 
 @dataclass(frozen=True)

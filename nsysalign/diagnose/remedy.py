@@ -13,7 +13,7 @@ def run_ahead(facts: Facts, at: int) -> str:
     host_ns = facts.part("host", "api", "api_launch", "launch_latency", "profiler", "event")[at]
     if facts.operations[at] >= thresholds.QUEUE_DEPTH:
         return (
-            f"Capture it once and time the replay (its {facts.operations[at]:,} operations do not fit in the launch queue, a delay cannot "
+            f"Capture it once and time the replay (its {facts.operations[at]:,} operations do not fit in the launch queue, so a delay cannot "
             "hide them):   start.record(); graph.replay(); end.record()"
         )
     if facts.part("sync")[at] > 0:

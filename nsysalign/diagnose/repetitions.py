@@ -32,7 +32,11 @@ def repetitions(facts: Facts) -> list[Repetitions]:
 
 def _split(facts: Facts, code: int) -> Repetitions:
     at = facts.repetitions(code)
-    same = np.ones(len(at), dtype=bool) if facts.is_host[at[0]] else _same_work(facts.operations[at])
+    told = facts.most_common_work(str(facts.labels[code]))
+    if len(told):  # kinds of work are told apart by more than their number of operations
+        same = np.isin(at, told)
+    else:
+        same = np.ones(len(at), dtype=bool) if facts.is_host[at[0]] else _same_work(facts.operations[at])
     comparable = at[same]
     cold = np.zeros(len(comparable), dtype=bool)
     pid = facts.pid[comparable]

@@ -59,14 +59,14 @@ def _finding(facts: Facts, r: Repetitions, at: np.ndarray, fast: np.ndarray, num
         NAME,
         "warning" if slow >= (1 + thresholds.CLOCK_WARN_SHARE) * quick else "info",
         r.label,
-        f"{words.subject(r.label)}: {where} runs were made at an SM clock of {low:.0f} instead of {high:.0f} MHz"
+        f"{words.subject(r.label)}: {where} intervals ran at an SM clock of {low:.0f} instead of {high:.0f} MHz"
         f"{' (it was still rising)' if ramp else ''}, and its kernels take {words.span(slow)} there, "
         f"{words.span(quick)} in the others.",
         evidence(
             low_clock_mhz=low,
             high_clock_mhz=high,
-            runs_at_the_low_clock=behind,
-            runs_at_the_high_clock=int(fast.sum()),
+            intervals_at_the_low_clock=behind,
+            intervals_at_the_high_clock=int(fast.sum()),
             kernel_at_the_low_clock_ns=slow,
             kernel_at_the_high_clock_ns=quick,
             kernel_if_it_followed_the_clock_alone_ns=quick * high / max(low, 1),
@@ -75,10 +75,10 @@ def _finding(facts: Facts, r: Repetitions, at: np.ndarray, fast: np.ndarray, num
             highest_power_w=_watts(clocks.power_mw[at]),
             confirmed=False,
         ),
-        "Warm up until the clock stands, and compare runs at one clock only:   for _ in range(200): step()   "
+        "Warm up until the clock is stable, and compare intervals at one clock only:   for _ in range(200): step()   "
         "# before the first start.record()"
         if ramp
-        else "Compare runs at one clock only, or hold it where you may:   sudo nvidia-smi --lock-gpu-clocks="
+        else "Compare intervals at one clock only, or lock it where you may:   sudo nvidia-smi --lock-gpu-clocks="
         f"{min(low, high):.0f}",
         r.site,
         at[~fast],

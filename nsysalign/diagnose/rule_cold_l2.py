@@ -60,7 +60,7 @@ def find(facts: Facts) -> Iterator[Finding]:
                     compared_with=warm.label,
                     confirmed=False,
                 ),
-                "Decide which one you want and make it so for all, e.g. always cold:   flush.zero_(); start.record()",
+                "Decide which one you want and use it for all, e.g. always cold:   flush.zero_(); start.record()",
                 r.site,
                 r.warm,
                 median - fastest,

@@ -28,7 +28,7 @@ def find(facts: Facts) -> Iterator[Finding]:
                 kernel_ns=facts.kernel_upper[at],
                 seen_in=case.frequency,
             ),
-            "Let the other streams finish first to time it alone:   torch.cuda.synchronize(); start.record()",
+            "Let the other streams finish first:   torch.cuda.synchronize(); start.record()",
             case.site,
             case.positions,
             float(ns),

@@ -20,14 +20,14 @@ def find(facts: Facts) -> Iterator[Finding]:
             severity,
             case.label,
             f"{words.subject(case.label)} waits for earlier work: for {words.of(ns, facts.elapsed[at])} it waited for what had been launched before "
-            "the clock was started.",
+            "the first reading.",
             evidence(
                 waiting_ns=ns,
                 waiting_share=ns / max(facts.elapsed[at], 1),
                 kernel_ns=facts.kernel_only[at],
                 seen_in=case.frequency,
             ),
-            "Synchronise before the first reading, too:   torch.cuda.synchronize(); t0 = time.perf_counter()",
+            "Synchronise before the first reading as well:   torch.cuda.synchronize(); t0 = time.perf_counter()",
             case.site,
             case.positions,
             float(ns),

@@ -19,8 +19,8 @@ def find(facts: Facts) -> Iterator[Finding]:
             NAME,
             severity,
             case.label,
-            f"{words.subject(case.label)} fills the launch queue: for {words.of(ns, facts.elapsed[at])} the host was blocked in a launch until the GPU "
-            "had made room.",
+            f"{words.subject(case.label)} fills the launch queue: for {words.of(ns, facts.elapsed[at])} the host was blocked in a launch until the queue "
+            "had room.",
             evidence(
                 blocked_ns=ns, stream=stream, queue_holds_about=thresholds.QUEUE_DEPTH, seen_in=case.frequency
             ),

@@ -19,15 +19,15 @@ def find(facts: Facts) -> Iterator[Finding]:
             NAME,
             "info",
             case.label,
-            f"{words.subject(case.label)} runs a CUDA graph that is traced as one row: {words.of(graph[at], facts.elapsed[at])}, of which gaps and "
-            "copies inside cannot be told from kernels.",
+            f"{words.subject(case.label)} runs a CUDA graph that is traced as one row: {words.of(graph[at], facts.elapsed[at])}, in which gaps and "
+            "copies cannot be told from kernels.",
             evidence(
                 graph_ns=graph[at],
                 kernel_at_least_ns=facts.kernel_only[at],
                 kernel_at_most_ns=facts.kernel_upper[at],
                 seen_in=case.frequency,
             ),
-            "Trace every node of it (slower):   nsysalign run --graph-trace node SCRIPT.py",
+            "Trace every node of the graph (slower):   nsysalign run --graph-trace node SCRIPT.py",
             case.site,
             case.positions,
             float(graph[at]),

@@ -48,7 +48,7 @@ def _finding(facts: Facts, case: Case, call: np.ndarray, gap: np.ndarray) -> Fin
     place = {
         "before": "for the launch that came after the first event",
         "between": "while the host was busy between two launches",
-        "after": "for the host, which came late with the end event",
+        "after": "for the host to record the end event",
         "many": f"for the host, before and between {facts.operations[at]:,} operations",
     }[where]
     did = rows_of(facts.details, at)
@@ -56,7 +56,7 @@ def _finding(facts: Facts, case: Case, call: np.ndarray, gap: np.ndarray) -> Fin
         did["cause"].isin(["host", "api", "api_launch", "profiler"]) & (did["detail"] != case.name)
     ].head(3)
     alone = not facts.others_worked[at]
-    who = "the GPU waited, idle," if alone else "its stream waited, while others kept the GPU at work,"
+    who = "the GPU waited, idle," if alone else "its stream waited, while other streams kept the GPU busy,"
     return Finding(
         NAME,
         "warning" if alone else "info",

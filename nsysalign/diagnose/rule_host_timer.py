@@ -52,9 +52,9 @@ def find(facts: Facts) -> Iterator[Finding]:
                 earlier_work_done_at_the_start_share=idle,
                 seen_in=case.frequency,
             ),
-            "For the GPU's time use events with the host ahead:   torch.cuda._sleep(2_000_000); start.record(); f(); end.record()"
+            "For the GPU's time, use events and let the host run ahead:   torch.cuda._sleep(2_000_000); start.record(); f(); end.record()"
             if alone
-            else "Synchronise before the first reading, too; for the GPU's time alone use events:   torch.cuda.synchronize(); "
+            else "Synchronise before the first reading as well; for the GPU's time alone use events:   torch.cuda.synchronize(); "
             "t0 = time.perf_counter()",
             case.site,
             case.positions,
@@ -65,7 +65,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 def _waits(idle: float) -> str:
     """It synchronises only at its end: what that means for what had been launched before."""
     if idle >= thresholds.TYPICAL_SHARE:
-        return " (nothing keeps earlier work out of it; here it had ended)"
+        return " (nothing excludes earlier work; here it had ended)"
     return " or a wait for earlier work, which was still running"
 
 

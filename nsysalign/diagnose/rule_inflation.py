@@ -41,8 +41,8 @@ def find(facts: Facts) -> Iterator[Finding]:
                 predicted_without_nsys_ns=predicted,
                 prediction_error_ns=None if predicted is None else row.predicted_ns - row.baseline_ns,
             ),
-            "Quote the number without nsys; the table of both runs has its budget scaled back.  What the profiler cannot "
-            "stretch is time in which the GPU works: let the host run ahead, or time a CUDA graph.",
+            "Quote the time without nsys; the table of both runs has its predicted budget.  The profiler does not "
+            "stretch the GPU's own work: let the host run ahead, or time a CUDA graph.",
             row.site,
             facts.repetitions(code),
             float(added),

@@ -27,7 +27,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             NAME,
             "info",
             case.label,
-            f"{words.subject(case.label)} is short for an event pair: {words.of(fixed[at], facts.elapsed[at])} are the pair's own cost and launch "
+            f"{words.subject(case.label)} is short for an event pair: {words.of(fixed[at], facts.elapsed[at])} are the cost of the pair itself and launch "
             "latency, although the host had run ahead.",
             evidence(
                 kernel_ns=facts.kernel_upper[at],

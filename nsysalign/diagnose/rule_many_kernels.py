@@ -62,13 +62,13 @@ def _advice(facts: Facts, at: int) -> str:
     if facts.part("sync")[at] > 0:
         return run_ahead(facts, at)
     graph = (
-        "Capture the work once and time the replay:   with torch.cuda.graph(g): ...   then   "
+        "Capture the work in a CUDA graph and time the replay:   with torch.cuda.graph(g): f()   "
         "start.record(); g.replay(); end.record()"
     )
     if facts.operations[at] >= thresholds.QUEUE_DEPTH:
         return graph
     delay = delay_cycles(facts.elapsed[at] - facts.work[at])
-    return f"{graph}   For GPU time without a graph:   torch.cuda._sleep({delay:_}); start.record()"
+    return f"{graph}   torch.cuda._sleep({delay:_}); start.record()  # or without a graph: let the host run ahead"
 
 
 RULE = Rule(NAME, find)

@@ -25,7 +25,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             NAME,
             "warning" if warn else "info",
             case.label,
-            f"{words.subject(case.label)} contains a memset: {words.of(spent[at], facts.elapsed[at])} clear memory (zeroing, or an L2 flush "
+            f"{words.subject(case.label)} contains a memset: {words.of(spent[at], facts.elapsed[at])} are spent clearing memory (zeroing, or an L2 flush "
             "that belongs before the start event).",
             evidence(
                 memset_ns=spent[at],
@@ -67,7 +67,7 @@ def _fills(facts: Facts, memset_share: np.ndarray) -> Iterator[Finding]:
             NAME,
             "warning",
             case.label,
-            f"{words.subject(case.label)} contains a fill: {words.of(ns[at], facts.elapsed[at])} write a constant (zeroing, or an L2 flush that "
+            f"{words.subject(case.label)} contains a fill: {words.of(ns[at], facts.elapsed[at])} are spent writing a constant (zeroing, or an L2 flush that "
             "belongs before the start event).",
             evidence(fill_ns=ns[at], fill_share=facts.share(ns)[at], other_kernels_ns=total[at] - ns[at]),
             "Flush or clear before the start event:   flush.zero_(); start.record()",

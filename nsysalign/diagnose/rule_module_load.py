@@ -45,7 +45,7 @@ def _finding(facts: Facts, case: Case, severity: str, at: int, spent: np.ndarray
     where = (
         "its measurement"
         if case.count == 1
-        else "its first run"
+        else "its first interval"
         if first
         else words.subject(str(facts.names[at]))
     )
@@ -53,8 +53,8 @@ def _finding(facts: Facts, case: Case, severity: str, at: int, spent: np.ndarray
         NAME,
         severity,
         case.label,
-        f"{words.subject(case.label)} loads code in {where}: that run took "
-        f"{words.span(facts.elapsed[at])}{than}; {words.span(spent[at])} of it were module loading alone.",
+        f"{words.subject(case.label)} loads code in {where}: that interval took "
+        f"{words.span(facts.elapsed[at])}{than}; {words.span(spent[at])} of it was module loading alone.",
         evidence(
             module_loading_ns=spent[at],
             slow_run_ns=facts.elapsed[at],

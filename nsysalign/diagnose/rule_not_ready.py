@@ -20,7 +20,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             NAME,
             "error",
             label,
-            f"{words.subject(label)} asked for elapsed_time before the end event had completed: there is no number.",
+            f"{words.subject(label)} asked for elapsed_time before the end event had completed: so there is no result.",
             evidence(failed_calls=count),
             "Wait for the end event first:   end.synchronize(); ms = start.elapsed_time(end)",
             site,

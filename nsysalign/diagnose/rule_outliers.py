@@ -36,7 +36,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             NAME,
             "info",
             r.label,
-            f"{words.subject(r.label)} has {words.plural(len(far), 'outlier')} in {len(values)} warm runs: {words.subject(str(facts.names[worst]))} took "
+            f"{words.subject(r.label)} has {words.plural(len(far), 'outlier')} in {len(values)} warm intervals: {words.subject(str(facts.names[worst]))} took "
             f"{words.span(facts.elapsed[worst])} against a median of {words.span(median)}, {words.span(extra[cause])} more in {cause.replace('_', ' ')}.",
             evidence(
                 outliers=len(far),
@@ -45,7 +45,7 @@ def find(facts: Facts) -> Iterator[Finding]:
                 more_than_usual_ns=extra[cause],
                 mostly_in=cause,
             ),
-            "Report the median and say how many lie apart; they are counted here, not dropped.",
+            "Report the median and the number of outliers; they are counted here, not dropped.",
             r.site,
             far,
             float(facts.elapsed[worst] - median),

@@ -53,7 +53,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             f"{words.subject(case.label)}: its intervals overlap; added up, {words.of(double, total)} would "
             "be counted twice.",
             evidence(sum_ns=total, counted_twice_ns=double, overlapping=len(case.positions)),
-            "Add up the pieces or take the whole, not both:   total = first.elapsed_time(last)",
+            "Use either the parts or the whole, not both:   total = first.elapsed_time(last)",
             case.site,
             case.positions,
             float(double),

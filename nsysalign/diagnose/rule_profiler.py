@@ -32,7 +32,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             NAME,
             "warning" if warn else "info",
             case.label,
-            f"{words.subject(case.label)}: the profiler did work of its own during {len(case.positions)} of {words.plural(case.count, 'interval')}.",
+            f"{words.subject(case.label)}: the profiler was busy with its own work during {len(case.positions)} of {words.plural(case.count, 'interval')}.",
             evidence(
                 disturbed=len(case.positions),
                 median_disturbed_ns=slow,
@@ -53,10 +53,10 @@ def _advice(facts: Facts, label: str) -> str:
     row = table[(table["label"] == label) & table["inflation"].notna()]
     if row.empty:
         return (
-            "Measure it once more without nsys, both numbers side by side:   nsysalign run --baseline SCRIPT"
+            "Measure it without nsys as well:   nsysalign run --baseline SCRIPT"
         )
     without, times = (float(row[c].iloc[0]) for c in ("baseline_ns", "inflation"))
-    return f"Quote the number without nsys: {words.span(without)} (under nsys {times:.2f} times as much)."
+    return f"Quote the time without nsys: {words.span(without)} (under nsys {times:.2f} times as much)."
 
 
 RULE = Rule(NAME, find)

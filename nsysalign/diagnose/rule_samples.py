@@ -33,9 +33,9 @@ def find(facts: Facts) -> Iterator[Finding]:
             label,
             f"{words.subject(label)} was measured {'once' if once else f'{count} times'}: "
             + (
-                f"nothing says whether {words.span(low)} is typical."
+                f"it is not known whether {words.span(low)} is typical."
                 if once
-                else f"{words.span(low)} to {words.span(high)} is no estimate of the spread."
+                else f"{words.span(low)} to {words.span(high)} is too little to estimate the spread."
             ),
             evidence(runs=count, min_ns=low, max_ns=None if once else high),
             "Repeat it:   for _ in range(20): start.record(); f(x); end.record(); torch.cuda.synchronize()",
@@ -56,8 +56,8 @@ def _together(facts: Facts, codes: np.ndarray) -> Finding:
         "info",
         str(facts.labels[code]),
         f"{words.subject(str(facts.labels[code]))} and {words.plural(len(codes) - 1, 'other label')} were measured once each: "
-        "nothing says whether these times are typical.",
-        evidence(labels_measured_once=len(codes), runs=1),
+        "so it is not known whether these times are typical.",
+        evidence(labels_measured_once=len(codes), intervals=1),
         "Repeat them:   for _ in range(20): start.record(); f(x); end.record(); torch.cuda.synchronize()",
         str(facts.sites[code]),
         rows,

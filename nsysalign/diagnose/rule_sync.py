@@ -68,7 +68,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             "warning" if warn else "info",
             case.label,
             f"{words.subject(case.label)} synchronises inside: {what}, and for {words.of(total[at], facts.elapsed[at])} "
-            f"{'the GPU ran empty' if empty else 'its stream was idle, while others kept the GPU at work,'} until the "
+            f"{'the GPU was idle' if empty else 'its stream was idle, while other streams kept the GPU busy,'} until the "
             "host had caught up.",
             evidence(
                 idle_around_the_synchronisation_ns=total[at],

@@ -41,13 +41,13 @@ def find(facts: Facts) -> Iterator[Finding]:
             or (share >= thresholds.TYPICAL_SHARE and _matters(facts, hit, others, clock / max(highest, 1)))
             else "info",
             case.label,
-            f"{words.subject(case.label)}: the GPU was slowed down in {len(hit)} of {len(hit) + len(others)} runs "
+            f"{words.subject(case.label)}: the GPU was slowed down in {len(hit)} of {len(hit) + len(others)} intervals "
             f"({', '.join(text for _, text in named)}), to {clock:.0f} MHz; the highest SM clock of the whole run is "
             f"{highest} MHz.",
             evidence(
                 reasons={text: count for count, text in named},
-                runs_slowed_down=len(hit),
-                runs_not_slowed_down=len(others),
+                intervals_slowed_down=len(hit),
+                intervals_not_slowed_down=len(others),
                 sm_clock_mhz=clock,
                 sm_clock_otherwise_mhz=float(np.median(clocks.sm_mhz[others])) if len(others) else None,
                 highest_sm_clock_mhz=highest,
@@ -80,9 +80,9 @@ def _matters(facts: Facts, hit: np.ndarray, others: np.ndarray, clock_share: flo
 
 
 _ADVICE = (
-    "Measure at a clock that the GPU can hold, and say which:   sudo nvidia-smi --lock-gpu-clocks={:.0f}   "
-    "(or leave pauses between the runs)"
+    "Measure at a clock that the GPU can sustain, and report it:   sudo nvidia-smi --lock-gpu-clocks={:.0f}   "
+    "# or pause between the intervals"
 )
-_ADVICE_HARDWARE = "Look at the machine before the numbers (cooling, power supply):   nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"
+_ADVICE_HARDWARE = "Check the machine first (cooling, power supply):   nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"
 
 RULE = Rule(NAME, find)

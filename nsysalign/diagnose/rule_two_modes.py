@@ -31,7 +31,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             NAME,
             "info",
             r.label,
-            f"{words.subject(r.label)} has two modes: {at} runs near {words.span(low)}, {len(order) - at} near {words.span(high)} (the difference is "
+            f"{words.subject(r.label)} has two modes: {at} intervals near {words.span(low)}, {len(order) - at} near {words.span(high)} (the difference is "
             f"{'in the kernels' if cause.startswith('the') else cause}).",
             evidence(
                 lower_mode_ns=low,

@@ -20,14 +20,14 @@ def find(facts: Facts) -> Iterator[Finding]:
             NAME,
             "warning" if warn else "info",
             case.label,
-            f"{words.subject(case.label)}: of {words.of(lost[at], facts.elapsed[at])} the trace cannot say what they were (calls missing, or a wait "
+            f"{words.subject(case.label)}: the trace does not say what {words.of(lost[at], facts.elapsed[at])} were (calls missing, or a wait "
             "whose end is not recorded).",
             evidence(
                 unknown_ns=lost[at],
                 unknown_share=lost[at] / max(facts.elapsed[at], 1),
                 seen_in=case.frequency,
             ),
-            "Record the whole program, from its start, with the CUDA API:   nsys profile -t cuda,nvtx ...",
+            "Record the whole program from its start, including the CUDA API:   nsys profile -t cuda,nvtx ...",
             case.site,
             case.positions,
             float(lost[at]),

@@ -32,10 +32,10 @@ def find(facts: Facts) -> Iterator[Finding | CouldNotLook]:
             NAME,
             "info",
             r.label,
-            f"{words.subject(r.label)} varies: half of its runs lie between {words.span(low)} and {words.span(high)} (median {words.span(median)}); "
+            f"{words.subject(r.label)} varies: half of its intervals lie between {words.span(low)} and {words.span(high)} (median {words.span(median)}); "
             f"{'most of that is in ' + worst.replace('_', ' ') if most else 'no single part of it does'}.",
             evidence(
-                runs=len(values),
+                intervals=len(values),
                 p25_ns=low,
                 median_ns=median,
                 p75_ns=high,
@@ -44,7 +44,7 @@ def find(facts: Facts) -> Iterator[Finding | CouldNotLook]:
                 spread_share=(high - low) / max(median, 1),
                 kernel_spread_ns=parts["kernel"],
             ),
-            "Take more repetitions and report median and spread; with the host ahead the spread is the GPU's:   torch.cuda._sleep(2_000_000); "
+            "Take more repetitions and report median and spread; with the host ahead, the spread is the GPU's:   torch.cuda._sleep(2_000_000); "
             "start.record()",
             r.site,
             r.warm,

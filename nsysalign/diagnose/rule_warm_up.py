@@ -28,7 +28,7 @@ def find(facts: Facts) -> Iterator[Finding | CouldNotLook]:
             continue
         slow, warm = float(facts.elapsed[r.cold].max()), float(np.median(facts.elapsed[r.warm]))
         mean = float(facts.elapsed[r.comparable].mean())
-        which = "the first run" if len(r.cold) == 1 else f"the slowest of the first {len(r.cold)} runs"
+        which = "the first interval" if len(r.cold) == 1 else f"the slowest of the first {len(r.cold)} intervals"
         yield Finding(
             NAME,
             "info",
@@ -36,14 +36,14 @@ def find(facts: Facts) -> Iterator[Finding | CouldNotLook]:
             f"{words.subject(r.label)} warms up: {which} took {words.span(slow)}, {words.times(slow / max(warm, 1))} the later ones "
             f"({words.span(warm)}); a mean over all would say {words.span(mean)}.",
             evidence(
-                cold_runs=len(r.cold),
+                cold_intervals=len(r.cold),
                 slowest_cold_ns=slow,
                 median_of_the_rest_ns=warm,
                 mean_of_all_ns=mean,
                 kernel_cold_ns=facts.kernel_upper[r.cold[0]],
                 kernel_warm_ns=float(np.median(facts.kernel_upper[r.warm])),
             ),
-            "Run it before timing:   for _ in range(3): f(x)",
+            "Run it a few times before timing:   for _ in range(3): f(x)",
             r.site,
             r.cold,
             slow - warm,

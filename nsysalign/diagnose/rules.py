@@ -1,6 +1,6 @@
 """Rules that turn budgets into findings: a plain ordered registry, one file per rule.
 
-A rule reads only the Analysis (as Facts) and returns findings, one per label, or says why it could not look.
+A rule reads only the Analysis (as Facts) and returns findings, one per label, or says why it could not check.
 Severity: error = the number answers another question; warning = much of the interval is not what the reader takes
 it for; info = worth knowing.
 """
@@ -144,13 +144,13 @@ def _of_sure_labels(intervals: pd.DataFrame, found: Sequence[Finding]) -> list[F
 
 
 def apply(facts: Facts, rules: Iterable[Rule]) -> tuple[list[Finding], list[str]]:
-    """(findings in the rules' order, "rule X could not look: reason")."""
+    """(findings in the rules' order, "rule X was not checked: reason")."""
     found: list[Finding] = []
     notes: list[str] = []
     for rule in rules:
         for outcome in rule.find(facts):
             if isinstance(outcome, CouldNotLook):
-                notes.append(f"rule {outcome.rule} could not look: {outcome.reason}")
+                notes.append(f"{outcome.rule} was not checked: {outcome.reason}")
             else:
                 found.append(outcome)
     return found, notes

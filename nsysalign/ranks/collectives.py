@@ -10,7 +10,9 @@ nearly together everywhere:
 So two streams run the same collectives when, for one distance of their clocks (and a slow drift), all their
 ends agree and no collective ends on one before it begins on the other.  Nothing else is assumed: the k-th
 collective of one name is the k-th of the other, unless one trace began later, which the sizes and the clocks
-tell.  Broadcast, reduce and send-receive do not bind all ranks to each other and are left out.
+tell.  Sends and receives (pipelines; all-to-all, which NCCL before 2.28 calls SendRecv) bind those who exchange
+something: streams whose ends agree met, too, and the one that began early waited there.  Broadcast and reduce let the
+sender go on and are left out.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ import numpy as np
 from nsysalign.ranks.model import Communicator, Member, RankSummary
 
 #: Collectives in which every rank needs something of every other.
-TOGETHER = ("AllReduce", "AllGather", "ReduceScatter")
+TOGETHER = ("AllReduce", "AllGather", "ReduceScatter", "AllToAll")
+#: Those in which some do: believed where the ends agree, and for clocks only where nothing better joins two traces.
+PAIRWISE = ("SendRecv",)
 #: Fewer matched collectives prove nothing: two can agree by chance.
 FEWEST = 3
 #: Ends that agree worse than this (95 %) are not ends of the same collectives, or cannot improve a clock.
@@ -100,7 +104,7 @@ def sequences(ranks: Sequence[RankSummary], traces: Sequence[int], shifts: Seque
     """
     for position, rank in enumerate(ranks):
         table = rank.collectives
-        bound = table["operation"].isin(TOGETHER).to_numpy()
+        bound = table["operation"].isin([*TOGETHER, *PAIRWISE]).to_numpy()
         columns = {c: table[c].to_numpy() for c in ("start_ns", "end_ns", "signature")}
         groups = table[bound].groupby(["stream", "name"], sort=True).indices
         kept = np.flatnonzero(bound)

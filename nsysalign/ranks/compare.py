@@ -63,7 +63,7 @@ def compare(results: Sequence[SourceResult]) -> RankComparison:
     labels = _labels(ranks, numbers, meetings, joined)
     notes = [f"{r.source}: {note}" for r in results for note in r.notes]
     notes += [
-        f"rank {numbers[a]} and rank {numbers[b]} are copies of one trace: nothing between them means anything"
+        f"rank {numbers[a]} and rank {numbers[b]} are copies of one trace, so comparing them means nothing"
         for a, b in same_trace(ranks)
     ]
     return RankComparison(
@@ -245,6 +245,11 @@ def _label(
     medians = [row.times.median_ns for row in rows]
     spread = max(medians) - min(medians)
     verdict, slowest, waiting = _verdict(rows, spread, repetitions, together)
+    if verdict == "slowest" and not together and any(_unmet(ranks[n], windows[n][name]) for n in having):
+        verdict, slowest = (
+            "unclear",
+            None,
+        )  # who waits inside its kernels is longest, and nobody can say who waits
     first = rows[0].times
     return LabelComparison(
         label=name,
@@ -260,6 +265,15 @@ def _label(
         collectives=together,
         example=_example(name, having, elapsed, ranks, numbers, windows, meetings, clocks),
     )
+
+
+def _unmet(rank: RankSummary, windows: tuple[np.ndarray, np.ndarray]) -> bool:
+    """Whether NCCL's kernels, which wait for others, take a share of a rank's intervals that matters."""
+    start, end = windows
+    begun, over = (rank.collectives[c].to_numpy() for c in ("start_ns", "end_ns"))
+    at = np.searchsorted(start, begun, side="right") - 1
+    inside = (at >= 0) & (begun < end[np.maximum(at, 0)]) if len(start) else np.zeros(len(begun), bool)
+    return int((over - begun)[inside].sum()) > WAIT_MATTERS * int((end - start).sum())
 
 
 def _example(

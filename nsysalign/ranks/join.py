@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nsysalign.ranks.collectives import FEWEST, Fit, Group, Refusal, Trust, group, sequences
+from nsysalign.ranks.collectives import FEWEST, PAIRWISE, Fit, Group, Refusal, Trust, group, sequences
 from nsysalign.ranks.model import Clock, RankSummary
 
 
@@ -27,6 +27,7 @@ class Edge(NamedTuple):
     a: int
     b: int
     fit: Fit
+    pairwise: bool  # of sends and receives: only where nothing else joins the two
 
 
 def join(ranks: Sequence[RankSummary]) -> Joined:
@@ -52,7 +53,7 @@ def join(ranks: Sequence[RankSummary]) -> Joined:
     groups, refusals = group(list(sequences(ranks, traces, [coarse[t] for t in traces])), trust)
     reasons = {r.trace: r.reason for r in refusals}
     edges = [
-        Edge(g.reference.trace, s.trace, f)
+        Edge(g.reference.trace, s.trace, f, g.reference.operation in PAIRWISE)
         for g in groups
         for s, f in g.members
         if s.trace != g.reference.trace
@@ -83,7 +84,7 @@ def _spread(clocks: dict[int, Clock], edges: list[Edge], coarse: list[int], name
         open_edges = [e for e in edges if (e.a in clocks) != (e.b in clocks)]
         if not open_edges:
             return
-        a, b, fit = min(open_edges, key=lambda e: (e.fit.scatter_ns, -e.fit.count))
+        a, b, fit, _ = min(open_edges, key=lambda e: (e.pairwise, e.fit.scatter_ns, -e.fit.count))
         known, new, sign = (a, b, -1) if a in clocks else (b, a, 1)
         base = clocks[known]
         # b is later than a by offset + drift * (t - origin): taken off b, or added to a

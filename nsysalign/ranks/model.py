@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 CLOCKS: Mapping[str, str] = {
     "reference": "the common clock is that of this trace",
     "collectives": "session start, corrected by where the collectives end",
-    "session start": "as the machine's clock says; nothing checks it",
+    "session start": "taken from the machine's clock, not checked",
     "none": "the trace has no session start and shares no collectives: its times cannot be compared",
 }
 
@@ -137,9 +137,10 @@ class RankLabel:
 #: What can be said of a label over all ranks, the first that applies.
 VERDICTS: Mapping[str, str] = {
     "alone": "one rank measured it",
-    "waits": "a rank spends a share of the time that matters waiting in collectives for the last to arrive",
-    "even": "the medians do not differ by what matters",
-    "unclear": "they differ, but no rank is the slowest in most of the repetitions, or there are too few",
+    "waits": "a rank spends a considerable share of its time waiting in collectives for the last one to arrive",
+    "even": "the medians do not differ noticeably",
+    "unclear": "they differ, but no rank is the slowest in most of the intervals, there are too few, or collectives "
+    "inside could not be matched: who waits in one is longest, and is not the slow one",
     "slowest": "one rank is slower than the others most of the time",
 }
 

@@ -49,7 +49,7 @@ def find(paths: Sequence[Path], logs: Sequence[Path] = ()) -> tuple[Source, ...]
         real = trace.resolve()
         if real in seen:
             raise UsageError(
-                f"{trace}: this trace is given twice (as {seen[real]} and {name})", "name every trace once"
+                f"{trace}: this trace was given twice (as {seen[real]} and {name})", "name every trace once"
             )
         seen[real] = name
     names = _names([(name, trace) for name, trace, _, _ in found])

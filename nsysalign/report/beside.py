@@ -11,10 +11,10 @@ from nsysalign.text import fixed
 
 #: From this inflation on a label's budget without nsys is shown.
 INFLATED = 1.10
-HEADS = ("label", "runs", "under nsys", "without", "inflation", "predicted", "error")
+HEADS = ("label", "intervals", "under nsys", "without", "inflation", "predicted", "error")
 MEANING = (
-    "Means of the middle half of the intervals; both runs have the probe. Predicted: what the run without nsys should "
-    "measure, from the profiled trace alone, with its error bar; error: of the prediction against the measured one."
+    "Means of the middle half of the intervals; the probe was active in both runs. Predicted: the time without nsys, "
+    "computed from the profiled trace alone, with its error bar. Error: the prediction against the measurement."
 )
 
 

@@ -1,4 +1,4 @@
-"""The page's section "Profiled and unprofiled": plain HTML, every text escaped, no script needed."""
+"""The page's section "With and without nsys": plain HTML, every text escaped, no script needed."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def section(analysis: Analysis) -> str:
         return ""
     heads = "".join(
         f'<th scope="col"{_number(k)}>{head}{f" <small>{_UNITS[head]}</small>" if head in _UNITS else ""}</th>'
-        for k, head in enumerate((*HEADS, "budget without nsys, predicted"))
+        for k, head in enumerate((*HEADS, "predicted budget without nsys"))
     )
     return "\n".join(
         [
             '  <section id="baseline" aria-labelledby="baseline-head">',
-            '    <h2 id="baseline-head">Profiled and unprofiled</h2>',
+            '    <h2 id="baseline-head">With and without nsys</h2>',
             '    <div class="scroll" tabindex="0" role="region" aria-label="Table of both runs"><table>',
             f"      <thead><tr>{heads}</tr></thead>",
             f"      <tbody>{''.join(map(_row, rows))}</tbody>",
             "    </table></div>",
-            f'    <p class="quiet">{html.escape(MEANING)} An error marked ! lies outside the bar.</p>',
+            f'    <p class="quiet">{html.escape(MEANING)} An error marked ! is larger than its bar.</p>',
             "  </section>",
         ]
     )

@@ -1,8 +1,8 @@
 """The run without nsys in a terminal: both numbers per label, the prediction, and the budget scaled back.
 
-label     runs  under nsys  without  inflation     predicted  error
-                        us       us                       us
-small50     20      351.34   268.90       1.31  254.78 ± 52.0   -5 %
+label     intervals  under nsys  without  inflation     predicted  error
+                             us       us                       us
+small50          20      351.34   268.90       1.31  254.78 ± 52.0   -5 %
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def render(analysis: Analysis, console: Console, *, max_labels: int | None = 60)
     if not rows:
         return
     console.print()
-    console.print(Text("Profiled and unprofiled (us)", "bold"))
+    console.print(Text("With and without nsys (us)", "bold"))
     _table(rows[:max_labels], console)
     if len(rows) > len(rows[:max_labels]):
         console.print(
@@ -41,7 +41,7 @@ def render(analysis: Analysis, console: Console, *, max_labels: int | None = 60)
             console.print(Text(f"  {safe_text(row.label)}: {safe_text(row.remark)}", "yellow"))
     inflated = sorted((r for r in rows if r.budget), key=lambda r: -r.inflation)
     if inflated:
-        console.print(Text("Budgets scaled back to the prediction, of the interval in each row:"))
+        console.print(Text("Predicted budgets without nsys, of the interval in each row:"))
     for row in inflated[:_MOST_BUDGETS]:
         grid = Table.grid(padding=(0, 1, 0, 2))
         grid.add_column(no_wrap=True)

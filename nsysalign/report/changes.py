@@ -86,7 +86,7 @@ def _change(change: Change) -> dict[str, float]:
 def summary(comparison: Comparison) -> str:
     """One sentence: how many labels got slower, faster, stayed, could not be told."""
     if not comparison.labels:
-        return "No label is in both: nothing can be compared."
+        return "The two have no label in common, so nothing can be compared."
     counts = [(verdict, comparison.count(verdict)) for verdict in VERDICT_ORDER]
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
     return f"Of {plural(len(comparison.labels), 'label')} in both: {said}."
@@ -95,9 +95,9 @@ def summary(comparison: Comparison) -> str:
 def method(comparison: Comparison) -> str:
     """What the numbers mean, once."""
     return (
-        "Times are means over the middle half of the runs, so that a cold run does not count; the causes' changes add up "
+        "Times are means of the middle half of the intervals, so that a cold one does not count; the causes' changes add up "
         f"to the total's. Bounds hold the true change with {percent(comparison.confidence)} confidence per label "
-        f"(bootstrap over runs); changes below {100 * comparison.threshold:.3g} % do not matter."
+        f"(bootstrap over intervals); changes below {100 * comparison.threshold:.3g} % do not matter."
     )
 
 

@@ -46,6 +46,7 @@ SCRIPTS = (
     "clocks.js",
     "kernels.js",
     "inside.js",
+    "answers.js",
     "links.js",
     "main.js",
 )
@@ -143,7 +144,7 @@ def fragment(analysis: Analysis) -> str:
         lines.append("<tr>" + "".join(cells) + "</tr>")
     lines.append("</tbody></table>")
     info = ", ".join(text(device) for device in dict.fromkeys(analysis.trace.devices))
-    lines.append(f"<p>{info}{', ' if info else ''}each row is the median run of its label</p>")
+    lines.append(f"<p>{info}{', ' if info else ''}times are those under nsys, of the median interval of each label</p>")
     return "\n".join(lines)
 
 

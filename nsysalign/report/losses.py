@@ -1,8 +1,7 @@
-"""How much time the findings speak of: per label over all of its runs, and the cards of the page ranked by it.
+"""How much time the findings are about: per label over all of its intervals, and the cards of the page ranked by it.
 
 Lost is the time in which the stream executed nothing.  A copy or a memset counts as lost only in a label where a finding
-says that it should not be inside.  What a cold first run lost beyond the ordinary is counted apart, for its remedy is
-another one.
+says that it should not be inside.  A cold first interval is counted apart from the warm ones: its remedy is another one.
 """
 
 from __future__ import annotations
@@ -18,19 +17,23 @@ from nsysalign.report.verdict import SEVERITIES, WORK, Verdict
 
 #: Rules that say that work of one cause does not belong into the interval.
 UNWANTED = {"copy-inside": "memcpy", "memset-inside": "memset"}
-#: Rules about the first run of a label only.
+#: Rules about the first interval of a label only.
 COLD = ("module-load", "warm-up")
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Nanoseconds over all runs of a label."""
+    """Nanoseconds over the intervals of a label; where a rule calls the first one cold, it is not among them."""
 
-    total_ns: int  # measured
-    lost_ns: int  # of it without work on the stream, the cold first run's excess left out
-    cold_ns: (
-        int  # by how much the first run exceeded the median of the later ones; 0 where no rule calls it cold
-    )
+    count: int  # intervals
+    total_ns: int  # what they measured
+    lost_ns: int  # of it without work on the stream
+    first_ns: int = 0  # what the cold first one measured, 0 where none is cold
+    cold_ns: int = 0  # by how much that is more than the median of the others
+
+    @property
+    def all_ns(self) -> int:
+        return self.total_ns + self.first_ns
 
 
 @dataclass(frozen=True)
@@ -38,9 +41,11 @@ class Entry:
     """One label on a card."""
 
     finding: Verdict
-    total_ns: int
-    lost_ns: int
+    count: int  # intervals that it is about
+    total_ns: int  # measured in them
+    lost_ns: int  # and lost
     others: tuple[Verdict, ...]  # further findings about the label
+    cold: str = ""  # "warm" or "cold" where the first interval is told apart
 
 
 @dataclass(frozen=True)
@@ -63,14 +68,17 @@ def losses(analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray) -> 
 def _loss(row: LabelRow, at: np.ndarray, elapsed: np.ndarray, start: np.ndarray, matrix: np.ndarray) -> Loss:
     unwanted = {cause for rule, cause in UNWANTED.items() if rule in row.findings}
     idle = [k for k, cause in enumerate(CAUSES) if cause not in WORK or cause in unwanted]
-    lost, first, cold = matrix[np.ix_(at, idle)].sum(axis=1), start[at].argmin(), 0
-    if len(at) > 1 and set(COLD) & set(row.findings):
-        cold = max(0, int(elapsed[at[first]] - np.median(np.delete(elapsed[at], first))))
-    return Loss(int(elapsed[at].sum()), int(lost.sum()) - min(cold, int(lost[first])), cold)
+    lost, first = matrix[np.ix_(at, idle)].sum(axis=1), start[at].argmin()
+    total, missed = int(elapsed[at].sum()), int(lost.sum())
+    if len(at) == 1 or not set(COLD) & set(row.findings):
+        return Loss(len(at), total, missed)
+    cold = int(elapsed[at[first]])
+    excess = max(0, cold - int(np.median(np.delete(elapsed[at], first))))
+    return Loss(len(at) - 1, total - cold, missed - int(lost[first]), cold, excess)
 
 
 def cards(said: Sequence[Verdict], found: dict[str, Loss]) -> list[Card]:
-    """Findings by rule: each label stands on the card of its gravest finding, and on that of its cold first run.
+    """Findings by rule: each label stands on the card of its gravest finding, and on that of its cold first interval.
 
     Errors come first, for they say that a number is not what it seems; then the largest loss.
     """
@@ -81,12 +89,17 @@ def cards(said: Sequence[Verdict], found: dict[str, Loss]) -> list[Card]:
     entries: dict[str, list[Entry]] = {}
     for label, own in by_label.items():
         loss = found.get(label, Loss(0, 0, 0))
+        warm = "warm" if loss.first_ns else ""
         main = next((v for v in own if v.rule not in COLD), None)
         cold = next((v for v in own if v.rule in COLD), None)
-        for verdict, lost in ((main, loss.lost_ns), (cold, loss.cold_ns)):
+        both = (
+            (main, (loss.count, loss.total_ns, loss.lost_ns), warm),
+            (cold, (1, loss.first_ns, loss.cold_ns), "cold"),
+        )
+        for verdict, numbers, which in both:
             if verdict is not None:
                 others = tuple(v for v in own if v is not verdict)
-                entries.setdefault(verdict.rule, []).append(Entry(verdict, loss.total_ns, lost, others))
+                entries.setdefault(verdict.rule, []).append(Entry(verdict, *numbers, others, which))
     made = [_card(rule, sorted(own, key=lambda e: -e.lost_ns)) for rule, own in entries.items()]
     return sorted(made, key=lambda card: (card.severity != "error", -card.lost_ns))
 

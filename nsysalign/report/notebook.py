@@ -38,7 +38,7 @@ class Framed:
         )
 
     def __repr__(self) -> str:
-        return f"<nsysalign report, {len(self._page) / 1e3:,.0f} kB: a notebook shows it>"
+        return f"<nsysalign report, {len(self._page) / 1e3:,.0f} kB; displayed in a notebook>"
 
 
 def number(analysis: Analysis, name: str) -> int:
@@ -48,7 +48,7 @@ def number(analysis: Analysis, name: str) -> int:
         found = analysis.labels.loc[analysis.labels["label"] == name, "row_interval"]
     if not len(found):
         raise UsageError(
-            f"no interval and no label is called {safe_text(name)}", "a.labels and a.intervals list them"
+            f"there is no interval or label named {safe_text(name)}", "see a.labels and a.intervals"
         )
     return int(found.iloc[0])
 

@@ -11,6 +11,7 @@ import numpy as np
 from nsysalign import examples
 from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
 from nsysalign.parts import parts_matrix
+from nsysalign.report import answers
 from nsysalign.report.clocks import page_clocks, run_starts, summary
 from nsysalign.report.inside import inside
 from nsysalign.report.lanes import Timelines, timelines
@@ -19,7 +20,7 @@ from nsysalign.report.overview import RUN, headline
 from nsysalign.report.pack import packed
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, label_rows, placed_within_ns, unaligned_reasons
-from nsysalign.report.verdict import Verdict, verdicts
+from nsysalign.report.verdict import Verdict, advices, verdicts
 from nsysalign.store.confirmations import NOT_CONFIRMED
 from nsysalign.store.objects import encoded, plain
 from nsysalign.text import duration, plural, safe_text
@@ -56,7 +57,7 @@ def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict
             "",
             v.severity,
             found[v.label].lost_ns,
-            (Entry(v, found[v.label].total_ns, found[v.label].lost_ns, ()),),
+            (Entry(v, found[v.label].count, found[v.label].total_ns, found[v.label].lost_ns, ()),),
         )
         for v in said[:MOST_READINGS]
     ]
@@ -76,6 +77,7 @@ def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict
         else 0
     )
     runs = _runs(analysis, rows, matrix, present, origin)
+    warm = _warm(analysis, found)
     rest = MAX_BYTES - len(encoded(plain([runs, clocks])))
     held = timelines(analysis, wanted, max(LEAST_TIMELINES, rest))
     return {
@@ -88,11 +90,18 @@ def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict
         "silent": _silent(said, shown),
         "unconfirmed": _unconfirmed(shown),
         "focus": focus,
-        "labels": [_label(row, roles[row.label]._asdict(), found[row.label]) for row in rows],
+        "labels": [
+            _label(row, roles[row.label]._asdict(), found[row.label], warm.get(row.label, {})) for row in rows
+        ],
         "predicted": _predicted(analysis, rows),
+        "measured": _measured(analysis),
         "runs": runs,
         "kernels": _kernels(analysis),
         "inside": inside(analysis),
+        "source": {
+            safe_text(site): safe_text(text) for site, text in analysis.source_lines.itertuples(index=False)
+        },
+        "answers": answers.page_tables(analysis),
         "unaligned": [
             {"reason": safe_text(reason), "count": count, "names": [safe_text(n) for n in names]}
             for reason, count, names in unaligned_reasons(analysis)
@@ -112,6 +121,8 @@ def _card(card: Card) -> dict[str, Any]:
         "entries": [
             {
                 **_finding(entry.finding),
+                "count": entry.count,
+                "cold": entry.cold,
                 "total": entry.total_ns,
                 "lost": entry.lost_ns,
                 "others": [_finding(v) for v in entry.others],
@@ -128,7 +139,7 @@ def _finding(v: Verdict) -> dict[str, Any]:
         "label": safe_text(v.label),
         "title": safe_text(v.title),
         "explanation": safe_text(v.explanation),
-        "advice": safe_text(v.advice),
+        "advice": [[head, sentence, list(code)] for head, sentence, code in advices(v)],
         "site": safe_text(v.site),
         "interval": v.interval,
         "confirmation": "" if v.confirmation.startswith(NOT_CONFIRMED) else safe_text(v.confirmation),
@@ -154,18 +165,27 @@ def _silent(said: list[Verdict], shown: list[Card]) -> list[str]:
     return list(dict.fromkeys(safe_text(v.label) for v in said if v.label not in spoken))
 
 
-def _predicted(analysis: Analysis, rows: list[LabelRow]) -> dict[str, list[int]]:
-    """Label -> [predicted time without nsys, its bounds] of the run that its row shows, where there is a prediction."""
-    table = analysis.unprofiled.dropna(subset=["predicted_ns"])
-    known = dict(
-        zip(
-            table["interval"].tolist(),
-            table[["predicted_ns", "lower_ns", "upper_ns"]].to_numpy().tolist(),
-            strict=True,
-        )
-    )
+def _predicted(analysis: Analysis, rows: list[LabelRow]) -> dict[str, dict[str, Any]]:
+    """By label, of the interval in its row: what it would have measured without nsys, its bounds and its budget, or why that
+    cannot be said."""
+    parts: dict[int, dict[str, int]] = {}
+    for part in analysis.unprofiled_parts.itertuples(index=False):
+        parts.setdefault(int(part.interval), {})[str(part.cause)] = int(part.ns)
     return {
-        safe_text(row.label): [int(ns) for ns in known[row.interval]] for row in rows if row.interval in known
+        safe_text(row.label): {"reason": safe_text(row.no_prediction)}
+        if row.unprofiled_ns is None
+        else {"ns": row.unprofiled_ns, "parts": parts.get(row.interval, {})}
+        for row in rows
+        if row.unprofiled_ns or row.no_prediction
+    }
+
+
+def _measured(analysis: Analysis) -> dict[str, list[float]]:
+    """Label -> [under nsys, without it] in two runs, each the mean of the middle half of its intervals."""
+    both = analysis.baseline.dropna(subset=["profiled_ns", "baseline_ns"])
+    return {
+        safe_text(label): [with_ns, without_ns]
+        for label, with_ns, without_ns in both[["label", "profiled_ns", "baseline_ns"]].itertuples(index=False)
     }
 
 
@@ -244,7 +264,25 @@ def _notes(analysis: Analysis) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def _label(row: LabelRow, roles: dict[str, int], loss: Loss) -> dict[str, Any]:
+def _warm(analysis: Analysis, found: dict[str, Loss]) -> dict[str, dict[str, float]]:
+    """Statistics of the warm intervals of every label whose first one is cold: it would decide mean, deviation and tail."""
+    groups = analysis.intervals.groupby("label", sort=False).indices
+    elapsed, start = (analysis.intervals[c].to_numpy() for c in ("elapsed_ns", "start_ns"))
+    said = {}
+    for label, loss in found.items():
+        if not loss.first_ns:
+            continue
+        at = groups[label]
+        ns = np.delete(elapsed[at], start[at].argmin())
+        p05, p95 = (float(p) for p in np.percentile(ns, [5, 95]))
+        std = float(ns.std(ddof=1)) if len(ns) > 1 else None
+        said[label] = {"median": float(np.median(ns)), "mean": float(ns.mean()), "std": std, "p05": p05, "p95": p95}
+        said[label] |= {"min": int(ns.min()), "max": int(ns.max())}
+    return said
+
+
+def _label(row: LabelRow, roles: dict[str, int], loss: Loss, warm: dict[str, Any]) -> dict[str, Any]:
+    """`warm` replaces the statistics of all intervals where the first one is told apart."""
     std = None if np.isnan(row.std_ns) else row.std_ns
     return {
         "label": safe_text(row.label),
@@ -268,8 +306,10 @@ def _label(row: LabelRow, roles: dict[str, int], loss: Loss) -> dict[str, Any]:
         "findings": [safe_text(f) for f in row.findings],
         "flagged": row.flagged,
         "roles": roles,
-        "total": loss.total_ns,
+        "cold": loss.first_ns,
+        "total": loss.all_ns,
         "lost": loss.lost_ns + loss.cold_ns,
+        **warm,
     }
 
 
@@ -349,16 +389,16 @@ def _holds(analysis: Analysis, held: Timelines) -> list[str]:
     """What the page does not hold, in words: nothing is dropped in silence."""
     said = [
         f"This page holds the timeline of {len(held.intervals):,} of "
-        f"{plural(len(analysis.measured), 'interval')}: the median, the slowest and the first of each label and "
-        "every finding's. Any other: nsysalign report RUN --interval NAME."
+        f"{plural(len(analysis.measured), 'interval')}: the median, the slowest and the first of each label, and "
+        "those of the findings. For another one: nsysalign report RUN --interval NAME."
     ]
     if held.left_out:
         said.append(
-            f"{plural(held.left_out, 'more timeline')} would have made it too large; they are in analysis.db."
+            f"{plural(held.left_out, 'more timeline')} did not fit; they are in analysis.db."
         )
     if len(analysis.intervals) > MAX_FULL_INTERVALS:
         said.append(
-            "Of every interval it holds measured and kernel time; the other parts are in analysis.db."
+            "It holds the measured time and kernel time of every interval; the other parts are in analysis.db."
         )
     else:
         said.append("It holds the measured time and the parts of every interval.")

@@ -17,16 +17,14 @@ import functools
 import gzip
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from nsysalign.files import replacing
 from nsysalign.model import Analysis
-from nsysalign.report.lanes import hover
 from nsysalign.report.palette import LOOKS
 from nsysalign.store.objects import encoded, plain
-from nsysalign.text import duration
 from nsysalign.text import safe_text as _safe_text
 
 if TYPE_CHECKING:
@@ -155,6 +153,13 @@ def _budgets(analysis: Analysis) -> Iterator[dict[str, Any]]:
         *(analysis.parts[c].tolist() for c in ("interval", "cause", "ns")), strict=True
     ):
         parts.setdefault(number, {})[f"{cause}_ns"] = ns
+    known = analysis.unprofiled.dropna(subset=["predicted_ns"])
+    predicted = {
+        number: {"unprofiled_ns": ns, "unprofiled_lower_ns": low, "unprofiled_upper_ns": high}
+        for number, ns, low, high in known[["interval", "predicted_ns", "lower_ns", "upper_ns"]]
+        .astype("int64")
+        .itertuples(index=False)
+    }
     tid = 0
     for label, runs in analysis.intervals.sort_values(
         ["start_ns", "elapsed_ns"], ascending=[True, False]
@@ -167,14 +172,15 @@ def _budgets(analysis: Analysis) -> Iterator[dict[str, Any]]:
             yield _meta("thread_sort_index", pid, tid + row, sort_index=tid + row)
         for row, run in zip(rows, runs.itertuples(index=False), strict=True):
             keys = ("elapsed_ns", "kernel_only_ns", "error_ns", "method", "site")
-            arguments = {key: plain(getattr(run, key)) for key in keys} | parts.get(run.interval, {})
+            arguments = {"interval": run.name} | {key: plain(getattr(run, key)) for key in keys}
+            arguments |= parts.get(run.interval, {}) | predicted.get(run.interval, {})
             arguments = {
                 key: safe_text(value) if isinstance(value, str) else value for key, value in arguments.items()
             }
             yield _slice(
                 pid,
                 tid + row,
-                f"{safe_text(run.name)} {duration(run.elapsed_ns)}",
+                safe_text(label),  # one name, so that a viewer adds them up
                 run.start_ns,
                 run.end_ns,
                 "interval",
@@ -235,8 +241,7 @@ def _around(around: pd.DataFrame, said: list[str]) -> Iterator[dict[str, Any]]:
         for track, start, end, what, name, ref_kind, ref, link, detail in zip(
             tracks, starts, ends, *columns, strict=True
         ):
-            words = hover(detail, end - start)
-            arguments = {"detail": words} if words else {}
+            arguments = _arguments(detail)
             at = (pid, tid + track, start)
             if what == "record":
                 yield {
@@ -260,6 +265,14 @@ def _around(around: pd.DataFrame, said: list[str]) -> Iterator[dict[str, Any]]:
         said.append(f"the arrows from {len(targets):,} calls to their operations (more than {MOST_ARROWS:,})")
         return
     yield from _arrows(sources, targets)
+
+
+def _arguments(detail: Any) -> dict[str, Any]:
+    """What is known of an item: numbers stay numbers, so that a viewer can add and sort them."""
+    if not isinstance(detail, Mapping):
+        return {"detail": safe_text(detail)} if detail else {}
+    said = {safe_text(key): plain(value) for key, value in detail.items() if value is not None and value != ""}
+    return {key: safe_text(value) if isinstance(value, str) else value for key, value in said.items()}
 
 
 def _arrows(sources: dict, targets: Iterable[tuple]) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from nsysalign.files import replacing
 from nsysalign.private import short_path, without_paths
+from nsysalign.ranks.compare import CLEAR_SHARE
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.payload import cause_looks
 from nsysalign.store.objects import to_json
@@ -152,7 +153,7 @@ def verdict(label: LabelComparison) -> str:
         )
         mostly = waiting.waits_for[late] / max(sum(waiting.waits_for.values()), 1)
         if mostly < 0.6:
-            return f"{said}, for changing ranks"
+            return f"{said}, for different ranks"
         said = f"{said} for rank {late}"
         if late not in {row.rank for row in label.ranks}:
             return said
@@ -161,7 +162,13 @@ def verdict(label: LabelComparison) -> str:
     longest = max(label.ranks, key=lambda row: row.times.median_ns)
     often = f"slowest in {longest.slowest} of {label.repetitions}"
     if label.repetitions < 3:
-        return f"rank {longest.rank} took longest; {plural(label.repetitions, 'repetition')} cannot tell whether it always does"
+        return f"rank {longest.rank} took longest; {plural(label.repetitions, 'interval')} cannot tell whether it always does"
+    if (
+        label.verdict == "unclear"
+        and not label.collectives
+        and longest.slowest >= CLEAR_SHARE * label.repetitions
+    ):
+        return f"rank {longest.rank} is {often}, in collectives that could not be matched: it may be the one that waits"
     if label.verdict == "unclear":
         return f"rank {longest.rank} has the longest median, but is {often} only"
     fastest = min(label.ranks, key=lambda row: row.times.median_ns)
@@ -195,7 +202,7 @@ def headline(comparison: RankComparison) -> str:
 def clock_words(clock: Clock) -> str:
     """How far one trace's clock can be believed."""
     if clock.method == "reference":
-        return "the others are measured against this clock"
+        return "the reference for the others"
     if clock.method == "collectives":
         drift = f", drifting {clock.drift * 1e6:+.1f} us/s" if clock.drift else ""
         return (
@@ -205,7 +212,7 @@ def clock_words(clock: Clock) -> str:
     why = f": {clock.reason}" if clock.reason else ""
     if clock.method == "none":
         return f"no session start: times cannot be compared with other traces{why}"
-    return f"as its session start says, unchecked{why}"
+    return f"taken from its session start, not checked{why}"
 
 
 def page_data(comparison: RankComparison) -> dict[str, Any]:

@@ -40,6 +40,10 @@ class LabelRow:
     findings: tuple[str, ...]  # rules that concern the label
     flagged: bool  # one of them is a warning or an error
     callers: tuple[str, ...]
+    unprofiled_ns: tuple[int, int, int] | None = None  # predicted without nsys, and its bounds
+    no_prediction: str = ""  # why there is none
+    #: Of host timers: how long kernels issued inside ran before the second reading, None for all others.
+    meanwhile_ns: int | None = None
 
 
 def label_rows(analysis: Analysis) -> list[LabelRow]:
@@ -52,6 +56,7 @@ def label_rows(analysis: Analysis) -> list[LabelRow]:
     rules = _rules(analysis.findings)
     serious = set(analysis.findings.loc[analysis.findings["severity"] != "info", "label"].astype(str))
     chosen = intervals.iloc[positions]
+    predicted = unprofiled(analysis)
     rows = [
         LabelRow(
             **_fields(label),
@@ -65,6 +70,8 @@ def label_rows(analysis: Analysis) -> list[LabelRow]:
             findings=rules.get(str(label.label), ()),
             flagged=str(label.label) in serious,
             callers=tuple(interval.callers),
+            **predicted.get(int(interval.interval), {}),
+            meanwhile_ns=meanwhile(interval),
         )
         for label, interval, position in zip(
             labels.itertuples(index=False),
@@ -74,6 +81,22 @@ def label_rows(analysis: Analysis) -> list[LabelRow]:
         )
     ]
     return sorted(rows, key=lambda row: row.library)
+
+
+def unprofiled(analysis: Analysis) -> dict[int, dict]:
+    """By interval: what it would have measured without nsys, or why that cannot be said."""
+    found = {}
+    for u in analysis.unprofiled.itertuples(index=False):
+        bounds = None if u.reason else (int(u.predicted_ns), int(u.lower_ns), int(u.upper_ns))
+        found[int(u.interval)] = {"unprofiled_ns": bounds, "no_prediction": str(u.reason)}
+    return found
+
+
+def meanwhile(interval) -> int | None:  # a row of frames.INTERVALS
+    """How long kernels that a host timer issued ran before its second reading, where none of that is a part of it."""
+    if interval.kind != "host" or not interval.kernel_only_ns:
+        return None
+    return int(interval.kernel_only_ns) - int(interval.kernel_outside_ns)
 
 
 def _fields(label) -> dict:  # a row of frames.LABELS

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, causes_present
+from nsysalign.shorten import told_apart
 from nsysalign.text import fixed, middle, safe_text
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 #: A label needs this much before causes are folded into `other`.
 LABEL_WIDTH = 18
 GAP = 2
+REST = "rest"
+UNITS = {"ms": 1_000_000, "us": 1_000}
 
 
 @dataclass(frozen=True)
@@ -30,21 +33,28 @@ class Column:
         return max(len(self.head), *(len(cell) for cell in self.cells))
 
 
+#: A folded cause that takes so much of a row is named below the table.
+_WORTH_NAMING = 0.1
+
+
 @dataclass(frozen=True)
 class Layout:
     """Number columns that fit, and what had to be folded to make them fit."""
 
     unit: str
-    columns: tuple[Column, ...]  # the measured time first
+    columns: tuple[Column, ...]  # the measured time first, then its parts: they add up
     folded: tuple[str, ...]  # causes inside the column `other`
     label_width: int
+    unprofiled: Column | None = None  # the time without nsys, as far as it could be predicted
 
 
 def layout(rows: Sequence[LabelRow], width: int) -> Layout:
-    """Choose unit, decimals and columns for `width`: fewer decimals first, then the smallest causes fold."""
-    unit, unit_ns, decimals = (
-        ("ms", 1_000_000, 3) if min(row.elapsed_ns for row in rows) >= 1e6 else ("us", 1_000, 2)
-    )
+    """Choose unit, decimals and columns for `width`: fewer decimals first, then the smallest causes fold.
+
+    Where that would fold what a row is mostly made of, each row names its own largest causes instead.
+    """
+    unit, decimals = ("ms", 3) if min(row.elapsed_ns for row in rows) >= 1e6 else ("us", 2)
+    unit_ns = UNITS[unit]
     # A graph's execution stands in the kernel column, marked `<=`: in a row of its own column it could only
     # be counted twice, and the row must add up.
     causes = [c for c in causes_present(list(rows)) if c != "graph"]
@@ -53,17 +63,69 @@ def layout(rows: Sequence[LabelRow], width: int) -> Layout:
     weight = {c: max(row.parts_ns[c] / max(row.elapsed_ns, 1) for row in rows) for c in causes}
     by_weight = sorted((c for c in causes if c != "kernel"), key=weight.__getitem__)
     longest = max(len(label_text(row)) for row in rows)
+    unprofiled = _unprofiled(rows, unit_ns)
+
+    def room(columns: Sequence[Column], beside: Column | None) -> int:
+        taken = sum(c.width + GAP for c in [*columns, *([beside] if beside else [])])
+        return width - taken - _count_width(rows) - GAP - _mark_width(rows) - 2
+
     for fold in range(len(by_weight) + 1):
         if fold == 1 and len(by_weight) > 1:
             continue  # a single folded cause would take as much room as its own column
         for places in (decimals, decimals - 1):
-            columns = _columns(rows, causes, by_weight[:fold], unit_ns, places)
-            left = (
-                width - sum(c.width + GAP for c in columns) - _count_width(rows) - GAP - _mark_width(rows) - 2
-            )
-            if left >= min(longest, LABEL_WIDTH):
-                return Layout(unit, columns, tuple(by_weight[:fold]), min(left, longest))
-    return Layout(unit, columns, tuple(by_weight), max(left, 8))
+            folded = tuple(by_weight[:fold])
+            columns = _columns(rows, causes, folded, unit_ns, places)
+            left = room(columns, unprofiled)
+            if left >= min(longest, LABEL_WIDTH) and not _hidden(rows, folded):
+                return Layout(unit, columns, folded, min(left, longest), unprofiled)
+    for named, beside in ((3, unprofiled), (2, unprofiled), (1, unprofiled), (1, None)):
+        columns = _largest(rows, named, unit_ns, decimals - 1)
+        left = room(columns, beside)
+        if left >= min(longest, LABEL_WIDTH) or beside is None:
+            return Layout(unit, columns, (), max(min(left, longest), 8), beside)
+    raise AssertionError("the last layout is taken whatever its width")
+
+
+def _hidden(rows: Sequence[LabelRow], folded: Sequence[str]) -> bool:
+    """Whether the largest part of a row beside its kernels would be inside `other`."""
+    for row in rows:
+        rest = [c for c in row.parts_ns if c not in ("kernel", "graph")]
+        largest = max(rest, key=row.parts_ns.__getitem__)
+        if largest in folded and row.parts_ns[largest] >= _WORTH_NAMING * row.elapsed_ns:
+            return True
+    return False
+
+
+def _largest(rows: Sequence[LabelRow], named: int, unit_ns: int, decimals: int) -> tuple[Column, ...]:
+    """Time, kernels, each row's `named` largest other causes by name, and the rest of it."""
+    time, kernel = _columns(rows, ["kernel"], (), unit_ns, decimals)
+    cells: list[list[str]] = [[] for _ in range(named + 1)]
+    for row in rows:
+        parts = {c: ns for c, ns in row.parts_ns.items() if c not in ("kernel", "graph") and ns > 0}
+        order = sorted(parts, key=parts.__getitem__, reverse=True)
+        for at in range(named):
+            number = fixed(parts[order[at]], unit_ns=unit_ns, decimals=decimals) if at < len(order) else "."
+            cells[at].append(f"{LOOKS[order[at]].short} {number}" if at < len(order) else number)
+        rest = sum(parts[c] for c in order[named:])
+        cells[named].append(fixed(rest, unit_ns=unit_ns, decimals=decimals))
+    heads = [*("largest other", "second", "third")[:named], REST]
+    return (time, kernel, *(Column(head, "", tuple(c)) for head, c in zip(heads, cells, strict=True)))
+
+
+def _unprofiled(rows: Sequence[LabelRow], unit_ns: int) -> Column | None:
+    """"191 ±25": the prediction and how far it may be off; none where nothing was predicted."""
+    if not any(row.unprofiled_ns for row in rows):
+        return None
+    return Column("w/o nsys", "", tuple(_predicted(row, unit_ns) for row in rows))
+
+
+def _predicted(row: LabelRow, unit_ns: int) -> str:
+    if row.unprofiled_ns is None:
+        return "?"
+    middle_ns, lower, upper = row.unprofiled_ns
+    reach = max(upper - middle_ns, middle_ns - lower)
+    places = 0 if reach >= 10 * unit_ns else 1 if reach >= unit_ns else 2
+    return f"{middle_ns / unit_ns:.{places}f} ±{reach / unit_ns:.{places}f}"
 
 
 def _count_width(rows: Sequence[LabelRow]) -> int:
@@ -89,7 +151,10 @@ def _columns(
         if cause == "kernel":
             texts = cells([row.parts_ns["kernel"] + row.parts_ns["graph"] for row in rows])
             texts = tuple(
-                ("<=" if row.parts_ns["graph"] else "") + t for row, t in zip(rows, texts, strict=True)
+                f"({fixed(row.meanwhile_ns, unit_ns=unit_ns, decimals=decimals)})"
+                if beside(row)
+                else ("<=" if row.parts_ns["graph"] else "") + t
+                for row, t in zip(rows, texts, strict=True)
             )
         else:
             texts = cells(values)
@@ -97,6 +162,11 @@ def _columns(
     if folded:
         columns.append(Column("other", "", cells([sum(row.parts_ns[c] for c in folded) for row in rows])))
     return tuple(columns)
+
+
+def beside(row: LabelRow) -> bool:
+    """Whether the GPU worked on what a host timer issued while none of the timer's own time is that work."""
+    return bool(row.meanwhile_ns) and not row.parts_ns["kernel"] + row.parts_ns["graph"]
 
 
 def label_text(row: LabelRow, width: int | None = None) -> str:
@@ -113,7 +183,13 @@ def label_text(row: LabelRow, width: int | None = None) -> str:
 
 
 def _shortened(label: str, width: int) -> str:
-    """In `caller (site)` the caller tells labels of one site apart: it stays longest."""
+    """In `caller (site)` the caller tells labels of one site apart, in `label [work]` the work: that stays longest."""
+    told_apart = re.fullmatch(r"(.+) \[(.+)\]", label)
+    if told_apart and len(label) > width:
+        whose, what = told_apart.groups()
+        room = max(width // 2, width - len(whose) - 3)
+        what = what if len(what) <= room else what[: room - 1] + "…"
+        return f"{middle(whose, max(width - len(what) - 3, 3))} [{what}]"
     several = re.fullmatch(r"(.+) \((.+)\)", label)
     if several is None:
         return middle(label, width)
@@ -132,15 +208,21 @@ def render(rows: Sequence[LabelRow], console: Console) -> None:
     grid = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_edge=False, header_style="")
     grid.add_column("\n  label", no_wrap=True, width=plan.label_width + 2)
     grid.add_column("\nn", justify="right", no_wrap=True)
-    for column in plan.columns:
+    time, *parts = plan.columns
+    for column in [time, *([plan.unprofiled] if plan.unprofiled else []), *parts]:
         head = Text(f"{column.head}\n{plan.unit}")
         grid.add_column(head, justify="right", no_wrap=True, style=column.style, min_width=column.width)
     if _mark_width(rows):
         grid.add_column("", no_wrap=True)
+    texts = told_apart(
+        {safe_text(row.label): label_text(row, plan.label_width) for row in rows}, plan.label_width
+    )
     for number, row in enumerate(rows):
-        cells = [Text("  " + label_text(row, plan.label_width)), Text(str(row.count))]
+        cells = [Text("  " + texts[safe_text(row.label)]), Text(str(row.count))]
         # The dot of a zero recedes, so that the eye finds the numbers.
-        cells += [Text(c.cells[number], "dim" if c.cells[number] == "." else "") for c in plan.columns]
+        cells.append(Text(time.cells[number]))
+        cells += [Text(plan.unprofiled.cells[number])] if plan.unprofiled else []
+        cells += [Text(c.cells[number], "dim" if c.cells[number] == "." else "") for c in parts]
         if _mark_width(rows):
             mark = Text("!", "bold yellow") if row.flagged else Text("i" if row.findings else "", "dim")
             cells.append(mark)
@@ -152,14 +234,34 @@ def render(rows: Sequence[LabelRow], console: Console) -> None:
 
 def legend(rows: Sequence[LabelRow], plan: Layout) -> list[str]:
     """What the table does not say by itself."""
-    lines = []
-    if any(row.count > 1 for row in rows):
-        lines.append("each row is the median run of its label")
+    lines = ["times are those under nsys" + (", of the median interval of each label" if any(row.count > 1 for row in rows) else "")]
+    if plan.unprofiled:
+        lines.append("w/o nsys: what that interval would take without nsys, predicted from this trace")
+    reasons = dict.fromkeys(row.no_prediction for row in rows if row.no_prediction)
+    if reasons:
+        lines.append(f"{'?' if plan.unprofiled else 'no time without nsys is predicted'}: {'; '.join(reasons)}")
     if any(row.parts_ns["graph"] for row in rows):
         lines.append("<= a CUDA graph traced as one row: the gaps and copies inside it are not visible")
+    if any(beside(row) for row in rows):
+        lines.append("(in brackets: kernels ran so long beside the host's time, which is the row's)")
     if plan.folded:
-        folded = [LOOKS[c].short for c in LOOKS if c in plan.folded]
+        folded = [_folded(c, rows, plan.unit) for c in LOOKS if c in plan.folded]
         lines.append("other: " + ", ".join(folded) + " (a wider terminal shows them)")
+    if plan.columns and plan.columns[-1].head == REST:
+        lines.append("largest other: what took most beside kernels (a wider terminal has a column for every cause)")
+    marks = {("!" if row.flagged else "i") for row in rows if row.findings}
+    if marks:
+        words = {"!": "! a warning", "i": "i a note"}
+        lines.append(", ".join(words[m] for m in words if m in marks) + ": see the findings")
     if any(row.library for row in rows):
         lines.append("dimmed: timed by a library, not by your code")
     return lines
+
+
+def _folded(cause: str, rows: Sequence[LabelRow], unit: str) -> str:
+    """The cause's name, with the row in which it takes most where that is much: an answer is not hidden in `other`."""
+    row = max(rows, key=lambda r: r.parts_ns[cause] / max(r.elapsed_ns, 1))
+    ns = row.parts_ns[cause]
+    if ns < _WORTH_NAMING * row.elapsed_ns:
+        return LOOKS[cause].short
+    return f"{LOOKS[cause].short} ({fixed(ns, unit_ns=UNITS[unit])} in {middle(safe_text(row.label), 30)})"

@@ -1,8 +1,8 @@
-"""The answer in a terminal: header, one table row per label, findings, what could not be placed.
+"""The answer in a terminal: header, one table row per label, findings, what could not be placed, the report's path.
 
-    label            n   event  kernel  launch  latency    host   event
-                            us      us      us       us      us      us
-    t1 puzzle.py:14  6  234.72   24.77   28.31        .  174.50    7.15  !
+    label            n    time  w/o nsys  kernel  launch  latency    host   event
+                            us        us      us      us       us      us      us
+    t1 puzzle.py:14  6  234.72   198 ±25   24.77   28.31        .  174.50    7.15  !
 
 Fits 80 columns and uses more where there are more. All foreign text passes `safe_text` and is added as
 `Text`, never as rich markup.
@@ -10,14 +10,18 @@ Fits 80 columns and uses more where there are more. All foreign text passes `saf
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from nsysalign.model import Analysis
-from nsysalign.report import beside_terminal, table, whole
+from nsysalign.parts import parts_matrix
+from nsysalign.report import answers, beside_terminal, table, whole
 from nsysalign.report.clocks import summary
-from nsysalign.report.rows import label_rows, placed_within_ns, unaligned_reasons
-from nsysalign.report.verdict import SEVERITIES, evidence_text
-from nsysalign.store.confirmations import NOT_CONFIRMED, statuses
+from nsysalign.report.losses import Card, Entry, cards, losses
+from nsysalign.report.overview import headline
+from nsysalign.report.rows import LabelRow, label_rows, placed_within_ns, unaligned_reasons
+from nsysalign.report.verdict import advices, verdicts
+from nsysalign.store.confirmations import NOT_CONFIRMED
 from nsysalign.text import duration, middle, plural, safe_text
 
 if TYPE_CHECKING:
@@ -25,20 +29,29 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-#: Findings printed in full: so many errors and warnings, or so many in all where there are fewer; the page has the rest.
-MAX_SERIOUS, MAX_REMARKS = 6, 3
+#: Findings printed in full, labels that are named where a finding is about several; the page has all.
+MOST_FINDINGS, MOST_NAMED = 5, 4
 #: Rows of runs where nothing was measured.
 MOST_RUNS = 12
 MARKS = {"error": ("!", "bold red"), "warning": ("!", "bold yellow"), "info": ("i", "bold blue")}
 
 
 def render(
-    analysis: Analysis, console: Console, report_path: str | None = None, *, max_labels: int | None = 60
+    analysis: Analysis,
+    console: Console,
+    report_path: str | None = None,
+    *,
+    max_labels: int | None = 60,
+    only: tuple[str, str] | None = None,
 ) -> None:
-    """Print the analysis.  `max_labels` bounds the table; what it leaves out is counted below it."""
-    rows = label_rows(analysis)
-    _header(analysis, console, len(rows), report_path)
-    _run(analysis, console)
+    """Print the analysis.  `max_labels` bounds the table; what it leaves out is counted below it.
+
+    `only`: a label and a rule, where one finding is to be printed and the others are to be counted.
+    """
+    labels = label_rows(analysis)
+    rows = answers.told_apart(analysis, labels)
+    _header(analysis, console, len(labels))
+    _run(analysis, console, labels)
     if rows:
         console.print()
         table.render(rows[:max_labels], console)
@@ -51,15 +64,31 @@ def render(
         _what_ran(analysis, console)
     else:
         console.print(_text("  no interval was placed", "yellow"))
+    _listed(answers.range_lines(analysis), console)
     beside_terminal.render(analysis, console, max_labels=max_labels)
-    _findings(analysis, console)
+    _findings(analysis, console, labels, only)
     _unaligned(analysis, console)
-    _notes(analysis, console)
+    if only is None:
+        _notes(analysis, console)
+    if report_path is not None:
+        _report(console, report_path)
 
 
-def _run(analysis: Analysis, console: Console) -> None:
-    """The run as a whole: what was recorded, before what was measured in it."""
-    said = whole.sentences(analysis)
+def _report(console: Console, path: str) -> None:
+    """The last line: what to open next, as a link where the terminal knows links."""
+    from pathlib import Path
+
+    from rich.text import Text
+
+    link = Path(path).absolute().as_uri() if console.is_terminal else ""
+    console.print()
+    line = _text("report: ", "bold") + Text(safe_text(path), f"link {link}" if link else "")
+    console.print(line, soft_wrap=True)  # a path that is broken over lines cannot be copied
+
+
+def _run(analysis: Analysis, console: Console, rows: list[LabelRow]) -> None:
+    """The run as a whole in a sentence; where nothing was measured in it, all that can be said of it."""
+    said = [headline(analysis, rows, parts_matrix(analysis))["text"]] if rows else whole.sentences(analysis)
     if said:
         console.print()
     for sentence in said:
@@ -69,10 +98,14 @@ def _run(analysis: Analysis, console: Console) -> None:
 def _what_ran(analysis: Analysis, console: Console) -> None:
     """Kernels and gaps: where nothing was measured they are the answer, else the page has them."""
     for lines in (whole.kernel_lines(analysis), whole.gap_lines(analysis)):
-        if lines:
-            console.print()
-        for line in lines:
-            console.print(_text("  " + line), no_wrap=True, overflow="ellipsis")
+        _listed(lines, console)
+
+
+def _listed(lines: list[str], console: Console) -> None:
+    if lines:
+        console.print()
+    for line in lines:
+        console.print(_text("  " + line), no_wrap=True, overflow="ellipsis")
 
 
 def _text(text: str, style: str = "") -> Text:
@@ -81,7 +114,7 @@ def _text(text: str, style: str = "") -> Text:
     return Text(text, style=style)
 
 
-def _header(analysis: Analysis, console: Console, labels: int, report_path: str | None) -> None:
+def _header(analysis: Analysis, console: Console, labels: int) -> None:
     info = analysis.trace
     devices = ", ".join(dict.fromkeys(safe_text(d) for d in info.devices)) or "no GPU named"
     words = [
@@ -94,48 +127,82 @@ def _header(analysis: Analysis, console: Console, labels: int, report_path: str 
         words.append(f"events placed within {duration(within)}")
     if len(analysis.gpu_clocks):
         words.append(f"SM clock {summary(analysis)}")
-    left = ", ".join(words)
-    if report_path is None:
-        console.print(_text(left, "bold"))
-        return
-    right = f"report: {safe_text(report_path)}"
-    gap = console.width - len(left) - len(right)
-    if gap >= 3:
-        console.print(_text(left, "bold") + _text(" " * gap + right))
-    else:
-        console.print(_text(left, "bold"))
-        console.print(_text(right), soft_wrap=True)  # a path that is broken over lines cannot be copied
+    console.print(_text(", ".join(words), "bold"))
 
 
-def _findings(analysis: Analysis, console: Console) -> None:
-    order = {severity: number for number, severity in enumerate(SEVERITIES)}
-    both = zip(analysis.findings.itertuples(index=False), statuses(analysis), strict=True)
-    known = sorted(both, key=lambda pair: order.get(pair[0].severity, len(order)))
-    findings = [finding for finding, _ in known]
-    shown = _worth_printing(findings)
-    for finding, status in known[: len(shown)]:
-        mark, style = MARKS.get(finding.severity, MARKS["info"])
-        site = f"  ({safe_text(finding.site)})" if finding.site and finding.site not in finding.title else ""
+def _findings(
+    analysis: Analysis, console: Console, rows: list[LabelRow], only: tuple[str, str] | None
+) -> None:
+    """The findings as the page ranks them: first what says that a number is not what it seems, then the largest loss."""
+    said = [v for v in verdicts(analysis, rows) if v.rule]
+    known = {row.label: row for row in rows}
+    ranked = cards(said, losses(analysis, rows, parts_matrix(analysis)))
+    chosen = [(card, entry) for card in ranked for entry in card.entries[:1]][:MOST_FINDINGS]
+    if only is not None:
+        loss = losses(analysis, rows, parts_matrix(analysis)).get(only[0])
+        chosen = [
+            (
+                Card(v.rule, v.severity, 0, ()),
+                Entry(v, loss.count, loss.total_ns, loss.lost_ns, (), "warm" if loss.first_ns else ""),
+            )
+            for v in said
+            if (v.label, v.rule) == only and loss is not None
+        ]
+    source = dict(analysis.source_lines.itertuples(index=False))
+    for card, entry in chosen:
         console.print()
-        _hanging(console, mark, f"{safe_text(finding.title)}{site}", style)
-        evidence = ", ".join(f"{what} {number}" for what, number in evidence_text(finding.evidence))
-        for head, body in (("Evidence:", evidence), ("Change:", safe_text(finding.advice))):
-            if body:
-                _hanging(console, f"  {head:<9}", body, "dim")
-        if status.text:
-            head = "Confirm:" if status.verdict == NOT_CONFIRMED else f"{status.verdict.capitalize()}:"
-            _hanging(console, f"  {head:<9}", safe_text(status.text), "dim")
-    if any(status.verdict == NOT_CONFIRMED for _, status in known[: len(shown)]):
+        _finding(card, entry, known.get(entry.finding.label), source, console)
+    unconfirmed = [e.finding for _, e in chosen if e.finding.confirmation.startswith(NOT_CONFIRMED)]
+    if unconfirmed:
         console.print()
-        console.print(_text("Advice is not confirmed by a re-run unless it says so.", "dim"))
-    left = findings[len(shown) :]
+        command = next((text for v in unconfirmed if (text := _command(v.confirmation))), "")
+        test = " To test one:" if command else ""
+        console.print(_text(f"Findings are read from one trace; none is confirmed unless it says so.{test}", "dim"))
+        if command:
+            console.print(_text(f"      {command}", "cyan"), soft_wrap=True)  # to be copied
+    spoken = {(e.finding.label, e.finding.rule) for c, first in chosen for e in (first, *c.entries)}
+    left = [v for v in said if (v.label, v.rule) not in spoken]
     if left:
-        serious = sum(f.severity != "info" for f in left)
-        kinds = f"{plural(serious, 'warning')}, " if serious else ""
+        serious = sum(v.severity != "info" for v in left)
+        kinds = [plural(serious, "warning")] * bool(serious)
+        kinds += [plural(len(left) - serious, "note")] * bool(len(left) - serious)
         console.print()
-        console.print(
-            _text(f"… and {kinds}{plural(len(left) - serious, 'remark')} more in the report", "dim")
-        )
+        console.print(_text(f"… and {' and '.join(kinds)} more in the report", "dim"))
+
+
+def _finding(
+    card: Card, entry: Entry, row: LabelRow | None, source: Mapping[str, str], console: Console
+) -> None:
+    """Title, the line of code, what was lost, evidence, both kinds of advice, what a second run said."""
+    v = entry.finding
+    mark, style = MARKS.get(v.severity, MARKS["info"])
+    named = not v.site or v.site in v.title or v.site in source
+    site = "" if named else f"  ({safe_text(v.site)})"
+    _hanging(console, mark, f"{safe_text(v.title)}{site}", style)
+    if v.site in source:
+        _hanging(console, "  Code:    ", f"{safe_text(v.site)}  {safe_text(source[v.site])}", "dim")
+    if row is not None and entry.lost_ns:
+        same = [e.finding.label for e in card.entries[1:]]
+        named = ", ".join(map(safe_text, same[:MOST_NAMED])) + (", …" if len(same) > MOST_NAMED else "")
+        intervals = plural(entry.count, f"{entry.cold} interval".strip())
+        total = f"{duration(entry.lost_ns)} of {duration(entry.total_ns)} in {intervals}"
+        also = f"; {duration(card.lost_ns)} with {named}" if same else ""
+        _hanging(console, "  Lost:    ", f"{total}{also}", "dim")
+    evidence = ", ".join(f"{what} {number}" for what, number in v.evidence)
+    if evidence:
+        _hanging(console, "  Evidence:", evidence, "dim")
+    for head, sentence, code in advices(v):
+        _hanging(console, " ", f"{head}: {sentence[:1].lower()}{sentence[1:]}", "")
+        for line in code:
+            console.print(_text(f"      {line}", "cyan"), soft_wrap=True)
+    if v.confirmation and not v.confirmation.startswith(NOT_CONFIRMED):
+        verdict, _, text = v.confirmation.partition(": ")
+        _hanging(console, f"  {verdict.capitalize()}:", safe_text(text), "dim")
+
+
+def _command(confirmation: str) -> str:
+    """What to type, from "not confirmed: nsysalign confirm ..."."""
+    return safe_text(confirmation.partition(": ")[2])
 
 
 def confirmations(table: pd.DataFrame, console: Console) -> None:
@@ -151,12 +218,6 @@ def confirmations(table: pd.DataFrame, console: Console) -> None:
             looks.get(c.verdict, "bold yellow"),
         )
         _hanging(console, "  Changed: ", safe_text(c.changed), "dim")
-
-
-def _worth_printing(findings: list) -> list:
-    """What a screen should say: errors and warnings first; remarks only where there is room for them."""
-    serious = [f for f in findings if f.severity != "info"]
-    return findings[: max(min(len(serious), MAX_SERIOUS), MAX_REMARKS)]
 
 
 def _unaligned(analysis: Analysis, console: Console) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,9 @@ from nsysalign.text import duration, percent, quantity, safe_text, words
 #: Causes in which the stream works.
 WORK = ("kernel", "graph", "memcpy", "memset")
 SEVERITIES = ("error", "warning", "info", "reading")
+#: Two kinds of advice: a delay before the start event gives the GPU's time, and makes nothing faster.
+_FIRST_ONLY = ("module-load",)  # the first interval is left out, whatever is measured
+MEASURE_GPU, MEASURE_RIGHT, SPEED_UP = "To measure GPU time only", "To measure it right", "To make it faster"
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class Verdict:
     rerun: dict[str, Any] | None = (
         None  # its numbers: what was predicted, what came out; None without a re-run
     )
+    faster: str = ""  # what makes the program faster; `advice` is about measuring
 
 
 def verdicts(analysis: Analysis, rows: list[LabelRow] | None = None) -> list[Verdict]:
@@ -58,6 +63,7 @@ def verdicts(analysis: Analysis, rows: list[LabelRow] | None = None) -> list[Ver
             interval=example,
             confirmation=": ".join(filter(None, status)),
             rerun=reruns.get((f.label, f.rule)),
+            faster=str(f.faster),
         )
         for f, example, status in zip(
             analysis.findings.itertuples(index=False),
@@ -102,7 +108,7 @@ def reading(row: LabelRow) -> Verdict:
             part = "The largest other part" if kernel else "Its largest part"
             title += f" {part} is {LOOKS[largest].short}: {duration(others[largest])}."
             explanation = f"{LOOKS[largest].short}: {CAUSE_MEANING[largest]}."
-    spread = (("range over " + f"{row.count} runs", f"{duration(row.min_ns)} to {duration(row.max_ns)}"),)
+    spread = (("range over " + f"{row.count} intervals", f"{duration(row.min_ns)} to {duration(row.max_ns)}"),)
     evidence = tuple(
         (LOOKS[c].short, duration(ns)) for c, ns in sorted(others.items(), key=lambda p: -p[1])[:3]
     )
@@ -129,3 +135,20 @@ def evidence_text(evidence: object) -> tuple[tuple[str, str], ...]:
     if not isinstance(evidence, dict):
         return (("evidence", safe_text(evidence)),) if evidence else ()
     return tuple((safe_text(words(key)), quantity(str(key), value)) for key, value in evidence.items())
+
+
+def advices(v: Verdict) -> list[tuple[str, str, tuple[str, ...]]]:
+    """(heading, sentence, lines of code) of both kinds of advice, as far as the finding has them.
+
+    A finding with a remedy for the program says how to measure the GPU without what it found; others are about the
+    measurement itself.
+    """
+    measure = MEASURE_GPU if v.faster and v.rule not in _FIRST_ONLY else MEASURE_RIGHT
+    both = ((measure, v.advice), (SPEED_UP, v.faster))
+    return [(head, *sentence_and_code(text)) for head, text in both if text]
+
+
+def sentence_and_code(text: str) -> tuple[str, tuple[str, ...]]:
+    """"Do this:   code" as the sentence and its code."""
+    sentence, *code = re.split(r" {3,}", safe_text(text))
+    return sentence, tuple(code)

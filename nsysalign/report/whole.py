@@ -8,6 +8,7 @@ from nsysalign.model import CAUSES, Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow
+from nsysalign.shorten import told_apart
 from nsysalign.text import duration, percent, plural, safe_text
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 
 WORK = ("kernel", "graph", "memcpy", "memset")
+#: Letters of a kernel's name in a line.
+LONGEST = 40
 #: Devices with a sentence, kernels and gaps that a terminal lists.
 MOST_SENTENCES, MOST_KERNELS, MOST_GAPS = 4, 5, 3
 
@@ -75,7 +78,7 @@ def _sentence(row: LabelRow) -> str:
     work, whole = _work(row), row.elapsed_ns
     did = _listed({c: row.parts_ns[c] for c in WORK}, 4)
     rest = _listed({c: ns for c, ns in row.parts_ns.items() if c not in WORK}, 3)
-    text = f"{safe_text(row.label)}: {duration(whole)} from the first work to the last, the GPU at work for "
+    text = f"{safe_text(row.label)}: {duration(whole)} from the first GPU work to the last; the GPU was busy for "
     text += f"{duration(work)} ({percent(work / max(whole, 1))}): {did}."
     return f"{text} Idle: {rest}." if rest else text
 
@@ -92,9 +95,11 @@ def kernel_lines(analysis: Analysis) -> list[str]:
         return []
     label = devices.sort_values("elapsed_ns")["label"].iloc[-1]
     rows = analysis.kernels[analysis.kernels["label"] == label]
+    names = [safe_text(name) for name in rows["kernel"].head(MOST_KERNELS)]
+    short = told_apart({n: n if len(n) <= LONGEST else n[: LONGEST - 1] + "…" for n in names}, LONGEST)
     lines = [
         f"{percent(k.share):>5}  {duration(k.total_ns):>8}  {k.count:>8,} x {duration(k.median_ns):>8}  "
-        f"idle before {duration(k.idle_before_ns):>8}  {safe_text(k.kernel)}"
+        f"idle before {duration(k.idle_before_ns):>8}  {short[safe_text(k.kernel)]}"
         for k in rows.head(MOST_KERNELS).itertuples(index=False)
     ]
     return lines + (
@@ -110,7 +115,7 @@ def gap_lines(analysis: Analysis) -> list[str]:
         + (
             f"{duration(g.call_ns)} of it in {safe_text(g.call)}"
             if g.call
-            else "the host was outside of CUDA"
+            else "the host was not in a CUDA call"
         )
         for g in mine.nlargest(MOST_GAPS, "ns").itertuples(index=False)
     ]

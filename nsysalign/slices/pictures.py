@@ -71,8 +71,13 @@ class FromFile:
             tables.append(timeline(scene.trace, scene.alignment, windows, analysis))
         return _joined(tables, frames.TIMELINE)
 
-    def around(self, which: np.ndarray) -> tuple[np.ndarray, Trace, Alignment]:
-        scene = self._made(which, _LEAN[1:])  # a replay begins some time before
+    def blocks(self, which: np.ndarray) -> np.ndarray:
+        """Nobody looks: every kernel of a long trace would be read once more."""
+        return np.full(len(which), -1, np.int64)
+
+    def around(self, which: np.ndarray, wide: bool = True) -> tuple[np.ndarray, Trace, Alignment]:
+        # a replay begins some time before
+        scene = self._made(which, _LEAN[1:]) if wide else self._scene(which)[0]
         there = np.isin(scene.numbers, which)
         windows = scene.alignment.windows[there].reset_index(drop=True)
         return scene.numbers[there], scene.trace, replace(scene.alignment, windows=windows)

@@ -31,13 +31,13 @@ NOT_CONFIRMED = "not confirmed"
 
 
 class Status(NamedTuple):
-    """What is known about a finding beyond the trace it was found in."""
+    """What is known about a finding beyond the trace that it was found in."""
 
     verdict: str  # confirmed, refuted, not conclusive, not confirmed; measured: the finding itself compares two runs
     text: str  # what was done and what came out; what to type where a re-run can settle it; '' else
 
 
-_MEASURED = {"profiler-inflation": Status("measured", "in two runs, under nsys and without")}
+_MEASURED = {"profiler-inflation": Status("measured", "in two runs, with and without nsys")}
 
 
 def document(table: pd.DataFrame) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def read(path: Path) -> pd.DataFrame:
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise AnalysisError(
             f"{path} is not what nsysalign confirm writes ({type(error).__name__}: {str(error)[:200]})",
-            "move it away; nsysalign confirm --from RUN_DIR makes it again",
+            "move it away, then make it again: nsysalign confirm --from RUN_DIR",
         ) from error
 
 

@@ -41,7 +41,19 @@ _KEYS = {
     "marked_kernels": "kernel",
 }
 #: Tables that version 1 did not have from the beginning: a file without them is older, not broken.
-_LATER = (frames.KERNELS, frames.GAPS, frames.GPU_CLOCKS, frames.CONFIRMATIONS, *frames.BASELINE_SPECS, *frames.MARKS_SPECS)
+_LATER = (
+    frames.VARIANTS,
+    frames.KERNELS,
+    frames.GAPS,
+    frames.HOST_RANGES,
+    frames.SOURCE_LINES,
+    frames.GPU_CLOCKS,
+    frames.CONFIRMATIONS,
+    *frames.BASELINE_SPECS,
+    *frames.MARKS_SPECS,
+)
+#: Columns of text that older files lack.
+_LATER_COLUMNS = {"findings": ("faster",)}
 #: Tables whose `interval` is a row of `intervals`: Datasette makes links of them.
 _OF_INTERVALS = (
     "parts",
@@ -111,7 +123,7 @@ def metadata(analysis: Analysis) -> dict[str, Any]:
     queries = {
         "labels_by_lost_time": {
             "title": "Where no kernel runs, label by label",
-            "sql": "select label, count(*) as runs, avg(elapsed_ns) / 1e3 as mean_us, avg(kernel_only_ns) / 1e3 as kernel_us, "
+            "sql": "select label, count(*) as intervals, avg(elapsed_ns) / 1e3 as mean_us, avg(kernel_only_ns) / 1e3 as kernel_us, "
             "avg(elapsed_ns - kernel_only_ns) / 1e3 as without_kernel_us from intervals group by label order by 5 desc",
         },
         "pieces_of_interval": {
@@ -224,7 +236,7 @@ def _meta(database: Any, analysis: Analysis) -> None:
 
 def load(path: str | os.PathLike[str]) -> Analysis:
     """The whole analysis back.  Never creates or changes the file; AnalysisError says what is wrong."""
-    again = "nsysalign analyze TRACE makes one"
+    again = "make one: nsysalign analyze TRACE"
     try:
         with untrusted.opened(
             Path(path), AnalysisError, expected="an analysis.db", again=again
@@ -269,8 +281,12 @@ def _rows(connection: sqlite3.Connection, table: str, names: Sequence[str], size
 def _read(connection: sqlite3.Connection, spec: frames.Spec, size: int) -> pd.DataFrame:
     import pandas as pd
 
-    rows = list(_rows(connection, spec.name, spec.names, size))
-    lists = list(map(list, zip(*rows, strict=True))) if rows else [[] for _ in spec.columns]
+    described = connection.execute(f"SELECT * FROM {_quoted(spec.name)} LIMIT 0").description
+    there = {name for name, *_ in described}
+    names = [name for name in spec.names if name in there or name not in _LATER_COLUMNS.get(spec.name, ())]
+    rows = list(_rows(connection, spec.name, names, size))
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {}
+    lists = [list(columns.get(name, [""] * len(rows))) for name in spec.names]
     for position, column in enumerate(spec.columns):
         if column.dtype == "object":
             lists[position] = [json.loads(value) for value in lists[position]]

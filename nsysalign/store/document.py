@@ -72,12 +72,16 @@ def _document(analysis: Analysis, intervals: list[dict[str, Any]], budgets: _Bud
         "intervals": intervals,
         "unaligned": records(analysis.unaligned),
         "labels": _labels(analysis, budgets["parts_ns"]),
+        "variants": records(analysis.variants),
         "kernels": records(analysis.kernels),
         "gaps": records(analysis.gaps),
+        "host_ranges": records(analysis.host_ranges),
         "findings": _findings(analysis),
         "confirmations": records(analysis.confirmations),
         "gpu_clocks": records(analysis.gpu_clocks),
-        "baseline": _baseline(analysis),
+        "source_lines": dict(analysis.source_lines.itertuples(index=False)),
+        "unprofiled": _unprofiled(analysis),
+        "baseline": None if analysis.baseline.empty else {"labels": records(analysis.baseline)},
         **_marks(analysis),
     }
 
@@ -134,7 +138,7 @@ def _labels(analysis: Analysis, matrix: np.ndarray) -> list[dict[str, Any]]:
 
 
 def _findings(analysis: Analysis) -> list[dict[str, Any]]:
-    """Findings, each with what a re-run said about it: nothing is confirmed that was not put to the test."""
+    """Findings, each with what a re-run said about it: nothing counts as confirmed that was not tested."""
     from nsysalign.store.confirmations import statuses
 
     return [
@@ -143,17 +147,15 @@ def _findings(analysis: Analysis) -> list[dict[str, Any]]:
     ]
 
 
-def _baseline(analysis: Analysis) -> dict[str, Any] | None:
-    """The run without nsys: labels side by side, and the replayed intervals with their budget; null where there was none."""
-    if analysis.baseline.empty and analysis.unprofiled.empty:
-        return None
+def _unprofiled(analysis: Analysis) -> list[dict[str, Any]]:
+    """What intervals would have measured without nsys, each with its budget, or why that cannot be said."""
     intervals = records(analysis.unprofiled)
     by_number = {interval["interval"]: interval for interval in intervals}
     for interval in intervals:
         interval["parts_ns"] = {}
     for part in records(analysis.unprofiled_parts):
         by_number[part["interval"]]["parts_ns"][part["cause"]] = part["ns"]
-    return {"labels": records(analysis.baseline), "intervals": intervals}
+    return intervals
 
 
 def _marks(analysis: Analysis) -> dict[str, Any]:
@@ -216,10 +218,12 @@ def _analysis(document: dict[str, Any]) -> Analysis:
         for stream, ns in i["other_streams_ns"].items()
     ]
     labels = [{**label, **label["elapsed"]} for label in document["labels"]]
-    baseline = document.get("baseline") or {"labels": [], "intervals": []}
+    baseline = document.get("baseline") or {"labels": []}
+    # Older files keep the predictions with the run without nsys.
+    unprofiled = document.get("unprofiled", baseline.get("intervals", []))
     scaled = [
         {"interval": i["interval"], "cause": cause, "ns": ns}
-        for i in baseline["intervals"]
+        for i in unprofiled
         for cause, ns in i["parts_ns"].items()
     ]
     return Analysis(
@@ -233,16 +237,22 @@ def _analysis(document: dict[str, Any]) -> Analysis:
         other_streams=frame(others, frames.OTHER_STREAMS),
         labels=frame(labels, frames.LABELS),
         unaligned=frame(document["unaligned"], frames.UNALIGNED),
-        findings=frame(document["findings"], frames.FINDINGS),
+        findings=frame([{"faster": "", **f} for f in document["findings"]], frames.FINDINGS),
         timeline=frames.empty(frames.TIMELINE),
         confirmations=frame(document.get("confirmations", []), frames.CONFIRMATIONS),
         kernels=frame(document.get("kernels", []), frames.KERNELS),
         gaps=frame(document.get("gaps", []), frames.GAPS),
+        variants=frame(document.get("variants", []), frames.VARIANTS),
+        host_ranges=frame(document.get("host_ranges", []), frames.HOST_RANGES),
         notes=tuple(document.get("notes", ())),
         calibration=document.get("calibration", {}),
         gpu_clocks=frame(document.get("gpu_clocks", []), frames.GPU_CLOCKS),
+        source_lines=frame(
+            [{"site": site, "text": text} for site, text in document.get("source_lines", {}).items()],
+            frames.SOURCE_LINES,
+        ),
         baseline=frame(baseline["labels"], frames.BASELINE),
-        unprofiled=frame(baseline["intervals"], frames.UNPROFILED),
+        unprofiled=frame(unprofiled, frames.UNPROFILED),
         unprofiled_parts=frame(scaled, frames.UNPROFILED_PARTS),
         **{spec.name: frame(document.get(spec.name, []), spec) for spec in frames.MARKS_SPECS},
     )

@@ -22,7 +22,7 @@ def refuse_unsound(analysis: Analysis, name: str) -> None:
     """AnalysisError where numbers contradict each other or tables do not belong together."""
     for problem in _problems(analysis):
         raise AnalysisError(
-            f"{name} does not hold together: {problem}; it was damaged or edited",
+            f"{name} is inconsistent: {problem}; it was damaged or edited",
             "make it again: nsysalign analyze TRACE",
         )
 
@@ -34,9 +34,9 @@ def _problems(analysis: Analysis) -> Iterator[str]:
         yield "two intervals have the same number"
     elapsed = intervals.set_index("interval")["elapsed_ns"]
     if not (intervals["end_ns"] - intervals["start_ns"]).equals(intervals["elapsed_ns"]):
-        yield "a window is not as long as its interval"
+        yield "a window does not have the length of its interval"
     if (parts["ns"] < 0).any() or not set(parts["cause"]) <= set(CAUSES):
-        yield "a part is negative, or of no known cause"
+        yield "a part is negative or has an unknown cause"
     if not _sums(parts["interval"], parts["ns"]).reindex(elapsed.index, fill_value=0).equals(elapsed):
         yield "the parts of an interval do not add up"
     if len(segments):
@@ -52,14 +52,14 @@ def _problems(analysis: Analysis) -> Iterator[str]:
     if not labels["row_interval"].isin(numbers).all():
         yield "a label's row is not among the intervals"
     if not _calibration(analysis.calibration):
-        yield "calibration holds something else than names and values"
+        yield "calibration holds something other than names and values"
     for table, column in _DICTS:
         if not all(isinstance(value, dict) for value in getattr(analysis, table)[column]):
-            yield f"{table}.{column} holds something else than names and values"
+            yield f"{table}.{column} holds something other than names and values"
     for table, names in _TUPLES.items():
         for column in names:
             if not all(_texts(value) for value in getattr(analysis, table)[column]):
-                yield f"{table}.{column} holds something else than texts"
+                yield f"{table}.{column} holds something other than texts"
 
 
 def _sums(numbers: pd.Series, values: pd.Series) -> pd.Series:

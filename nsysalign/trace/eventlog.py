@@ -307,6 +307,10 @@ class _Reader:
             self.rows["marked"].append((process, item["payload"], item["before_ns"], item["after_ns"]))
         elif kind == "end":
             self.headers[process]["ended"] = _str(item.get("how"))
+        elif kind == "source":
+            site, text = short_path(_str(item.get("site"))), _str(item.get("text"))
+            if site and text:
+                self.rows["source_lines"].append((site, text))
         elif kind == "note":
             self.notes.append(without_paths(_str(item.get("text"))))
         return True

@@ -67,7 +67,7 @@ class _Counted:
         self._left -= max(len(line), _LEAST_LINE)
         if self._left < 0:
             raise EventLogError(
-                f"{self._name}: unpacks to more than {self._granted >> 20} MB, which no event log of its size does",
+                f"{self._name}: unpacks to more than {self._granted >> 20} MB, more than any event log of this size",
                 "if it is one, unpack it with gunzip and name the unpacked file",
             )
         return line

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from nsysalign.trace import schema
 from nsysalign.trace.activity import PROCESS_MASK, calls_table, joined, operations_table, possible_rows
 from nsysalign.trace.index import Excerpt
 from nsysalign.trace.names import shortened
-from nsysalign.trace.sqlite import Source, open_readonly
+from nsysalign.trace.sqlite import Source, lost_its_end, open_readonly
 
 LOST_CALLS, LOST_OPERATIONS = "CUDA API calls", "operations"
 MARK = "nsysalign"  # how texts of the harness's own marks and ranges begin
@@ -62,7 +62,12 @@ def read_trace(path: Path, excerpt: Excerpt | None = None) -> Trace:
             overhead=_overhead(source),
             os_calls=_os_calls(source),
             names=names,
-            info=_info(path, source, lost if excerpt is None else {}),
+            info=_info(
+                path,
+                source,
+                lost if excerpt is None else {},
+                _cut(names, _names_used(source, operations, calls)),
+            ),
             lost=lost,
             blocks=source.observed,
             shapes=partial(_shapes, path),
@@ -83,18 +88,19 @@ def read_header(path: Path) -> tuple[TraceInfo, pd.DataFrame]:
 def _refuse_without_calls(path: Path, source: Source, calls: pd.DataFrame, operations: pd.DataFrame) -> None:
     """TraceError where what every answer needs is not there: the host's calls, and what they are called."""
     if calls.empty and operations.empty:
+        said = _nsys_says(source)
         raise TraceError(
-            f"{path.name} holds no CUDA activity: no API calls, no kernels, no copies",
+            f"{path.name} holds no CUDA activity: no API calls, no kernels, no copies{said}",
             "profile with nsys profile -t cuda,nvtx ..., and check that the program reaches the GPU",
         )
     if schema.RUNTIME.name not in source.tables:
         raise TraceError(
-            f"{path.name} holds no CUDA API calls ({schema.RUNTIME.name} is absent): nothing says when work was issued",
+            f"{path.name} holds no CUDA API calls ({schema.RUNTIME.name} is absent): it is not known when work was issued",
             "profile with nsys profile -t cuda,nvtx ... from the program's start",
         )
     if not {"id", "value"} <= source.columns("StringIds"):
         raise TraceError(
-            f"{path.name} holds no names of its API calls (StringIds is absent): launches and copies look alike",
+            f"{path.name} holds no names of its API calls (StringIds is absent): launches and copies cannot be told apart",
             "export the report again: nsys export --type sqlite REPORT.nsys-rep",
         )
 
@@ -122,8 +128,11 @@ def lost_notes(lost: Mapping[str, int]) -> list[str]:
     ]
 
 
-def _cut(source: Source) -> list[str]:
-    count = source.cut()
+def _cut(names: Mapping[int, str], used: Iterable[np.ndarray]) -> list[str]:
+    """A note where names that an answer uses are too long; nsys keeps its environment and what the program prints among
+    the names, too."""
+    ids = {int(n) for column in used for n in distinct(column).tolist()}
+    count = sum(lost_its_end(names.get(n, "")) for n in ids)
     return [f"{count} names of more than 16 KB lost their end"] if count else []
 
 
@@ -237,11 +246,45 @@ def kept_diagnostic(severity: object, text: object) -> bool:
     return isinstance(severity, int) and severity >= 2 and any(k in str(text).lower() for k in keep)
 
 
+def _nsys_says(source: Source) -> str:
+    """nsys's own diagnosis of why it recorded no CUDA, '' where it gives none."""
+    rows = source.pairs("DIAGNOSTIC_EVENT", "severity", "text")
+    texts = [
+        " ".join(without_paths(str(text)).split())[:160]
+        for severity, text in rows
+        if isinstance(severity, int)
+        and severity >= 2
+        and re.search(r"cuda|cupti|driver", str(text), re.IGNORECASE)
+    ]
+    return f"; nsys says: {' '.join(dict.fromkeys(texts[:4]))}" if texts else ""
+
+
 def _diagnostics(source: Source) -> list[str]:
     """What the profiler itself says about losses."""
     rows = source.pairs("DIAGNOSTIC_EVENT", "severity", "text")
     texts = {without_paths(str(text)) for severity, text in rows if kept_diagnostic(severity, text)}
     return sorted({" ".join(text.split())[:200] for text in texts})
+
+
+def _devices(source: Source) -> tuple[str, ...]:
+    """Names of the GPUs on which the program had a context; of all in the machine where the export does not say."""
+    names = dict(source.pairs("TARGET_INFO_GPU", "cuDevice", "name")) or dict(
+        source.pairs("TARGET_INFO_GPU", "id", "name")
+    )
+    names = {n: str(name) for n, name in names.items() if name is not None}
+    contexts = source.read(schema.CONTEXT)
+    used = sorted({int(d) for d in contexts["device"].tolist()}) if contexts is not None else []
+    if used and all(device in names for device in used):
+        return tuple(names[device] for device in used)
+    return tuple(str(v) for _, v in source.pairs("TARGET_INFO_GPU", "name", "name"))
+
+
+def _missing(source: Source, version: str | None) -> tuple[str, ...]:
+    """Tables that are absent and what that costs; what an export before 2022.4 cannot have was not switched off."""
+    absent = {table: cost for table, cost in schema.COST.items() if table not in source.tables}
+    if version is None:
+        absent |= {table: cost for table, cost in schema.NOT_BEFORE_2022_4.items() if table in absent}
+    return tuple(f"{table}: {cost}" for table, cost in absent.items())
 
 
 def _newer(version: object) -> list[str]:
@@ -256,28 +299,31 @@ def _newer(version: object) -> list[str]:
     ]
 
 
-def _info(path: Path, source: Source, lost: Mapping[str, int]) -> TraceInfo:
-    meta = next((source.pairs(t, "name", "value") for t in schema.META_TABLES if t in source.tables), [])
-    meta = {str(name): str(value) for name, value in meta if value is not None}
+def _names_used(source: Source, operations: pd.DataFrame, calls: pd.DataFrame) -> list[np.ndarray]:
+    ranges = source.read(schema.NVTX)
+    columns = [table["name_id"].to_numpy() for table in (operations, calls)]
+    return columns if ranges is None else [*columns, ranges["text_id"].to_numpy()]
+
+
+def _info(path: Path, source: Source, lost: Mapping[str, int], more: Sequence[str] = ()) -> TraceInfo:
+    pairs = next((source.pairs(t, "name", "value") for t in schema.META_TABLES if t in source.tables), [])
+    meta = {str(name): str(value) for name, value in pairs if value is not None}
     environment = source.pairs("TARGET_INFO_SYSTEM_ENV", "name", "value")
     driver = next((str(v) for k, v in environment if k == "NvDriverVersion"), None)
     epoch = source.pairs("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", "utcEpochNs")
-    devices = [str(v) for _, v in source.pairs("TARGET_INFO_GPU", "name", "name")]
     notes = [
         *_diagnostics(source),
         *lost_notes(lost),
-        *_cut(source),
+        *more,
         *_newer(meta.get("EXPORT_SCHEMA_VERSION")),
     ]
     return TraceInfo(
         path=path.name,
         nsys_version=meta.get("EXPORT_PRODUCT_VERSION"),
         schema_version=meta.get("EXPORT_SCHEMA_VERSION"),
-        devices=tuple(devices),
+        devices=_devices(source),
         driver_version=driver,
         session_start_utc_ns=next((t for t, _ in epoch if isinstance(t, int) and 0 < t < 1 << 62), None),
-        missing=tuple(
-            f"{table}: {cost}" for table, cost in schema.COST.items() if table not in source.tables
-        ),
+        missing=_missing(source, meta.get("EXPORT_SCHEMA_VERSION")),
         notes=tuple(notes),
     )

@@ -199,7 +199,7 @@ def new_file(out: Path) -> Iterator[Path]:
 def refuse(out: Path) -> None:
     """UsageError where `out` exists, be it as a link to nowhere."""
     if out.exists() or out.is_symlink():
-        raise UsageError(f"{out} exists, and nothing is overwritten", "name another OUT, or remove it")
+        raise UsageError(f"{out} already exists and is never overwritten", "name another OUT, or remove it")
 
 
 def _copy(source: Source, target: sqlite3.Connection, table: str) -> set[int]:
@@ -274,7 +274,7 @@ def _numbers(source: Source, table: str, columns: list[str]) -> Iterator[tuple]:
     while rows := cursor.fetchmany(_AT_ONCE):
         for row in rows:
             if not all(v is None or isinstance(v, int | float) for v in row):
-                raise TraceError(f"{table}: a number column holds something else", "export the report again")
+                raise TraceError(f"{table}: a column of numbers holds something else", "export the report again")
             yield row
 
 

@@ -216,11 +216,17 @@ NEWEST = (3, 27)
 #: What a missing table costs, and the nsys option that brings it.  Tables not named here cost nothing worth a note.
 COST = {
     KERNEL.name: "no kernel rows: add -t cuda to nsys profile",
-    RUNTIME.name: "no CUDA API rows: nothing can be told about the host side; add -t cuda",
-    SYNCHRONIZATION.name: "no synchronisation rows: waits cannot be followed to what they waited for",
+    RUNTIME.name: "no CUDA API rows: the host side is unknown; add -t cuda",
+    SYNCHRONIZATION.name: "no synchronisation rows: it is not known what waits waited for",
     CUDA_EVENT.name: "no GPU timestamps of events: they are placed from their neighbours (--accurate records them)",
-    STREAM.name: "no stream table: the legacy default stream is not told apart",
+    STREAM.name: "no stream table: the legacy default stream cannot be identified",
     NVTX.name: "no NVTX rows: host gaps carry no range names; add -t nvtx",
+}
+
+#: The same for exports before 2022.4, whose schema has no such table: nobody switched it off.
+NOT_BEFORE_2022_4 = {
+    CUDA_EVENT.name: "no GPU timestamps of events (exports before 2022.4 have none): they are placed from their neighbours",
+    STREAM.name: "no stream table (exports before 2022.4 have none): whether one is the legacy default stream is unknown",
 }
 
 NO_ID = 4294967295  # CUPTI's sentinel for "no stream" and "no event"

@@ -49,6 +49,11 @@ def possible(start: np.ndarray, end: np.ndarray) -> np.ndarray:
     return ~lost & (end - start < _LONGEST_NS)
 
 
+def lost_its_end(text: str) -> bool:
+    """Whether a text was too long and cut."""
+    return text.endswith("…") and len(text.encode("utf-8", "replace")) > _LONGEST_NAME - 4
+
+
 class Source:
     """The tables of one open export, or an excerpt of them: some stretches of time."""
 
@@ -181,7 +186,7 @@ class Source:
                 batch = np.array(rows, dtype=np.int64)
             except (ValueError, TypeError, OverflowError) as error:
                 raise TraceError(
-                    f"{plan.table}: a number column holds something else ({error})", "export the report again"
+                    f"{plan.table}: a column of numbers holds something else ({error})", "export the report again"
                 ) from error
             for column, values in zip(into, batch.T, strict=True):
                 column.add(values)
@@ -215,10 +220,6 @@ class Source:
         values = ", ".join(f"""case typeof("{n}") when 'blob' then null else "{n}" end""" for n in names)
         with untrusted.long_values(self.connection):
             return self.connection.execute(f'select {values} from "{table}"').fetchall()
-
-    def cut(self) -> int:
-        """How many texts so far were too long and lost their end."""
-        return self.connection.text_factory.cut
 
 
 def _stretches(rows: np.ndarray) -> list[tuple[int, int]]:

@@ -92,9 +92,7 @@ def test_a_long_pause_makes_a_frame_and_many_roundings_say_more_than_one():
         records += [start, end]
         near = (as_told(later), as_told(later + 6_400))
         elapsed.append((start, end, as_told(6_400), 1, *near))
-        distances.append(
-            (start, end, np.nan, 0, as_told(pause + later), as_told(pause + later + 6_400))
-        )
+        distances.append((start, end, np.nan, 0, as_told(pause + later), as_told(pause + later + 6_400)))
     link = as_told(pause)
     one = clock_of(log_of(records, [(0, -1, np.nan), (1, 0, link)], elapsed))
     many = clock_of(log_of(records, [(0, -1, np.nan), (1, 0, link)], elapsed, distances))
@@ -103,9 +101,10 @@ def test_a_long_pause_makes_a_frame_and_many_roundings_say_more_than_one():
         second = clock.frame[0]
         error = abs(int(clock.at_ns[0]) - pause)
         assert error <= clock.origin_error_ns[second] + 1
-        assert np.diff(clock.at_ns).tolist() == np.diff(
-            np.stack([spread, spread + 6_400], axis=1).ravel()
-        ).tolist(), "exact within the frame"
+        assert (
+            np.diff(clock.at_ns).tolist()
+            == np.diff(np.stack([spread, spread + 6_400], axis=1).ravel()).tolist()
+        ), "exact within the frame"
     assert many.origin_error_ns[many.frame[0]] < one.origin_error_ns[one.frame[0]] / 3
 
 
@@ -136,7 +135,9 @@ def test_the_line_is_found_among_late_records(rate):
     at = np.sort(rng.integers(0, 5_000 * MS, 400))
     truth = 1_700_000_000_000_000_000 + np.rint(rate * at).astype(np.int64)
     late = np.where(rng.random(400) < 0.2, rng.exponential(3_000, 400), 0)
-    seen = Observations(np.arange(400), np.zeros(400, np.int64), truth - rng.normal(late, 60).astype(np.int64))
+    seen = Observations(
+        np.arange(400), np.zeros(400, np.int64), truth - rng.normal(late, 60).astype(np.int64)
+    )
     line = fit(np.array([np.inf]), np.array([0]), at, np.zeros(400, np.int64), seen)
     place, spread = line.place(at, np.zeros(400, np.int64))
     assert np.abs(place - at - truth).max() < 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -169,3 +170,30 @@ def test_a_long_log_is_packed_and_read_as_any_other(tmp_path, monkeypatch):
     (tmp_path / "short.gz").write_bytes(logs[0].read_bytes()[:15])
     with pytest.raises(EventLogError):
         read_event_logs([tmp_path / "short.gz"])
+
+
+def test_lines_of_code_are_those_of_the_places_and_of_the_file_that_ran(tmp_path):
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    (tmp_path / "x.py").write_text("import torch\n  start.record()  # \u00e9\n" + "y" * 500)
+    (tmp_path / "new.py").write_text("secret\n")
+    (tmp_path / "binary.py").write_bytes(b"\xff\xfe\n")
+    library = tmp_path / "site-packages"
+    library.mkdir()
+    (library / "z.py").write_text("z\n")
+    frames = [[str(tmp_path / "x.py"), 2], [str(tmp_path / "x.py"), 3], [str(tmp_path / "x.py"), 9]]
+    frames += [[str(tmp_path / n), 1] for n in ("new.py", "binary.py", "gone.py", "site-packages/z.py")]
+    frames += [["<stdin>", 1]]
+    (raw / "12-0.rec").write_bytes(_slot(RECORD))
+    began = (tmp_path / "binary.py").stat().st_mtime_ns + 1
+    os.utime(tmp_path / "new.py", ns=(began + 1, began + 1))
+    texts = [{"header": {"clock": {"realtime_ns": began}}, "first_seq": 0}, {"ctx": 1, "frames": frames}]
+    (raw / "12-0.txt").write_bytes(b"\n".join(json.dumps(t).encode() for t in texts))
+    (path,) = convert(raw, tmp_path, tmp_path, source=True)
+    lines = [x for x in map(json.loads, path.read_text().splitlines()) if x["type"] == "source"]
+    assert [(x["site"], x["text"]) for x in lines] == [
+        ("x.py:2", "start.record()  # \u00e9"),
+        ("x.py:3", "y" * 199 + "\u2026"),
+    ]
+    (path,) = convert(raw, tmp_path, tmp_path)  # raw files that somebody sent may name any file
+    assert '"source"' not in path.read_text()

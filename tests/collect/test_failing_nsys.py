@@ -67,7 +67,7 @@ def test_an_nsys_that_fails_before_it_begins_the_script_is_started_again(played,
     _, out, err = user.the_end(user.run("import sys\npair(5)\nprint('ran')\nsys.exit(4)"))
     (run_dir,) = user.run_dirs()
     assert (out, elapsed(run_dir)) == ("ran\n", 5), err
-    said = "nsys failed before it began the script, and was started again: Local Endpoint is not available."
+    said = "nsys failed before it started the script, and was started again: Local Endpoint is not available."
     manifest = json.loads((run_dir / "run.json").read_text())
     assert said in err and said in manifest["notes"] and manifest["exit_status"] == 4
 
@@ -115,7 +115,7 @@ def test_a_real_nsys_that_hangs_after_the_script_is_ended(whole):
     """Stopped by a signal, it neither computes nor writes: its agent wrote the report all the same."""
     status, _, err = whole.the_end(whole.run(STOPS_ITS_NSYS, impatient=1.5))
     (run_dir,) = whole.run_dirs()
-    assert status == 3 and "the script has ended, nsys has not and does nothing; it is ended in 1 s" in err
+    assert status == 3 and "the script has ended, nsys has not and does nothing; it will be ended in 1 s" in err
     assert "the script's own exit status is not known" in err and "ended with status" not in err
     assert json.loads((run_dir / "run.json").read_text())["exit_status"] is None
     assert (elapsed(run_dir), analysed(run_dir)) == (9, 9)
@@ -151,7 +151,7 @@ esac""",
         assert ("the script was not begun, nsys does nothing" in err) == (name == "late")
         assert status == ({"busy": 7, "writes": 8, "long": 9}.get(name, 3)), f"{name}: {err}"
         assert ("left no report (it was ended from outside)" in err) == hung
-        assert "it is ended in" not in err or hung
+        assert "it will be ended in" not in err or hung
 
 
 @pytest.mark.nsys
@@ -208,7 +208,7 @@ def test_an_export_that_hangs_is_stopped(played, tmp_path, monkeypatch):
     user = played(export=f'{DATABASE} >"$OUT"; echo "Processing 5 events: [= 7%]" >&2; {waits}')
     tool = describe(user.env["NSYS"])
     began = time.monotonic()
-    with pytest.raises(NsysError, match=r"nsys export did nothing for 0.5 s and was stopped") as error:
+    with pytest.raises(NsysError, match=r"nsys export made no progress for 0.5 s and was stopped") as error:
         export_sqlite(tool, tmp_path / "trace.nsys-rep", tmp_path / "trace.sqlite")
     assert time.monotonic() - began < 10 and "nsysalign analyze" in error.value.next_step
     assert not list(tmp_path.glob("trace*"))

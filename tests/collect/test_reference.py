@@ -25,7 +25,9 @@ class World:
         self.count = itertools.count(100)
         self.nvtx = None
         self.driver = types.SimpleNamespace(
-            new_stream=lambda: 77, stream_id=lambda stream, handle: 13, is_complete=lambda event: self.complete
+            new_stream=lambda: 77,
+            stream_id=lambda stream, handle: 13,
+            is_complete=lambda event: self.complete,
         )
         world = self
 

@@ -192,7 +192,9 @@ def readings(folder: Path, name: str, lengths: list[int]) -> Path:
         for k, ns in enumerate(lengths):
             at = 1_000_000 * (2 * k + n)
             for site, t in ((n, at), (n + 1, at + ns)):
-                lines.append({"type": "clock_reading", "site": site, "clock": "perf_counter", "t_ns": t, "tid": 9})
+                lines.append(
+                    {"type": "clock_reading", "site": site, "clock": "perf_counter", "t_ns": t, "tid": 9}
+                )
     path = folder / f"{name}.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path

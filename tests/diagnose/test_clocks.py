@@ -46,21 +46,21 @@ def test_kernels_that_follow_the_clock():
     # 20 runs at 1980 MHz, 20 at 1485: the same kernel takes 4/3 as long
     drawn = sampled(runs(*[90] * 20, *[120] * 20), (-25, 195, 1980), (200, 425, 1485, 4, 699))
     finding = rules(drawn)["clock-changed"]
-    assert finding.severity == "warning" and "20 of 40 runs" in finding.title and "1485" in finding.title
+    assert finding.severity == "warning" and "20 of 40 intervals" in finding.title and "1485" in finding.title
     assert finding.evidence["kernel_if_it_followed_the_clock_alone_ns"] == 120_000
     assert finding.evidence["correlation_of_kernel_with_clock_period"] == pytest.approx(1)
     assert finding.evidence["highest_power_w"] == 699
     assert "--lock-gpu-clocks=1485" in finding.advice
     slowed = rules(drawn)["throttled"]
     assert slowed.severity == "warning" and slowed.evidence["reasons"] == {"software power cap": 20}
-    assert slowed.evidence["runs_slowed_down"] == 20 and slowed.evidence["sm_clock_mhz"] == 1485
+    assert slowed.evidence["intervals_slowed_down"] == 20 and slowed.evidence["sm_clock_mhz"] == 1485
 
 
 def test_a_clock_that_is_still_rising():
     kernels = [400, 200, 133, 100] + [90] * 30
     ramp = [(k * 10 - 2, k * 10 + 2, mhz) for k, mhz in enumerate([445, 890, 1338, 1780])]
     finding = rules(sampled(runs(*kernels), (-50, -25, 345, 1), *ramp, (38, 400, 1980)))["clock-changed"]
-    assert "the first 4 of 34 runs" in finding.title and "still rising" in finding.title
+    assert "the first 4 of 34 intervals" in finding.title and "still rising" in finding.title
     assert "Warm up" in finding.advice
     # held down by power from the start, free only later: nothing rises
     capped = sampled(runs(*[120] * 10, *[90] * 30), (-25, 98, 1485, 4, 699), (100, 425, 1980))
@@ -114,7 +114,7 @@ def test_between_two_samples_only_what_both_say_is_believed():
 
 def test_not_looking_is_said():
     assert any(
-        "rule clock-changed could not look: the run has no samples" in n
+        "clock-changed was not checked: the run has no samples" in n
         for n in diagnose(runs(*[90] * 9)).notes
     )
     outside = diagnose(sampled(runs(*[90] * 9), (5_000, 6_000, 1980)))

@@ -20,7 +20,9 @@ RECORDED = sorted(p.name.removesuffix(".tar.xz") for p in DATA.glob("*.tar.xz"))
 
 def analysed(name: str, folder: Path) -> nsysalign.Analysis:
     with tarfile.open(DATA / f"{name}.tar.xz") as packed:
-        packed.extractall(folder, filter="data") if hasattr(tarfile, "data_filter") else packed.extractall(folder)
+        packed.extractall(folder, filter="data") if hasattr(tarfile, "data_filter") else packed.extractall(
+            folder
+        )
     clocks = folder / "clocks.jsonl"
     return nsysalign.analyze(
         folder / "trace.sqlite",
@@ -38,7 +40,9 @@ def test_puzzle(name, tmp_path):
     assert must <= set(rules)
     assert set(rules[loud]) <= must | may
     parts = analysis.parts.groupby("interval")["ns"].sum()
-    assert (parts.reindex(analysis.intervals["interval"]).to_numpy() == analysis.intervals["elapsed_ns"]).all()
+    assert (
+        parts.reindex(analysis.intervals["interval"]).to_numpy() == analysis.intervals["elapsed_ns"]
+    ).all()
     if name in ("item", "nonzero", "synchronise"):  # nobody can capture a graph around a synchronisation
         assert not analysis.findings["advice"].str.contains("cuda.graph").any()
 

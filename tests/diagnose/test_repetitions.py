@@ -33,7 +33,7 @@ def test_warm_up_is_said_with_what_a_mean_would_say():
 
 def test_every_process_warms_up_by_itself():
     ranks = runs("x", 900, 96, 97, 95, 96, pid=1) + runs("x", 800, 96, 97, 95, 96, pid=2)
-    assert found(ranks)["x", "warm-up"].evidence["cold_runs"] == 2
+    assert found(ranks)["x", "warm-up"].evidence["cold_intervals"] == 2
     assert "outliers" not in severities(ranks)
 
 
@@ -59,7 +59,7 @@ def test_too_few_samples():
 
 def test_few_samples_are_not_no_variance():
     notes = diagnose(analysis(runs("x", 100, 101, 102, 103, 104))).notes
-    assert any(n.startswith("rule high-variance could not look: 1 label") for n in notes)
+    assert any(n.startswith("high-variance was not checked: 1 label") for n in notes)
 
 
 def test_mixed_work_is_left_out_of_the_spread():

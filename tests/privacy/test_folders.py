@@ -134,7 +134,10 @@ def test_no_command_waits_for_a_pipe_in_a_folder(run, tmp_path):
         pytest.fail(f"waits for ever: {error.stdout.decode().splitlines()[-1]}")
     said = done.stdout.splitlines()
     assert len(said) == 7 * len(PIPES), done.stderr
-    ours = {"NoneType", *(e.__name__ for e in (AnalysisError, EventLogError, NsysError, TraceError, UsageError))}
+    ours = {
+        "NoneType",
+        *(e.__name__ for e in (AnalysisError, EventLogError, NsysError, TraceError, UsageError)),
+    }
     assert {line.split()[-1] for line in said} <= ours, said
     refused = {line.rpartition(" ")[0] for line in said if not line.endswith("NoneType")}
     assert {"trace.sqlite-journal analyze --no-cache", "events-8.jsonl.gz redact"} <= refused

@@ -65,7 +65,7 @@ def test_what_is_relative_to_a_folder_of_homes_would_begin_with_a_user(cwd, monk
 def test_of_what_the_probe_could_not_do_only_the_kind_is_told(tmp_path):
     """The text of an exception may be the user's: a __eq__ that raises, a path, a token in a message."""
     told = {
-        "Traceback (most recent call last):\n  File \"/home/me/x.py\"\nmy.lib.AuthError: token ghp_s3cret refused": "my.lib.AuthError",
+        'Traceback (most recent call last):\n  File "/home/me/x.py"\nmy.lib.AuthError: token ghp_s3cret refused': "my.lib.AuthError",
         "probe did not start: ValueError: ghp_s3cret": "probe did not start: ValueError",
         "Traceback (most recent call last):\n  File \"x\"\n    y\nOSError: [Errno 28] No space left on device: '/home/me/raw'": "OSError: [Errno 28] No space left on device",
         "Traceback (most recent call last):\n  File \"x\"\nKeyError: 'a\nghp_s3cret'": "KeyError",
@@ -90,6 +90,8 @@ def test_what_a_prepared_analysis_calls_its_method_is_only_text(tmp_path, log):
             )
         db.commit()
     for command in ("show", "report", "diff"):
-        done = CliRunner().invoke(cli, [command, str(database), *([str(database)] if command == "diff" else [])])
+        done = CliRunner().invoke(
+            cli, [command, str(database), *([str(database)] if command == "diff" else [])]
+        )
         assert done.exit_code == 0, done.output
         assert "\x1b]" not in done.output and "\x1b[31m" not in done.output, command

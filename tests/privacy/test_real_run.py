@@ -64,7 +64,9 @@ def test_no_output_of_ours_carries_a_secret(tmp_path):
     run = tmp_path / "run"
     assert run.stat().st_mode & 0o777 == 0o700
     add_gpu_rows(run / "trace.sqlite")
-    for rank, name in enumerate(("again", "damaged", "unreadable")):  # more ranks, of which not all can be analysed
+    for rank, name in enumerate(
+        ("again", "damaged", "unreadable")
+    ):  # more ranks, of which not all can be analysed
         shutil.copytree(run, tmp_path / name)
         (tmp_path / name / "trace.nsys-rep").unlink()
         if rank == 1:

@@ -229,13 +229,28 @@ def test_planted_secrets_stay_out_of_every_text_of_a_shared_log(tmp_path):
         assert "clock" not in line or line["type"] == "clock_reading" or line["clock"] == {}
 
 
+def test_lines_of_code_stay_behind(tmp_path, log):
+    lines = log.read_text().splitlines()
+    lines.insert(1, json.dumps({"type": "source", "site": "train.py:3", "text": "login(key='s3cr3t')"}))
+    log.write_text("\n".join(lines) + "\n")
+    out = tmp_path / "out" / log.name
+    out.parent.mkdir()
+    assert read_event_logs([log]).source_lines["text"].tolist() == ["login(key='s3cr3t')"]
+    redact_log(log, out)
+    assert "s3cr3t" not in out.read_text() and read_event_logs([out]).source_lines.empty
+
+
 def test_payloads_of_the_programs_own_ranges_stay_behind(tmp_path):
     trace, out = export_of(tmp_path / "trace.sqlite"), tmp_path / "out.sqlite"
     with closing(sqlite3.connect(trace)) as db:
         db.execute("alter table NVTX_EVENTS add column uint64Value integer")
         db.execute("update NVTX_EVENTS set int64Value = 4711, uint64Value = 4712 where eventType in (59, 60)")
-        db.execute("insert into NVTX_EVENTS (start, eventType, text, int64Value) values (9, 34, 'my own mark', 4713)")
-        db.execute("insert into NVTX_EVENTS (start, eventType, text, int64Value) values (9, 75, 'nsysalign', 4714)")
+        db.execute(
+            "insert into NVTX_EVENTS (start, eventType, text, int64Value) values (9, 34, 'my own mark', 4713)"
+        )
+        db.execute(
+            "insert into NVTX_EVENTS (start, eventType, text, int64Value) values (9, 75, 'nsysalign', 4714)"
+        )
         db.commit()
     redact(trace, out)
     with closing(sqlite3.connect(out)) as db:
@@ -243,7 +258,11 @@ def test_payloads_of_the_programs_own_ranges_stay_behind(tmp_path):
         rows = [dict(zip(columns, r, strict=True)) for r in db.execute("select * from NVTX_EVENTS")]
     assert sorted(r["eventType"] for r in rows) == [34, 59, 60]
     assert not {4711, 4712, 4713, 4714} & {v for r in rows for v in r.values()}
-    assert [r["int64Value"] for r in rows if r["eventType"] == 34] == read_trace(trace).marks["payload"].tolist() != []
+    assert (
+        [r["int64Value"] for r in rows if r["eventType"] == 34]
+        == read_trace(trace).marks["payload"].tolist()
+        != []
+    )
 
 
 # --- names -----------------------------------------------------------------------------------------------------
@@ -286,7 +305,7 @@ def test_nothing_is_overwritten(tmp_path):
     link = tmp_path / "link.sqlite"
     link.symlink_to(tmp_path / "elsewhere.sqlite")
     for target in (out, link, trace):
-        with pytest.raises(UsageError, match="exists, and nothing is overwritten"):
+        with pytest.raises(UsageError, match="already exists and is never overwritten"):
             redact(trace, target)
     done = CliRunner().invoke(cli, ["redact", str(trace), str(out)])
     assert isinstance(done.exception, UsageError)

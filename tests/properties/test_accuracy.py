@@ -37,7 +37,9 @@ def mixed(seed: int, repetitions: int = 12) -> Program:
             Elapsed(f"a{i}", f"b{i}", f"{name}#{names[:i].count(name)}"),
             Sleep(draw.randint(5_000, 50_000)),
         ]
-    spacing = draw.choice([2_550, 5_000])  # a record takes its spacing less 370 ns after an operation (measured)
+    spacing = draw.choice(
+        [2_550, 5_000]
+    )  # a record takes its spacing less 370 ns after an operation (measured)
     timing = Timing(
         op_to_record=spacing - 370, record_to_record=spacing, call_to_record=draw.choice([5_500, 6_500])
     )

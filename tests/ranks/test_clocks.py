@@ -215,3 +215,31 @@ def test_whatever_the_clocks_say(offsets, seed, order):
         truth = job.waits(row.rank)
         assert 0 <= row.wait_ns <= sum(truth) + 15 * 2_000
         assert row.wait_ns >= sum(w for w in truth if w > 5_000) - 15 * 2_000
+
+
+@pytest.mark.parametrize("operation", ["SendRecv", "AllToAll"])
+def test_a_kernel_that_begins_early_waits(operation):
+    """The rank whose kernel is the longest is not the slow one: it waits, in an exchange as in an all-reduce."""
+    exchange = f"ncclDevKernel_{operation}(ncclDevKernelArgsStorage<4096ul>)"
+    job = run(2, 20, think=lambda rank, step: 50_000 + 900_000 * rank, names=(exchange,))
+    found = compare(results(*(summary(job, n, source="one") for n in range(2))))
+    assert [(w.rank, w.waits_for) for w in found.waits] == [(0, 1)]
+    (label,) = found.labels
+    assert (label.verdict, label.waiting) == ("waits", 0)
+    longest = max(label.ranks, key=lambda row: row.wait_ns)
+    assert longest.rank == 0, "its kernel is the longest, and it is not the slow one"
+
+
+def test_kernels_that_nobody_can_match_name_nobody_the_slowest():
+    job = run(
+        2,
+        20,
+        think=lambda rank, step: 50_000 + 900_000 * rank,
+        names=(ALL_REDUCE.replace("AllReduce", "Broadcast"),),
+    )
+    ranks = [summary(job, n, source="one") for n in range(2)]
+    slow = replace(ranks[1], windows=ranks[1].windows.assign(end_ns=ranks[1].windows["end_ns"] + 500_000))
+    elapsed = (slow.windows["end_ns"] - slow.windows["start_ns"]).to_numpy()
+    slow = replace(slow, labels=(replace(slow.labels[0], median_ns=float(np.median(elapsed))),))
+    (label,) = compare(results(ranks[0], slow)).labels
+    assert (label.verdict, label.slowest) == ("unclear", None)

@@ -19,7 +19,9 @@ DATA = Path(__file__).resolve().parents[1] / "data" / "ddp_slow_rank.tar.xz"
 def runs(tmp_path_factory) -> list[Path]:
     folder = tmp_path_factory.mktemp("ddp")
     with tarfile.open(DATA) as packed:
-        packed.extractall(folder, filter="data") if hasattr(tarfile, "data_filter") else packed.extractall(folder)
+        packed.extractall(folder, filter="data") if hasattr(tarfile, "data_filter") else packed.extractall(
+            folder
+        )
     return sorted(folder.iterdir())
 
 
@@ -35,10 +37,16 @@ def test_the_wait_for_a_bucket_s_all_reduce_is_no_launch_latency(runs):
 
 
 def test_rank_0_waits_for_rank_1(runs, tmp_path):
-    done = CliRunner().invoke(cli, ["analyze", "-q", *map(str, runs), "-o", str(tmp_path / "out"), "--jobs", "1"])
+    done = CliRunner().invoke(
+        cli, ["analyze", "-q", *map(str, runs), "-o", str(tmp_path / "out"), "--jobs", "1"]
+    )
     assert done.exit_code == 0, done.output
     document = json.loads((tmp_path / "out" / "ranks.json").read_text())
     (wait,) = document["waits"]
     assert wait["collectives"] > 100 and wait["wait_ns"] > 200_000_000
     clock = document["clocks"][1]
-    assert clock["method"] == "collectives" and clock["error_ns"] < 20_000 and abs(clock["correction_ns"]) < 100_000
+    assert (
+        clock["method"] == "collectives"
+        and clock["error_ns"] < 20_000
+        and abs(clock["correction_ns"]) < 100_000
+    )

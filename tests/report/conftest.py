@@ -35,6 +35,7 @@ def hostile_analysis() -> Analysis:
         "label": bad("t1"),
         "title": bad("title"),
         "advice": bad("advice"),
+        "faster": bad("faster"),
         "rule": bad("rule"),
         "evidence": {bad("key"): bad("value")},
         "site": bad("site"),

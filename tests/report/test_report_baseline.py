@@ -56,7 +56,7 @@ def test_terminal_has_both_numbers_the_prediction_and_its_error(beside):
     for cell in ("5/4", "300.00", "200.00", "1.50", "190.00 ± 10.00", "-5 % !"):
         assert cell in line
     assert "5 intervals under nsys, 4 without" in text and "measured without nsys only" in text
-    assert "Budgets scaled back" in text and "\x1b[31m" not in text
+    assert "Predicted budgets without nsys" in text and "\x1b[31m" not in text
     assert max(map(len, printed(beside, 80).splitlines())) <= 80
 
 
@@ -84,13 +84,13 @@ def test_round_trip(beside, tmp_path, name):
 
 
 def test_json_names_the_parts_of_every_replayed_interval(beside):
-    section = json.loads(document.dumps(beside))["baseline"]
-    first, second = section["intervals"]
+    written = json.loads(document.dumps(beside))
+    first, second = written["unprofiled"]
     assert sum(first["parts_ns"].values()) == first["predicted_ns"]
     assert second == {
         "interval": 1, "predicted_ns": None, "lower_ns": None, "upper_ns": None, "reason": "too long", "parts_ns": {},
     }  # fmt: skip
-    assert section["labels"][1]["profiled_ns"] is None
+    assert written["baseline"]["labels"][1]["profiled_ns"] is None
 
 
 def test_an_older_database_has_no_such_tables(beside, tmp_path):

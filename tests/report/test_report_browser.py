@@ -218,7 +218,7 @@ def test_25_000_intervals_are_on_the_screen(driver, builder, tmp_path):
 
 def test_the_runs_are_drawn_and_tabulated(looked_at):
     driver = looked_at
-    assert "3 runs, median 235 us, from 215 us to 245 us" in driver.find_element("id", "runs-reading").text
+    assert "3 intervals: median 235 us, from 215 us to 245 us" in driver.find_element("id", "runs-reading").text
     driver.execute_script("document.querySelector('#iterations').scrollIntoView()")
     paths = "[...document.querySelectorAll('#iterations path.cause')].map(p => p.getAttribute('d').split('M').length - 1)"
     # kernel, launch, event and host, each in three runs
@@ -479,7 +479,7 @@ def test_a_rerun_is_seen_on_the_card(driver, builder, finding, tmp_path):
     said = driver.find_element("css selector", "#cards .rerun.confirmed").text.split()
     assert (
         " ".join(said)
-        == "✔ confirmed by a second run: a delay kernel before 198 us predicted 26.7 us to 29.4 us after 28.4 us"
+        == "✔ confirmed by a second run of the script: a delay kernel before 198 us predicted 26.7 us to 29.4 us after 28.4 us"
     )
     assert "nsysalign confirm" not in driver.find_element("id", "cards-note").text
     quiet(driver)
@@ -515,4 +515,27 @@ def test_the_run_as_a_whole_is_the_headline_and_no_label(driver, builder, tmp_pa
         "return [...document.querySelectorAll('#kernels tbody td')].map(c => c.innerText.trim())"
     )
     assert cells == ["gemm", "1", "20.00", "20.00", "100 %", "40.00"]
+    quiet(driver)
+
+
+def test_a_page_that_nobody_linked_into_opens_at_its_top(driver, analysis, tmp_path):
+    """On a slow machine, too: what the page itself chooses first is no link to follow."""
+    driver.execute_cdp_cmd("Emulation.setCPUThrottlingRate", {"rate": 8})
+    try:
+        open_page(driver, analysis, tmp_path)
+        time.sleep(0.5)
+        assert driver.execute_script("return [scrollY, location.hash]") == [0, ""]
+    finally:
+        driver.execute_cdp_cmd("Emulation.setCPUThrottlingRate", {"rate": 1})
+
+
+def test_cards_tell_both_kinds_of_advice_apart_and_show_the_line_of_code(driver, analysis, tmp_path):
+    lines = pd.DataFrame([("puzzle.py:14", "start.record()  # <b>")], columns=frames.SOURCE_LINES.names)
+    lines = frames.check(lines, frames.SOURCE_LINES)
+    open_page(driver, replace(analysis, source_lines=lines), tmp_path)
+    card = driver.find_element("css selector", "#cards .card")
+    heads = [e.text.strip() for e in card.find_elements("css selector", ".advice strong")]
+    assert heads == ["To measure GPU time only:", "To make it faster:"]
+    assert card.find_element("css selector", ".advice.faster pre").text == "f = torch.compile(f)"
+    assert card.find_element("css selector", ".source").text.split() == ["puzzle.py:14", "start.record()", "#", "<b>"]
     quiet(driver)

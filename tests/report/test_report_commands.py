@@ -58,7 +58,7 @@ def test_a_run_is_chosen_by_number_or_name(run_dir):
     assert call("show", run_dir, "-l", "t1", "-k", "-2").output.startswith("t1#1")
     assert call("show", run_dir, "--interval", "t2#0").output.startswith("t2#0")
     assert call("show", run_dir).output.startswith("t1#0")  # what the first verdict is about
-    with pytest.raises(UsageError, match="t1 has 3 runs"):
+    with pytest.raises(UsageError, match="t1 has 3 intervals"):
         call("show", run_dir, "-l", "t1", "-k", "3")
     with pytest.raises(UsageError, match="no label is t9") as error:
         call("show", run_dir, "-l", "t9")
@@ -141,7 +141,7 @@ def test_a_report_of_an_interval_that_was_not_drawn(analysis, tmp_path):
     kept = analysis.timeline[analysis.timeline["interval"] != 2]
     database.write(replace(analysis, timeline=kept), tmp_path / "analysis.db")
     result = call("report", tmp_path, "--interval", "t1#2")
-    assert "report-t1_2_" in result.output and "drawn from its own pieces" in result.output
+    assert "report-t1_2_" in result.output and "drawn from its stored pieces" in result.output
     (page,) = tmp_path.glob("report-*.html")
     data = json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(), re.S).group(1))
     assert data["focus"] == 2 and {lane["name"] for lane in data["timelines"]["2"]["lanes"]} == {

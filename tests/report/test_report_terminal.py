@@ -3,6 +3,7 @@
 import io
 import re
 
+import pandas as pd
 import pytest
 from rich.console import Console
 
@@ -38,7 +39,7 @@ def test_a_wide_terminal_shows_two_decimals_and_whole_names(analysis):
     text = shown(analysis, 200, report_path="runs/1/report.html")
     assert "234.72" in text
     assert "replay a/very/long/path/to/the/file/that/replays_a_graph.py:120" in text
-    assert text.splitlines()[0].endswith("report: runs/1/report.html")
+    assert text.splitlines()[-1] == "report: runs/1/report.html"
 
 
 def test_a_graph_stands_in_the_kernel_column_as_a_bound(analysis):
@@ -53,20 +54,20 @@ def test_every_row_adds_up_at_every_width(analysis, width):
     rows = label_rows(analysis)
     plan = table.layout(rows, width)
     for number in range(len(rows)):
-        values = [
-            float(
-                c.cells[number].removeprefix("<=").replace(".", "0")
-                if c.cells[number] == "."
-                else c.cells[number].removeprefix("<=")
-            )
-            for c in plan.columns
-        ]
+        cells = [c.cells[number].split()[-1].removeprefix("<=") for c in plan.columns]
+        values = [0.0 if cell == "." else float(cell) for cell in cells]
         assert values[0] == pytest.approx(sum(values[1:]), abs=0.06 * len(values))
 
 
 def test_a_narrow_terminal_folds_the_small_causes_and_says_so(analysis):
-    text = shown(analysis, 52)
+    text = shown(analysis, 72)
     assert "other" in text and "other: " in text
+
+
+def test_what_a_row_is_made_of_is_named_where_no_column_for_it_fits(analysis):
+    text = shown(analysis, 52)
+    row = next(line for line in text.splitlines() if line.strip().startswith("t1") and "234.7" in line)
+    assert "host 174.5" in row and "largest other: what took most" in text
 
 
 def test_library_labels_come_last(analysis):
@@ -103,3 +104,44 @@ def test_labels_of_one_site_stay_apart_when_there_is_little_room():
         "host_timers.py:121 (:42-45)",
     ]
     assert [label_text(row, 20) for row in rows] == ["host_timers.py:115", "host_timers.py:121"]
+
+
+def test_both_kinds_of_advice_are_told_apart_and_code_stands_alone(analysis):
+    lines = shown(analysis, 80).splitlines()
+    measure = next(i for i, line in enumerate(lines) if "To measure GPU time only: let the host run ahead" in line)
+    faster = next(i for i, line in enumerate(lines) if "To make it faster: launch less and earlier:" in line)
+    assert measure < faster and "      torch.cuda._sleep(2_000_000); start.record()" in lines
+    assert lines[faster + 1] == "      f = torch.compile(f)"
+
+
+def test_the_time_without_nsys_stands_beside_the_profiled_one(analysis):
+    from dataclasses import replace
+
+    from nsysalign import frames
+
+    row, other = (int(analysis.labels["row_interval"].iloc[k]) for k in (0, 1))
+    columns = [pd.Series([row, other]), *(pd.array([n, None], "Int64") for n in (200_000, 180_000, 230_000))]
+    columns.append(["", "too long to replay"])
+    table = frames.check(
+        pd.DataFrame(dict(zip(frames.UNPROFILED.names, columns, strict=True))), frames.UNPROFILED
+    )
+    text = shown(replace(analysis, unprofiled=table), 120)
+    assert "w/o nsys" in text and "?: too long to replay" in text
+    assert "200 ±30" in next(line for line in text.splitlines() if "puzzle.py:14" in line and "28.3" in line)
+    assert "w/o nsys" not in shown(analysis, 120)
+
+
+def test_what_is_folded_is_named_where_it_is_much():
+    from types import SimpleNamespace
+
+    parts = dict.fromkeys(table.LOOKS, 0) | {"kernel": 50_000, "launch_latency": 40_000, "sync": 10_000}
+    row = SimpleNamespace(
+        label="small", count=1, elapsed_ns=100_000, parts_ns=parts, no_prediction="", findings=(), library=False
+    )
+    plan = table.Layout("us", (), ("launch_latency", "sync"), 8)
+    assert "other: latency (40.00 in small), sync (10.00 in small) (a wider terminal shows them)" in table.legend([row], plan)
+
+
+def test_a_finding_about_several_labels_ranks_by_what_they_lose_together(builder, finding):
+    text = shown(builder(findings=[finding, {**finding, "label": "t2", "title": "t2 measures the host"}]), 100)
+    assert "with t2" in text and "t2 measures the host" not in text

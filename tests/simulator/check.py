@@ -38,3 +38,9 @@ def invariants(analysis) -> None:
         for cause, ns in parts(analysis, row.interval).items():
             chosen = pieces[pieces.cause == cause]
             assert (chosen.end_ns - chosen.start_ns).sum() == ns
+    assert not analysis.timeline.name.str.contains("record -1", regex=False).any()
+    split = analysis.host_ranges[["launch_ns", "copy_ns", "sync_ns", "other_ns", "outside_ns"]]
+    assert (split >= 0).all().all() and (split.sum(axis=1) == analysis.host_ranges.host_ns).all()
+    for label, kinds in analysis.variants.groupby("label"):
+        members = [n for numbers in kinds.intervals for n in numbers]
+        assert sorted(members) == analysis.intervals.interval[analysis.intervals.label == label].tolist()

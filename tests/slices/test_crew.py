@@ -102,6 +102,10 @@ def test_an_analysis_in_slices_is_the_analysis(puzzle, small_slices, monkeypatch
     whole = nsysalign.analyze(trace, logs, **arguments)
     placed_alike(in_slices, whole)
     assert not in_slices.segments.empty and in_slices.gpu_clocks.equals(whole.gpu_clocks)
+    predicted = [a.unprofiled.set_index("interval") for a in (in_slices, whole)]
+    assert predicted[0].index.tolist() == predicted[1].index.tolist() and len(predicted[0])
+    apart = (predicted[0]["predicted_ns"] - predicted[1]["predicted_ns"]).abs()
+    assert (apart <= (predicted[1]["upper_ns"] - predicted[1]["lower_ns"]) / 4).all()
     lanes = ["interval", "lane_kind", "lane", "kind", "name"]
     assert set(map(tuple, in_slices.timeline[lanes].to_numpy())) == set(
         map(tuple, whole.timeline[lanes].to_numpy())

@@ -77,7 +77,7 @@ def test_what_an_error_quotes_is_short_and_harmless(export, tmp_path, capsys):
         db.commit()
     status, lines = said(capsys, "analyze", trace, "-q")
     assert status == 3 and len(lines) == 2 and len(lines[0]) < 1000 and "\x1b" not in "".join(lines)
-    assert "a number column holds something else" in lines[0]
+    assert "a column of numbers holds something else" in lines[0]
 
 
 def test_the_traceback_is_there_for_those_who_ask(export):

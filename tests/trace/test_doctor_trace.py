@@ -116,7 +116,19 @@ def test_run_directories_and_reports(export, log, tmp_path):
     os.utime(report, (0, 0))
     assert rows_of(report)["export"].state == "ok"
     trace.unlink()
-    assert "is not exported yet" in rows_of(tmp_path)["export"].found
+    assert rows_of(tmp_path)["trace"].state == "missing", "no report at all"
+
+
+def test_a_report_without_an_export_is_looked_into(export, tmp_path):
+    source = export(whole()).rename(tmp_path / "kept.db")
+    nsys, report = tmp_path / "nsys", tmp_path / "other.nsys-rep"
+    says = 'case $1 in --version) echo "NVIDIA Nsight Systems version 2024.2.3.38-0";; export) cp'
+    nsys.write_text(f'#!/bin/sh\n{says} {source} "$5";; esac\n')
+    nsys.chmod(0o755)
+    report.write_bytes(b"x")
+    rows = {row.what: row for row in look_at_trace(report, str(nsys))}
+    assert "is not exported yet" in rows["export"].found and rows["kernel"].state == "ok"
+    assert sorted(p.name for p in tmp_path.glob("other*")) == ["other.nsys-rep"], "nothing is left beside it"
 
 
 def test_what_cannot_be_read_is_one_row_and_exit_code_3(export, tmp_path):

@@ -214,8 +214,8 @@ def test_a_newer_version_is_a_note(read):
 @pytest.mark.parametrize(
     ("shift_s", "said"),
     [
-        (3_600, r"process 7 is of another run: its records lie 35\d\d s after the trace ends"),
-        (-86_400 * 3, "is of another run: its records lie 2 days before the trace begins"),
+        (3_600, r"process 7 belongs to another run: its records lie 35\d\d s after the trace ends"),
+        (-86_400 * 3, "belongs to another run: its records lie 2 days before the trace begins"),
         (5, None),  # the clock was set between the two
     ],
 )
@@ -244,9 +244,22 @@ def test_clock_sites_and_readings(read):
         "type": "clock_site", "number": 3, "site": "a.py:4", "callers": ["b.py:9"], "function": "a.py:1:f", "position": 20,
         "use": "difference", "stores": ["a.py:1:t"], "subtracts": ["a.py:.t0"],
     }  # fmt: skip
-    reading = {"type": "clock_reading", "site": 3, "clock": "time", "t_ns": 70, "value_ns": 1_795_000_000_000_000_070}
-    bare = [{"type": "clock_site", "number": 4}, {"type": "clock_reading", "site": 9, "t_ns": 80, "tid": 7, "count": 5}]
-    bad = [{"type": "clock_site"}, {"type": "clock_reading", "site": 3}, {"type": "clock_reading", "site": 3, "t_ns": BIG}]
+    reading = {
+        "type": "clock_reading",
+        "site": 3,
+        "clock": "time",
+        "t_ns": 70,
+        "value_ns": 1_795_000_000_000_000_070,
+    }
+    bare = [
+        {"type": "clock_site", "number": 4},
+        {"type": "clock_reading", "site": 9, "t_ns": 80, "tid": 7, "count": 5},
+    ]
+    bad = [
+        {"type": "clock_site"},
+        {"type": "clock_reading", "site": 3},
+        {"type": "clock_reading", "site": 3, "t_ns": BIG},
+    ]
     log = read([HEADER, site, reading, *bare, *bad])
     assert log.clock_sites.values.tolist() == [
         [0, 3, "a.py:4", ("b.py:9",), "a.py:1:f", 20, "difference", ("a.py:1:t",), ("a.py:.t0",), False],

@@ -21,7 +21,10 @@ from nsysalign.align.evidence import gather
 from nsysalign.attribute.labels import label_table
 
 
-@pytest.mark.parametrize(("lengths", "row"), [((40, 10, 30, 20), 3), ((30, 10, 20), 2), ((20, 10), 1), ((5,), 0), ((7, 7, 7, 7), 1)])
+@pytest.mark.parametrize(
+    ("lengths", "row"),
+    [((40, 10, 30, 20), 3), ((30, 10, 20), 2), ((20, 10), 1), ((5,), 0), ((7, 7, 7, 7), 1)],
+)
 def test_the_row_of_a_label_is_its_lower_median(lengths, row):
     """Of an even number of runs the shorter of the two in the middle, of equal ones the earlier."""
     runs = [[("kernel", 1_000 * length, "gemm")] for length in lengths]
@@ -55,12 +58,31 @@ def test_marks_join_the_clocks_between_their_two_readings():
 def test_records_in_a_row_count_those_behind_and_ahead():
     """Three records of one stream with nothing between them, one of another."""
     count = 4
-    records = pd.DataFrame({"call_start_ns": [10, 20, 30, 25], "call_end_ns": [12, 22, 32, 27], "lane": [0, 0, 0, 1]})
-    names = ("before", "previous_end_ns", "previous_kind", "next_start_ns", "next_issued_ns", "next_kind", "previous_position")
+    records = pd.DataFrame(
+        {"call_start_ns": [10, 20, 30, 25], "call_end_ns": [12, 22, 32, 27], "lane": [0, 0, 0, 1]}
+    )
+    names = (
+        "before",
+        "previous_end_ns",
+        "previous_kind",
+        "next_start_ns",
+        "next_issued_ns",
+        "next_kind",
+        "previous_position",
+    )
     around = pd.DataFrame({name: np.full(count, -1) for name in names})
-    operations = pd.DataFrame({name: np.empty(0, np.int64) for name in ("kind", "start_ns", "end_ns", "call")})
+    operations = pd.DataFrame(
+        {name: np.empty(0, np.int64) for name in ("kind", "start_ns", "end_ns", "call")}
+    )
     trace = SimpleNamespace(operations=operations)
-    found = gather(trace, records, around, pd.DataFrame({"device": np.empty(0, np.int64)}), np.empty(0, np.int64), pd.DataFrame())
+    found = gather(
+        trace,
+        records,
+        around,
+        pd.DataFrame({"device": np.empty(0, np.int64)}),
+        np.empty(0, np.int64),
+        pd.DataFrame(),
+    )
     assert found.behind.tolist() == [0, 1, 2, 0] and found.ahead.tolist() == [2, 1, 0, 0]
 
 

@@ -59,7 +59,9 @@ def test_other_texts_of_a_log_are_as_short(log):
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     lines[1] |= {"site": "s" * 50_000, "callers": ["c" * 50_000]}
     lines[3] |= {"ms": None, "error": "e" * 50_000}
-    log.write_text("".join(json.dumps(line) + "\n" for line in [*lines, {"type": "note", "text": "n" * 50_000}]))
+    log.write_text(
+        "".join(json.dumps(line) + "\n" for line in [*lines, {"type": "note", "text": "n" * 50_000}])
+    )
     read = read_event_logs([log])
     texts = [read.records["site"][0], read.records["callers"][0][0], read.elapsed["error"][0], read.notes[0]]
     assert [t[0] for t in texts] == ["s", "c", "e", "n"] and all(len(t) <= LONGEST_NAME for t in texts)
@@ -84,9 +86,13 @@ def test_numbers_of_thousands_of_digits_are_names(export, log, tmp_path, region)
 # --- times ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("far", [(1 << 63) - 10**9, 1 << 62, (1 << 62) - 10**9, 1 << 61, -(1 << 62), 10**9 - (1 << 63)])
+@pytest.mark.parametrize(
+    "far", [(1 << 63) - 10**9, 1 << 62, (1 << 62) - 10**9, 1 << 61, -(1 << 62), 10**9 - (1 << 63)]
+)
 @pytest.mark.parametrize("only_end", [False, True], ids=["both", "end"])
-@pytest.mark.parametrize("table", [*(P + t for t in ("RUNTIME", "KERNEL", "MEMCPY", "GRAPH_TRACE")), "NVTX_EVENTS", None])
+@pytest.mark.parametrize(
+    "table", [*(P + t for t in ("RUNTIME", "KERNEL", "MEMCPY", "GRAPH_TRACE")), "NVTX_EVENTS", None]
+)
 def test_times_at_the_edge_of_what_a_number_holds(export, far, only_end, table):
     """Budgets add up, or the trace is refused: an AssertionError is neither."""
     tables = tiny()
@@ -136,7 +142,9 @@ def test_host_timers_of_other_threads_and_later_ones_are_not_inside(log, monkeyp
         for tid, t0, t1 in spans:
             file.write(json.dumps({"type": "host", "tid": tid, "t0_ns": t0, "t1_ns": t1}) + "\n")
     kept = read_event_logs([log]).hosts
-    assert list(zip(kept["tid"], kept["t0_ns"], kept["t1_ns"], strict=True)) == [s for s in spans if s != (7, 20, 30)]
+    assert list(zip(kept["tid"], kept["t0_ns"], kept["t1_ns"], strict=True)) == [
+        s for s in spans if s != (7, 20, 30)
+    ]
 
 
 def test_lots_of_host_windows_make_no_difference(export, log, monkeypatch):
@@ -157,7 +165,9 @@ def test_ranges_inside_each_other_are_looked_at_once(monkeypatch):
     """20,000 took 44 s: each depth cut all that lies deeper."""
     looked = [0]
     tile = threads.tile
-    monkeypatch.setattr(threads, "tile", lambda *a: looked.__setitem__(0, looked[0] + len(a[0]) + len(a[2])) or tile(*a))
+    monkeypatch.setattr(
+        threads, "tile", lambda *a: looked.__setitem__(0, looked[0] + len(a[0]) + len(a[2])) or tile(*a)
+    )
     for count in (100, 5_000):
         looked[0] = 0
         start = np.arange(count)
@@ -180,7 +190,9 @@ def test_both_ways_to_the_innermost_range_agree(ranges):
             pieces = threads.innermost(start, end, np.arange(len(ranges)))
         finally:
             threads._DEEP = before
-        found.append({t: n for s, e, n in zip(*(p.tolist() for p in pieces), strict=True) for t in range(s, e)})
+        found.append(
+            {t: n for s, e, n in zip(*(p.tolist() for p in pieces), strict=True) for t in range(s, e)}
+        )
     assert found[0] == found[1]
 
 
@@ -188,7 +200,15 @@ def test_kernels_issued_inside_a_hundred_thousand_windows_of_a_day():
     """The product of both does not fit into int64: the union was 2.2e18 ns."""
     count, day = 110_000, 86_400 * 10**9
     at = np.arange(count, dtype=np.int64) * (day // count)
-    operations = pd.DataFrame({"kind": KIND["kernel"], "call": np.arange(count), "process": 1, "start_ns": at + 500, "end_ns": at + 2_500})
+    operations = pd.DataFrame(
+        {
+            "kind": KIND["kernel"],
+            "call": np.arange(count),
+            "process": 1,
+            "start_ns": at + 500,
+            "end_ns": at + 2_500,
+        }
+    )
     trace = SimpleNamespace(operations=operations, calls=pd.DataFrame({"start_ns": at + 10}))
     inside, after = kernels_issued_inside(trace, np.ones(count, np.int64), at, at + 1_000)
     assert set(inside) == {2_000} and set(after) == {1_500}

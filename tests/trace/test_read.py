@@ -248,7 +248,7 @@ def test_a_session_start_that_is_no_time_is_not_known(export, log, value):
 def test_a_text_where_a_number_is_needed_is_named(export):
     tables = tiny()
     tables[P + "KERNEL"][0]["streamId"] = "seven"
-    with pytest.raises(TraceError, match="KERNEL: a number column holds something else"):
+    with pytest.raises(TraceError, match="KERNEL: a column of numbers holds something else"):
         read_trace(export(tables))
 
 

@@ -28,7 +28,7 @@ def run_dir(tmp_path_factory):
 
 def test_analyze_finds_the_second_run_by_itself(run_dir):
     folder, text = run_dir
-    assert "Profiled and unprofiled" in text
+    assert "With and without nsys" in text
     section = json.loads((folder / "analysis.json").read_text())["baseline"]
     assert {x["label"] for x in section["labels"]} == {
         f"{m}_t{t}" for m in ("h2d", "dev", "flush") for t in (1, 2, 3)
@@ -61,4 +61,4 @@ def test_a_broken_baseline_log_is_a_note(run_dir, tmp_path):
     broken.write_text("nonsense\n")
     analysis = engine.analyze(folder / "trace.sqlite", events=[folder / "events-1.jsonl"], baseline=[broken])
     assert analysis.baseline.empty and len(analysis.measured) == 180
-    assert any("cannot be put beside" in note for note in analysis.notes)
+    assert any("cannot be compared" in note for note in analysis.notes)

@@ -98,3 +98,22 @@ def test_where_more_was_traced_there_is_a_reason_instead(tmp_path, more):
         FromMemory(trace, alignment, budgets), intervals, parts_table(found), engine.label_table(intervals)
     )
     assert table["predicted_ns"].isna().all() and table["reason"].str.contains(more).all() and parts.empty
+
+
+def test_a_run_without_baseline_predicts_the_interval_of_every_row(tmp_path):
+    inside, count = 0, 0
+    for name in ("micro", "linears", "models"):
+        files = unpack(f"unprofiled_{name}", tmp_path)
+        alone = engine.analyze(files["sqlite"], events=[files["events.jsonl"]])
+        both = engine.analyze(
+            files["sqlite"], events=[files["events.jsonl"]], baseline=[files["baseline.jsonl"]]
+        )
+        assert set(alone.unprofiled["interval"]) == set(alone.labels["row_interval"])
+        sums = alone.unprofiled_parts.groupby("interval")["ns"].sum()
+        predicted = alone.unprofiled.dropna(subset=["predicted_ns"]).set_index("interval")
+        assert (sums == predicted["predicted_ns"]).all()
+        rows = alone.labels.set_index("row_interval")["label"].reindex(predicted.index)
+        measured = both.baseline.set_index("label")["baseline_ns"].reindex(rows).to_numpy()
+        inside += int(((predicted["lower_ns"] <= measured) & (measured <= predicted["upper_ns"])).sum())
+        count += len(predicted)
+    assert count >= 30 and inside >= 0.9 * count

@@ -80,7 +80,7 @@ def predicted(both, inside: int, after: int) -> dict[str, int]:
     named = [trace.names[n] for n in trace.calls["name_id"]]
     costly = np.array(["Launch" in n or "Malloc" in n for n in named])
     cost = Overhead(np.where(costly, inside, 0), np.full(len(kind), after), waits)
-    predictor.costs = [(1.0, cost)]
+    predictor.cost, predictor.factors = cost, (1.0,)
     return {w.region: predictor.predict(w).predicted_ns for w in alignment.windows.itertuples(index=False)}
 
 
@@ -108,7 +108,7 @@ def test_any_program(program):
     alignment = align(read, log)
     nothing = np.zeros(len(read.calls), np.int64)
     none, some = (Predictor(read, alignment, replace(FITTED, device_ns=0, graph_ns=g)) for g in (0, 1_200))
-    none.costs = [(1.0, Overhead(nothing, nothing, waiting(read)))]
+    none.cost, none.factors = Overhead(nothing, nothing, waiting(read)), (1.0,)
     for window in alignment.windows.itertuples(index=False):
         found, still = some.predict(window), none.predict(window)
         if found.reason:

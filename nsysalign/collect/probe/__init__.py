@@ -127,7 +127,7 @@ def failed(error: BaseException) -> None:
         pass_on(second)
         # on a full disk pages that are mapped can still be written; nothing can be imported at shutdown
         try:
-            _runtime.note(text=f"the probe could not do everything: {type(error).__name__}")
+            _runtime.note(text=f"the probe had a problem: {type(error).__name__}")
         except Exception as third:
             pass_on(third)
 

@@ -94,7 +94,7 @@ class Injection:
     def __init__(self) -> None:
         path = os.environ.get("NVTX_INJECTION64_PATH")
         if not path:
-            raise OSError("no NVTX_INJECTION64_PATH: no profiler that takes NVTX is around this process")
+            raise OSError("NVTX_INJECTION64_PATH is not set: no profiler records NVTX in this process")
         # per module: the functions, and the addresses of their slots (none for 0, a NULL at the end)
         self._functions = {module: (c_void_p * _SLOTS)() for module in (_CORE, _CORE2)}
         self._tables = {module: (c_void_p * (_SLOTS + 1))() for module in self._functions}

@@ -85,7 +85,7 @@ class Intervention:
             return INTERVENED if self._act(stream, device) else 0
         except Exception as error:
             pass_on(error)
-            self._say(f"nsysalign confirm could not intervene ({self._kind}): {error}")
+            self._say(f"nsysalign confirm could not make its change ({self._kind}): {error}")
             return 0
 
     def _matches(self, places: tuple) -> bool:
@@ -129,7 +129,7 @@ class Intervention:
             self._buffers[device] = buffer
             self._say(
                 f"changed by nsysalign confirm: {size / 2**20:,.0f} MiB overwritten on the same stream before every start record of "
-                f"{self._label} (the L2 is cold then)"
+                f"{self._label} (so the L2 is cold)"
             )
         with _ordinary(torch), _on(torch, stream):
             buffer.zero_()

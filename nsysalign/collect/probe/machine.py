@@ -91,7 +91,7 @@ def executable(code: bytes) -> int:
         raise OSError("no memory for code")
     call("memcpy", place, code, len(code))
     if call("mprotect", place, _PAGE, _READ | _EXECUTE, kind=Status):
-        raise OSError("memory may not become executable here")
+        raise OSError("this system does not allow executable memory")
     return place
 
 

@@ -95,7 +95,7 @@ class Runtime:
                 return
             # the lock is ours already: a record in between, by a signal handler or a finaliser
             if self._beginning:
-                raise RuntimeError("a record while the probe was just beginning is not in the log")
+                raise RuntimeError("a record made while the probe was starting is not in the log")
             self._beginning = True
             try:
                 self._begin(device)

@@ -1,8 +1,8 @@
-// The GPU's clock over the whole run, what held it down, and the runs of the chosen label under it.
+// The GPU's clock over the whole run, what held it down, and the intervals of the chosen label under it.
 
 const MOST_RUNS_DRAWN = 3000, MOST_HOLDS = 300, MOST_STRETCHES = 500;
 
-// Some runs where there are too many to draw: evenly in time, the slowest always among them.
+// Some intervals where there are too many to draw: evenly in time, the slowest always among them.
 function sample(count, most, always) {
   if (count <= most) return Array.from({ length: count }, (_, i) => i);
   const chosen = new Set(always);
@@ -36,18 +36,18 @@ function holds(gpu) {
   return rows;
 }
 
-// The words about the clock and the chosen label's runs, and what their drawing needs.
+// The words about the clock and the chosen label's intervals, and what their drawing needs.
 function sayClocks() {
   const at = labelAt();
   const label = DATA.labels[at], runs = DATA.runs[at], gpu = clocksOf(runs), low = Math.min(...gpu.low), high = Math.max(...gpu.high);
-  const chosen = sample(runs.elapsed.length, MOST_RUNS_DRAWN, [runs.elapsed.indexOf(label.max)]), rows = holds(gpu);
-  $("clocks-reading").textContent = `GPU ${gpu.device}: SM clock ${low === high ? high : `${low} to ${high}`} MHz in ${plural(gpu.samples, "sample")}; below it the runs of ${label.label}.`;
+  const chosen = sample(runs.elapsed.length, MOST_RUNS_DRAWN, [runs.elapsed.indexOf(slowest(runs))]), rows = holds(gpu);
+  $("clocks-reading").textContent = `GPU ${gpu.device}: SM clock ${low === high ? high : `${low} to ${high}`} MHz in ${plural(gpu.samples, "sample")}; below it the intervals of ${label.label}.`;
   const said = ["Between two samples the clock is not known. Circles: measured; filled: kernel only."];
   if (gpu.joined > 1) said.push(`Each point of the clock joins ${gpu.joined} stretches of equal samples, from their least to their highest.`);
   if (rows.length > MOST_HOLDS) said.push(`Of ${rows.length} times that something held the clock down the first ${MOST_HOLDS} are drawn.`);
-  if (chosen.length < runs.elapsed.length) said.push(`Drawn are ${chosen.length.toLocaleString("en")} of ${plural(runs.elapsed.length, "run")}, evenly in time.`);
+  if (chosen.length < runs.elapsed.length) said.push(`Drawn are ${chosen.length.toLocaleString("en")} of ${plural(runs.elapsed.length, "interval")}, evenly in time.`);
   const limit = upperLimit(label, runs), above = runs.elapsed.filter((ns) => ns > limit).length;
-  if (above) said.push(`${plural(above, "run")} lie${above === 1 ? "s" : ""} above the drawn range.`);
+  if (above) said.push(`${plural(above, "interval")} lie${above === 1 ? "s" : ""} above the drawn range.`);
   $("clocks-note").textContent = said.join(" ");
   drawClocksTable();
   const words = new Set(rows.slice(0, MOST_HOLDS).map((row) => row.word)).size, plot = $("clock-plot");
@@ -60,7 +60,7 @@ function drawClocks() {
   plotClocks(...sayClocks());
 }
 
-// From top to bottom: the clock, what held it down, the runs of the chosen label; time on one axis in seconds.
+// From top to bottom: the clock, what held it down, the intervals of the chosen label; time on one axis in seconds.
 function plotClocks(label, runs, gpu, chosen, rows, limit) {
   const plot = $("clock-plot"), width = plot.clientWidth, words = [...new Set(rows.map((row) => row.word))], held = 200 + 22 * words.length;
   const bottom = held + (words.length ? 20 : 0) + 170, left = Math.min(width < 700 ? 110 : 210, Math.max(76, 16 + 6.4 * Math.max(0, ...words.map((word) => word.length)))), right = width - 14;

@@ -62,7 +62,7 @@ const COLUMNS = [
   { key: "share", text: "change", number: true, value: (l) => share(l.total.change_ns, l.total.before_ns), show: (l) => percentText(l.total) },
   { key: "bounds", text: `bounds, ±${SCALE.toFixed(0)} %` },
   { key: "bars", text: "budgets" },
-  { key: "count", text: "runs A, B", number: true, value: (l) => Math.min(l.count_before, l.count_after), show: (l) => `${l.count_before}, ${l.count_after}` },
+  { key: "count", text: "n A, B", number: true, value: (l) => Math.min(l.count_before, l.count_after), show: (l) => `${l.count_before}, ${l.count_after}` },
 ];
 
 function headCell(column) {

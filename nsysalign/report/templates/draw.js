@@ -33,8 +33,8 @@ function tickText(value, step) {
 }
 
 // The lower axis of a drawing: `place` turns a value into x.
-function axisBelow(low, high, place, y, width, words) {
-  const at = ticks(low, high, Math.max(2, width / 90)), step = at.length > 1 ? at[1] - at[0] : 1;
+function axisBelow(low, high, place, y, width, words, whole = false) {
+  const at = ticks(low, high, Math.min(Math.max(2, width / 90), whole ? high - low : Infinity)), step = at.length > 1 ? at[1] - at[0] : 1;
   return svg("g", { class: "axis" },
     at.map((value) => svg("line", { x1: place(value), x2: place(value), y1: y, y2: y + 5 })),
     at.map((value) => svg("text", { x: place(value), y: y + 18, "text-anchor": "middle" }, tickText(value, step))),
@@ -86,15 +86,21 @@ function hitAt(plot, event) {
   return null;
 }
 
+let tipScroll = 0;
+
 // The first line is the name. Text enters as text.
 function showTip(lines, x, y) {
   const tip = $("tip");
+  tipScroll = scrollY;
   fill(tip, lines.filter(Boolean).map((line, i) => make(i ? "div" : "strong", null, line)));
   tip.hidden = false;
   const box = tip.getBoundingClientRect(), room = document.documentElement.clientWidth;
   tip.style.left = Math.max(4, Math.min(x + 14, room - box.width - 8)) + "px";
   tip.style.top = (y + 18 + box.height > innerHeight ? Math.max(4, y - box.height - 12) : y + 18) + "px";
 }
+
+// What it explains is no longer under the pointer.
+addEventListener("scroll", () => { if (Math.abs(scrollY - tipScroll) > 4) hideTip(); }, { passive: true });
 
 function hideTip() {
   $("tip").hidden = true;

@@ -18,7 +18,7 @@ function drawDumbbells() {
     if (to !== undefined) element.style.width = place(to) - place(from) + "%";
     return element;
   };
-  const row = ({ label, kernel }) => make("li", { title: `${label.label}: event ${duration(label.elapsed)}, kernel ${kernel ? duration(kernel) : "none"}; 90 % of the runs from ${duration(label.p05)} to ${duration(label.p95)}` },
+  const row = ({ label, kernel }) => make("li", { title: `${label.label}: event ${duration(label.elapsed)}, kernel ${kernel ? duration(kernel) : "none"}; 90 % of the intervals from ${duration(label.p05)} to ${duration(label.p95)}` },
     make("button", { type: "button", class: "link", onclick: () => choose(label.label, null, true) }, label.label),
     make("span", { class: "track" }, powers.map((ns) => mark("tick", ns)), kernel ? mark("gap", kernel, label.elapsed) : null, mark("range", label.p05, label.p95), kernel ? mark("dot kernel", kernel) : null, mark("dot event", label.elapsed)),
     make("span", { class: "value" }, kernel ? `${duration(kernel)} → ${duration(label.elapsed)}` : `no kernel, ${duration(label.elapsed)}`),

@@ -31,7 +31,7 @@ function plural(count, noun) {
 }
 
 // Long names over several lines of a hover text.
-function wrap(text, width = 90, most = 4) {
+function wrap(text, width = 70, most = 4) {
   const lines = [];
   for (let at = 0; at < text.length && lines.length < most; at += width) lines.push(text.slice(at, at + width));
   if (text.length > width * most) lines[most - 1] += "…";

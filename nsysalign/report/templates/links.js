@@ -4,6 +4,7 @@ let remembering = 0;
 
 // "#label=h2d_t1&run=80&from=12.5&to=40&filter=x&sort=lost&down=1"; "#interval-80" is the short form.
 function remember() {
+  if (!document.body.dataset.ready) return; // where a link leads is still to be read
   clearTimeout(remembering);
   remembering = setTimeout(() => {
     const words = new URLSearchParams(), fit = view.picture && wholeRange(view.picture);

@@ -33,6 +33,7 @@ function choose(label, interval, show) {
   }
   fill($("label-fall"), waterfall(asRun(item, selected.interval)));
   if (fresh) {
+    fill($("source"), [item.site, ...item.callers].map(sourceLine));
     $("label-without").textContent = withoutNsys(item) || "";
     sayRuns();
     redrawRuns();
@@ -63,10 +64,15 @@ function drawChoice(label, held, asked) {
   }));
   $("interval").disabled = !held.length;
   const chosen = held.find((item) => item.number === selected.interval);
-  const absent = asked !== null && asked !== undefined && asked !== selected.interval ? "The page does not hold the run you chose; this is another one of its label. " : "";
+  const absent = asked !== null && asked !== undefined && asked !== selected.interval ? "The page does not hold the timeline of the interval you chose; this is another one of its label. " : "";
   $("reading").textContent = chosen
-    ? `${absent}${chosen.name}: ${duration(chosen.elapsed)} under nsys; events placed ±${duration(view.picture.error)} (${view.picture.method}).`
-    : "The page holds no timeline of this label: see the remarks at the end of the page.";
+    ? `${absent}${chosen.name}: ${duration(chosen.elapsed)} under nsys; its events are placed within ±${duration(view.picture.error)} (${methodWords(view.picture.method)}).`
+    : "The page holds no timeline of this label: see the notes at the end of the page.";
+}
+
+// How the two events were placed, in words.
+function methodWords(method) {
+  return { clock: "by the events' own clock", bounds: "between the work before and after them", "event-trace": "by the GPU's timestamps", inferred: "a pair inferred from the trace", exact: "both ends are in the trace" }[method] || method;
 }
 
 function drawHeader() {
@@ -92,7 +98,7 @@ async function start() {
 }
 
 function stages() {
-  const rest = [["kernels", "insides", "clocks", "baseline", "remarks"], () => { startKernels(); $("insides").classList.add("filled"); startInside(); drawHeader(); drawRemarks(); }];
+  const rest = [["kernels", "insides", "answers", "clocks", "baseline", "remarks"], () => { startKernels(); $("insides").classList.add("filled"); startInside(); startAnswers(); drawHeader(); drawRemarks(); }];
   drawHeadline();
   for (const id of ["whole", "against", "labels", "timeline", "runs"]) $(id).hidden = !DATA.labels.length;
   if (!DATA.labels.length) return [[["verdicts"], drawVerdicts], rest];

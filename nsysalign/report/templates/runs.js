@@ -1,6 +1,6 @@
-// Run by run: the budget of every interval of the chosen label over time, its distribution, and both as a table.
+// Interval by interval: the budget of every interval of the chosen label over time, its distribution, and both as a table.
 
-const MOST_BARS = 150, FEWEST_FOR_DISTRIBUTION = 10, MOST_POINTS = 2000, PAGE = 50, RUNS_TALL = 330, COLD = ["module-load", "warm-up"];
+const MOST_BARS = 150, FEWEST_FOR_DISTRIBUTION = 10, MOST_POINTS = 2000, PAGE = 50, RUNS_TALL = 330;
 const paging = { at: 0 };
 
 // The chosen label's place among the labels and runs, -1 for none.
@@ -41,27 +41,33 @@ function condense(values, size) {
   return out;
 }
 
-// One cold first run must not flatten all others: the axis ends above the ordinary, and the page says so.
+// One cold first interval must not flatten all others: the axis ends above the ordinary, and the page says so.
 function upperLimit(label, runs) {
-  if (label.max < 5 * label.median || label.count < 4) return 1.06 * label.max || 1;
+  const most = slowest(runs);
+  if (most < 5 * label.median || label.count < 4) return 1.06 * most || 1;
   return 1.1 * runs.elapsed.reduce((most, ns) => (ns < 4 * label.median ? Math.max(most, ns) : most), 0);
 }
 
-// The words about the chosen label's runs, and what their drawing needs.
+function slowest(runs) {
+  return runs.elapsed.reduce((most, ns) => Math.max(most, ns), 0);
+}
+
+// The words about the chosen label's intervals, and what their drawing needs.
 function sayRuns() {
   const at = labelAt();
   const label = DATA.labels[at], runs = DATA.runs[at], count = runs.elapsed.length;
   const size = Math.ceil(count / MOST_POINTS), limit = upperLimit(label, runs);
   const above = runs.elapsed.filter((ns) => ns > limit).length;
-  const spread = label.count > 1 ? `median ${duration(label.median)}, from ${duration(label.min)} to ${duration(label.max)}, standard deviation ${duration(label.std)}` : duration(label.elapsed);
-  $("runs-reading").textContent = `${label.label}: ${plural(count, "run")}, ${spread}, under nsys.${coldFirst(label, runs)}`;
+  const warm = label.cold ? `a cold first interval of ${duration(label.cold)}, then ${plural(count - 1, "warm interval")}` : plural(count, "interval");
+  const spread = count - Boolean(label.cold) > 1 ? `median ${duration(label.median)}, from ${duration(label.min)} to ${duration(label.max)}, standard deviation ${duration(label.std)}` : duration(label.elapsed);
+  $("runs-reading").textContent = `${label.label}: ${warm}: ${spread}, under nsys.`;
   const said = [];
-  if (above) said.push(`${plural(above, "run")} lie${above === 1 ? "s" : ""} above the drawn range (slowest ${duration(label.max)}); the table has them.`);
-  if (size > 1) said.push(`Each column is the mean of ${size} neighbouring runs.`);
-  if (count >= FEWEST_FOR_DISTRIBUTION) said.push("Right: how many runs measured how much; filled: kernel-only time, to its own scale.");
-  if (Object.keys(DATA.timelines).length) said.push("Click a run to see its timeline, where the page holds it.");
+  if (above) said.push(`${plural(above, "interval")} lie${above === 1 ? "s" : ""} above the drawn range (slowest ${duration(slowest(runs))}); the table has them.`);
+  if (size > 1) said.push(`Each column is the mean of ${size} neighbouring intervals.`);
+  if (count >= FEWEST_FOR_DISTRIBUTION) said.push("Right: how many intervals measured how much; filled: kernel-only time, to its own scale.");
+  if (Object.keys(DATA.timelines).length) said.push("Click an interval to see its timeline, where the page holds it.");
   $("runs-note").textContent = said.join(" ");
-  $("iterations").setAttribute("aria-label", $("runs-reading").textContent + " The table of the runs follows.");
+  $("iterations").setAttribute("aria-label", $("runs-reading").textContent + " The table of the intervals follows.");
   paging.at = 0;
   drawRunsTable();
   return { label, runs, size, limit };
@@ -72,15 +78,7 @@ function drawRuns() {
   plotRuns(label, runs, size, limit);
 }
 
-// A cold first run is told apart from the warm ones: it would dominate the mean and the deviation.
-function coldFirst(label, runs) {
-  if (runs.elapsed.length < 3 || !label.findings.some((rule) => COLD.includes(rule))) return "";
-  const warm = runs.elapsed.slice(1), mean = warm.reduce((sum, ns) => sum + ns, 0) / warm.length;
-  const deviation = Math.sqrt(warm.reduce((sum, ns) => sum + (ns - mean) ** 2, 0) / (warm.length - 1));
-  return ` The first run is cold (${duration(runs.elapsed[0])}); the ${warm.length} warm ones: mean ${duration(mean)}, standard deviation ${duration(deviation)}.`;
-}
-
-// Stacked budgets of all runs in order of time, as one path per cause, and beside them the distribution.
+// Stacked budgets of all intervals in order of time, as one path per cause, and beside them the distribution.
 function plotRuns(label, runs, size, limit) {
   const plot = $("iterations"), width = plot.clientWidth, height = RUNS_TALL, bottom = height - 46, left = 64;
   const whole = condense(runs.elapsed, size), kernel = condense(kernelOf(runs), size), distribution = runs.elapsed.length >= FEWEST_FOR_DISTRIBUTION && width > 560;
@@ -100,14 +98,14 @@ function plotRuns(label, runs, size, limit) {
   const line = (values, name) => svg("path", { class: name, d: values.map((ns, i) => `${i ? "L" : "M"}${(x(i) + (step > 8 ? gap / 2 : step / 2)).toFixed(2)} ${y(ns).toFixed(1)}${step > 8 ? `h${(step - gap).toFixed(2)}` : ""}`).join("") });
   drawn.push(line(whole, "measured"), line(kernel, "kernel-only"));
   whole.forEach((ns, i) => hits.push({ x: x(i), y: 0, w: Math.max(step, 0.5), h: bottom, go: size === 1 ? () => choose(label.label, numberOf(runs, i), true) : null,
-    said: [size === 1 ? nameOf(label, runs, i) : `${size} runs, mean`, `measured ${duration(ns)}, kernel only ${duration(kernel[i])}`,
+    said: [size === 1 ? nameOf(label, runs, i) : `mean of ${size} intervals`, `measured ${duration(ns)}, kernel only ${duration(kernel[i])}`,
       ...PRESENT.filter((cause) => runs.parts[cause.name]?.[i * size]).slice(0, size === 1 ? 13 : 0).map((cause) => `${cause.short} ${duration(runs.parts[cause.name][i])}`)] }));
   if (distribution) drawn.push(histograms(runs, limit, y, right + 24, width - 16, bottom, hits));
   showDrawing(plot, width, height, [axisLeft(0, limit / unit[0], (value) => y(value * unit[0]), left, right, `${unit[1]} under nsys`),
-    axisBelow(0, runs.elapsed.length, (run) => left + (run / size) * step, bottom, right - left, "run, in order of time"), ...drawn], hits);
+    axisBelow(0, runs.elapsed.length, (run) => left + (run / size) * step, bottom, right - left, "interval, in order of time", true), ...drawn], hits);
 }
 
-// Runs per bin of time, measured (outline) and kernel only (filled), each to its own scale: a steady kernel beside a noisy
+// Intervals per bin of time, measured (outline) and kernel only (filled), each to its own scale: a steady kernel beside a noisy
 // host would leave nothing to see.
 function histograms(runs, limit, y, left, right, bottom, hits) {
   const bins = 50;
@@ -119,7 +117,7 @@ function histograms(runs, limit, y, left, right, bottom, hits) {
     counts.forEach((count, k) => {
       const edge = left + ((right - left) * count) / most, from = y((limit * k) / bins), to = y((limit * (k + 1)) / bins);
       path += `L${edge} ${from}L${edge} ${to}`;
-      if (count) hits.push({ x: left, y: to, w: edge - left, h: from - to, said: [`${plural(count, "run")}`, `${word} between ${duration((limit * k) / bins)} and ${duration((limit * (k + 1)) / bins)}`] });
+      if (count) hits.push({ x: left, y: to, w: edge - left, h: from - to, said: [`${plural(count, "interval")}`, `${word} between ${duration((limit * k) / bins)} and ${duration((limit * (k + 1)) / bins)}`] });
     });
     return svg("path", { class: name, d: path + `L${left} ${y(limit)}V${bottom}z` });
   };
@@ -136,9 +134,9 @@ function drawRunsTable() {
     const held = DATA.timelines[number] ? make("button", { type: "button", class: "link", onclick: () => choose(label.label, number, true) }, name) : name;
     rows.push([held, micro(runs.elapsed[i]), micro(errorOf(runs, i)), ...(causes.length ? causes.map((c) => micro(runs.parts[c.name][i])) : [micro(kernelOf(runs)[i])])]);
   }
-  const heads = [{ text: "run" }, ...["time us", "placed ± us", ...(causes.length ? causes.map((c) => c.short + " us") : ["kernel us"])].map((text) => ({ text, number: true }))];
-  fillTable($("runs-table").querySelector("table"), "Budget of every run of " + label.label, heads, rows);
-  $("page-at").textContent = `${(from + 1).toLocaleString("en")} to ${to.toLocaleString("en")} of ${plural(runs.elapsed.length, "run")}`;
+  const heads = [{ text: "interval" }, ...["time us", "placed ± us", ...(causes.length ? causes.map((c) => c.short + " us") : ["kernel us"])].map((text) => ({ text, number: true }))];
+  fillTable($("runs-table").querySelector("table"), "Budget of every interval of " + label.label, heads, rows);
+  $("page-at").textContent = `${(from + 1).toLocaleString("en")} to ${to.toLocaleString("en")} of ${plural(runs.elapsed.length, "interval")}`;
   $("page-back").disabled = from === 0;
   $("page-on").disabled = to === runs.elapsed.length;
 }

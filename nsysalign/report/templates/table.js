@@ -4,19 +4,19 @@ const sorting = { key: null, down: false };
 
 const COLUMNS = [
   { key: "label", text: "label", value: (l) => l.label },
-  { key: "count", text: "n", number: true, value: (l) => l.count, show: (l) => l.count.toLocaleString("en"), hint: "intervals placed" },
-  { key: "total", text: "total", unit: "ms", number: true, value: (l) => l.total, show: (l) => (l.total / 1e6).toFixed(2), hint: "all runs together, under nsys, in milliseconds" },
+  { key: "count", text: "n", number: true, value: (l) => l.count, show: (l) => (l.cold ? `1+${(l.count - 1).toLocaleString("en")}` : l.count.toLocaleString("en")), hint: "intervals placed; 1+5: a cold first one and 5 warm ones" },
+  { key: "total", text: "total", unit: "ms", number: true, value: (l) => l.total, show: (l) => (l.total / 1e6).toFixed(2), hint: "all intervals together, under nsys, in milliseconds" },
   { key: "lost", text: "lost", unit: "ms", number: true, value: (l) => l.lost, show: (l) => (l.lost ? (l.lost / 1e6).toFixed(2) : "."), hint: "of it without work on the stream (and copies or memsets that a finding names), in milliseconds" },
-  { key: "elapsed", text: "time", unit: "us", number: true, value: (l) => l.elapsed, show: (l) => micro(l.elapsed), hint: "measured time of the median run, under nsys" },
-  ...(Object.keys(DATA.predicted).length ? [{ key: "predicted", text: "without nsys", unit: "us", number: true, value: (l) => DATA.predicted[l.label]?.[0] ?? -1, show: (l) => (DATA.predicted[l.label] ? micro(DATA.predicted[l.label][0]) : "?"), hint: "the same run without nsys, as predicted from this trace" }] : []),
+  { key: "elapsed", text: "time", unit: "us", number: true, value: (l) => l.elapsed, show: (l) => micro(l.elapsed), hint: "measured time of the median interval, under nsys" },
+  { key: "predicted", text: "w/o nsys", unit: "us", number: true, value: (l) => DATA.predicted[l.label]?.ns?.[0] ?? -1, show: (l) => predictedText(l), hint: "the same interval without nsys, predicted from this trace, and how far the prediction may be off" },
+  ...(Object.keys(DATA.measured).length ? [{ key: "measured", text: "measured", unit: "us", number: true, value: (l) => DATA.measured[l.label]?.[1] ?? -1, show: (l) => (DATA.measured[l.label] ? micro(DATA.measured[l.label][1]) : "?"), hint: "measured in the run without nsys: mean of the middle half of its intervals" }] : []),
   { key: "bar", text: "budget" },
   ...PRESENT.filter((cause) => DATA.labels.some((l) => l.parts[cause.name])).map((cause) => ({
     key: cause.name, text: cause.short, unit: "us", number: true, hint: cause.meaning, cause: true,
     value: (l) => l.parts[cause.name], show: (l) => micro(l.parts[cause.name]),
   })),
   { key: "error", text: "placed ±", unit: "us", number: true, value: (l) => l.error, show: (l) => micro(l.error), hint: "how exactly the two events are placed on the GPU's timeline (95 %)" },
-  { key: "p95", text: "p95", unit: "us", number: true, value: (l) => l.p95, show: (l) => micro(l.p95), hint: "95th percentile of the measured time" },
-  { key: "max", text: "max", unit: "us", number: true, value: (l) => l.max, show: (l) => micro(l.max), hint: "slowest run" },
+  { key: "p95", text: "p95", unit: "us", number: true, value: (l) => l.p95, show: (l) => micro(l.p95), hint: "95th percentile of the measured time, a cold first interval left out" },
 ];
 
 function sortBy(column) {
@@ -43,10 +43,30 @@ function labelCell(label) {
   return make("th", { scope: "row" }, button, mark, site, label.library ? make("span", { class: "site" }, "timed by a library") : null);
 }
 
+// "191 ±25": no more digits than the bar allows.
+function predictedText(label) {
+  const ns = DATA.predicted[label.label]?.ns;
+  if (!ns) return "?";
+  const reach = Math.max(ns[2] - ns[0], ns[0] - ns[1]) / 1e3, places = reach >= 10 ? 0 : reach >= 1 ? 1 : 2;
+  return `${(ns[0] / 1e3).toFixed(places)} ±${reach.toFixed(places)}`;
+}
+
+// The budget under nsys, and below it the predicted one without, to the same scale, where they differ.
+function barPair(label, scale) {
+  const predicted = DATA.predicted[label.label], under = budgetBar(label, scale || label.elapsed || 1, 200);
+  if (!predicted?.ns || Math.abs(predicted.ns[0] - label.elapsed) < 0.02 * label.elapsed) return under;
+  const without = { label: label.label, elapsed: predicted.ns[0] || 1, parts: predicted.parts };
+  const below = budgetBar(without, scale || label.elapsed || 1, 0);
+  below.classList.add("below");
+  below.setAttribute("aria-label", "predicted without nsys: " + budgetText(without));
+  return [under, below];
+}
+
 function bodyRow(label, scale) {
   const cells = COLUMNS.map((column) => {
     if (column.key === "label") return labelCell(label);
-    if (column.key === "bar") return make("td", { class: "budget" }, budgetBar(label, scale || label.elapsed || 1, 200));
+    if (column.key === "bar") return make("td", { class: "budget" }, barPair(label, scale));
+    if (column.key === "predicted" && DATA.predicted[label.label]?.reason) return make("td", { class: "number", title: "no prediction: " + DATA.predicted[label.label].reason }, "?");
     const text = column.show(label);
     return make("td", { class: "number" + (text === "." ? " zero" : "") }, text);
   });
@@ -77,7 +97,7 @@ function drawTable() {
   const scale = time ? Math.max(1, ...labels.map((label) => label.elapsed)) : 0;
   const focused = document.activeElement && document.activeElement.dataset.key;
   fill($("budgets"),
-    make("caption", { class: "unseen" }, "Budget of the median run of every label, in microseconds"),
+    make("caption", { class: "unseen" }, "Budget of the median interval of every label, in microseconds"),
     make("thead", null, make("tr", null, COLUMNS.map(head))),
     make("tbody", null, labels.map((label) => bodyRow(label, scale))));
   // Redrawing replaced the button that was pressed: the keyboard stays where it was.

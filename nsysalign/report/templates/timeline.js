@@ -86,7 +86,7 @@ function eventMarks(frame, picture, bottom, hits) {
     out.push(svg("rect", { class: "placed", x: inside(a), width: Math.max(1, inside(b) - inside(a)), y: HEAD - 8, height: bottom - HEAD + 8 }));
     if (x < frame.left || x > frame.right) return;
     out.push(svg("line", { class: "event", x1: x, x2: x, y1: HEAD - 12, y2: bottom }), svg("path", { class: "record", d: `M${x} ${HEAD - 20}l7 7l-7 7l-7 -7z` }));
-    hits.push({ x: x - 8, y: HEAD - 22, w: 16, h: 18, said: [`${word} event at ${us(ns)} us`, `placed ±${duration(picture.error)} with 95 % confidence (${picture.method})`, `certainly between ${us(picture.lower)} and +${us(picture.upper)} us of here`] });
+    hits.push({ x: x - 8, y: HEAD - 22, w: 16, h: 18, said: [`${word} event at ${us(ns)} us`, `placed ±${duration(picture.error)} with 95 % confidence (${methodWords(picture.method)})`, `certainly between ${us(picture.lower)} and +${us(picture.upper)} us of here`] });
   });
   return out;
 }

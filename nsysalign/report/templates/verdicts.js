@@ -15,14 +15,15 @@ function card(item) {
   return make(
     "article", { class: "card " + word },
     make("p", { class: "kicker" }, make("span", { "aria-hidden": "true" }, mark + " "), word, item.rule ? " · " + item.rule : "",
-      item.lost ? make("span", { class: "lost", title: "time of all runs in which the stream executed nothing" }, `lost ${duration(item.lost)}${many}`) : null),
+      item.lost ? make("span", { class: "lost", title: "time in which the stream executed nothing, all intervals together" }, `lost ${duration(item.lost)}${many}`) : null),
     make("h3", null, entry.title),
     label ? make("p", { class: "where" }, make("button", { type: "button", class: "link", onclick: () => choose(label.label, null, true) }, label.label),
-      entry.site && entry.site !== label.label ? [" ", make("code", null, entry.site)] : null, `, ${plural(label.count, "run")}, ${duration(entry.total)} in all under nsys`) : make("p", { class: "where" }, entry.label),
+      entry.site && entry.site !== label.label ? [" ", make("code", null, entry.site)] : null, `, ${plural(entry.count, `${entry.cold} interval`.trim())}, ${duration(entry.total)} ${entry.count > 1 ? "in all " : ""}under nsys`) : make("p", { class: "where" }, entry.label),
+    sourceLine(entry.site),
     label ? waterfall(asRun(label, entry.interval)) : null,
-    label && withoutNsys(label) ? make("p", { class: "explanation" }, withoutNsys(label)) : null,
+    label && entry.cold !== "cold" && withoutNsys(label) ? make("p", { class: "without" }, withoutNsys(label)) : null,
     entry.explanation ? make("p", { class: "explanation" }, entry.explanation) : null,
-    advice(entry),
+    ...advice(entry),
     rerun(entry),
     evidence(entry),
     chips(entry),
@@ -31,11 +32,15 @@ function card(item) {
   );
 }
 
-// "Do this:   code" is a sentence and code to copy.
+// What a call site says, where the run was recorded with its lines of code.
+function sourceLine(site) {
+  return DATA.source[site] ? make("pre", { class: "source" }, make("span", { class: "quiet" }, site + "  "), make("code", null, DATA.source[site])) : null;
+}
+
+// Two kinds of advice, each a sentence and code to copy: to measure the GPU's time, to make the program faster.
 function advice(entry) {
-  if (!entry.advice) return null;
-  const [words, ...code] = entry.advice.split(/ {3,}/);
-  return make("div", { class: "advice" }, make("p", null, make("strong", null, "Change: "), words), code.length ? make("pre", null, make("code", null, code.join("\n"))) : null);
+  return entry.advice.map(([head, words, code]) => make("div", { class: "advice" + (head.endsWith("faster") ? " faster" : "") },
+    make("p", null, make("strong", null, head + ": "), words[0].toLowerCase() + words.slice(1)), code.length ? make("pre", null, make("code", null, code.join("\n"))) : null));
 }
 
 function evidence(entry) {
@@ -52,7 +57,7 @@ function rerun(entry) {
   const predicted = said.predicted_low_ns === null ? "none" : `${duration(said.predicted_low_ns)} to ${duration(said.predicted_high_ns)}`;
   const cell = (name, value) => make("div", null, make("dt", null, name), make("dd", null, value));
   return make("div", { class: "rerun " + said.verdict.replace(/\W+/g, "-"), title: entry.confirmation },
-    make("p", null, make("strong", null, `${mark} ${said.verdict} by a second run: `), said.changed),
+    make("p", null, make("strong", null, `${mark} ${said.verdict} by a second run of the script: `), said.changed),
     make("dl", null, cell("before", duration(said.before_ns)), cell("predicted", predicted), cell("after", duration(said.after_ns))));
 }
 
@@ -65,7 +70,7 @@ function chips(entry) {
     for (const chip of button.parentNode.querySelectorAll("button")) chip.setAttribute("aria-expanded", "false");
     button.setAttribute("aria-expanded", String(!open));
     text.hidden = open;
-    text.textContent = [other.title, other.advice && "Change: " + other.advice].filter(Boolean).join(" ");
+    text.textContent = [other.title, ...other.advice.map(([head, words, code]) => `${head}: ${[words, ...code].join(" ")}`)].join(" ");
   };
   return make("div", { class: "chips" }, make("span", null, "also: "), entry.others.map((other) => {
     const button = make("button", { type: "button", class: "chip", "aria-expanded": "false", title: other.title, onclick: () => show(other, button) }, `${(SEVERITY[other.severity] || SEVERITY.info)[0]} ${other.rule}`);
@@ -108,9 +113,9 @@ function drawVerdicts() {
   fill($("cards"), costly.slice(0, CARDS_AT_FIRST).map(card));
   fill($("more-cards"), costly.slice(CARDS_AT_FIRST).map(folded));
   const said = [];
-  if (DATA.cards.some((item) => item.rule) && DATA.silent.length) said.push(`Nothing was found in ${plural(DATA.silent.length, "label")}: ${DATA.silent.slice(0, 8).join(", ")}${DATA.silent.length > 8 ? ", …" : ""}.`);
+  if (DATA.cards.some((item) => item.rule) && DATA.silent.length) said.push(`No findings in ${plural(DATA.silent.length, "label")}: ${DATA.silent.slice(0, 8).join(", ")}${DATA.silent.length > 8 ? ", …" : ""}.`);
   const command = DATA.unconfirmed.split(": ").slice(1).join(": ");
-  if (command) said.push(`A finding without a verdict is a reading of one trace, not confirmed. To test the costliest, run the script again with one change: ${command}`);
+  if (command) said.push(`Findings are read from one trace; none is confirmed unless it says so. To test the costliest, run the script again with one change: ${command}`);
   $("cards-note").textContent = said.join(" ");
-  if (!DATA.cards.length) fill($("cards"), make("p", null, "No interval was placed: see the remarks at the end of the page."));
+  if (!DATA.cards.length) fill($("cards"), make("p", null, "No interval was placed: see the notes at the end of the page."));
 }

@@ -1,4 +1,4 @@
-// From what the events read to what the kernel takes, cause by cause: the median run of a label as a waterfall.
+// From what the events read to what the kernel takes, cause by cause: the median interval of a label as a waterfall.
 
 const LAST_STEPS = ["kernel", "graph", "memcpy", "memset"];
 
@@ -18,7 +18,7 @@ function fallSteps(label) {
   return steps;
 }
 
-// The label as if this run of it were its row; the label itself where the page has no parts of every run.
+// The label as if this interval of it were its row; the label itself where the page has no parts of every interval.
 function asRun(label, interval) {
   const runs = DATA.runs[DATA.labels.indexOf(label)], i = runs.elapsed.findIndex((_, k) => numberOf(runs, k) === interval);
   const parts = i < 0 ? {} : Object.fromEntries(Object.entries(runs.parts).map(([cause, values]) => [cause, values[i]]));
@@ -45,9 +45,11 @@ function waterfall(label) {
     fallRow("measured", first, duration(label.elapsed), "what was measured, under nsys"), rows);
 }
 
-// What the same label would read, or read, without nsys.
+// What the label's median interval would read, or did read, without nsys.
 function withoutNsys(label) {
-  const predicted = DATA.predicted[label.label];
-  if (!predicted) return null;
-  return `without nsys, predicted: ${duration(predicted[0])} (${duration(predicted[1])} to ${duration(predicted[2])})`;
+  const predicted = DATA.predicted[label.label], measured = DATA.measured[label.label], said = [];
+  if (predicted?.ns) said.push(`${duration(predicted.ns[0])} predicted (${duration(predicted.ns[1])} to ${duration(predicted.ns[2])})`);
+  if (measured) said.push(`${duration(measured[1])} measured (${duration(measured[0])} under nsys; means of the middle half)`);
+  if (!said.length && predicted) said.push(`no prediction (${predicted.reason})`);
+  return said.length ? `Without nsys: ${said.join("; ")}.` : null;
 }

@@ -28,6 +28,8 @@ class _Tensor:
 def empty(size, dtype=None, device=None):
     cuda.done.append(("empty", size, device))
     return _Tensor(size)
+
+
 class _C:
     """The private calls behind torch.cuda.current_stream()."""
 

@@ -1,0 +1,189 @@
+"""`nsysalign measure`: how long a call takes, how certain that is, and the best batch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from nsysalign.measure.result import Measure
+
+
+@click.command()
+@click.argument("targets", nargs=-1, required=True, metavar="FILE.py:FUNCTION [FILE.py:FUNCTION]")
+@click.option(
+    "--batch",
+    metavar="N,N|auto",
+    help="Batch sizes, or auto: search the best and the largest (default: the function's own, else 1).",
+)
+@click.option(
+    "--input",
+    "shapes",
+    multiple=True,
+    metavar="3x224x224",
+    help="FUNCTION returns a torch.nn.Module: the shape of one example, SHAPE[:TYPE[:BOUND]]; repeatable.",
+)
+@click.option(
+    "--mode",
+    metavar="M,M",
+    help="latency, event, device, steady, graph, transfer (default: all but transfer).",
+)
+@click.option(
+    "--l2",
+    type=click.Choice(["warm", "cold", "both"]),
+    default="warm",
+    show_default=True,
+    help="Whether the L2 cache holds what the last call left in it, or is overwritten before each.",
+)
+@click.option(
+    "--include-transfer",
+    is_flag=True,
+    help="Also with the inputs copied from pinned memory and the outputs back.",
+)
+@click.option(
+    "--precision",
+    default="0.5%",
+    show_default=True,
+    metavar="SHARE",
+    help="Repeat until the median is known so well.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 30),
+    default=3,
+    show_default=True,
+    help="Fresh processes per batch; up to 7 where they differ.",
+)
+@click.option(
+    "--budget",
+    metavar="TIME",
+    help="For everything: 45s, 4min (default: 4min with --batch auto).  What does not fit is left out, and said.",
+)
+@click.option("--max-batch", type=click.IntRange(min=1), metavar="N", help="The search goes no further.")
+@click.option(
+    "--memory",
+    default="90%",
+    show_default=True,
+    metavar="SHARE",
+    help="Of the GPU's free memory that the search may take.",
+)
+@click.option("--latency-below", metavar="TIME", help="Also the best batch below this latency: 20ms.")
+@click.option(
+    "--at",
+    default="p50",
+    show_default=True,
+    metavar="P",
+    help="The percentile that --latency-below is about.",
+)
+@click.option("--quick", is_flag=True, help="One process, rough, no profile: a first look.")
+@click.option("--no-profile", is_flag=True, help="No run under nsys: no budgets, no proof.")
+@click.option(
+    "--lock-clocks",
+    type=click.IntRange(min=1),
+    metavar="MHZ",
+    help="Hold the SM clock there meanwhile (administrator rights).",
+)
+@click.option("--nsys", metavar="PATH", help="The nsys to use.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Folder, new or empty (default: nsysalign-runs/measure-NNN).",
+)
+@click.option(
+    "--json", "json_out", metavar="OUT", help="Write measure.json to this file as well; - is stdout."
+)
+@click.option("--seed", type=int, default=0, help="Of the random orders; 0 is another one each time.")
+@click.option("--backend", default="cuda", hidden=True)
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.pass_context
+def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any) -> None:
+    """Measure a call: fresh processes, five ways to put the clock, intervals that hold, the best batch.
+
+    FUNCTION(batch), or FUNCTION() without --batch, prepares everything and returns the call to measure (or an
+    nsysalign.Workload).  With --input it returns a torch.nn.Module.  A second function is compared with the first.
+
+    \b
+    Example:  nsysalign measure bench.py:make --batch auto
+              nsysalign measure model.py:build --input 3x224x224 --batch 1,64
+              nsysalign measure old.py:make new.py:make
+    """
+    from nsysalign.commands.outputs import refuse_unwritable
+    from nsysalign.commands.progress import ProgressLine
+    from nsysalign.measure.session import measure as run
+
+    if json_out and json_out != "-":
+        refuse_unwritable(json_out)
+    options = _options(given)
+    with ProgressLine(quiet) as tell, _stopping():
+        result = run(options, tell)
+    finish(result, json_out=json_out, quiet=quiet)
+    ctx.exit(0 if result.complete else 130)
+
+
+@contextlib.contextmanager
+def _stopping() -> Iterator[None]:
+    """SIGTERM and a hang-up end the measurement as Ctrl-C does: what was measured until then is written."""
+
+    def asked(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, asked) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def _options(given: dict[str, Any]) -> Any:
+    """Options from the command line.  UsageError says which one cannot be."""
+
+    from nsysalign.collect.command import refuse_nested
+    from nsysalign.measure import plan
+    from nsysalign.measure.session import quickly
+
+    refuse_nested(os.environ)
+    batches, search = plan.batches(given["batch"])
+    modes = plan.modes(given["mode"]) if given["mode"] else plan.DEFAULT_MODES
+    if given["include_transfer"] and "transfer" not in modes:
+        modes = (*modes, "transfer")
+    options = plan.Options(
+        targets=tuple(plan.target(text, n) for n, text in enumerate(given["targets"])),
+        batches=batches, search=search, shapes=tuple(plan.shape(s) for s in given["shapes"]), modes=modes, l2=plan.l2(given["l2"]),
+        precision=plan.share(given["precision"], "--precision"), processes=given["processes"],
+        most_processes=max(plan.MOST_PROCESSES, given["processes"]), budget_s=plan.seconds(given["budget"], "--budget") if given["budget"] else None,
+        most_batch=given["max_batch"], memory=plan.part(given["memory"], "--memory"),
+        latency_below_s=plan.seconds(given["latency_below"], "--latency-below") if given["latency_below"] else None,
+        at=plan.percentile(given["at"]), profile=not given["no_profile"], output=given["output"], nsys=given["nsys"],
+        lock_clocks=given["lock_clocks"], seed=given["seed"], backend=given["backend"],
+    )  # fmt: skip
+    return quickly(options) if given["quick"] else options
+
+
+def finish(result: Measure, *, json_out: str | None = None, quiet: bool = False) -> None:
+    """Write the database and the page beside measure.json; print the table.  NoStatistics, once all samples are kept."""
+    from nsysalign.measure import tables
+    from nsysalign.measure.result import FILE
+    from nsysalign.report import measure_html, measure_terminal
+
+    folder = result.folder
+    tables.write(result, folder / "analysis.db")
+    if json_out == "-":
+        click.echo((folder / FILE).read_text("utf-8"))
+    elif json_out:
+        Path(json_out).write_text((folder / FILE).read_text("utf-8"), encoding="utf-8")
+    _ = result.points  # without scipy it ends here
+    page = folder / "measure.html"
+    measure_html.write(result, page)
+    if not quiet and json_out != "-":
+        from rich.console import Console
+
+        measure_terminal.render(result, Console(highlight=False), str(page))

@@ -1,0 +1,280 @@
+"""The device through torch: clocks, events, a delay kernel, an L2 flush, capture, memory.  Imports torch, and that late.
+
+The same methods are those of `simulated.Device`; times are nanoseconds.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+#: The cache's replacement is not strictly by age: twice its size leaves nothing behind.
+FLUSH_FACTOR = 2
+_UNKNOWN_L2 = 256 << 20
+_CYCLES_PER_US = 2_000
+_RATE_US = 400
+
+
+class Refused(Exception):
+    """A mode that this call cannot be measured in, and why."""
+
+
+class Cuda:
+    """The current device of this process."""
+
+    def __init__(self, memory_fraction: float | None = None) -> None:
+        import torch
+
+        if not torch.cuda.is_available():
+            raise RuntimeError("torch sees no CUDA device here")
+        self.torch = torch
+        self._free_at_start, self.total = torch.cuda.mem_get_info()
+        if memory_fraction is not None:
+            torch.cuda.set_per_process_memory_fraction(min(1.0, max(0.0, memory_fraction)))
+        p = torch.cuda.get_device_properties(0)
+        self.name, self.sms = p.name, p.multi_processor_count
+        self.l2 = int(getattr(p, "L2_cache_size", 0)) or _UNKNOWN_L2
+        self._buffer: Any = None
+        self._cycles_per_us = 0.0
+        self._free_now = self._free_at_start
+
+    # --- time ---
+
+    now = staticmethod(time.perf_counter_ns)
+
+    def sync(self) -> None:
+        """Wait for everything on the device."""
+        self.torch.cuda.synchronize()
+
+    def event(self) -> Any:
+        """An event that takes times."""
+        return self.torch.cuda.Event(enable_timing=True)
+
+    def elapsed_ns(self, start: Any, end: Any) -> float:
+        """Nanoseconds between two events that have happened."""
+        return start.elapsed_time(end) * 1e6
+
+    # --- what is put before a call ---
+
+    def delay(self, us: float) -> None:
+        """A kernel that keeps the current stream busy for so long."""
+        if not self._cycles_per_us:
+            self._cycles_per_us = self._rate()
+        self.torch.cuda._sleep(max(1, int(us * self._cycles_per_us)))
+
+    def _rate(self) -> float:
+        sleep = self.torch.cuda._sleep
+        sleep(1000)
+        start, end = self.event(), self.event()
+        self.sync()
+        start.record()
+        sleep(_RATE_US * _CYCLES_PER_US)
+        end.record()
+        self.sync()
+        took_us = self.elapsed_ns(start, end) / 1e3
+        return _RATE_US * _CYCLES_PER_US / took_us if took_us > 0 else _CYCLES_PER_US
+
+    def flush(self) -> None:
+        """Overwrite twice the L2 on the current stream."""
+        if self._buffer is None:
+            size = FLUSH_FACTOR * self.l2
+            with self.torch.inference_mode(False), self.torch.no_grad():
+                self._buffer = self.torch.empty(size, dtype=self.torch.int8, device="cuda")
+        with self.torch.inference_mode(False), self.torch.no_grad():
+            self._buffer.zero_()
+
+    def floor(self) -> tuple[float, float]:
+        """(an empty pair, a pair around an empty kernel) behind a delay: what the records themselves add."""
+        out = []
+        for work in (lambda: None, lambda: self.torch.cuda._sleep(0)):
+            found = []
+            for _ in range(25):
+                start, end = self.event(), self.event()
+                self.delay(120)
+                start.record()
+                work()
+                end.record()
+                end.synchronize()
+                found.append(self.elapsed_ns(start, end))
+            out.append(sorted(found)[len(found) // 2])
+        return out[0], out[1]
+
+    # --- graphs ---
+
+    def capture(self, call: Callable[[], Any]) -> Callable[[], None]:
+        """The call captured into a graph; Refused where it cannot be."""
+        torch = self.torch
+        graph = torch.cuda.CUDAGraph()
+        try:
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(3):
+                    call()
+            torch.cuda.current_stream().wait_stream(side)
+            self.sync()
+            with warnings.catch_warnings(record=True) as said, torch.cuda.graph(graph):
+                warnings.simplefilter("always")
+                out = call()
+            if any("empty" in str(w.message) for w in said):
+                raise Refused("the captured graph is empty: the call's work is on a stream of its own")
+            graph.replay()
+            self.sync()
+        except Refused:
+            raise
+        except Exception as error:
+            raise Refused(
+                f"not capturable: {str(error).strip().splitlines()[0][:160] or type(error).__name__}"
+            ) from error
+        graph.kept = out  # the graph writes into it
+        return graph.replay
+
+    # --- inputs ---
+
+    def inputs(self, shapes: Sequence[tuple[tuple[int, ...], str, int]], batch: int, like: Any) -> list[Any]:
+        """Random tensors of shape (batch, *shape); the type of the module's parameters where none is named."""
+        torch = self.torch
+        own = next((p.dtype for p in like.parameters() if p.is_floating_point()), torch.float32)
+        out = []
+        for shape, kind, top in shapes:
+            dtype = getattr(torch, kind) if kind else own
+            size = (batch, *shape)
+            if dtype.is_floating_point or dtype.is_complex:
+                out.append(torch.randn(size, device="cuda", dtype=dtype))
+            else:
+                out.append(torch.randint(0, max(1, top), size, device="cuda", dtype=dtype))
+        return out
+
+    def module_call(self, module: Any) -> Callable[..., Any]:
+        """A module's forward pass as a server would make it: eval, inference mode, on the GPU."""
+        torch = self.torch
+        module = module.eval().cuda()
+
+        def call(*inputs: Any) -> Any:
+            with torch.inference_mode():
+                return module(*inputs)
+
+        return call
+
+    def tensors(self, values: Sequence[Any]) -> list[Any]:
+        """The tensors among the inputs, those in lists and dicts too."""
+        found: list[Any] = []
+        for value in values:
+            if isinstance(value, self.torch.Tensor):
+                found.append(value)
+            elif isinstance(value, dict):
+                found += self.tensors(list(value.values()))
+            elif isinstance(value, list | tuple):
+                found += self.tensors(value)
+        return found
+
+    def copies(self, inputs: Sequence[Any], count: int) -> list[tuple[Any, ...]]:
+        """So many sets of inputs with the same contents at other addresses (the given set first)."""
+        clone = self._clone
+        return [tuple(inputs), *(tuple(clone(v) for v in inputs) for _ in range(count - 1))]
+
+    def _clone(self, value: Any) -> Any:
+        if isinstance(value, self.torch.Tensor):
+            return value.clone()
+        if isinstance(value, dict):
+            return {k: self._clone(v) for k, v in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)(self._clone(v) for v in value)
+        return value
+
+    def bytes_of(self, inputs: Sequence[Any]) -> int:
+        """Bytes of all tensors in there."""
+        return sum(t.numel() * t.element_size() for t in self.tensors(inputs))
+
+    def all_zero(self, inputs: Sequence[Any]) -> bool:
+        """Whether there are tensors, and none holds anything but zeros."""
+        found = self.tensors(inputs)
+        return bool(found) and not any(bool(t.any()) for t in found)
+
+    def with_transfer(self, call: Callable[..., Any], inputs: Sequence[Any]) -> Callable[[], Any]:
+        """The call with its inputs copied from pinned memory before, and its tensors copied back after."""
+        found = [t for t in self.tensors(inputs) if t.is_cuda]
+        if not found:
+            raise Refused("no input tensor was handed over: a closure's inputs cannot be copied in")
+        pinned = [t.cpu().pin_memory() for t in found]
+
+        def both() -> Any:
+            for there, here in zip(found, pinned, strict=True):
+                there.copy_(here, non_blocking=True)
+            out = call(*inputs)
+            values = [vars(out)] if hasattr(out, "__dataclass_fields__") else [out]
+            return [t.to("cpu") for t in self.tensors(values) if t.is_cuda]
+
+        return both
+
+    # --- state ---
+
+    def state(self) -> tuple[int, ...]:
+        """Changes when a library or module is loaded, a segment of GPU memory added, or the driver takes memory.
+
+        What it cannot see is a kernel loaded lazily into memory that the driver had: the slope of the times does.
+        """
+        stats = self.torch.cuda.memory_stats()
+        free, _ = self.torch.cuda.mem_get_info()
+        self._free_now = min(self._free_now, free)
+        return (len(sys.modules), _libraries(), stats.get("segment.all.allocated", 0))
+
+    def memory(self) -> dict[str, int]:
+        """Bytes: torch's peaks, the device's, and how often the allocator had to free its cache and try again."""
+        stats = self.torch.cuda.memory_stats()
+        free, total = self.torch.cuda.mem_get_info()
+        return {
+            "peak_allocated": stats.get("allocated_bytes.all.peak", 0),
+            "peak_reserved": stats.get("reserved_bytes.all.peak", 0),
+            "retries": stats.get("num_alloc_retries", 0),
+            "free_at_start": self._free_at_start,
+            "free_now": free,
+            "total": total,
+        }
+
+    def describe(self) -> dict[str, Any]:
+        """What the result says about the device."""
+        return {
+            "device": self.name,
+            "sms": self.sms,
+            "l2_bytes": self.l2,
+            "torch": str(self.torch.__version__),
+            "cuda": str(self.torch.version.cuda),
+            "total_bytes": self.total,
+        }
+
+    def blocking_calls(self, call: Callable[[], Any]) -> list[str]:
+        """What torch says about operations of the call that wait for the GPU; [] where it knows of none."""
+        torch = self.torch
+        before = torch.cuda.get_sync_debug_mode()
+        try:
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                torch.cuda.set_sync_debug_mode("warn")
+                call()
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+        found = [w for w in said if "synchroniz" in str(w.message)]
+        return list(dict.fromkeys(f"{w.filename.rpartition('/')[2]}:{w.lineno}" for w in found))
+
+    def forget(self) -> None:
+        """Between two batches of one process: what the last one held is given back, the peaks begin anew."""
+        gc.collect()
+        self.torch.cuda.empty_cache()
+        self.torch.cuda.reset_peak_memory_stats()
+
+    def quiet(self) -> None:
+        """Before the timed blocks: no garbage of the build is left to be collected in them."""
+        gc.collect()
+
+
+def _libraries() -> int:
+    try:
+        with open("/proc/self/maps", "rb") as maps:
+            return len({line.rpartition(b" ")[2] for line in maps if b".so" in line})
+    except OSError:
+        return 0

@@ -1,0 +1,105 @@
+"""Two measurements as one of two targets: what compares A and B in one run compares them across runs as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nsysalign.errors import UsageError
+from nsysalign.measure.result import Measure
+
+FORMAT, VERSION = "nsysalign-measure-diff", 1
+#: What must be the same for a change to be the code's.
+MACHINE = (("device", "GPU"), ("torch", "torch"), ("cuda", "CUDA"))
+
+
+@dataclass(frozen=True)
+class Change:
+    """One batch in one mode.  Shares; `verdict` is slower, faster, same or cannot say."""
+
+    batch: int | None
+    mode: str
+    l2: str
+    a_ns: float
+    b_ns: float
+    ratio: float
+    low: float
+    high: float
+    verdict: str
+
+
+def merged(a: Measure, b: Measure, names: tuple[str, str]) -> Measure:
+    """A measurement whose first target is `a`'s and whose second is `b`'s.  UsageError where one of them has two."""
+    for side, name in ((a, names[0]), (b, names[1])):
+        if len(side.targets) != 1:
+            raise UsageError(
+                f"{name} compares two functions already", "name measurements of one function each"
+            )
+    shift = 1 + max((r.number for r in a.runs), default=0)
+    runs = [*a.runs, *(replace(r, number=r.number + shift, target=1) for r in b.runs)]
+    blocks = [*a.blocks, *(replace(x, run=x.run + shift) for x in b.blocks)]
+    profiles = [*a.profiles, *(replace(p, target=1) for p in b.profiles)]
+    options = {
+        **a.options,
+        "modes": list(dict.fromkeys([*a.options["modes"], *b.options["modes"]])),
+        "l2": list(dict.fromkeys([*a.options["l2"], *b.options["l2"]])),
+    }
+    notes = [*remarks(a, b), *(f"A: {n}" for n in a.notes), *(f"B: {n}" for n in b.notes)]
+    targets = tuple(f"{n} ({m.targets[0]})" for n, m in zip(names, (a, b), strict=True))
+    return Measure(
+        targets,
+        options,
+        a.environment,
+        tuple(runs),
+        tuple(blocks),
+        tuple(profiles),
+        {},
+        tuple(notes),
+        a.complete and b.complete,
+    )
+
+
+def remarks(a: Measure, b: Measure) -> Iterator[str]:
+    """What else than the code differs."""
+    for key, name in MACHINE:
+        sides = [str(m.environment.get(key, "")) for m in (a, b)]
+        if sides[0] != sides[1]:
+            yield f"{name} differs: {sides[0] or 'unknown'} and {sides[1] or 'unknown'}"
+    only = {p.batch for p in a.points} ^ {p.batch for p in b.points}
+    if only:
+        yield f"{len(only)} batch sizes were measured in one of them only, and are not compared"
+
+
+def changes(both: Measure, threshold: float) -> list[Change]:
+    """All that both have.  Same: the whole interval is nearer to zero than `threshold`; slower or faster: it excludes zero,
+    and the change is at least the threshold."""
+    out = []
+    keys = [k[1:] for k in both.estimates if k[0] == 0 and (1, *k[1:]) in both.estimates]
+    for batch, mode, l2 in sorted(
+        keys,
+        key=lambda k: (
+            k[0] or 0,
+            both.options["modes"].index(k[1]) if k[1] in both.options["modes"] else 9,
+            k[2],
+        ),
+    ):
+        d = both.difference(batch, mode, l2)
+        verdict = d.verdict
+        if (verdict != "cannot say" and abs(d.ratio) < threshold) or (
+            verdict == "cannot say" and max(abs(d.low), abs(d.high)) < threshold
+        ):
+            verdict = "same"
+        values = [both.estimates[t, batch, mode, l2].value for t in (0, 1)]
+        out.append(Change(batch, mode, l2, *values, d.ratio, d.low, d.high, verdict))
+    return out
+
+
+def document(both: Measure, found: list[Change], threshold: float) -> dict[str, Any]:
+    """`nsysalign diff --json` of two measurements."""
+    from dataclasses import asdict
+
+    return {
+        "format": FORMAT, "version": VERSION, "before": both.targets[0], "after": both.targets[1], "threshold": threshold,
+        "remarks": list(both.notes), "changes": [asdict(c) for c in found],
+    }  # fmt: skip

@@ -1,0 +1,333 @@
+"""What a measurement found: samples, numbers, answers; to and from `measure.json`.
+
+Everything but the samples is worked out from them again when a file is read: a number in it cannot drift away from what
+was measured.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nsysalign import untrusted
+from nsysalign.errors import AnalysisError, NsysAlignError
+from nsysalign.measure.kind import FILE, FORMAT
+from nsysalign.measure.profile import Profile
+from nsysalign.measure.search import EQUAL, KNEE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from nsysalign.measure.statistics import Difference, Estimate
+
+VERSION = 1
+LARGEST_FILE = 1 << 30
+NAN = float("nan")
+
+
+class NoStatistics(NsysAlignError):
+    """scipy is missing: samples are there, numbers are not."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One worker.  `failure` is a class of failures.CLASSES, "" where it ended well; times in ns, memory in bytes."""
+
+    number: int
+    target: int
+    batch: int | None
+    replicate: int
+    role: str
+    wall_s: float
+    failure: str = ""
+    message: str = ""
+    first_ns: int = 0
+    warm_ns: int = 0
+    warm_calls: int = 0
+    settled: bool = True
+    unsettled: str = ""
+    outputs: float = 1.0
+    memory: Mapping[str, int] = field(default_factory=dict)
+    clean: Mapping[str, Any] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    fresh: bool = True
+
+
+@dataclass(frozen=True)
+class Block:
+    """Samples of one mode, one behind the other.  `t0`, `t1`: CLOCK_MONOTONIC ns; `sm_mhz` NaN where nobody knows."""
+
+    run: int
+    mode: str
+    l2: str
+    t0: int
+    t1: int
+    sm_mhz: float
+    ns: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """The headline of one batch of one target."""
+
+    target: int
+    batch: int | None
+    processes: int
+    latency: Estimate | None
+    steady: Estimate | None
+    rate: float
+    rate_low: float
+    rate_high: float
+    memory: int
+    sm_mhz: float
+    marks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A whole measurement.  Tables are made when they are asked for."""
+
+    targets: tuple[str, ...]
+    options: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    runs: tuple[Run, ...]
+    blocks: tuple[Block, ...]
+    profiles: tuple[Profile, ...] = ()
+    search: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    complete: bool = True
+    folder: Path | None = None
+
+    # --- numbers ---
+
+    def processes(self, target: int, batch: int | None, mode: str, l2: str = "warm") -> list[list[int]]:
+        """The samples of each process, those of the search only where no other measured this batch."""
+        for roles in (("time",), ("time", "probe")):
+            wanted = {
+                r.number for r in self.runs if (r.target, r.batch) == (target, batch) and r.role in roles
+            }
+            per: dict[int, list[int]] = {}
+            for b in self.blocks:
+                if b.run in wanted and (b.mode, b.l2) == (mode, l2):
+                    per.setdefault(b.run, []).extend(b.ns)
+            if per:
+                return list(per.values())
+        return []
+
+    @cached_property
+    def estimates(self) -> dict[tuple[int, int | None, str, str], Estimate]:
+        """(target, batch, mode, L2) -> Estimate, for all that was measured."""
+        estimate = _statistics().estimate
+        keys = dict.fromkeys(
+            (r.target, r.batch, b.mode, b.l2) for r in self.runs for b in self._by_run.get(r.number, ())
+        )
+        percentiles = tuple(sorted({50.0, 90.0, 99.0, float(self.options.get("at", 50.0))}))
+        made = {k: self.processes(*k) for k in keys}
+        return {k: estimate(v, percentiles) for k, v in made.items() if any(v)}
+
+    @cached_property
+    def _by_run(self) -> dict[int, list[Block]]:
+        out: dict[int, list[Block]] = {}
+        for b in self.blocks:
+            out.setdefault(b.run, []).append(b)
+        return out
+
+    @cached_property
+    def points(self) -> tuple[Point, ...]:
+        """Per target, in order of batch, with what is remarkable about each."""
+        keys = sorted({(t, b) for t, b, _, _ in self.estimates}, key=lambda k: (k[0], k[1] or 0))
+        bare = [self._point(*key) for key in keys]
+        return tuple(self._marked(bare))
+
+    def _point(self, target: int, batch: int | None) -> Point:
+        latency = self.estimates.get((target, batch, "latency", "warm")) or self.estimates.get(
+            (target, batch, "event", "warm")
+        )
+        steady = self.estimates.get((target, batch, "steady", "warm"))
+        runs = [r for r in self.runs if (r.target, r.batch) == (target, batch)]
+        outputs = next((r.outputs for r in runs if not r.failure), 1.0)
+        rate = steady.mapped(outputs * 1e9) if steady else (NAN, NAN, NAN)
+        # a run's own peak; a graph's private pool and a flush buffer come later and are not the call's
+        peaks = [r.memory.get("peak_reserved", 0) for r in runs if r.memory]
+        mhz = [b.sm_mhz for r in runs for b in self._by_run.get(r.number, ()) if not math.isnan(b.sm_mhz)]
+        count = len(steady.medians) if steady else len(latency.medians) if latency else 0
+        return Point(
+            target, batch, count, latency, steady, *rate, max(peaks, default=0),
+            sorted(mhz)[len(mhz) // 2] if mhz else NAN,
+        )  # fmt: skip
+
+    def _marked(self, points: list[Point]) -> Iterator[Point]:
+        from dataclasses import replace
+
+        for target in range(len(self.targets)):
+            mine = [p for p in points if p.target == target]
+            rated = [p for p in mine if p.rate > 0]
+            best = max(rated, key=lambda p: p.rate, default=None) if len(rated) > 1 else None
+            limit = self.options.get("latency_below_ns")
+            below = [p for p in rated if limit and p.latency and self.at(p)[0] <= limit]
+            under = max(below, key=lambda p: p.rate, default=None)
+            knee = next((p for p in rated if best and p.rate >= (1 - KNEE) * best.rate), None)
+            largest = self.search.get("largest")
+            for p in mine:
+                marks = []
+                if best and p is best:
+                    equal = [q.batch for q in rated if q.rate >= (1 - EQUAL) * best.rate]
+                    spread = f" ({equal[0]}-{equal[-1]} within 1 %)" if len(equal) > 1 else ""
+                    marks.append("best" + spread)
+                elif p is knee:
+                    marks.append("within 5 % of the best")
+                if p is under:
+                    marks.append("best below the latency limit")
+                if (
+                    largest
+                    and p.batch == largest
+                    and (self.search.get("exact") or self.search.get("failed_at"))
+                ):
+                    marks.append("largest that fits" if self.search.get("exact") else "largest that ran")
+                yield replace(p, marks=tuple(marks))
+
+    def at(self, point: Point) -> tuple[float, bool]:
+        """(latency at the percentile that was asked for, whether it has its samples)."""
+        if point.latency is None:
+            return NAN, False
+        p = float(self.options.get("at", 50.0))
+        return (point.latency.value, True) if p == 50 else point.latency.percentiles.get(p, (NAN, False))
+
+    @property
+    def best(self) -> Point | None:
+        """The batch with the highest throughput, None where none was measured."""
+        return max((p for p in self.points if p.rate > 0), key=lambda p: p.rate, default=None)
+
+    def difference(self, batch: int | None, mode: str, l2: str = "warm") -> Difference | None:
+        """B against A at one batch in one mode; None where one of them was not measured."""
+        sides = [self.estimates.get((t, batch, mode, l2)) for t in (0, 1)]
+        return _statistics().difference(*sides) if all(sides) else None
+
+    # --- tables ---
+
+    @cached_property
+    def curve(self) -> pd.DataFrame:
+        """One row per target and batch (frames.CURVE)."""
+        from nsysalign.measure import tables
+
+        return tables.curve(self)
+
+    @cached_property
+    def modes(self) -> pd.DataFrame:
+        """One row per target, batch, mode and L2 (frames.MODES)."""
+        from nsysalign.measure import tables
+
+        return tables.modes(self)
+
+    @cached_property
+    def samples(self) -> pd.DataFrame:
+        """One row per sample (frames.SAMPLES)."""
+        from nsysalign.measure import tables
+
+        return tables.samples(self)
+
+    @cached_property
+    def budgets(self) -> pd.DataFrame:
+        """One row per profiled batch and cause (frames.MEASURED_BUDGETS)."""
+        from nsysalign.measure import tables
+
+        return tables.budgets(self)
+
+    # --- files ---
+
+    def document(self) -> dict[str, Any]:
+        """measure.json: what was measured, then what follows from it (left out where scipy is missing)."""
+        out: dict[str, Any] = {"format": FORMAT, "version": VERSION}
+        out |= {
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if f.name in ("targets", "options", "environment", "search", "notes", "complete")
+        }
+        out["runs"] = [asdict(r) for r in self.runs]
+        out["profiles"] = [asdict(p) for p in self.profiles]
+        try:
+            out["points"] = self.curve.to_dict("records")
+            out["modes"] = self.modes.to_dict("records")
+        except NoStatistics:
+            out["points"] = out["modes"] = None
+        out["blocks"] = [asdict(b) for b in self.blocks]
+        return out
+
+    def write(self, path: Path) -> None:
+        """The file appears whole or not at all."""
+        from nsysalign.files import replacing
+        from nsysalign.store.objects import plain
+
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps(plain(self.document()), allow_nan=False), encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        from nsysalign.report import measure_html
+
+        return measure_html.fragment(self)
+
+
+def load(path: Path) -> Measure:
+    """From its folder or measure.json.  AnalysisError where it is none, or not whole."""
+    file = path / FILE if path.is_dir() else path
+    try:
+        if file.stat().st_size > LARGEST_FILE:
+            raise AnalysisError(f"{file.name}: larger than a measurement is", "nsysalign measure")
+        data = json.loads(untrusted.contents(file))
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise AnalysisError(
+                f"{file.name}: no measurement (format {FORMAT})", "nsysalign measure FILE.py:FUNCTION"
+            )
+        if data.get("version") != VERSION:
+            raise AnalysisError(
+                f"{file.name}: version {data.get('version')!r}, and this nsysalign reads {VERSION}",
+                "measure again",
+            )
+        return Measure(
+            tuple(str(t) for t in data["targets"]), data["options"], data["environment"],
+            tuple(Run(**_known(Run, r)) for r in data["runs"]), tuple(_block(b) for b in data["blocks"]),
+            tuple(Profile(**_known(Profile, p)) for p in data["profiles"]), data["search"], tuple(str(n) for n in data["notes"]),
+            bool(data["complete"]), file.parent,
+        )  # fmt: skip
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        if isinstance(error, AnalysisError):
+            raise
+        raise AnalysisError(
+            f"{file.name}: cannot be read as a measurement ({type(error).__name__}: {error})", "measure again"
+        ) from error
+
+
+def _known(kind: Any, row: Mapping[str, Any]) -> dict[str, Any]:
+    names = {f.name for f in fields(kind)}
+    return {k: (NAN if v is None and k.endswith("_ns") else v) for k, v in row.items() if k in names}
+
+
+def _block(row: Mapping[str, Any]) -> Block:
+    values = tuple(int(v) for v in row["ns"])
+    mhz = row.get("sm_mhz")
+    return Block(
+        int(row["run"]),
+        str(row["mode"]),
+        str(row["l2"]),
+        int(row["t0"]),
+        int(row["t1"]),
+        NAN if mhz is None else float(mhz),
+        values,
+    )
+
+
+def _statistics() -> Any:
+    try:
+        from nsysalign.measure import statistics
+    except ImportError as error:
+        raise NoStatistics(
+            "scipy is missing, which the intervals need; the samples are kept",
+            "pip install scipy, then: nsysalign report DIR",
+        ) from error
+    return statistics

@@ -1,0 +1,536 @@
+"""The whole measurement: processes in random order, the search, the profiles, the budget of time."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from nsysalign.collect.lock import locked
+from nsysalign.errors import NsysAlignError, UsageError
+from nsysalign.measure import profile as proof
+from nsysalign.measure import runner, sampler
+from nsysalign.measure.memory import Trial
+from nsysalign.measure.plan import CURVE_MODES, Job, Options, check
+from nsysalign.measure.result import FILE, Block, Measure, NoStatistics, Run
+from nsysalign.measure.runner import Failure, Outcome
+from nsysalign.measure.search import OutOfTime, Search, search
+from nsysalign.private import without_paths
+from nsysalign.rundir import make_run_dir
+
+#: What starting a process and its CUDA takes, until one has shown it; and a profiled one with its analysis.
+STARTING_S, PROFILING_S = 8.0, 16.0
+#: Less than this in a process measures nothing worth the wait for it.
+LEAST_S = 0.3
+PROBE_S, QUICK_S, PROFILED_S = 1.0, 1.5, 1.0
+#: Points that are measured in full: 1, the best, its equals, the knee, the largest, the best below the limit.
+MOST_REPORTED = 6
+NS = 1e9
+
+Tell = Callable[[str, int], None]
+
+
+class MeasureError(NsysAlignError):
+    """Nothing could be measured."""
+
+
+class Session:
+    """One measurement under way.  `tell(step, percent)` is told what begins."""
+
+    def __init__(self, options: Options, tell: Tell | None = None, folder: Path | None = None) -> None:
+        self.options = check(options)
+        self.tell = tell or (lambda step, percent: None)
+        self.began = time.monotonic()
+        self.folder = folder or make_run_dir("measure", options.output)
+        self.work = self.folder / "workers"
+        self.work.mkdir(mode=0o700, exist_ok=True)
+        self.clocks = self.work / "clocks.jsonl"
+        self.gpu = sampler.Gpu()
+        self.workers = runner.Workers(self.options, self.work)
+        self.outcomes: list[Outcome] = []
+        self.profiles: list[proof.Profile] = []
+        self.notes: list[str] = []
+        self.found: Search | None = None
+        self.complete = False
+        self._random = random.Random(options.seed or None)
+        self._climbed: dict[int, Outcome] = {}
+        self._starting: list[float] = []
+        self._profiling: list[float] = []
+        self._planned = 1
+
+    # --- time ---
+
+    @property
+    def left_s(self) -> float:
+        """Of the budget; infinite without one."""
+        if self.options.budget_s is None:
+            return math.inf
+        return self.options.budget_s - (time.monotonic() - self.began)
+
+    @property
+    def starting_s(self) -> float:
+        """Of a process: as the last ones took, the first one found nothing in the machine's caches."""
+        return 1.1 * median(self._starting[-5:]) if self._starting else STARTING_S
+
+    def _reserve_s(self, profiles: int) -> float:
+        """For the profiled workers: one, or a fifth of the budget, and never more than a third of it."""
+        if not self.options.profile or self.options.budget_s is None:
+            return 0.0
+        one, all_of_it = max(self._profiling, default=PROFILING_S), self.options.budget_s
+        return min(one * profiles, max(one, all_of_it / 5), all_of_it / 3)
+
+    def _share_s(self, jobs: int, reserve_s: float, usual_s: float) -> float:
+        """Seconds that one of so many processes may measure; OutOfTime where too little is left."""
+        if math.isinf(self.left_s):
+            return usual_s
+        mine = (self.left_s - reserve_s - 0.3) / max(1, jobs) - self.starting_s
+        alone = self.left_s - reserve_s - 0.3 - self.starting_s  # fewer processes are better than none
+        share = mine if mine >= LEAST_S else min(alone, LEAST_S)
+        if share < LEAST_S and self.outcomes:
+            raise OutOfTime
+        return max(0.1, min(usual_s, share))
+
+    # --- the parts of it ---
+
+    def run(self) -> Measure:
+        """Measure.  Whatever ends it early, what was measured until then is in the folder; MeasureError where nothing was."""
+        o = self.options
+        self.notes += self.gpu.caveats() if o.backend == "cuda" else []
+        try:
+            with (
+                locked(o.lock_clocks) as said,
+                sampler.clocks(self.clocks, wanted=o.backend == "cuda") as unsampled,
+            ):
+                self.notes += said
+                self._measure()
+            self.notes += unsampled
+            self.complete = True
+        except KeyboardInterrupt:
+            self.notes.append("interrupted: what was measured until then")
+        finally:
+            self.workers.close()
+            self.gpu.close()
+            measure = self.result()
+            if measure.blocks:
+                measure.write(self.folder / FILE)
+                if self.complete and not any(o.failure for o in self.outcomes):
+                    shutil.rmtree(self.work, ignore_errors=True)  # all that was in there is in the file
+        self._raise_if_nothing(measure)
+        return measure
+
+    def _measure(self) -> None:
+        o = self.options
+        batches: Sequence[int | None] = o.batches or (None,)
+        try:
+            if o.search:
+                batches = self._searched()
+            self._timed(batches)
+        except OutOfTime:
+            self.notes.append(
+                f"the budget of {o.budget_s:g} s ended before all the processes had run that were wanted"
+            )
+        if o.profile:
+            self._profiled(batches)
+
+    def _timed(self, batches: Sequence[int | None]) -> None:
+        """Rounds of one process per target and batch, each in an order of its own; more for those that differ."""
+        o = self.options
+        rounds = 1 if o.quick else max(1, o.processes)
+        pairs = [(t, b) for t in range(len(o.targets)) for b in batches]
+        usual = QUICK_S if o.quick else 10.0 * len(o.modes) * len(o.l2)
+        failed: set[tuple[int, int | None]] = set()
+        for number in range(rounds):
+            for at, (target, batch) in enumerate(self._shuffled(p for p in pairs if p not in failed)):
+                jobs = (rounds - number) * len(pairs) - at
+                seconds = self._share_s(jobs, self._reserve_s(len(pairs)), usual)
+                done = self._worker(
+                    target, batch, number, "time", o.modes, o.l2, seconds, rounds * len(pairs)
+                )
+                if done.failure:
+                    self._failed(done)
+                    failed.add((target, batch))
+        if not o.quick and o.processes > 1:
+            self._more([p for p in pairs if p not in failed], usual)
+
+    def _more(self, pairs: list[tuple[int, int | None]], usual: float) -> None:
+        """Where processes may differ, seven of each.  Decided once: who looks after each process and stops when it looks good
+        stops where chance made it look good (92 instead of 95 % held the truth)."""
+        o = self.options
+        now = self.result()
+        try:
+            unclear = [p for p in pairs if self._unsure(now, *p)]
+        except NoStatistics:
+            return
+        if len(o.targets) > 1:
+            unclear = [p for p in pairs if any(b == p[1] for _, b in unclear)]
+        jobs = [
+            (number, *p) for number in range(o.processes, o.most_processes) for p in self._shuffled(unclear)
+        ]
+        for at, (number, target, batch) in enumerate(jobs):
+            seconds = self._share_s(len(jobs) - at, self._reserve_s(len(pairs)), usual)
+            self._worker(
+                target, batch, number, "time", o.modes, o.l2, seconds, len(pairs) * o.processes + len(jobs)
+            )
+
+    def _unsure(self, now: Measure, target: int, batch: int | None) -> bool:
+        """Whether the processes may differ."""
+        found = [now.estimates.get((target, batch, m, self.options.l2[0])) for m in ("latency", "steady")]
+        found = [e for e in found if e is not None] or [
+            e for k, e in now.estimates.items() if k[:2] == (target, batch)
+        ]
+        return any(e.unsure for e in found)
+
+    def _searched(self) -> Sequence[int]:
+        """Find the batches to report."""
+        o = self.options
+        limit = o.latency_below_s * NS if o.latency_below_s else None
+        self.found = Search()
+        search(self._trial, most=o.most_batch, latency_ns=limit, found=self.found, sms=self._multiprocessors)
+        found = self.found
+        if not found.ran:
+            return ()
+        if found.limited and not found.limited.startswith("--max-batch"):
+            self.notes.append(f"the search ended at batch {found.trials[-1].batch}: {found.limited}")
+        best = found.best
+        equal = [
+            t
+            for t in found.ran
+            if t.rate_high >= best.rate and t.rate < best.rate and t.rate >= 0.99 * best.rate
+        ]
+        wanted = [found.ran[0].batch, best.batch, found.knee.batch, found.largest]
+        below = found.below(limit) if limit else None
+        wanted += [below.batch] if below else []
+        wanted += [t.batch for t in sorted(equal, key=lambda t: -t.rate)]
+        return sorted(dict.fromkeys(wanted[:MOST_REPORTED]))
+
+    def _multiprocessors(self) -> int:
+        return int(self._environment().get("sms") or 0)
+
+    def _trial(self, batch: int) -> Trial:
+        """One process of the search."""
+        o = self.options
+        reserve = (
+            0.0 if math.isinf(self.left_s) else min(0.45, 0.1 * o.processes + 0.15 * o.profile) * o.budget_s
+        )
+        if self.left_s - reserve < self.starting_s + LEAST_S and self.outcomes:
+            raise OutOfTime
+        if not self.outcomes and o.targets[0].function is None:
+            self._ladder()
+        done = self._climbed.get(batch) or self._worker(
+            0, batch, 0, "probe", CURVE_MODES, o.l2[:1], PROBE_S, 20
+        )
+        if done.failure:
+            if not done.failure.memory:
+                self._failed(done)
+            return Trial(batch, "memory" if done.failure.memory else done.failure.sentence())
+        memory = done.first("memory")
+        limit = int(memory["free_at_start"] * o.memory)
+        steady, latency = (done.samples(m, o.l2[0]) for m in CURVE_MODES[::-1])
+        outputs = done.first("made")["outputs"]
+        rates = sorted(outputs * NS / ns for ns in steady) or [0.0]
+        at = (
+            sorted(latency)[min(len(latency) - 1, math.ceil(len(latency) * o.at / 100) - 1)] if latency else 0
+        )
+        spread = (rates[-1] - rates[0]) / 2 / math.sqrt(len(rates))
+        rate = median(rates)
+        return Trial(
+            batch,
+            "",
+            memory["peak_allocated"],
+            memory["peak_reserved"],
+            limit,
+            rate,
+            rate - spread,
+            rate + spread,
+            at,
+            memory["retries"],
+        )
+
+    def _ladder(self) -> None:
+        """The first batches, far from the memory's limit, in one process; each becomes an outcome of its own.  One that failed
+        is tried again by itself: what a process did before may have been why."""
+        o = self.options
+        ladder = tuple(
+            b for b in (1, 2, *(4**k for k in range(1, 12))) if o.most_batch is None or b <= o.most_batch
+        )
+        seconds = 0.5 * min(o.budget_s or 60.0, 60.0)
+        whole = self._worker(
+            0, ladder[0], 0, "probe", CURVE_MODES, o.l2[:1], PROBE_S, 20, ladder=ladder, ladder_s=seconds
+        )
+        self.outcomes.pop()
+        starts = [k for k, f in enumerate(whole.facts) if f["type"] == "batch"]
+        if not starts:
+            return
+        hello, wall = whole.facts[: starts[0]], whole.wall_s
+        for at, end in zip(starts, [*starts[1:], len(whole.facts)], strict=True):
+            facts = [*hello, *whole.facts[at:end]]
+            last = end == len(whole.facts)
+            if last and whole.failure:
+                break
+            batch = whole.facts[at]["batch"]
+            job = replace(whole.job, number=len(self.outcomes), batch=batch)
+            self._climbed[batch] = Outcome(job, facts, None, wall, "", whole.began_ns)
+            self.outcomes.append(self._climbed[batch])
+            wall = 0.0
+
+    def _profiled(self, batches: Sequence[int | None]) -> None:
+        """One more worker per reported batch, under nsys.  A profile that fails is a note."""
+        o = self.options
+        best = self.found.best.batch if self.found and self.found.best else None
+        first = sorted(batches, key=lambda b: b != best)  # where time is short, the best has a profile
+        pairs = [(t, b) for b in first for t in range(len(o.targets)) if self._ran(t, b)]
+        for target, batch in pairs:
+            expected = max(self._profiling, default=PROFILING_S)
+            if self.left_s < 0.8 * expected:
+                self.notes.append(
+                    "the budget did not hold a profile of every batch: --no-profile, or a larger --budget"
+                )
+                return
+            self._say(f"profiling batch {batch}" if batch is not None else "profiling", 92)
+            began = time.monotonic()
+            job = Job(
+                len(self.outcomes) + len(self.profiles),
+                target,
+                batch,
+                0,
+                "profile",
+                ("event",),
+                o.l2,
+                PROFILED_S,
+                min(120.0, max(10.0, self.left_s)),
+            )
+            timed = {
+                l2: [v for p in self.result().processes(target, batch, "event", l2) for v in p] for l2 in o.l2
+            }
+            found = proof.profile(job, o, self.folder, timed, self._environment())
+            self.profiles.append(found)
+            self._profiling.append(time.monotonic() - began)
+            if found.problem:
+                self.notes.append(
+                    f"no profile{'' if batch is None else f' of batch {batch}'}: {found.problem}"
+                )
+                if "nsys" in found.problem and "no nsys" in found.problem.lower():
+                    return
+
+    def _ran(self, target: int, batch: int | None) -> bool:
+        return any(o.all("block") for o in self.outcomes if (o.job.target, o.job.batch) == (target, batch))
+
+    # --- workers ---
+
+    def _worker(
+        self, target: int, batch: int | None, replicate: int, role: str, modes: tuple[str, ...], l2: tuple[str, ...], seconds: float, of: int,
+        **more: Any,
+    ) -> Outcome:  # fmt: skip
+        o = self.options
+        done = sum(x.job.role == role for x in self.outcomes)
+        self._say(
+            f"measuring{'' if batch is None else f' batch {batch}'} (process {done + 1})",
+            min(90, 90 * done // max(of, done + 1)),
+        )
+        total = self.gpu.total_bytes()
+        limit = min(o.job_limit_s, seconds * 3 + 4 * self.starting_s + 30 + 2 * more.get("ladder_s", 0.0))
+        if not math.isinf(self.left_s):
+            limit = min(limit, max(2.0, self.left_s + 0.05 * o.budget_s))
+        fraction, most = self._memory_limit(total, role)
+        job = Job(
+            len(self.outcomes),
+            target,
+            batch,
+            replicate,
+            role,
+            modes,
+            l2,
+            seconds,
+            limit,
+            fraction,
+            most,
+            **more,
+        )
+        if o.targets[target].function is not None:
+            from nsysalign.measure import here
+
+            outcome = here.run(job, o, o.targets[target].function)
+        else:
+            outcome = runner.run(
+                job,
+                o,
+                self.work,
+                self.workers,
+                clocks=self.clocks,
+                used_bytes=self.gpu.used_bytes,
+                more=of > done + 1 or o.search,
+            )
+        self.outcomes.append(outcome)
+        if outcome.failure and outcome.failure.kind == "interrupted":
+            raise KeyboardInterrupt
+        blocks = outcome.all("block")
+        if blocks and not outcome.failure:
+            # until the first block: starting, making, warming up; then a little to end
+            until = (blocks[0]["t0"] - outcome.began_ns) / NS + 0.3 if o.backend == "cuda" else outcome.wall_s
+            self._starting.append(min(max(0.1, until), outcome.wall_s))
+        return outcome
+
+    def _memory_limit(self, total: int | None, role: str) -> tuple[float | None, int | None]:
+        """(torch's share of the device, bytes in use by all above which the worker is ended), in a search only.
+
+        What neighbours hold is theirs: the limit is a share of what was free before.
+        """
+        if not self.options.search or total is None:
+            return (self.options.memory if self.options.search else None), None
+        used = self.gpu.used_bytes() or 0
+        mine = self.options.memory * (total - used)
+        return mine / total, int(used + mine + 0.05 * (total - used))
+
+    def _failed(self, outcome: Outcome) -> None:
+        """A failure becomes a note; the first worker's own, where nothing else was measured, is the error."""
+        job, failure = outcome.job, outcome.failure
+        which = self.options.targets[job.target].name + ("" if job.batch is None else f", batch {job.batch}")
+        self.notes.append(f"{which}: {without_paths(failure.sentence())}")
+        if failure.kind in ("usage", "no-work"):
+            raise MeasureError(f"{which}: {failure.message.partition(': ')[2] or failure.message}") from None
+
+    def _raise_if_nothing(self, measure: Measure) -> None:
+        if measure.blocks:
+            return
+        failure = next((o.failure for o in self.outcomes if o.failure), None)
+        if failure is not None:
+            raise MeasureError(
+                f"nothing was measured: {failure.sentence()}", _next_step(failure, self.folder)
+            )
+        raise MeasureError(
+            "nothing was measured", "a longer --budget: starting a process and its CUDA takes several seconds"
+        )
+
+    def _say(self, step: str, percent: int) -> None:
+        if self.options.budget_s is not None:
+            spent = (time.monotonic() - self.began) / self.options.budget_s
+            percent = min(99, max(0, int(100 * spent)))
+        self.tell(step, percent)
+
+    def _shuffled(self, values: Iterator[Any] | Sequence[Any]) -> list[Any]:
+        out = list(values)
+        self._random.shuffle(out)
+        return out
+
+    # --- what came of it ---
+
+    def _environment(self) -> dict[str, Any]:
+        hello = next((o.first("hello") for o in self.outcomes if o.first("hello")), {})
+        return {k: v for k, v in hello.items() if k not in ("type", "pid", "clean")}
+
+    def result(self) -> Measure:
+        """What is known by now."""
+        known = sampler.rates(self.clocks)
+        runs = tuple(_run(o) for o in self.outcomes)
+        blocks = tuple(
+            Block(
+                o.job.number,
+                b["mode"],
+                b["l2"],
+                b["t0"],
+                b["t1"],
+                sampler.between(known, b["t0"], b["t1"]),
+                tuple(b["ns"]),
+            )
+            for o in self.outcomes
+            for b in o.all("block")
+            if b["ns"]
+        )
+        o = self.options
+        options = {
+            "batches": list(o.batches), "search": o.search, "modes": list(o.modes), "l2": list(o.l2), "precision": o.precision,
+            "processes": o.processes, "budget_s": o.budget_s, "memory": o.memory, "at": o.at, "quick": o.quick, "seed": o.seed,
+            "latency_below_ns": o.latency_below_s * NS if o.latency_below_s else None,
+        }  # fmt: skip
+        notes = [*self.notes, *_caveats(runs, self.outcomes)]
+        return Measure(
+            tuple(t.name for t in o.targets), options, self._environment(), runs, blocks, tuple(self.profiles), self._search(),
+            tuple(dict.fromkeys(notes)), self.complete, self.folder,
+        )  # fmt: skip
+
+    def _search(self) -> dict[str, Any]:
+        if self.found is None:
+            return {}
+        failed = [t.batch for t in self.found.trials if t.failure == "memory"]
+        return {
+            "largest": self.found.largest, "exact": self.found.exact, "limited": self.found.limited,
+            "failed_at": failed, "trials": [asdict(t) for t in self.found.trials],
+        }  # fmt: skip
+
+
+def _run(outcome: Outcome) -> Run:
+    job, warm, made = outcome.job, outcome.first("warm"), outcome.first("made")
+    memory = {k: v for k, v in outcome.first("memory").items() if k not in ("type", "at")}
+    failure = outcome.failure
+    return Run(
+        job.number, job.target, job.batch, job.replicate, job.role, round(outcome.wall_s, 2),
+        failure.kind if failure else "", without_paths(failure.sentence()) if failure else "",
+        warm.get("first_ns", 0), warm.get("ns", 0), warm.get("calls", 0), warm.get("settled", False), warm.get("why", ""),
+        made.get("outputs", 1.0), memory, outcome.first("hello").get("clean", {}),
+        {f"{r['mode']}{'' if r['l2'] == 'warm' else '/' + r['l2']}": r["reason"] for r in outcome.all("refused")},
+        {f"{m['mode']}{'' if m['l2'] == 'warm' else '/' + m['l2']}": {k: v for k, v in m.items() if k not in ("type", "mode", "l2")} for m in outcome.all("mode")},
+        not outcome.values.get("here", False),
+    )  # fmt: skip
+
+
+def _caveats(runs: Sequence[Run], outcomes: Sequence[Outcome]) -> list[str]:
+    """What a reader of the numbers must know."""
+    notes = []
+    timed = [r for r in runs if not r.failure]
+    unsettled = [r for r in timed if not r.settled and r.warm_calls and r.role == "time"]
+    if unsettled:
+        notes.append(
+            f"not warm after {unsettled[0].warm_ns / NS:.1f} s in {len(unsettled)} of {len(timed)} processes: {unsettled[0].unsettled}"
+        )
+    for key, reason in dict.fromkeys((k, v) for r in runs for k, v in r.refused.items()):
+        notes.append(f"mode {key} is not measured: {reason}")
+    if any(o.first("made").get("zero") for o in outcomes):
+        notes.append(
+            "the inputs are all zeros: kernels draw less power then, and can run more than a tenth faster than with data"
+        )
+    if any(o.values.get("here") for o in outcomes):
+        notes.append(
+            "one process only, this one: a function that no other process can find cannot be measured afresh, and how processes differ is not known"
+        )
+    found = sorted({name for r in runs for name in r.clean.get("found", ())})
+    if found:
+        notes.append(
+            f"a profiler or hook is in the timed processes ({', '.join(found[:4])}): the numbers contain it"
+        )
+    if any(r.memory.get("retries") for r in timed):
+        most = max((r.batch or 0) for r in timed if r.memory.get("retries"))
+        notes.append(f"at batch {most} torch had to free its cache and allocate again: it fits, barely")
+    return notes
+
+
+def _next_step(failure: Failure, folder: Path) -> str:
+    if failure.kind in ("usage", "no-work"):
+        return "see: nsysalign measure --help"
+    if failure.kind == "hang":
+        return "does the call come back by itself? a longer --budget helps where it is only slow"
+    if failure.memory:
+        return "a smaller --batch, or --memory nearer to 1"
+    if failure.stage == "starting CUDA":
+        return "nvidia-smi, and: nsysalign doctor"
+    return f"its output and traceback: {folder}/workers/*.log"
+
+
+def measure(options: Options, tell: Tell | None = None) -> Measure:
+    """Measure by these options (plan.Options)."""
+    if options.backend == "cuda" and not options.targets:
+        raise UsageError("nothing to measure", "nsysalign measure FILE.py:FUNCTION")
+    session = Session(options, tell)
+    with contextlib.ExitStack():
+        return session.run()
+
+
+def quickly(options: Options) -> Options:
+    """--quick: one process, no profile."""
+    return replace(options, quick=True, processes=1, most_processes=1, profile=False)

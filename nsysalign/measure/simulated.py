@@ -1,0 +1,235 @@
+"""A device that exists only in arithmetic, for tests with a known truth: launches, GPU time, clock, memory, failures.
+
+Time is virtual: `now()` is this process's simulated host clock, which launching, waiting and reading advance.  A
+function under test asks `device()` for it:
+
+    def make(batch):
+        gpu = device()
+        gpu.allocate(100 << 20)
+        return lambda: [gpu.launch(20_000) for _ in range(5)]
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nsysalign.measure.cuda import Refused
+
+LAUNCH_NS, RECORD_NS, READ_NS, LATENCY_NS = 4_000, 3_000, 45, 6_000
+#: GPU-only distances (facts of an H200): record to record, and what a kernel's launch adds between two.
+SPACING_NS, GAP_NS, GRAPH_NS = 1_300, 1_300, 7_000
+TOTAL = 80 << 30
+
+_device: Device | None = None
+
+
+class OutOfMemoryError(RuntimeError):
+    """Named like torch's."""
+
+
+def device() -> Device:
+    """The one device of this process."""
+    global _device
+    if _device is None:
+        _device = Device()
+    return _device
+
+
+class Event:
+    """Stamped when the device gets there."""
+
+    def __init__(self, gpu: Device) -> None:
+        self._gpu, self.at = gpu, 0.0
+
+    def record(self) -> None:
+        """On the stream, behind what is there."""
+        gpu = self._gpu
+        gpu.host += RECORD_NS
+        self.at = gpu.busy_until = max(gpu.busy_until + SPACING_NS, gpu.host + LATENCY_NS - RECORD_NS)
+
+    def query(self) -> bool:
+        """Whether it has happened by the host's clock."""
+        return self._gpu.host >= self.at
+
+    def synchronize(self) -> None:
+        """Wait for it."""
+        self._gpu.host = max(self._gpu.host, self.at) + 2_000
+
+
+class Device:
+    """One stream.  `noise` is the relative deviation of kernel times, `correlation` that of consecutive ones."""
+
+    name, sms, l2, total = "simulated device", 132, 50 << 20, TOTAL
+
+    def __init__(self, memory_fraction: float | None = None, seed: int = 0) -> None:
+        global _device
+        self.host = 1e9
+        self.busy_until = 0.0
+        self.limit = TOTAL * (memory_fraction if memory_fraction is not None else 1.0)
+        self.allocated = self.peak = self.segments = 0
+        self.noise, self.correlation, self.drift_per_s = 0.0, 0.0, 0.0
+        self.process_offset = 0.0
+        self.neighbour = 0
+        self.cold_factor = 1.0
+        self._cold = False
+        self._captured: list[float] | None = None
+        self.random = random.Random(seed)
+        self._state = 0.0
+        _device = self
+
+    # --- what a program does ---
+
+    def launch(self, gpu_ns: float) -> None:
+        """A kernel of so long."""
+        if self._captured is not None:
+            self._captured.append(gpu_ns)
+            return
+        self.host += LAUNCH_NS
+        self._execute(gpu_ns, GAP_NS)
+
+    def _execute(self, gpu_ns: float, gap: float) -> None:
+        r = self.correlation
+        self._state = r * self._state + (1 - r * r) ** 0.5 * self.random.gauss(0, 1)
+        factor = 1 + self.noise * self._state + self.process_offset + self.drift_per_s * (self.host / 1e9 - 1)
+        factor *= self.cold_factor if self._cold else 1
+        self._cold = False
+        start = max(self.busy_until + gap, self.host + LATENCY_NS)
+        self.busy_until = start + gpu_ns * factor
+
+    def allocate(self, size: int) -> None:
+        """Raises what torch raises above the limit."""
+        if self.allocated + size > min(self.limit, TOTAL - self.neighbour):
+            raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size / 2**30:.2f} GiB.")
+        self.allocated += size
+        self.segments += 1
+        self.peak = max(self.peak, self.allocated)
+
+    def wait(self) -> None:
+        """A synchronisation of the program's own."""
+        if self._captured is not None:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        self.sync()
+
+    # --- the backend's methods ---
+
+    def now(self) -> int:
+        """The host's clock; reading it takes time."""
+        self.host += READ_NS
+        return int(self.host)
+
+    def sync(self) -> None:
+        """As `Cuda.sync`, as are those below."""
+        self.host = max(self.host, self.busy_until) + 2_000
+
+    def event(self) -> Event:
+        """An event of this device."""
+        return Event(self)
+
+    def elapsed_ns(self, start: Event, end: Event) -> float:
+        """In ticks of 32 ns."""
+        return round((end.at - start.at) / 32) * 32
+
+    def delay(self, us: float) -> None:
+        """Keeps the stream busy."""
+        self.host += LAUNCH_NS
+        self.busy_until = max(self.busy_until, self.host + LATENCY_NS) + us * 1e3
+
+    def flush(self) -> None:
+        """The next kernel is cold."""
+        self.host += LAUNCH_NS
+        self.busy_until = max(self.busy_until, self.host + LATENCY_NS) + 40_000
+        self._cold = True
+
+    def floor(self) -> tuple[float, float]:
+        """Known here."""
+        return SPACING_NS, SPACING_NS + GAP_NS
+
+    def capture(self, call: Callable[[], Any]) -> Callable[[], None]:
+        """Kernels are noted instead of launched, and replayed with short gaps."""
+        call()
+        self.sync()
+        self._captured = []
+        try:
+            call()
+        except Exception as error:
+            raise Refused(f"not capturable: {error}") from error
+        finally:
+            kernels, self._captured = self._captured or [], None
+        if not kernels:
+            raise Refused("the captured graph is empty: the call's work is on a stream of its own")
+
+        def replay() -> None:
+            self.host += GRAPH_NS
+            for ns in kernels:
+                self._execute(ns, 700)
+
+        return replay
+
+    def inputs(self, shapes: Sequence[Any], batch: int, like: Any) -> list[Any]:
+        """Shapes stand for tensors."""
+        return [(batch, *shape) for shape, _, _ in shapes]
+
+    def module_call(self, module: Any) -> Callable[..., Any]:
+        """The module itself."""
+        return module
+
+    def copies(self, inputs: Sequence[Any], count: int) -> list[tuple[Any, ...]]:
+        """The same set again."""
+        return [tuple(inputs)] * count
+
+    def bytes_of(self, inputs: Sequence[Any]) -> int:
+        """What inputs say of themselves."""
+        return sum(getattr(v, "bytes", 0) for v in inputs)
+
+    def all_zero(self, inputs: Sequence[Any]) -> bool:
+        """What inputs say of themselves."""
+        return bool(inputs) and all(getattr(v, "zero", False) for v in inputs)
+
+    def with_transfer(self, call: Callable[..., Any], inputs: Sequence[Any]) -> Callable[[], Any]:
+        """A copy at 20 GB/s before the call."""
+        if not self.bytes_of(inputs):
+            raise Refused("no input tensor was handed over: a closure's inputs cannot be copied in")
+
+        def both() -> Any:
+            self.launch(self.bytes_of(inputs) / 20)  # 20 GB/s
+            call(*inputs)
+            self.sync()
+
+        return both
+
+    def state(self) -> tuple[int, ...]:
+        """Changes with each allocation."""
+        return (self.segments,)
+
+    def memory(self) -> dict[str, int]:
+        """Everything allocated is a peak."""
+        free = TOTAL - self.neighbour
+        return {
+            "peak_allocated": self.peak, "peak_reserved": self.peak, "retries": 0,
+            "free_at_start": free, "free_now": free - self.allocated, "total": TOTAL,
+        }  # fmt: skip
+
+    def describe(self) -> dict[str, Any]:
+        """What the result says about the device."""
+        return {
+            "device": self.name,
+            "sms": self.sms,
+            "l2_bytes": self.l2,
+            "torch": "",
+            "cuda": "",
+            "total_bytes": TOTAL,
+        }
+
+    def blocking_calls(self, call: Callable[[], Any]) -> list[str]:
+        """Nobody knows any."""
+        call()
+        return []
+
+    def forget(self) -> None:
+        """Gives back all memory."""
+        self.allocated = self.peak = 0
+
+    def quiet(self) -> None:
+        """Nothing to do."""

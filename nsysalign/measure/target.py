@@ -1,0 +1,141 @@
+"""The function to measure: found, looked at, called.  Worker side; standard library only."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nsysalign.measure.failures import Usage
+from nsysalign.measure.workload import Workload
+
+#: Set in every worker: what calls `nsysalign.benchmark` again from the file's own top level would never end.
+IN_WORKER = "NSYSALIGN_MEASURE_WORKER"
+
+
+@dataclass(frozen=True)
+class Made:
+    """What the target made for a batch.  `outputs`: how many per call.  `takes_batch`: whether it was told the batch."""
+
+    workload: Workload
+    outputs: float
+    takes_batch: bool
+
+
+def find(spec: str) -> Callable[..., Any]:
+    """`bench.py:make` or `package.module:make` -> the function.  Usage where there is none."""
+    place, colon, name = spec.rpartition(":")
+    if not colon or not place or not name:
+        raise Usage(f"{spec}: name a function as FILE.py:FUNCTION or package.module:FUNCTION")
+    module = _load(place)
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            near = [
+                n
+                for n, v in vars(module).items()
+                if callable(v) and getattr(v, "__module__", "") == module.__name__
+            ]
+            there = f" (there: {', '.join(near[:6])})" if near else ""
+            raise Usage(f"{place} has no function {name}{there}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise Usage(f"{place}: {name} is no function but a {type(found).__name__}")
+    return found
+
+
+def _load(place: str) -> Any:
+    if not place.endswith(".py"):
+        sys.path.insert(0, os.getcwd())
+        try:
+            return importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            if error.name and place.startswith(error.name):
+                raise Usage(f"no module is called {place}") from error
+            raise
+    path = os.path.abspath(place)
+    if not os.path.isfile(path):
+        raise Usage(f"{place}: no such file")
+    sys.path.insert(0, os.path.dirname(path))  # as if it were run as a script
+    name = os.path.basename(path)[:-3]
+    if name in sys.modules or not name.isidentifier():
+        name = "_nsysalign_measured"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def takes_batch(function: Callable[..., Any]) -> bool:
+    """Whether it is called with the batch size; Usage where it needs more than that."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    plain = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    needed = [p for p in plain if p.default is p.empty]
+    keyword = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    if len(needed) > 1 or keyword:
+        names = ", ".join([p.name for p in needed] + keyword)
+        raise Usage(
+            f"{function.__name__}({names}) needs more arguments than the batch size: give the others defaults, or wrap it"
+        )
+    if needed:
+        return True
+    return any(p.name in ("batch", "batch_size") for p in plain)
+
+
+def make(function: Callable[..., Any], batch: int | None, shapes: Sequence[Any], backend: Any) -> Made:
+    """Call the user's function, untimed, and make one call of what it returns.  Usage where that is nothing to call."""
+    told = False
+    if shapes:
+        module = _module(function)
+        workload = Workload(backend.module_call(module), tuple(backend.inputs(shapes, batch or 1, module)))
+        return Made(workload, float(batch or 1), True)
+    told = takes_batch(function)
+    made = function(batch or 1) if told else function()
+    if isinstance(made, Workload):
+        workload = made
+    elif _is_module(made):
+        raise Usage("the function returns a torch.nn.Module: say what goes in: --input 3x224x224")
+    elif callable(made):
+        workload = Workload(made)
+    else:
+        hint = " (it did the work itself: return a function that does it)" if made is None else ""
+        raise Usage(
+            f"the function returned {type(made).__name__}, and a call or nsysalign.Workload was expected{hint}"
+        )
+    outputs = workload.outputs_per_call or float(batch or 1)
+    return Made(workload, float(outputs), told)
+
+
+def _module(function: Callable[..., Any]) -> Any:
+    if _is_module(function):
+        return function
+    if not isinstance(function, type):
+        needed = [
+            p
+            for p in inspect.signature(function).parameters.values()
+            if p.default is p.empty and p.kind in (0, 1, 3)
+        ]
+        if needed:
+            raise Usage(
+                f"with --input the function takes no arguments ({needed[0].name}) and returns a torch.nn.Module"
+            )
+    made = function()
+    if not _is_module(made) and not callable(made):
+        raise Usage(
+            f"with --input the function must return a torch.nn.Module, and it returned {type(made).__name__}"
+        )
+    return made
+
+
+def _is_module(value: Any) -> bool:
+    """A torch.nn.Module, without importing torch."""
+    return any(k.__name__ == "Module" and k.__module__.startswith("torch.nn") for k in type(value).__mro__)

@@ -1,0 +1,116 @@
+"""When a program is warm.  Standard library only.
+
+Warm is: in the last max(20 calls, 0.5 s) nothing was loaded and no GPU memory segment added, the duration of a call
+does not change (the 95 % bounds of Theil and Sen's slope hold 0, or what the slope makes of the window is less than
+half the precision asked for), and the SM clock has stood.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from nsysalign.measure.stop import Z95
+
+WINDOW_CALLS, WINDOW_S = 20, 0.5
+LIMIT_S = 10.0
+#: The window's calls in so many groups, a median each: single slow calls do not make a trend.
+GROUPS = 20
+#: The SM clock moves in steps of 15 MHz; so much change is standing still.
+CLOCK_SHARE = 0.02
+
+
+def slope(values: Sequence[float]) -> tuple[float, float, float]:
+    """Theil and Sen's slope per step with 95 % bounds (Sen 1968): (slope, low, high)."""
+    n = len(values)
+    slopes = sorted((values[j] - values[i]) / (j - i) for i in range(n) for j in range(i + 1, n))
+    count = len(slopes)
+    if not count:
+        return 0.0, -math.inf, math.inf
+    reach = Z95 * math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
+    low = max(0, math.floor((count - reach) / 2) - 1)
+    high = min(count - 1, math.ceil((count + reach) / 2))
+    return median(slopes), slopes[low], slopes[high]
+
+
+def steady(values: Sequence[float], precision: float) -> bool:
+    """Whether a window of durations has no trend, or none that matters."""
+    size = -(-len(values) // GROUPS)
+    groups = [median(values[k : k + size]) for k in range(0, len(values), size)]
+    middle, low, high = slope(groups)
+    if low <= 0 <= high:
+        return True
+    return abs(middle) * len(groups) <= precision / 2 * median(values)
+
+
+@dataclass
+class WarmUp:
+    """What warming up took.  `settled` is False where the limit came first; `why` says what was still moving."""
+
+    first_ns: int = 0
+    calls: int = 0
+    took_ns: int = 0
+    settled: bool = False
+    why: str = ""
+    call_ns: float = 0.0
+    times: list[int] = field(default_factory=list)
+
+
+def warm_up(
+    timed: Callable[[], tuple[int, int]],
+    state: Callable[[], Hashable],
+    clock_stands: Callable[[int], bool],
+    *,
+    precision: float,
+    limit_s: float = LIMIT_S,
+    window_s: float = WINDOW_S,
+) -> WarmUp:
+    """Call until warm.  `timed()` makes one call and returns (when it ended, how long it took) in ns; `state()` changes
+    when something is loaded or allocated; `clock_stands(since)` tells whether the SM clock moved."""
+    out = WarmUp()
+    ended, out.first_ns = timed()
+    began = ended - out.first_ns
+    ends, took = [ended], [out.first_ns]
+    changed, known, checked = ended, state(), ended
+    while True:
+        ended, ns = timed()
+        ends.append(ended)
+        took.append(ns)
+        if ended - checked < 0.02e9 and ended - began < limit_s * 1e9:
+            continue
+        checked = ended
+        now = state()
+        if now != known:
+            known, changed = now, ended
+        out.why = _unsettled(ends, took, changed, clock_stands, precision, window_s)
+        if not out.why or ended - began >= limit_s * 1e9:
+            break
+    out.calls, out.took_ns, out.settled = len(ends), ended - began, not out.why
+    out.call_ns = median(took[-min(len(took), WINDOW_CALLS) :])
+    out.times = took[:50]
+    return out
+
+
+def _unsettled(
+    ends: Sequence[int],
+    took: Sequence[int],
+    changed: int,
+    clock_stands: Callable[[int], bool],
+    precision: float,
+    window_s: float,
+) -> str:
+    """What still moves in the window that ends now; '' where nothing does."""
+    since = ends[-1] - int(window_s * 1e9)
+    inside = next((k for k, end in enumerate(ends) if end >= since), len(ends) - 1)
+    inside = min(inside, len(ends) - WINDOW_CALLS)
+    if inside < 1 or ends[0] > since:
+        return "too few calls"
+    if changed > since or changed > ends[inside]:
+        return "code was loaded or GPU memory allocated"
+    if not steady(took[inside:], precision):
+        return "the duration of a call still changed"
+    if not clock_stands(since):
+        return "the SM clock still changed"
+    return ""

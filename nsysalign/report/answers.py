@@ -1,0 +1,109 @@
+"""Answers beside the budgets: labels told apart by their work, and ranges on the host, in lines and as the page's data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from nsysalign.model import CAUSES, Analysis
+from nsysalign.parts import parts_matrix
+from nsysalign.report.rows import LabelRow, meanwhile, unprofiled
+from nsysalign.report.whole import of_devices
+from nsysalign.text import duration, percent, safe_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Ranges that a terminal lists; rows of a table on the page.
+MOST_LINES, MOST_ROWS = 6, 150
+#: What a range's host time is made of, in the words of both.
+SPLIT = {
+    "launch_ns": "launch",
+    "copy_ns": "copy",
+    "sync_ns": "sync",
+    "other_ns": "other calls",
+    "outside_ns": "outside",
+}
+
+
+def told_apart(analysis: Analysis, rows: Sequence[LabelRow]) -> list[LabelRow]:
+    """The rows, a label that did different work as one row per kind of work: its own median would be nobody's."""
+    if analysis.variants.empty:
+        return list(rows)
+    import pandas as pd
+
+    matrix, intervals = parts_matrix(analysis), analysis.intervals
+    place = pd.Index(intervals["interval"]).get_indexer(analysis.variants["row_interval"])
+    predicted, nothing = unprofiled(analysis), {"unprofiled_ns": None, "no_prediction": ""}
+    several: dict[str, list[LabelRow]] = {}
+    of_label = {row.label: row for row in rows}
+    for v, at in zip(analysis.variants.itertuples(index=False), place.tolist(), strict=True):
+        row = of_label.get(str(v.label))
+        if row is None or at < 0:
+            continue
+        shown = intervals.iloc[at]
+        several.setdefault(row.label, []).append(
+            replace(
+                row,
+                label=f"{row.label} [{v.variant}]",
+                count=int(v.count),
+                interval=int(v.row_interval),
+                name=str(v.row),
+                elapsed_ns=int(shown["elapsed_ns"]),
+                error_ns=int(shown["error_ns"]),
+                kernel_only_ns=int(shown["kernel_only_ns"]),
+                kernel_only_upper_ns=int(shown["kernel_only_upper_ns"]),
+                parts_ns=dict(zip(CAUSES, matrix[at].tolist(), strict=True)),
+                median_ns=float(v.median_ns),
+                meanwhile_ns=meanwhile(shown),
+                **predicted.get(int(v.row_interval), nothing),
+            )
+        )
+    return [each for row in rows for each in several.get(row.label, [row])]
+
+
+def range_lines(analysis: Analysis) -> list[str]:
+    """Ranges by their time on the host: that, what it was, and what their work took on the GPU."""
+    table = analysis.host_ranges
+    if table.empty:
+        return []
+    lines = ["NVTX ranges by their time on the host, each with all inside it:"]
+    for r in table.head(MOST_LINES).itertuples(index=False):
+        parts = sorted(((ns, word) for c, word in SPLIT.items() if (ns := getattr(r, c))), reverse=True)
+        made_of = ", ".join(f"{word} {percent(ns / max(r.host_ns, 1))}" for ns, word in parts[:3])
+        gpu = f"GPU {duration(r.gpu_ns)}" if r.with_work else "nothing on the GPU"
+        lines.append(
+            f"{duration(r.host_ns):>8}  {r.count:>7,} x {duration(r.median_ns):>8}  {gpu:<18}  {safe_text(r.label)}  ({made_of})"
+        )
+    if len(table) > MOST_LINES:
+        lines.append(f"          … {len(table) - MOST_LINES:,} more in the report")
+    return lines
+
+
+def page_tables(analysis: Analysis) -> dict[str, Any]:
+    """The page's tables of ranges, gaps and kinds of work."""
+    labels = analysis.runs.set_index("interval")["label"]
+    gaps = analysis.gaps[analysis.gaps["interval"].isin(of_devices(analysis)["interval"])]
+    gaps = gaps.assign(run=labels.reindex(gaps["interval"]).to_numpy()).nlargest(20, "ns")
+    return {
+        "ranges": _plain(analysis.host_ranges.head(MOST_ROWS)),
+        "gaps": _plain(gaps[["run", "ns", "next", "call", "call_ns"]]),
+        "variants": _plain(
+            analysis.variants[
+                ["label", "variant", "count", "row_interval", "median_ns", "min_ns", "max_ns"]
+            ].head(MOST_ROWS)
+        ),
+        "more": {
+            "ranges": max(0, len(analysis.host_ranges) - MOST_ROWS),
+            "variants": max(0, len(analysis.variants) - MOST_ROWS),
+            "gaps": 0,
+        },
+    }
+
+
+def _plain(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [
+        {name: safe_text(value) if isinstance(value, str) else value for name, value in row.items()}
+        for row in table.to_dict("records")
+    ]

@@ -1,0 +1,260 @@
+"""A measurement in the terminal: one row per batch, what explains them, what to know."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from nsysalign.report.palette import LOOKS
+from nsysalign.text import duration, percent, safe_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from nsysalign.measure.merge import Change
+    from nsysalign.measure.profile import Profile
+    from nsysalign.measure.result import Measure, Point
+
+MODE_WORDS = {
+    "latency": "one request on an idle GPU, by the host's clock",
+    "event": "an event pair around it",
+    "device": "GPU time only, behind a delay kernel",
+    "steady": "per call, calls queued",
+    "graph": "replayed as a CUDA graph",
+    "transfer": "with inputs copied in and outputs back",
+}
+
+
+def render(measure: Measure, console: Console, report: str = "") -> None:
+    """The whole answer."""
+    e = measure.environment
+    processes = sum(r.role == "time" and not r.failure for r in measure.runs)
+    head = f"{e.get('device', 'no device')}, torch {e.get('torch', '?')}, {processes or len(measure.runs)} processes"
+    console.print(
+        safe_text(head) + (f", report: {safe_text(report)}" if report else ""), soft_wrap=True, markup=False
+    )
+    for target, name in enumerate(measure.targets):
+        points = [p for p in measure.points if p.target == target]
+        if not points:
+            continue
+        console.print(f"\n  {safe_text(name)}", markup=False)
+        console.print(_table(measure, points))
+        budgets = _budgets(measure, target)
+        if budgets is not None:
+            console.print()
+            console.print(budgets)
+    for line in [*explanations(measure), *differences(measure)]:
+        console.print(f"  {safe_text(line)}", soft_wrap=True, markup=False)
+    for note in measure.notes:
+        console.print(f"  ! {safe_text(note)}", soft_wrap=True, markup=False)
+
+
+def _table(measure: Measure, points: list[Point]) -> Table:
+    from rich.table import Table
+
+    p = float(measure.options.get("at", 50.0))
+    tail = f"p{p:g}" if p > 50 else "p99"
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    for head in ("batch", "p50 ms", "±", f"{tail} ms", "per s", "±", "memory", "SM MHz"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("")
+    for point in points:
+        table.add_row(*(safe_text(c) for c in _row(point, tail)))
+    return table
+
+
+def _row(point: Point, tail: str) -> list[str]:
+    e = point.latency
+    rate_share = (point.rate_high - point.rate_low) / 2 / point.rate if point.rate > 0 else math.inf
+    p, bounded = e.percentiles.get(float(tail[1:]), (math.nan, True)) if e else (math.nan, True)
+    return [
+        "-" if point.batch is None else str(point.batch), milliseconds(e.value if e else math.nan), share(e.share if e else math.inf),
+        ("" if bounded else "≥") + milliseconds(p), rate(point.rate), share(rate_share),
+        f"{point.memory / 2**30:.1f} GiB" if point.memory else "?", f"{point.sm_mhz:.0f}" if point.sm_mhz == point.sm_mhz else "?",
+        "; ".join(point.marks),
+    ]  # fmt: skip
+
+
+def _budgets(measure: Measure, target: int) -> Table | None:
+    """Shares of the profiled interval, and whether the profile predicts what was measured."""
+    from rich.table import Table
+
+    rows = [p for p in measure.profiles if p.target == target and not p.problem and p.parts_ns]
+    if not rows:
+        return None
+    causes = [c for c in LOOKS if any(p.parts_ns.get(c, 0) > 0.005 * p.elapsed_ns for p in rows)]
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    for head in ("batch", "nsys ms", *(LOOKS[c].short for c in causes), "GPU idle"):
+        table.add_column(head, justify="right")
+    for p in rows:
+        cells = ["-" if p.batch is None else str(p.batch), milliseconds(p.elapsed_ns)]
+        cells += [percent(p.parts_ns.get(c, 0) / p.elapsed_ns) if p.parts_ns.get(c) else "." for c in causes]
+        table.add_row(*cells, percent(p.idle_share()))
+    return table
+
+
+def milliseconds(ns: float) -> str:
+    """Three digits that count: 0.0662, 3.02, 28.3."""
+    if not math.isfinite(ns):
+        return "?"
+    ms = ns / 1e6
+    return (
+        f"{ms:.4f}"
+        if ms < 0.1
+        else f"{ms:.3f}"
+        if ms < 1
+        else f"{ms:.2f}"
+        if ms < 10
+        else f"{ms:.1f}"
+        if ms < 1000
+        else f"{ms:,.0f}"
+    )
+
+
+def share(value: float) -> str:
+    """0.004 -> "0.4 %"; a question mark where nothing bounds it."""
+    return f"{100 * value:.1f} %" if math.isfinite(value) else "?"
+
+
+def rate(value: float) -> str:
+    """A throughput: whole from 100 on."""
+    if not math.isfinite(value):
+        return "?"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def explanations(measure: Measure) -> list[str]:
+    """Why the modes differ, batch by batch, and whether the profile proves it."""
+    lines = []
+    for point in measure.points:
+        found = {
+            m: e
+            for (t, b, m, l2), e in measure.estimates.items()
+            if (t, b, l2) == (point.target, point.batch, "warm")
+        }
+        profile = next(
+            (p for p in measure.profiles if (p.target, p.batch) == (point.target, point.batch)), None
+        )
+        if len(found) < 3 and profile is None:
+            continue
+        name = "call" if point.batch is None else f"batch {point.batch}"
+        if len(measure.targets) > 1:
+            name = f"{'AB'[point.target]}, {name}"
+        lines.append(f"{name}: " + ", ".join(f"{m} {duration(e.value)}" for m, e in found.items()))
+        floor = next(
+            (
+                r.facts["device"]["empty_kernel_ns"]
+                for r in measure.runs
+                if "device" in r.facts and (r.target, r.batch) == (point.target, point.batch)
+            ),
+            0,
+        )
+        if "device" in found and floor > 0.02 * found["device"].value:
+            lines.append(
+                f"  of device, {duration(floor)} are the records' own: an empty kernel reads as much"
+            )
+        lines += [f"  {text}" for text in reading(found)]
+        if profile is not None and not profile.problem:
+            lines.append("  " + proof(profile))
+        lines += [f"  {text}" for text in cold(measure, point, profile)]
+    return lines
+
+
+def reading(found: dict) -> list[str]:
+    """What the difference between modes says, in one line at most."""
+    device, event, graph, steady = (found.get(m) for m in ("device", "event", "graph", "steady"))
+    if device and steady and steady.low > 1.1 * device.high:
+        remedy = f": a graph takes {duration(graph.value)}" if graph and graph.high < 0.9 * steady.low else ""
+        return [
+            f"launch-bound: the GPU needs {duration(device.value)} of {duration(steady.value)} per call{remedy}"
+        ]
+    if device and event and event.low > 1.2 * device.high:
+        return ["on an idle GPU the first launches come late; calls queued one behind the other hide that"]
+    return []
+
+
+def proof(profile: Profile) -> str:
+    """The line that says whether the profile is of what was measured."""
+    if not math.isfinite(profile.error):
+        return f"profile: {duration(profile.elapsed_ns)} under nsys; no prediction of the time without it ({safe_text(profile.run)})"
+    verdict = (
+        "proven" if profile.proven else "NOT proven: the profile explains another number than was measured"
+    )
+    return f"profile: {duration(profile.measured_ns)} measured, {duration(profile.predicted_ns)} predicted from the profile ({100 * profile.error:+.0f} %): {verdict}"
+
+
+def cold(measure: Measure, point: Point, profile: Profile | None) -> list[str]:
+    """What cold caches cost, and whether kernels show that they were cold."""
+    pair = [
+        measure.estimates.get((point.target, point.batch, "device", l2))
+        or measure.estimates.get((point.target, point.batch, "event", l2))
+        for l2 in ("warm", "cold")
+    ]
+    if not all(pair):
+        return []
+    text = f"cold L2: {duration(pair[1].value)} instead of {duration(pair[0].value)}"
+    if profile and profile.kernel_ns and profile.kernel_cold_ns:
+        change = profile.kernel_cold_ns / profile.kernel_ns - 1
+        text += f"; kernels under nsys take {100 * change:+.1f} %" + (
+            "" if change > 0.005 else ": nothing shows that the L2 mattered"
+        )
+    return [text]
+
+
+def differences(measure: Measure) -> list[str]:
+    """B against A, per batch and mode."""
+    if len(measure.targets) < 2:
+        return []
+    lines = []
+    for batch in dict.fromkeys(p.batch for p in measure.points):
+        name = "" if batch is None else f"batch {batch}, "
+        for mode in measure.options["modes"]:
+            for l2 in measure.options["l2"]:
+                d = measure.difference(batch, mode, l2)
+                if d is None:
+                    continue
+                key = mode if l2 == "warm" else f"{mode}, cold L2"
+                bounds = (
+                    f"{100 * d.low:+.2f} to {100 * d.high:+.2f} %"
+                    if math.isfinite(d.low)
+                    else "no bounds: one process each"
+                )
+                verdict = {
+                    "slower": "B is slower",
+                    "faster": "B is faster",
+                    "cannot say": "cannot tell them apart",
+                }[d.verdict]
+                lines.append(f"{name}{key}: {verdict} ({100 * d.ratio:+.2f} %, {bounds})")
+    return lines
+
+
+def render_changes(both: Measure, found: list[Change], console: Console, report: str = "") -> None:
+    """Two measurements: a row per batch and mode."""
+    from rich.table import Table
+
+    console.print(
+        f"A {safe_text(both.targets[0])}\nB {safe_text(both.targets[1])}"
+        + (f"\nreport: {safe_text(report)}" if report else ""),
+        markup=False,
+    )
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    for head in ("batch", "mode", "A", "B", "change", "95 %", ""):
+        table.add_column(
+            head, justify="right" if head in ("batch", "A", "B", "change") else "left", no_wrap=True
+        )
+    for c in found:
+        bounds = f"{100 * c.low:+.2f} to {100 * c.high:+.2f} %" if math.isfinite(c.low) else "no bounds"
+        mode = c.mode if c.l2 == "warm" else f"{c.mode}, cold"
+        table.add_row(
+            "-" if c.batch is None else str(c.batch),
+            mode,
+            duration(c.a_ns),
+            duration(c.b_ns),
+            f"{100 * c.ratio:+.2f} %",
+            bounds,
+            c.verdict,
+        )
+    console.print(table)
+    for note in both.notes:
+        console.print(f"  ! {safe_text(note)}", soft_wrap=True, markup=False)

@@ -1,0 +1,94 @@
+"""What says how long a record took: the operation behind it, kernels of other streams, waits.  Everything in microseconds."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from nsysalign.align.evidence import gather
+from nsysalign.model import KIND
+
+NEAR = (
+    "before",
+    "previous_end_ns",
+    "previous_kind",
+    "previous_position",
+    "next_start_ns",
+    "next_issued_ns",
+    "next_kind",
+)
+
+
+def evidence(records, operations=(), *, devices=(0, 0, 1), near=None, waits=()):
+    """`records`: (start and end of the call, lane, end of the operation before); `operations`: (kind, start, end, lane),
+    issued one after the other at 0, 1, 2 ...; `waits`: (when issued, lane)."""
+    table = pd.DataFrame(
+        records, columns=["call_start_ns", "call_end_ns", "lane", "previous_end_ns"], dtype="int64"
+    )
+    around = pd.DataFrame({name: np.full(len(table), -1) for name in NEAR})
+    around["previous_end_ns"] = table["previous_end_ns"]
+    for name, value in (near or {}).items():
+        around[name] = value
+    ops = pd.DataFrame(operations, columns=["kind", "start_ns", "end_ns", "lane"])
+    ops["kind"] = ops["kind"].map(KIND).astype("int64")
+    issued = [*range(len(ops)), *(at for at, _ in waits)]
+    trace = SimpleNamespace(
+        operations=ops.assign(call=np.arange(len(ops))).sort_values("start_ns"),
+        calls=pd.DataFrame({"start_ns": issued}, dtype="int64"),
+    )
+    asked = pd.DataFrame(
+        {"call": np.arange(len(ops), len(issued)), "lane": [lane for _, lane in waits]}, dtype="int64"
+    )
+    lanes = pd.DataFrame({"device": devices})
+    return gather(trace, table, around, lanes, trace.operations["lane"].to_numpy(dtype="int64"), asked)
+
+
+OWN = ("kernel", 10, 20, 0)
+
+
+@pytest.mark.parametrize(("other", "contended"), [
+    (("kernel", 15, 25, 1), True),
+    (("kernel", 20, 25, 1), True),   # begins as the record's predecessor ends
+    (("kernel", 5, 20, 1), False),   # and ends with it
+    (("kernel", 21, 25, 1), False),
+    (("kernel", 15, 25, 0), False),  # of the same stream
+    (("kernel", 15, 25, 2), False),  # of another device
+    (("memcpy", 15, 25, 1), False),
+])  # fmt: skip
+def test_kernels_of_other_streams_at_the_end_of_the_one_before(other, contended):
+    """
+    lane 0   #10----20|R
+    lane 1        #15-----25
+    """
+    last = ("kernel", 90, 91, 1)  # so that every stream runs kernels at some time
+    found = evidence([(12, 14, 0, 20)], sorted([OWN, other, last], key=lambda o: o[1]))
+    assert found.contended.tolist() == [contended]
+
+
+def test_each_record_is_asked_for_its_own_stream():
+    """lane 1's kernel contends with lane 0's record, and not with its own."""
+    operations = [OWN, ("kernel", 15, 25, 1)]
+    found = evidence([(12, 14, 0, 20), (12, 14, 1, 25), (12, 14, 1, 18)], operations)
+    assert found.contended.tolist() == [True, False, True]
+
+
+def test_copies_behind_and_kernels_ahead():
+    near = {"previous_kind": [KIND["memcpy"], KIND["memset"], KIND["kernel"], -1],
+            "next_kind": [KIND["memcpy"], KIND["kernel"], KIND["graph"], -1]}  # fmt: skip
+    found = evidence([(0, 1, 0, 9)] * 4, near=near)
+    assert found.previous_is_copy.tolist() == [True, True, False, False]
+    assert found.next_is_kernel.tolist() == [False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("wait", "lane", "seen"), [(5, 0, True), (15, 0, False), (5, 1, False), (0, 0, False)]
+)
+def test_a_wait_between_the_operation_before_and_the_record(wait, lane, seen):
+    """
+    host   [op 0]  [wait 5]  [record 12]  [wait 15]
+    """
+    found = evidence([(12, 14, 0, 20)], [OWN], near={"previous_position": 0}, waits=[(wait, lane)])
+    assert found.waits.tolist() == [seen]

@@ -1,0 +1,233 @@
+"""What other streams do to an interval and to the run as a whole.  Everything in microseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cases.drawing import MAIN, ZERO, in_nanoseconds, kernel
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulator import check, export
+from simulator.world import LEGACY, NON_BLOCKING, HostInterval, Range, World
+
+from nsysalign.attribute.busy import Blocks
+from nsysalign.attribute.stream import span_of
+from nsysalign.attribute.sums import _distinct
+from nsysalign.model import OTHERS_WORKED
+
+
+def world() -> World:
+    return World(streams={7: LEGACY, 13: NON_BLOCKING, 14: NON_BLOCKING})
+
+
+def analysed(w: World, folder: Path):
+    analysis = check.analyze(*export.write(in_nanoseconds(w), folder))
+    check.invariants(analysis)
+    return analysis
+
+
+# --- while its stream was idle -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("others", "own", "most"), [
+    ([(10, 20)], None, False),            # half of 20 us is not most
+    ([(10, 20.1)], None, True),
+    ([(0, 16)], None, False),             # what ran before the window does not count
+    ([(0, 16.1)], None, True),
+    ([(16, 60)], None, False),            # nor what ran after it
+    ([(15.9, 60)], None, True),
+    ([(0, 60)], None, True),
+    ([(8, 12), (13, 17), (20, 22.1)], None, True),
+    ([(8, 12), (13, 17), (20, 22)], None, False),
+    ([(0, 5), (30, 40)], None, False),
+    ([(8, 16)], (8, 16), False),          # 12 us idle, in which nobody worked
+    ([(8, 22)], (8, 16), False),          # 6 of 12
+    ([(8, 22.1)], (8, 16), True),
+])  # fmt: skip
+def test_others_worked_through_most_of_the_idle_time(tmp_path, others, own, most):
+    """
+    7     |6 ------------ 26|
+    13       #10----20
+    """
+    w = world()
+    for k, (start, end) in enumerate(others):
+        kernel(w, (-40 + 3 * k, -38 + 3 * k), (start, end), 13)
+    if own:
+        kernel(w, (-20, -18), own)
+    first = w.record(6, 0, 2)
+    w.pair(first, w.record(26, 3, 5))
+    kernel(w, (200, 202), (204, 210), 14)
+    w.sync(300, 310)
+    (row,) = analysed(w, tmp_path).measured.itertuples()
+    assert (OTHERS_WORKED in row.flags) is most
+
+
+def test_without_idle_time_nobody_asks(tmp_path):
+    w = world()
+    kernel(w, (-40, -38), (0, 60), 13)
+    kernel(w, (-20, -18), (0, 40))
+    w.ranges.append(Range("step", -21, -10, MAIN))
+    path, _ = export.write(in_nanoseconds(w), tmp_path)
+    (row,) = check.analyze(path, []).measured.itertuples()
+    assert (row.kind, row.elapsed_ns, OTHERS_WORKED in row.flags) == ("nvtx", 40_000, False)
+
+
+# --- between two operations of the interval ----------------------------------------------------------------------
+
+
+def inner(w: World, folder: Path) -> Iterator:
+    """
+    H    r0  s8-10  (something 11-12)  s13-15                     r16-18
+    7      |6    #12-20      ... 20-63 ...            #65-80            |84       a gap that no end of the window cuts
+    13   #1------------------------------------60 |63
+
+    The record at 63 first, to be waited for; then the parts.
+    """
+    kernel(w, (-8, -5), (1, 60), 13)
+    record = w.record(63, -4, -2, 13)
+    start = w.record(6, 0, 2)
+    kernel(w, (8, 10), (12, 20))
+    yield record
+    kernel(w, (13, 15), (65, 80))
+    w.pair(start, w.record(84, 16, 18))
+    w.sync(100, 110)
+    analysis = analysed(w, folder)
+    yield {
+        cause: ns // 1_000
+        for cause, ns in check.parts(analysis, int(analysis.measured["interval"].iloc[0])).items()
+    }
+
+
+def test_a_wait_between_two_operations(tmp_path):
+    w = world()
+    steps = inner(w, tmp_path)
+    w.wait(next(steps), 11, 12, 7)
+    assert next(steps) == {
+        "kernel": 23,
+        "queued": 43,
+        "launch_latency": 4,
+        "host": 2,
+        "api_launch": 2,
+        "event": 4,
+    }
+
+
+@pytest.mark.parametrize(("at", "unknown"), [(11, 45), (5, 2), (20, 0)])
+def test_a_host_function_between_two_operations(tmp_path, at, unknown):
+    """Nobody knows how long it held up what was launched next: from 20 to 65, or from 10 to 12; the end record launches
+    nothing."""
+    w = world()
+    steps = inner(w, tmp_path)
+    next(steps)
+    w.call("host_function", at, at + 0.5)
+    assert next(steps).get("unknown", 0) == unknown
+
+
+@pytest.mark.parametrize(("at", "unknown"), [(11, 45), (20, 0)])
+def test_a_host_function_on_the_only_stream_at_work(tmp_path, at, unknown):
+    """The same where no other stream ever executes anything: such gaps take a shorter way."""
+    w = world()
+    start = w.record(6, 0, 2)
+    kernel(w, (8, 10), (12, 20))
+    w.call("host_function", at, at + 0.5)
+    kernel(w, (13, 15), (65, 80))
+    w.pair(start, w.record(84, 16, 18))
+    w.sync(100, 110)
+    assert check.parts(analysed(w, tmp_path), 0).get("unknown", 0) == unknown * 1_000
+
+
+# --- the run as a whole ------------------------------------------------------------------------------------------
+
+
+def test_idle_time_of_a_device_waits_for_what_the_next_operations_stream_waits_for(tmp_path):
+    """
+    H    s13 r13  s7  w7   s14 s7                              s80-82 (14)
+    7             #3-10                  .. |50 |52   #60-70
+    13    #1------------------------------50 |52                              a record of 13 that 7 waits for, until 52
+    14                    #20-22                                  #90-95
+    device  idle          50-60 queued 2, latency 8                70-90 host 10, call 2, latency 8
+    """
+    w = world()
+    kernel(w, (-20, -18), (1, 50), 13)
+    r = w.record(52, -16, -14, 13)
+    kernel(w, (0, 2), (3, 10))
+    w.wait(r, 4, 5, 7)
+    kernel(w, (6, 8), (20, 22), 14)
+    kernel(w, (10, 12), (60, 70))
+    kernel(w, (80, 82), (90, 95), 14)
+    w.sync(100, 110)
+    analysis = analysed(w, tmp_path)
+    device = analysis.runs.set_index("label")["interval"]["run"]
+    assert check.parts(analysis, device) == {
+        "kernel": 64_000, "queued": 2_000, "launch_latency": 16_000, "host": 10_000, "api_launch": 2_000,
+    }  # fmt: skip
+    (queued,) = analysis.details[
+        (analysis.details["interval"] == device) & (analysis.details["cause"] == "queued")
+    ].itertuples()
+    assert (queued.detail, queued.stream) == ("dependency", 13)
+
+
+def test_a_run_counts_operations_that_others_hide(tmp_path):
+    """
+    7    #0-------20          #30-40
+    13       #5-10     #20-25
+    """
+    w = world()
+    for call, run, stream in (
+        ((-20, -18), (0, 20), 7),
+        ((-16, -14), (5, 10), 13),
+        ((-12, -10), (20, 25), 13),
+        ((-8, -6), (30, 40), 7),
+    ):
+        kernel(w, call, run, stream)
+    w.sync(50, 60)
+    runs = analysed(w, tmp_path).runs.set_index("label")
+    assert runs["operations"].to_dict() == {"run": 4, "run (stream 7)": 2, "run (stream 13)": 2}
+
+
+# --- operations that come in several blocks ----------------------------------------------------------------------
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=10),
+    st.lists(st.tuples(st.integers(0, 100), st.integers(1, 60)), min_size=1, max_size=5),
+)
+def test_an_operation_in_several_blocks_counts_once(operations, windows):
+    """Blocks of 5 every 10; windows anywhere."""
+    start = 10 * np.arange(len(operations))
+    blocks = Blocks(start, start + 5, np.array(operations), np.zeros(len(start), np.int8))
+    a = np.array([w[0] for w in windows])
+    b = a + np.array([w[1] for w in windows])
+    found = _distinct(blocks, span_of(blocks, a, b))
+    assert found.tolist() == [
+        len({o for o, s in zip(operations, start.tolist(), strict=True) if s < end and s + 5 > begin})
+        for begin, end in zip(a.tolist(), b.tolist(), strict=True)
+    ]
+
+
+# --- host timers ---------------------------------------------------------------------------------------------------
+
+
+def test_details_of_a_host_timer_name_a_stream_only_where_one_was_waited_for(tmp_path):
+    """
+    H  |0  s2-5  m6-8  y10-------40 |40          launches and copies name no stream; earlier work does
+    7     #-10----------20  #22-30
+    """
+    w = world()
+    kernel(w, (-30, -28), (-26, -25), 13)
+    kernel(w, (-20, -18), (-10, 20))
+    kernel(w, (2, 5), (22, 30))
+    w.copy(31, 33, w.call("memcpy", 6, 8), pageable=False)
+    w.sync(10, 40)
+    w.host_intervals.append(HostInterval("case#0", 0, 40, MAIN))
+    analysis = analysed(w, tmp_path)
+    rows = analysis.details[analysis.details["interval"] == 0]
+    assert {(d.cause, d.detail): (d.ns, d.stream) for d in rows.itertuples()} == {
+        ("api_launch", "cudaLaunchKernel"): (3_000, -1), ("api_launch", "cudaMemcpyAsync"): (2_000, -1),
+        ("memcpy", "copy"): (2_000, -1), ("queued", "earlier-work"): (10_000, 7), ("sync", "cudaDeviceSynchronize"): (10_000, -1),
+    }  # fmt: skip
+    assert analysis.measured["start_ns"].tolist() == [ZERO]

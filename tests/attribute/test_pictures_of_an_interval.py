@@ -1,0 +1,250 @@
+"""What a page draws around one interval, row by row.  Everything in microseconds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from cases.drawing import MAIN, ZERO, in_nanoseconds, kernel
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulator import check, export
+from simulator.style import Style
+from simulator.world import LEGACY, NON_BLOCKING, Range, World
+
+from nsysalign import frames
+from nsysalign.attribute import timeline as module
+from nsysalign.attribute.clock_lane import clock_rows
+from nsysalign.attribute.timeline import everything
+from nsysalign.trace.read import read_trace
+
+#   host     r-12  |r0  c3-5  w10-12  s14-18  r20|  y24------------------------120
+#   7   #-54  #-30--25  |6  copy 8-9            ....wait 12-63....  #65-----80 |84
+#   13                #-10---------------------------------60  |63
+#   drawn           [-10                                                          94]
+
+
+def waiting(inferred: bool = False) -> World:
+    w = World(streams={7: LEGACY, 13: NON_BLOCKING})
+    kernel(w, (-60, -56), (-54, -40))
+    kernel(w, (-50, -46), (-30, -25))
+    kernel(w, (-20, -16), (-10, 60), 13)
+    r = w.record(63, -12, -9, 13)
+    start = w.record(6, 0, 2)
+    w.ranges.append(Range("step", -2, 40, MAIN))
+    w.copy(8, 9, w.call("memcpy", 3, 5), pageable=False, nbytes=8_000)
+    w.wait(r, 10, 12, 7, logged=not inferred)
+    kernel(w, (14, 18), (65, 80))
+    w.pair(start, w.record(84, 20, 22))
+    w.sync(24, 120)
+    return in_nanoseconds(w)
+
+
+def drawn(world, folder) -> pd.DataFrame:
+    rows = check.analyze(*export.write(world, folder)).timeline
+    return rows.assign(start=(rows["start_ns"] - ZERO) / 1000, end=(rows["end_ns"] - ZERO) / 1000)
+
+
+def of_kind(rows, kind, *columns):
+    return [tuple(row) for row in rows.loc[rows["lane_kind"] == kind, list(columns)].itertuples(index=False)]
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    return drawn(waiting(), tmp_path_factory.mktemp("drawn"))
+
+
+def test_calls_that_reach_into_the_picture(rows):
+    assert of_kind(rows, "host", "lane", "kind", "start", "end", "ref_id") == [
+        ("thread 500", "record", -12, -9, 4), ("thread 500", "record", 0, 2, 5), ("thread 500", "memcpy", 3, 5, 6),
+        ("thread 500", "wait_event", 10, 12, 7), ("thread 500", "launch", 14, 18, 8), ("thread 500", "record", 20, 22, 9),
+        ("thread 500", "sync_device", 24, 120, 10),
+    ]  # fmt: skip
+    assert of_kind(rows, "nvtx", "lane", "kind", "name", "start", "end") == [
+        ("thread 500", "range", "step", -2, 40)
+    ]
+
+
+def test_work_with_the_call_that_issued_it(rows):
+    shape = {"grid": (1, 1, 1), "block": (32, 1, 1)}
+    assert of_kind(rows, "stream", "lane", "kind", "start", "end", "ref_kind", "link", "detail") == [
+        ("stream 13", "kernel", -10, 60, "kernel", 3, shape),
+        ("stream 7", "memcpy", 8, 9, "memcpy", 6, {"bytes": 8_000, "bandwidth_gb_s": 8.0}),
+        ("stream 7", "kernel", 65, 80, "kernel", 8, shape),
+    ]
+
+
+def test_the_operation_before_is_drawn_whenever_it_was(rows):
+    assert of_kind(rows, "before", "lane", "kind", "start", "end", "link") == [
+        ("stream 7", "kernel", -30, -25, -1)
+    ]
+
+
+@pytest.mark.parametrize("back", [1, 2, 3])
+def test_it_is_found_however_far_back_one_looks_at_first(tmp_path, monkeypatch, back):
+    monkeypatch.setattr(module, "_LOOK_BACK", back)
+    assert of_kind(drawn(waiting(), tmp_path), "before", "start") == [(-30,)]
+
+
+def test_records_with_their_bars_and_calls(rows):
+    bars = {"at_most_earlier_ns": 32, "at_most_later_ns": 32}
+    assert of_kind(rows, "event", "lane", "kind", "start", "end", "ref_id", "link", "detail") == [
+        ("stream 7", "record", 6, 6, 1, 5, bars),
+        ("stream 13", "record", 63, 63, 0, 4, bars),
+        ("stream 7", "record", 84, 84, 3, 9, bars),
+        ("stream 7", "wait", 12, 63, 7, 0, {}),
+    ]
+
+
+def test_a_wait_begins_when_the_stream_has_reached_it(tmp_path):
+    """
+    7    |6  #8------------50   ..wait 50-63..  #65
+    13                                  |63
+    """
+    w = World(streams={7: LEGACY, 13: NON_BLOCKING})
+    kernel(w, (-20, -16), (-10, 60), 13)
+    r = w.record(63, -12, -9, 13)
+    start = w.record(6, 0, 2)
+    kernel(w, (3, 5), (8, 50))
+    w.wait(r, 10, 12, 7)
+    kernel(w, (14, 18), (65, 80))
+    w.pair(start, w.record(84, 20, 22))
+    w.sync(24, 120)
+    waits = drawn(in_nanoseconds(w), tmp_path).query("kind == 'wait'")
+    assert waits[["start", "end"]].to_numpy().tolist() == [[50, 63]]
+    assert waits["name"].tolist() == ["waits for record 0 of stream 13"]
+
+
+def test_a_wait_for_what_is_over_takes_no_time(tmp_path):
+    """The record was at -10, before the wait was issued at 10-12."""
+    w = World(streams={7: LEGACY, 13: NON_BLOCKING})
+    kernel(w, (-40, -36), (-30, -12), 13)
+    r = w.record(-10, -20, -18, 13)
+    start = w.record(6, 0, 2)
+    w.wait(r, 10, 12, 7)
+    kernel(w, (14, 18), (25, 80))
+    w.pair(start, w.record(84, 20, 22))
+    w.sync(24, 120)
+    waits = drawn(in_nanoseconds(w), tmp_path).query("kind == 'wait'")
+    assert waits[["start", "end"]].to_numpy().tolist() == [[12, 12]]
+
+
+def test_a_wait_whose_record_was_guessed_says_so(tmp_path):
+    """No line of the log and no number in the trace: the record that the thread made before."""
+    world = waiting(inferred=True)
+    rows = check.analyze(*export.write(world, tmp_path, Style(event_rows="untimed"))).timeline
+    assert of_kind(rows[rows["kind"] == "wait"], "event", "name", "detail") == [
+        ("waits for record 0 of stream 13", {"inferred": True})
+    ]
+
+
+def test_one_byte_is_bytes_and_no_time_is_no_bandwidth(tmp_path):
+    w = World()
+    start = w.record(6, 0, 2)
+    w.op("memset", 8, 9, w.call("memset", 3, 4), bytes=1)
+    w.op("memset", 10, 10, w.call("memset", 5, 6), bytes=500)
+    w.pair(start, w.record(20, 7, 8))
+    w.sync(30, 40)
+    rows = drawn(in_nanoseconds(w), tmp_path)
+    assert of_kind(rows, "stream", "start", "detail") == [
+        (8, {"bytes": 1, "bandwidth_gb_s": 0.001}),
+        (10, {}),
+    ]
+
+
+def test_what_does_not_fit_is_counted(tmp_path, monkeypatch):
+    """Room for two rows of a kind: the longest stay, in order; five calls and one operation are said."""
+    monkeypatch.setattr(module, "MAX_ROWS", 2)
+    rows = drawn(waiting(), tmp_path)
+    assert of_kind(rows, "host", "start", "end") == [(14, 18), (24, 120)]
+    assert of_kind(rows, "stream", "start", "end") == [(-10, 60), (65, 80)]
+    assert of_kind(rows, "omitted", "ref_kind", "ref_id", "link") == [("", -1, -1)] * 2
+    assert of_kind(rows, "omitted", "name", "start", "end", "detail") == [
+        ("CUDA calls", -10, 94, {"count": 5, "ns": 11_000, "longest_ns": 3_000}),
+        ("operations", -10, 94, {"count": 1, "ns": 1_000, "longest_ns": 1_000}),
+    ]
+
+
+def test_all_of_a_trace_process_by_process(tmp_path):
+    """For exports: every call, range and operation; two processes on two GPUs are told apart."""
+    worlds = [waiting(), waiting()]
+    worlds[1].pid, worlds[1].device = 501, 1
+    for call in worlds[1].calls:
+        call.thread = 501
+    path, _ = export.write(worlds[:1], tmp_path / "one")
+    one = everything(read_trace(path))
+    assert one["lane_kind"].value_counts().to_dict() == {"host": 10, "stream": 5, "nvtx": 1}
+    assert set(one["lane"]) == {"thread 500", "stream 7", "stream 13"} and (one["interval"] == -1).all()
+    path, _ = export.write(worlds, tmp_path / "both")
+    both = everything(read_trace(path))
+    assert len(both) == 32
+    assert set(both["lane"]) == {
+        "thread 500 (pid 500)", "GPU 0 stream 7 (pid 500)", "GPU 0 stream 13 (pid 500)",
+        "thread 501 (pid 501)", "GPU 1 stream 7 (pid 501)", "GPU 1 stream 13 (pid 501)", "thread 500 (pid 501)",
+    }  # fmt: skip
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.integers(0, 30), max_size=30), st.lists(st.integers(-1, 32), max_size=6), st.integers(1, 8)
+)
+def test_the_first_row_that_reaches_so_far(ends, asked, stretch):
+    kept, module._STRETCH = module._STRETCH, stretch
+    try:
+        found = module._first_reaching(np.array(ends, np.int64), np.array(asked, np.int64))
+    finally:
+        module._STRETCH = kept
+    if ends:
+        assert found.tolist() == [next((n for n, e in enumerate(ends) if e >= lo), len(ends)) for lo in asked]
+    else:
+        assert found.tolist() == [0] * len(asked)
+
+
+# --- clocks ----------------------------------------------------------------------------------------------------
+
+
+def clocks(*stretches, device=0, power=-1, reasons=0):
+    rows = [(device, start, end, 3, mhz, mhz + 10, 2619, reasons, power, -1) for start, end, mhz in stretches]
+    return frames.check(pd.DataFrame(rows, columns=frames.GPU_CLOCKS.names), frames.GPU_CLOCKS)
+
+
+#    clock    [10--20]  [30--40]  [50--60]  [70--80]
+STRETCHES = ((10, 20, 100), (30, 40, 200), (50, 60, 300), (70, 80, 400))
+
+
+@pytest.mark.parametrize(("lo", "hi", "shown"), [
+    (32, 38, [100, 200, 300]),  # inside one: its neighbours tell where it came from
+    (42, 48, [200, 300]),
+    (35, 55, [100, 200, 300, 400]),
+    (0, 5, [100]),
+    (90, 95, [400]),
+    (0, 99, [100, 200, 300, 400]),
+])  # fmt: skip
+def test_clocks_in_an_interval_and_on_either_side(lo, hi, shown):
+    found = clock_rows(clocks(*STRETCHES), np.array([5]), np.array([0]), np.array([lo]), np.array([hi]))
+    assert [d["mhz"] - 5 for d in found["detail"]] == shown
+    assert set(found["interval"]) == {5} and set(found["lane"]) == {"GPU 0"}
+
+
+def test_clocks_are_those_of_the_intervals_gpu():
+    both = pd.concat([clocks(*STRETCHES), clocks(*STRETCHES, device=1)], ignore_index=True)
+    edges = np.array([42, 42, 42]), np.array([48, 48, 48])
+    found = clock_rows(both, np.array([0, 1, 2]), np.array([1, 0, -1]), *edges)
+    assert list(zip(found["interval"], found["lane"], strict=True)) == [(1, "GPU 0")] * 2 + [(0, "GPU 1")] * 2
+    alone = clock_rows(
+        clocks(*STRETCHES, device=3), np.array([0, 1]), np.array([-1, 2]), edges[0][:2], edges[1][:2]
+    )
+    assert set(zip(alone["interval"], alone["lane"], strict=True)) == {(0, "GPU 3")}
+    assert clock_rows(clocks(), np.array([0]), np.array([0]), *(e[:1] for e in edges)).empty
+
+
+def test_what_a_sample_did_not_say_is_left_out():
+    def detail(**more):
+        (row,) = clock_rows(
+            clocks(STRETCHES[0], **more), np.array([0]), np.array([0]), np.array([10]), np.array([20])
+        )["detail"]
+        return row
+
+    assert detail() == {"mhz": 105.0, "mem_mhz": 2619, "reasons": 0}
+    assert detail(reasons=-1, power=0) == {"mhz": 105.0, "mem_mhz": 2619, "power_w": 0.0}
+    assert detail(power=700_500)["power_w"] == 700.5

@@ -1,0 +1,86 @@
+"""Ranges on the host and what they leave out: drawn by hand, in microseconds."""
+
+from __future__ import annotations
+
+import pytest
+from cases.drawing import in_nanoseconds
+from simulator import check, export
+from simulator.world import Range, World
+
+from nsysalign.attribute.labels import grouped
+
+#   host      L--)  L--)         Y--------------------------------)  L--)
+#   ranges   [ step ]       [ item                                  ]
+#   stream 7      KK   K                                                 K
+#            0      10      20                            60            80
+
+
+def world() -> World:
+    made = World(latency=dict.fromkeys(("kernel", "memcpy"), 1_000))
+    made.kernel(4, 6, made.call("launch", 1, 3), name="first")
+    made.kernel(9, 10, made.call("launch", 6, 8), name="second")
+    made.sync(22, 58)
+    made.kernel(76, 77, made.call("launch", 72, 75), name="outside")
+    made.ranges += [Range("step", 0, 10, made.pid), Range("item", 20, 60, made.pid)]
+    return in_nanoseconds(made)
+
+
+@pytest.fixture
+def analysis(tmp_path):
+    trace, _ = export.write(world(), tmp_path)
+    return check.analyze(trace, [])
+
+
+def test_a_range_without_gpu_work_has_its_time(analysis):
+    table = analysis.host_ranges.set_index("label")
+    assert table.index.tolist() == ["item", "step"], "the longest first"
+    item = table.loc["item"]
+    assert (item["host_ns"], item["sync_ns"], item["outside_ns"]) == (40_000, 36_000, 4_000)
+    assert (item["with_work"], item["gpu_ns"]) == (0, 0)
+
+
+def test_a_range_has_its_host_time_beside_the_gpu(analysis):
+    step = analysis.host_ranges.set_index("label").loc["step"]
+    assert (step["host_ns"], step["launch_ns"], step["outside_ns"], step["gpu_ns"]) == (
+        10_000,
+        4_000,
+        6_000,
+        6_000,
+    )
+    split = ["launch_ns", "copy_ns", "sync_ns", "other_ns", "outside_ns"]
+    assert step[split].sum() == step["host_ns"]
+
+
+def test_what_is_left_out_is_said_in_one_note(analysis):
+    (note,) = [n for n in analysis.notes if "left out" in n]
+    assert "1 of 2 NVTX ranges, which issued no work to a GPU" in note
+    assert "1 operation (0.001 ms) issued outside of all ranges" in note
+
+
+def test_numbered_ranges_are_one_label(tmp_path):
+    made = World(latency=dict.fromkeys(("kernel", "memcpy"), 1_000))
+    for k in range(5):
+        made.kernel(100 * k + 20, 100 * k + 30, made.call("launch", 100 * k + 2, 100 * k + 8), name="block")
+        made.ranges.append(Range(f"blocks.{k}", 100 * k, 100 * k + 50, made.pid))
+    trace, _ = export.write(in_nanoseconds(made), tmp_path)
+    analysis = check.analyze(trace, [])
+    assert analysis.labels[["label", "count"]].to_numpy().tolist() == [["blocks.*", 5]]
+    assert analysis.measured["name"].tolist() == [f"blocks.{k}#0" for k in range(5)], "each keeps its name"
+    assert analysis.host_ranges["label"].tolist() == ["blocks.*"]
+
+
+@pytest.mark.parametrize(
+    ("names", "together"),
+    [
+        ([f"blocks.{k}.attn" for k in range(4)], {"blocks.*.attn"}),
+        ([f"step {k}" for k in range(1, 9)], {"step *"}),
+        ([f"layers.{i}.blocks.{k}" for i in range(2) for k in range(3)], {"layers.*.blocks.*"}),
+        (["batch_64", "batch_128", "batch_256", "batch_512"], set()),  # different things
+        ([f"blocks.{k}" for k in (0, 1, 2, 4)], set()),
+        ([f"conv{k}" for k in range(1, 9)], set()),
+        ([f"x (stream {k})" for k in range(9)], set()),
+        ([f"blocks.{k}" for k in range(3)], set()),
+    ],
+)
+def test_which_names_are_numbered(names, together):
+    assert set(grouped(names).values()) == together

@@ -1,0 +1,193 @@
+"""Tables of what ran in the intervals of a label, and of the longest idle stretches.  Everything in microseconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cases.drawing import MAIN, OTHER, ZERO, in_nanoseconds
+from simulator import check, export
+from simulator.world import LEGACY, NON_BLOCKING, HostInterval, World
+
+from nsysalign import frames
+from nsysalign.align.solve import align
+from nsysalign.attribute import kernels as module
+from nsysalign.attribute.budget import attribute
+from nsysalign.attribute.portion import portion
+from nsysalign.attribute.whole import joined
+from nsysalign.trace.eventlog import read_event_logs
+from nsysalign.trace.read import read_trace
+
+
+def world() -> World:
+    return World(streams={7: LEGACY, 13: NON_BLOCKING})
+
+
+def analysed(w: World, folder: Path):
+    return check.analyze(*export.write(in_nanoseconds(w), folder))
+
+
+def run(w: World, call: tuple, run: tuple, name: str, stream: int = 7, thread: int = MAIN):
+    return w.kernel(*run, w.call("launch", *call, thread), stream, name=name)
+
+
+def twice(w: World) -> None:
+    """
+    7    |6 add #8-10  mul #12-15  add #20-26 |30        |106 add #108-113  add #113-115 |120
+    """
+    for at, work in (
+        (0, ((8, 10, "add"), (12, 15, "mul"), (20, 26, "add"))),
+        (100, ((8, 13, "add"), (13, 15, "add"))),
+    ):
+        first = w.record(at + 6, at, at + 1)
+        for k, (start, end, name) in enumerate(work):
+            run(w, (at + 2 + k / 2, at + 2.4 + k / 2), (at + start, at + end), name)
+        last = w.record(at + (30 if at == 0 else 20), at + 4, at + 5)
+        w.pair(first, last, f"step#{at // 100}")
+        w.sync(at + 40, at + 50)
+
+
+def test_kernels_of_a_label(tmp_path):
+    """add: 2, 6, 5 and 2 us, in 24 + 14 us measured; idle before: 0 (nothing ran before) + 5 + 2 (from the
+    window's start) + 0; mul: 2."""
+    w = world()
+    twice(w)
+    analysis = analysed(w, tmp_path)
+    table = analysis.kernels[analysis.kernels["label"] == "step"].set_index("kernel")
+    columns = ["count", "total_ns", "median_ns", "idle_before_ns"]
+    assert table.loc["add", columns].tolist() == [4, 15_000, 2_000, 7_000], (
+        "of an even number the lower one in the middle"
+    )
+    assert table.loc["mul", columns].tolist() == [1, 3_000, 3_000, 2_000]
+    assert table["share"].round(4).tolist() == [0.3947, 0.0789]
+    assert table.index.tolist() == ["add", "mul"], "the most time first"
+
+
+def test_labels_keep_their_order_and_equal_times_go_by_name(tmp_path):
+    w = world()
+    for n, label in enumerate(("zebra", "ant")):
+        at = 100 * n
+        first = w.record(at + 6, at, at + 1)
+        run(w, (at + 2, at + 2.4), (at + 8, at + 10), "mul")
+        run(w, (at + 3, at + 3.4), (at + 12, at + 14), "add")
+        w.pair(first, w.record(at + 20, at + 4, at + 5), f"{label}#0")
+        w.sync(at + 40, at + 50)
+    table = analysed(w, tmp_path).kernels
+    mine = table[table["label"].isin(["zebra", "ant"])]
+    assert list(zip(mine["label"], mine["kernel"], strict=True)) == [
+        ("zebra", "add"), ("zebra", "mul"), ("ant", "add"), ("ant", "mul"),
+    ]  # fmt: skip
+
+
+def test_of_a_host_timer_what_was_issued_in_it(tmp_path):
+    """
+    H    s-5   |0  s2        |10  s12        issued inside: the second one, wherever it ran
+    7          a #1-20   b #20-50   c #50-60
+    """
+    w = world()
+    run(w, (-5, -4), (1, 20), "a")
+    run(w, (2, 4), (20, 50), "b")
+    run(w, (12, 14), (50, 60), "c")
+    w.host_intervals.append(HostInterval("case#0", 0, 10, MAIN))
+    w.sync(70, 80)
+    table = analysed(w, tmp_path).kernels
+    mine = table[table["label"] == "case"]
+    assert mine[["kernel", "count", "total_ns", "idle_before_ns"]].to_numpy().tolist() == [
+        ["b", 1, 30_000, 0]
+    ]
+    assert mine["share"].tolist() == [3.0]
+
+
+#  H    L0        o12-20 o21-24            L30        [a 40 ... c 45-60   L62       (other thread: o 15-29)
+#  7    #2-10                   (22 us)       #32-35              (28 us)    #63-70
+def with_gaps() -> World:
+    w = world()
+    run(w, (0, 1), (2, 10), "a")
+    w.call("other", 12, 20)
+    w.call("sync_device", 21, 24)
+    w.call("other", 15, 29, OTHER)
+    run(w, (30, 31), (32, 35), "b")
+    w.call("memcpy", 45, 60)
+    run(w, (62, 62.5), (63, 70), "c")
+    return w
+
+
+def gaps_of(analysis, label="run"):
+    number = analysis.runs.set_index("label")["interval"][label]
+    rows = analysis.gaps[analysis.gaps["interval"] == number]
+    return [
+        ((r.start_ns - ZERO) / 1000, r.ns / 1000, r.next, r.call, r.call_ns / 1000) for r in rows.itertuples()
+    ]
+
+
+def test_the_longest_idle_stretches_and_the_call_that_held_each_up(tmp_path):
+    assert gaps_of(analysed(with_gaps(), tmp_path)) == [
+        (35, 28, "c", "cudaMemcpyAsync", 15),
+        (
+            10,
+            22,
+            "b",
+            "cudaMalloc",
+            8,
+        ),  # the longest call of the thread that launched, not another's longer one
+    ]
+
+
+def test_only_so_many_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MOST_GAPS", 1)
+    assert [g[1] for g in gaps_of(analysed(with_gaps(), tmp_path))] == [28]
+
+
+def test_a_call_that_began_before_the_gap_counts_from_its_beginning(tmp_path):
+    """
+    H   L0  [sync 3 ---------- 18]  [other 19-25]  L30     of the gap 10-32: 8 us of sync, 6 of the other call
+    7     #2-10                                      #32-35
+    """
+    w = world()
+    run(w, (0, 1), (2, 10), "a")
+    w.call("sync_device", 3, 18)
+    w.call("other", 19, 25)
+    run(w, (30, 31), (32, 35), "b")
+    assert gaps_of(analysed(w, tmp_path)) == [(10, 22, "b", "cudaDeviceSynchronize", 8)]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_outside_of_cuda_or_without_a_call_nothing_held_it_up(tmp_path, known):
+    w = world()
+    run(w, (0, 1), (2, 10), "a")
+    w.kernel(32, 35, w.call("launch", 32, 33) if known else None, name="b")
+    w.sync(40, 41)
+    assert gaps_of(analysed(w, tmp_path)) == [(10, 22, "b", "", 0)]
+
+
+def test_a_gap_goes_to_what_the_stream_did_last(tmp_path):
+    """
+    7    #2---------------30          #40-45     overlapping work: idle from 30
+             #5-10
+    """
+    w = world()
+    run(w, (0, 1), (2, 30), "a")
+    run(w, (1.5, 2), (5, 10), "b")
+    run(w, (3, 4), (40, 45), "c")
+    assert [g[:3] for g in gaps_of(analysed(w, tmp_path))] == [(30, 10, "c")]
+
+
+def test_the_longest_of_several_parts_of_a_trace(monkeypatch):
+    """Of each run the longest first, of equal ones the earlier."""
+    monkeypatch.setattr(module, "MOST_GAPS", 3)
+    rows = [(1, 50, 7), (0, 10, 5), (0, 20, 9), (0, 30, 5), (0, 40, 4), (1, 10, 7)]
+    table = frames.empty(frames.GAPS).reindex(range(len(rows)))
+    table[["interval", "start_ns", "ns"]] = rows
+    table = table.fillna({"next": "", "call": "", "call_ns": 0})
+    found = module.longest_gaps(frames.check(table, frames.GAPS))
+    assert found[["interval", "start_ns", "ns"]].to_numpy().tolist() == [
+        [0, 20, 9], [0, 10, 5], [0, 30, 5], [1, 10, 7], [1, 50, 7],
+    ]  # fmt: skip
+
+
+def test_parts_of_a_trace_without_any_run_stay_as_they_are(tmp_path):
+    path, logs = export.write(in_nanoseconds(with_gaps()), tmp_path)
+    trace, log = read_trace(path), read_event_logs(logs)
+    alignment = align(trace, log)
+    found = portion(alignment, attribute(trace, alignment), log)
+    assert joined(found) is found

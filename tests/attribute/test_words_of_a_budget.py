@@ -1,0 +1,255 @@
+"""Segments and details as users read them: what each stretch was, in words, with nsys's own row.  In microseconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from cases.drawing import MAIN, OTHER, ZERO, events, in_nanoseconds, kernel, ordinary_launches
+from simulator import check, export
+from simulator.world import BLOCKING, D2H, LEGACY, NON_BLOCKING, HostInterval, Overhead, Range, World
+
+
+def world() -> World:
+    return World(streams={7: LEGACY, 13: NON_BLOCKING, 14: BLOCKING})
+
+
+def analysed(w: World, folder: Path):
+    analysis = check.analyze(*export.write(in_nanoseconds(w), folder))
+    check.invariants(analysis)
+    return analysis
+
+
+def segments(analysis) -> list[tuple]:
+    rows = analysis.segments[analysis.segments["interval"] == 0]
+    columns = ("start_ns", "end_ns", "cause", "ref_kind", "detail")
+    return [
+        ((a - ZERO) / 1000, (b - ZERO) / 1000, *rest)
+        for a, b, *rest in zip(*(rows[c] for c in columns), strict=True)
+    ]
+
+
+def details(analysis) -> pd.DataFrame:
+    return analysis.details[analysis.details["interval"] == 0]
+
+
+def test_every_kind_of_stretch(tmp_path):
+    """
+    H   outer[-20 ... inner[6.5-9] (nsys 9.2-9.7) s10-14 c16---------120 o122 y126 s132 r152            200]
+    7     |6                                 #65-80  copy #90-95                   #138-150  |160
+    13   #0------------60 |63  wait
+    """
+    w = world()
+    ordinary_launches(w)
+    kernel(w, (-8, -5), (0, 60), 13)
+    r = w.record(63, -4, -2, 13)
+    w.ranges += [
+        Range("outer", -20, 200, MAIN),
+        Range("inner", 6.5, 9, MAIN),
+        Range("another's", 0, 200, OTHER),
+    ]
+    w.overheads += [Overhead(9.2, 9.7, MAIN), Overhead(130.5, 131, OTHER)]
+    w.wait(r, 3, 5, 7)
+    kernel(w, (10, 14), (65, 80))
+    w.copy(90, 95, w.call("memcpy", 16, 120), pageable=True)
+    w.call("other", 122, 124)
+    w.sync(126, 130)
+    kernel(w, (132, 136), (138, 150))
+    events(w, 6, (152, 154), 160)
+    analysis = analysed(w, tmp_path)
+    assert segments(analysis) == [
+        (6, 6.5, "host", "nvtx", "outer"),
+        (6.5, 9, "host", "nvtx", "inner"),
+        (9, 9.2, "host", "nvtx", "outer"),
+        (9.2, 9.7, "profiler", "overhead", "CUPTI buffer flush"),
+        (9.7, 10, "host", "nvtx", "outer"),
+        (10, 14, "api_launch", "api", "cudaLaunchKernel"),
+        (14, 63, "queued", "event", "waits for event record (stream 13)"),
+        (63, 65, "launch_latency", "kernel", "on the way: kernel"),
+        (65, 80, "kernel", "kernel", "kernel"),
+        (80, 90, "memcpy", "memcpy", "staging of copy H2D pageable"),
+        (90, 95, "memcpy", "memcpy", "copy H2D pageable"),
+        (95, 120, "memcpy", "memcpy", "staging of copy H2D pageable"),
+        (120, 122, "host", "nvtx", "outer"),
+        (122, 124, "api", "api", "cudaMalloc"),
+        (124, 126, "host", "nvtx", "outer"),
+        (126, 130, "sync", "api", "cudaDeviceSynchronize"),
+        (130, 132, "host", "nvtx", "outer"),
+        (132, 136, "api_launch", "api", "cudaLaunchKernel"),
+        (136, 138, "launch_latency", "kernel", "on the way: kernel"),
+        (138, 150, "kernel", "kernel", "kernel"),
+        (150, 152, "host", "nvtx", "outer"),
+        (152, 154, "event", "api", "cudaEventRecordWithFlags"),
+        (154, 160, "event", "event", "event record"),
+    ]
+    rows = details(analysis)
+    found = {
+        (d.cause, d.detail): (d.ns / 1000, d.direction, d.memory, d.bytes, d.stream, d.ref_kind)
+        for d in rows.itertuples()
+    }
+    assert found == {
+        ("api", "cudaMalloc"): (2, "", "", 0, -1, "api"),
+        ("api_launch", "cudaLaunchKernel"): (8, "", "", 0, -1, "api"),
+        ("event", "cudaEventRecordWithFlags"): (2, "", "", 0, -1, "api"),
+        ("host", "inner"): (2.5, "", "", 0, -1, "nvtx"),
+        ("host", "outer"): (9, "", "", 0, -1, "nvtx"),
+        ("memcpy", "copy"): (5, "H2D", "pageable", 4096, -1, "memcpy"),
+        ("memcpy", "staging"): (35, "H2D", "pageable", 4096, -1, "memcpy"),
+        ("profiler", "CUPTI buffer flush"): (0.5, "", "", 0, -1, "overhead"),
+        ("queued", "dependency"): (49, "", "", 0, 13, "event"),
+        ("sync", "cudaDeviceSynchronize"): (4, "", "", 0, -1, "api"),
+    }
+    (copy,) = rows[rows["detail"] == "copy"].itertuples()
+    assert copy.bandwidth_gb_s == pytest.approx(4096 / 5_000)
+    ranges = {r.detail: r.ref_id for r in rows[rows["cause"] == "host"].itertuples()}
+    assert ranges == {"outer": 1, "inner": 2}, "rows of NVTX_EVENTS"
+    # of several pieces the longest is named: the launch at 10-14, as long as the other one and earlier
+    calls = rows.set_index("detail")["ref_id"]
+    launch = int(calls["cudaLaunchKernel"])
+    assert [
+        int(calls[c]) - launch for c in ("cudaMalloc", "cudaDeviceSynchronize", "cudaEventRecordWithFlags")
+    ] == [2, 3, 6]
+
+
+def test_what_another_stream_is_to_it(tmp_path):
+    """
+    7     |6          #65-80     memset #85-86 (no call)       #100-110 |160
+    13   #0---------60                  10-14 s  90-94 s
+    """
+    w = world()
+    ordinary_launches(w)
+    kernel(w, (-8, -5), (0, 60), 13)
+    kernel(w, (10, 14), (65, 80))
+    w.op("memset", 85, 86, None, bytes=64)
+    kernel(w, (90, 94), (100, 110))
+    events(w, 6, (152, 154), 160)
+    analysis = analysed(w, tmp_path)
+    told = {(s[2], s[4]) for s in segments(analysis)}
+    assert ("queued", "contends with kernel (stream 13)") in told
+    assert ("unknown", "no API row for memset") in told and ("memset", "memset") in told
+    rows = details(analysis).set_index("detail")
+    assert rows.loc["contention", ["ns", "stream", "ref_kind"]].tolist() == [44_000, 13, "kernel"]
+    assert rows.loc["no-api-row", ["ns", "stream", "ref_kind", "bytes"]].tolist() == [5_000, -1, "memset", 0]
+    memset = rows[rows["cause"] == "memset"].iloc[0]
+    assert (memset["bytes"], memset["bandwidth_gb_s"]) == (64, 0.064)
+
+
+def test_copies_by_direction_and_memory(tmp_path):
+    """Two pinned copies to the device in pieces of 4 and 6, one to the host, one on the device; a memset."""
+    w = world()
+    for k, more in enumerate((dict(pageable=False, nbytes=4_000), dict(pageable=False, nbytes=6_000),
+                              dict(pageable=False, kind=D2H, nbytes=500), dict(pageable=False, kind=8, nbytes=70))):  # fmt: skip
+        w.copy(20 + 20 * k, 24 + 20 * k + 2 * (k == 1), w.call("memcpy", 3 + 2 * k, 4 + 2 * k), **more)
+    w.op("memset", 110, 112, w.call("memset", 12, 13), bytes=90)
+    events(w, 6, (16, 18), 120)
+    rows = details(analysed(w, tmp_path))
+    moved = rows[rows["cause"].isin(["memcpy", "memset"])]
+    found = {(d.direction, d.memory): (d.ns, d.bytes, round(d.bandwidth_gb_s, 4)) for d in moved.itertuples()}
+    assert found == {
+        ("H2D", "pinned"): (10_000, 10_000, 1.0), ("D2H", "pinned"): (4_000, 500, 0.125), ("D2D", "device"): (4_000, 70, 0.0175),
+        ("", ""): (2_000, 90, 0.045),
+    }  # fmt: skip
+
+
+def test_a_copy_that_the_window_cuts_moved_all_its_bytes_in_all_its_time(tmp_path):
+    """
+    7   copy #0--|6--------20          6 of 20 us before the window: 14 inside; 40,000 bytes in 20 us
+    """
+    w = world()
+    w.copy(0, 20, w.call("memcpy", -10, -8), pageable=False, nbytes=40_000)
+    kernel(w, (5, 7), (22, 30))
+    events(w, 6, (8, 10), 40)
+    row = details(analysed(w, tmp_path)).query("cause == 'memcpy'").iloc[0]
+    assert (row["ns"], row["bytes"], row["bandwidth_gb_s"]) == (14_000, 40_000, 2.0)
+
+
+def test_of_pieces_of_one_name_the_longest_is_named_of_equal_ones_the_first(tmp_path):
+    """Calls of 2, 5, 5 and 3 us in host time."""
+    w = world()
+    for start, end in ((8, 10), (11, 16), (17, 22), (23, 26)):
+        w.call("other", start, end)
+    kernel(w, (30, 32), (34, 40))
+    events(w, 6, (42, 44), 50)
+    analysis = analysed(w, tmp_path)
+    row = details(analysis).query("cause == 'api'").iloc[0]
+    first = analysis.segments.query("interval == 0 and cause == 'api'")["ref_id"].iloc[0]
+    assert (row["ns"], row["ref_id"]) == (15_000, first + 1)
+
+
+def test_other_streams_work_in_words_of_a_host_timer(tmp_path):
+    """
+    H  |0   y5---------40 |40        30 us of a kernel that was launched before
+    13   #-10--------35
+    """
+    w = world()
+    kernel(w, (-20, -16), (-10, 35), 13)
+    w.sync(5, 40)
+    w.host_intervals.append(HostInterval("case#0", 0, 40, MAIN))
+    analysis = analysed(w, tmp_path)
+    assert segments(analysis) == [
+        (0, 5, "host", "", ""),
+        (5, 35, "queued", "kernel", "earlier work: kernel (stream 13)"),
+        (35, 40, "sync", "api", "cudaDeviceSynchronize"),
+    ]
+    assert np.isnan(details(analysis)["bandwidth_gb_s"]).all()
+
+
+def test_operations_that_execute_are_counted_not_those_that_are_staged(tmp_path):
+    """
+    H    copy -10-----------12   r0         r20--------------------------60 (a slow end record)
+    H2                          s13-14        s22-24                           issued meanwhile, after the end record began
+    7     copy #0-4   |6  stage     #16-18        #30-40    |50
+    """
+    w = world()
+    w.copy(0, 4, w.call("memcpy", -10, 12, OTHER), pageable=True)
+    start = w.record(6, 1, 2)
+    kernel(w, (13, 14), (16, 18), thread=OTHER)
+    kernel(w, (22, 24), (30, 40), thread=OTHER)
+    w.pair(start, w.record(50, 20, 60))
+    w.sync(100, 110)
+    analysis = analysed(w, tmp_path)
+    row = analysis.measured.iloc[0]
+    assert check.parts(analysis, 0)["memcpy"] == 6_000, "staging"
+    assert row["operations"] == 2
+
+
+def test_where_the_profiler_works_inside_a_call_the_call_has_the_word(tmp_path):
+    """
+    H2   o12-------20   nsys 18-26 -- 22-23 inside o22-23 --  s30-32        all of the thread's calls
+    7       |6                                                    #34-40 |50
+    """
+    w = world()
+    w.call("other", 12, 20, OTHER)
+    w.call("other", 22, 23, OTHER)
+    w.overheads += [Overhead(14, 16, OTHER), Overhead(18, 26, OTHER)]
+    start = w.record(6, 0, 2)
+    kernel(w, (30, 32), (34, 40), thread=OTHER)
+    w.pair(start, w.record(50, 42, 44))
+    w.sync(60, 70)
+    assert [s[:3] for s in segments(analysed(w, tmp_path))] == [
+        (6, 12, "host"), (12, 20, "api"), (20, 22, "profiler"), (22, 23, "api"), (23, 26, "profiler"), (26, 30, "host"),
+        (30, 32, "api_launch"), (32, 34, "launch_latency"), (34, 40, "kernel"), (40, 42, "host"), (42, 44, "event"),
+        (44, 50, "event"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("lengths", [(2, 7, 3, 1), (7, 2, 3, 1), (2, 3, 1, 7), (2, 3, 7, 1), (3, 3, 2, 3)])
+def test_the_longest_is_found_in_whichever_gap_it_lies(tmp_path, lengths):
+    """
+    H   o 10-  s20   o 30-  s40   o 50-  s60   o 70-  r80       a call of some length in each of four gaps
+    7     |6     #24-26        #44-46     #64-66        |90
+    """
+    w = world()
+    start = w.record(6, 0, 2)
+    for k, length in enumerate(lengths):
+        w.call("other", 10 + 20 * k, 10 + 20 * k + length)
+        if k < 3:
+            kernel(w, (20 + 20 * k, 22 + 20 * k), (24 + 20 * k, 26 + 20 * k))
+    w.pair(start, w.record(90, 80, 82))
+    w.sync(100, 110)
+    analysis = analysed(w, tmp_path)
+    row = details(analysis).query("cause == 'api'").iloc[0]
+    calls = analysis.segments.query("interval == 0 and cause == 'api'")["ref_id"].tolist()
+    assert (row["ns"], calls.index(row["ref_id"])) == (1_000 * sum(lengths), lengths.index(max(lengths)))

@@ -1,0 +1,104 @@
+"""Labels told apart by what their intervals did."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases.drawing import in_nanoseconds
+from simulator import check, export
+from simulator.world import Range, World
+
+
+def repeated(kinds, times=6, jitter=0):
+    """A trace in which ranges of one name do kinds of work in turn: (kernel name, grid, microseconds)."""
+    made = World(latency=dict.fromkeys(("kernel", "memcpy"), 1_000))
+    for k in range(times * len(kinds)):
+        name, grid, us = kinds[k % len(kinds)]
+        at = 1000 * k
+        made.kernel(at + 20, at + 20 + us, made.call("launch", at + 2, at + 8), name=name).grid = grid
+        made.ranges.append(Range("f", at, at + 900, made.pid))
+    return in_nanoseconds(made)
+
+
+def analysed(world, tmp_path):
+    trace, _ = export.write(world, tmp_path)
+    return check.analyze(trace, [])
+
+
+def test_sizes_are_told_apart_by_their_blocks(tmp_path):
+    sizes = [("gemm", 2**n, 10 * (n + 1)) for n in range(10)]
+    analysis = analysed(repeated(sizes), tmp_path)
+    assert analysis.labels["label"].tolist() == ["f"], "the label stays, for diff, baseline and confirm"
+    kinds = analysis.variants.set_index("variant")
+    assert kinds["count"].to_dict() == {f"{2**n:,} block{'s' * (n > 0)}": 6 for n in range(10)}
+    assert kinds["median_ns"]["512 blocks"] == 100_000 and kinds["std_ns"].max() == 0
+    members = np.concatenate([np.array(n) for n in analysis.variants["intervals"]])
+    assert sorted(members.tolist()) == analysis.measured["interval"].tolist()
+    assert "outliers" not in set(analysis.findings["rule"]) and "two-modes" not in set(
+        analysis.findings["rule"]
+    )
+
+
+def test_another_kernel_that_takes_as_long_is_the_same_work(tmp_path):
+    analysis = analysed(repeated([("tile_64", 64, 40), ("tile_128", 32, 42)]), tmp_path)
+    assert analysis.variants.empty
+
+
+def test_another_kernel_that_takes_longer_is_not(tmp_path):
+    analysis = analysed(
+        repeated([("ns::add<float>(int)", 64, 40), ("ns::mul<float>(int)", 64, 80)]), tmp_path
+    )
+    assert analysis.variants["variant"].tolist() == ["add", "mul"]
+
+
+def test_a_first_repetition_that_does_more_splits_nothing(tmp_path):
+    world = repeated([("gemm", 64, 40)], times=12)
+    setup = world.calls[0]
+    world.op("memset", world.ops[0].start + 60_000, world.ops[0].start + 61_000, setup, bytes=512)
+    assert analysed(world, tmp_path).variants.empty
+
+
+def test_work_that_the_data_decides_splits_nothing(tmp_path):
+    analysis = analysed(repeated([("nonzero", n + 1, 10 + n) for n in range(40)], times=1), tmp_path)
+    assert analysis.variants.empty
+
+
+@pytest.mark.parametrize("stored", ["analysis.json", "analysis.db"])
+def test_both_tables_come_back_from_files(stored, tmp_path):
+    from nsysalign.engine import load
+    from nsysalign.store import database, document
+
+    analysis = analysed(repeated([("gemm", 1, 10), ("gemm", 8, 80)]), tmp_path)
+    (document if stored.endswith("json") else database).write(analysis, tmp_path / stored)
+    back = load(tmp_path / stored)
+    assert back.variants["intervals"].map(tuple).tolist() == analysis.variants["intervals"].tolist()
+    assert back.variants.drop(columns="intervals").equals(analysis.variants.drop(columns="intervals"))
+    assert back.host_ranges.equals(analysis.host_ranges)
+
+
+def test_the_terminal_has_a_row_for_each(tmp_path):
+    from rich.console import Console
+
+    from nsysalign.report import terminal
+
+    console = Console(width=100, record=True)
+    terminal.render(analysed(repeated([("gemm", 1, 10), ("gemm", 8, 80)]), tmp_path), console)
+    text = console.export_text()
+    assert "f [1 block]" in text and "f [8 blocks]" in text
+
+
+def test_shortened_names_keep_what_differs():
+    from nsysalign.shorten import told_apart
+
+    names = [
+        f"void cutlass::gemm_f32_tile{size}_stage3_warpsize2x2_execute_kernel"
+        for size in ("64x256", "128x128")
+    ]
+    texts = list(told_apart({n: n[:20] for n in names}, 24).values())
+    assert "tile64x256" in texts[0] and "tile128x128" in texts[1] and max(map(len, texts)) <= 24
+    assert told_apart({"a": "a", "b": "b"}, 24) == {"a": "a", "b": "b"}
+
+
+def test_ranges_that_are_told_apart_need_no_advice_and_timers_get_it(tmp_path):
+    analysis = analysed(repeated([("gemm", 1, 10), ("gemm", 8, 80)]), tmp_path)
+    assert len(analysis.variants) == 2 and "mixed-work" not in set(analysis.findings["rule"])

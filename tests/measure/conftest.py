@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # tests/: for `browsing`
+
+from nsysalign.measure.plan import Options, Target
+from nsysalign.measure.session import Session
+
+CALLS = Path(__file__).parent / "programs" / "calls.py"
+
+
+@pytest.fixture
+def measured(tmp_path):
+    """Measure functions of programs/calls.py on the simulated device, each worker a real process."""
+
+    def go(*names: str, **more):
+        more = {"profile": False, "processes": 2, "most_processes": 2, "seed": 1} | more
+        targets = tuple(Target(f"calls.py:{n}", f"{CALLS}:{n}") for n in names)
+        session = Session(Options(targets, backend="simulated", output=tmp_path / "out", **more))
+        session.run()
+        return session
+
+    return go
+
+
+@pytest.fixture
+def nsys() -> str:
+    """A real one, or a skip."""
+    from nsysalign.collect.nsys import find_nsys
+    from nsysalign.errors import NsysError
+
+    try:
+        find_nsys()
+    except NsysError as error:
+        pytest.skip(f"no nsys: {error.message}")
+    return os.environ.get("NSYS", "")

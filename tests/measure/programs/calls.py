@@ -1,0 +1,198 @@
+"""What a user's file looks like, on the simulated device."""
+
+import os
+import signal
+import time
+
+from nsysalign import Workload
+from nsysalign.measure import simulated
+from nsysalign.measure.simulated import device
+
+
+def make(batch):
+    gpu = device()
+    gpu.noise, gpu.correlation = 0.005, 0.5
+    gpu.allocate((1 << 30) + batch * (200 << 20))
+    return lambda: [gpu.launch(20_000 + 3_000 * batch) for _ in range(10)]
+
+
+def slower(batch):
+    call = make(batch)
+    gpu = device()
+
+    def both():
+        call()
+        gpu.launch(8_000)
+
+    return both
+
+
+def default():
+    gpu = device()
+    return lambda: gpu.launch(50_000)
+
+
+def launch_bound():
+    gpu = device()
+    return lambda: [gpu.launch(1_000) for _ in range(100)]
+
+
+class Input:
+    def __init__(self, size, zero=False):
+        self.bytes, self.zero = size, zero
+
+
+def with_inputs():
+    gpu = device()
+    gpu.cold_factor = 1.3
+    return Workload(lambda x: gpu.launch(50_000), (Input(30 << 20),), outputs_per_call=7)
+
+
+def zeros():
+    gpu = device()
+    return Workload(lambda x: gpu.launch(50_000), (Input(1 << 20, zero=True),))
+
+
+def drifting():
+    gpu = device()
+    gpu.drift_per_s = 0.5
+    return lambda: gpu.launch(50_000)
+
+
+def needs_arguments(batch, width, height):
+    return lambda: None
+
+
+def returns_nothing():
+    device().launch(1)
+
+
+def returns_number():
+    return 3
+
+
+def no_work():
+    return lambda: None
+
+
+def waits():
+    gpu = device()
+
+    def call():
+        gpu.launch(20_000)
+        gpu.wait()
+
+    return call
+
+
+def fails_in_warm_up():
+    calls = []
+
+    def call():
+        calls.append(1)
+        device().launch(1_000)
+        if len(calls) == 3:
+            raise ValueError("the third call is one too many")
+
+    return call
+
+
+def fails_late():
+    gpu = device()
+
+    def call():
+        gpu.launch(1_000_000)
+        if gpu.host > 1.9e9:
+            raise ValueError("after a while")
+
+    return call
+
+
+def hangs():
+    def call():
+        time.sleep(1_000)
+
+    return call
+
+
+def absent_file(batch):
+    os.stat("/home/somebody/secret.bin")
+
+
+def hangs_at_two(batch):
+    return hangs() if batch > 1 else default()
+
+
+def hangs_late():
+    gpu = device()
+
+    def call():
+        gpu.launch(1_000_000)
+        if gpu.host > 1.9e9:
+            time.sleep(1_000)
+
+    return call
+
+
+def is_interrupted_late():
+    gpu = device()
+
+    def call():
+        gpu.launch(1_000_000)
+        if gpu.host > 1.9e9:
+            raise KeyboardInterrupt
+
+    return call
+
+
+def dies():
+    os._exit(7)
+
+
+def segfaults():
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def is_killed():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _raises(error):
+    gpu = device()
+
+    def make(batch):
+        if batch > 8:
+            raise error
+        gpu.allocate(batch << 30)
+        return lambda: gpu.launch(10_000)
+
+    return make
+
+
+def oom_torch(batch):
+    return _raises(simulated.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"))(batch)
+
+
+def oom_cublas(batch):
+    return _raises(
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+    )(batch)
+
+
+def oom_cuda(batch):
+    return _raises(RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported"))(batch)
+
+
+def oom_host(batch):
+    return _raises(MemoryError())(batch)
+
+
+def not_memory(batch):
+    return _raises(RuntimeError("a shape is out of bounds, and out of memory of the author"))(batch)
+
+
+def not_memory_either(batch):
+    return _raises(ValueError("CUDA out of memory."))(batch)
+
+
+NUMBER = 5

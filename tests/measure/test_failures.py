@@ -1,0 +1,120 @@
+"""Every way for a worker to fail, each a process of its own, without a GPU: what is said, and what is never said."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from nsysalign.measure import failures, runner
+from nsysalign.measure.plan import Job, Options, Target
+
+from .conftest import CALLS
+
+
+def outcome(tmp_path, name, *, batch=None, limit_s=60.0, **more):
+    options = Options((Target(name, f"{CALLS}:{name}"),), backend="simulated")
+    workers = runner.Workers(options, tmp_path)
+    job = Job(0, 0, batch, 0, "time", ("event",), ("warm",), 2.0, limit_s)
+    return runner.run(job, options, tmp_path, workers, **more)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "stage", "words"),
+    [
+        ("absent", "usage", "loading the function", "has no function absent (there: "),
+        ("NUMBER", "usage", "loading the function", "is no function but a int"),
+        ("needs_arguments", "usage", "making the call", "needs_arguments(batch, width, height) needs more arguments"),
+        ("returns_nothing", "usage", "making the call", "returned NoneType, and a call or nsysalign.Workload was expected (it did"),
+        ("returns_number", "usage", "making the call", "returned int"),
+        ("no_work", "no-work", "setting up", "no work on the GPU"),
+        ("fails_in_warm_up", "error", "warm-up", "ValueError: the third call is one too many"),
+        ("dies", "died", "making the call", "exit status 7"),
+        ("segfaults", "died", "making the call", "SIGSEGV"),
+        ("is_killed", "died", "making the call", "SIGKILL"),
+    ],
+)  # fmt: skip
+def test_each_is_said_as_what_it_is(tmp_path, name, kind, stage, words):
+    modes = ("device",) if name == "no_work" else ("event",)
+    options = Options((Target(name, f"{CALLS}:{name}"),), backend="simulated")
+    job = Job(0, 0, None, 0, "time", modes, ("warm",), 2.0, 60.0)
+    failure = runner.run(job, options, tmp_path, runner.Workers(options, tmp_path), killed=lambda: 0).failure
+    assert (failure.kind, failure.stage) == (kind, stage) and words in failure.message
+    assert not failure.memory and "memory" not in failure.sentence()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("oom_torch", "oom-torch"),
+        ("oom_cublas", "oom-cublas"),
+        ("oom_cuda", "oom-cuda"),
+        ("oom_host", "oom-host"),
+    ],
+)
+def test_each_way_of_running_out_of_memory(tmp_path, name, kind):
+    assert outcome(tmp_path, name, batch=1).failure is None
+    (tmp_path / "0000.jsonl").unlink()
+    failure = outcome(tmp_path, name, batch=16).failure
+    assert failure.kind == kind and failure.memory
+
+
+@pytest.mark.parametrize("name", ["not_memory", "not_memory_either"])
+def test_anything_else_is_never_called_memory(tmp_path, name):
+    """Not by its words either: a shape out of bounds, somebody else's exception with torch's text."""
+    failure = outcome(tmp_path, name, batch=16).failure
+    assert failure.kind == "error" and not failure.memory
+
+
+def test_killed_by_the_host_for_memory_is_known_by_the_kernels_count(tmp_path):
+    counts = iter([4, 5])
+    failure = outcome(tmp_path, "is_killed", killed=lambda: next(counts)).failure
+    assert failure.kind == "oom-host" and failure.memory
+
+
+def test_the_kernels_count_is_readable_here():
+    assert runner.killed_for_memory() >= 0
+    assert failures.of_exit(-signal.SIGKILL, killed_for_memory=False) == "died"
+    assert failures.of_exit(-signal.SIGSEGV, killed_for_memory=True) == "died"
+
+
+def test_a_hang_is_ended_and_says_where(tmp_path):
+    done = outcome(tmp_path, "hangs", limit_s=4.0)
+    assert done.failure.kind == "hang" and done.failure.where.startswith("calls.py:")
+    assert "warm-up" in done.failure.sentence() and 4 <= done.wall_s < 12
+
+
+def test_above_the_devices_limit_the_worker_is_ended(tmp_path):
+    options = Options((Target("hangs", f"{CALLS}:hangs"),), backend="simulated")
+    job = Job(0, 0, None, 0, "probe", ("event",), ("warm",), 2.0, 60.0, 0.9, 10 << 30)
+    done = runner.run(job, options, tmp_path, runner.Workers(options, tmp_path), used_bytes=lambda: 11 << 30)
+    assert done.failure.kind == "oom-limit" and done.failure.memory and done.wall_s < 30
+
+
+def test_what_was_written_before_a_cut_line_is_read(tmp_path):
+    path = tmp_path / "facts.jsonl"
+    path.write_text('{"type":"hello"}\n[1]\n{"type":"block","ns":[1,2')
+    assert list(runner.read(path)) == [{"type": "hello"}]
+
+
+def test_workers_have_no_injection_no_probe_and_no_nvtx(tmp_path, monkeypatch):
+    """Whatever the shell has set up for a profiler."""
+    monkeypatch.setenv("NSYSALIGN_DIR", str(tmp_path))
+    monkeypatch.setenv("CUDA_INJECTION64_PATH", "/x/libToolsInjection64.so")
+    monkeypatch.setenv("NVTX_INJECTION64_PATH", "/x/libToolsInjection64.so")
+    done = outcome(tmp_path, "default")
+    assert done.failure is None and done.first("hello")["clean"]["found"] == []
+
+
+def test_a_worker_that_waits_is_used_and_none_is_left_behind(tmp_path):
+    options = Options((Target("default", f"{CALLS}:default"),), backend="simulated")
+    workers = runner.Workers(options, tmp_path)
+    workers._ahead = True
+    started = []
+    new = workers._new
+    workers._new = lambda: started.append(new()) or started[-1]
+    for number in range(2):
+        job = Job(number, 0, None, number, "time", ("event",), ("warm",), 1.0, 120.0)
+        assert runner.run(job, options, tmp_path, workers, more=True).failure is None
+    workers.close()
+    assert len(started) == 3 and all(p.poll() is not None for p, _ in started)

@@ -1,0 +1,175 @@
+"""The page and the terminal of a measurement: numbers that arrive, hostile names that stay text."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from dataclasses import replace
+
+import browsing
+import pytest
+from rich.console import Console
+
+from nsysalign.measure.profile import Profile
+from nsysalign.measure.result import Block, Measure, Run
+from nsysalign.report import measure_html, measure_terminal
+
+HOSTILE = "</script><b>\x1b[31mbench.py\u202e:make"
+
+
+def made(targets=("bench.py:make",), batches=(1, 8, 64), processes=3, noise=0.01):
+    """A measurement from numbers: 1 ms and 0.1 ms per item; B takes 10 % more."""
+    r = random.Random(0)
+    runs, blocks = [], []
+    for t in range(len(targets)):
+        for b in batches:
+            for k in range(processes):
+                n = len(runs)
+                runs.append(
+                    Run(
+                        n,
+                        t,
+                        b,
+                        k,
+                        "time",
+                        3.0,
+                        outputs=float(b or 1),
+                        first_ns=10**9,
+                        warm_ns=5 * 10**8,
+                        warm_calls=99,
+                        memory={"peak_reserved": (b or 1) << 28},
+                    )
+                )
+                for mode, factor in (
+                    ("latency", 1.05),
+                    ("event", 1.02),
+                    ("device", 0.7),
+                    ("steady", 1.0),
+                    ("graph", 0.75),
+                ):
+                    level = (1e6 + 1e5 * (b or 1)) * factor * (1 + 0.1 * t)
+                    values = tuple(round(level * (1 + noise * r.gauss(0, 1))) for _ in range(120))
+                    blocks.append(Block(n, mode, "warm", n * 10**9, n * 10**9 + 1, 1980.0, values))
+    profiles = [
+        Profile(
+            t,
+            b,
+            f"profile-{b}",
+            1.2e6,
+            {"kernel": 7e5, "host": 4e5, "api_launch": 1e5},
+            7e5,
+            0.0,
+            1.1e6,
+            1.05e6,
+        )
+        for t in range(len(targets))
+        for b in batches[:2]
+    ]
+    options = {
+        "modes": ["latency", "event", "device", "steady", "graph"],
+        "l2": ["warm"],
+        "precision": 0.005,
+        "at": 50.0,
+    }
+    return Measure(
+        tuple(targets),
+        options,
+        {"device": "GPU", "torch": "2", "cuda": "13"},
+        tuple(runs),
+        tuple(blocks),
+        tuple(profiles),
+        {"largest": 64, "exact": True},
+        ("a note",),
+    )
+
+
+def said(measure, width=80):
+    console = Console(width=width, highlight=False, force_terminal=False)
+    with console.capture() as capture:
+        measure_terminal.render(measure, console)
+    return capture.get()
+
+
+def test_the_terminal_fits_eighty_columns_and_says_what_matters():
+    text = said(made())
+    table = [line for line in text.splitlines() if re.match(r" *(batch|1|8|64)  ", line)]
+    assert len(table) >= 6 and all(len(line) <= 80 for line in table)
+    assert "best; largest that fits" in " ".join(text.split())
+    assert (
+        "1.10 ms measured" not in text
+        and "1.05 ms measured, 1.10 ms predicted from the profile (+5 %): proven" in text
+    )
+    assert "launch-bound: the GPU needs 770 us of 1.10 ms per call: a graph takes 825 us" in text
+    assert "! a note" in text
+
+
+def test_a_prediction_that_misses_says_so():
+    m = made()
+    m = replace(m, profiles=(replace(m.profiles[0], predicted_ns=1.4e6),))
+    assert "NOT proven" in said(m)
+
+
+def test_hostile_names_stay_text_everywhere():
+    m = made(targets=(HOSTILE,))
+    m = replace(m, notes=(HOSTILE,))
+    page = measure_html.page(m)
+    assert (
+        "</script><b>" not in page.replace("\\u003c", "<", 0) and "\x1b" not in page and "\u202e" not in page
+    )
+    assert "\x1b" not in said(m) and "<b>" not in measure_html.fragment(m)
+
+
+def test_the_payload_has_no_number_that_json_lacks():
+    m = made(processes=1)
+    m = replace(m, blocks=tuple(replace(b, ns=b.ns[:3]) for b in m.blocks))  # nothing is bounded
+    data = json.loads(json.dumps(measure_html.payload(m), allow_nan=False))
+    assert data["points"][0]["latency_high"] is None and data["modes"][0]["high"] is None
+
+
+def test_the_headline_of_one_call_and_of_a_curve():
+    assert measure_html.headline(made(batches=(None,))).startswith("One call takes 1.15 ms ± 0.")
+    assert measure_html.headline(made()).endswith("The largest that fits: 64.")
+
+
+def test_b_against_a():
+    m = made(targets=("a.py:make", "b.py:make"))
+    assert "B is slower (+10" in said(m)
+    assert measure_html.headline(m).startswith("B is slower than A at batch 1, 8, 64 (latency +")
+    assert {d["verdict"] for d in measure_html.payload(m)["differences"]} == {"B is slower"}
+
+
+@pytest.fixture(scope="module")
+def driver():
+    found = browsing.start()
+    yield found
+    found.quit()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1400, 390])
+def test_the_page_draws_and_stays_in_its_width(driver, tmp_path, width):
+    page = tmp_path / "measure.html"
+    measure_html.write(replace(made(targets=("a.py:make", HOSTILE)), notes=(HOSTILE,)), page)
+    driver.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
+    )
+    driver.get(page.as_uri())
+    browsing.until(
+        driver, "document.querySelectorAll('#rate-plot circle').length === 6", "the curve of both targets"
+    )
+    assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+    rows = driver.execute_script(
+        "return [...document.querySelectorAll('#points tbody tr')].map(r => r.cells.length)"
+    )
+    assert rows == [12] * 6
+    driver.execute_script(
+        "const s = document.getElementById('mode-batch'); s.selectedIndex = 4; s.dispatchEvent(new Event('change'))"
+    )
+    assert len(driver.find_elements("css selector", "#mode-table tbody tr")) == 5
+    driver.execute_script("document.getElementById('spread-plot').scrollIntoView()")
+    browsing.until(driver, "document.querySelectorAll('#spread-plot path').length > 3", "the distribution")
+    assert len(driver.find_elements("css selector", "#budget-table .bar")) == 4
+    assert not driver.find_elements("css selector", "main b b, header b")
+    browsing.quiet(driver)

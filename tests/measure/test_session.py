@@ -1,0 +1,398 @@
+"""Whole measurements on the simulated device, every worker a real process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+
+import nsysalign
+from nsysalign.cli import cli
+from nsysalign.errors import UsageError
+from nsysalign.measure import sampler, session
+from nsysalign.measure.result import load
+from nsysalign.measure.session import MeasureError, Session
+
+from .conftest import CALLS
+from .programs import calls
+
+MEMORY = 80 << 30
+
+
+def test_a_measurement_and_everything_it_leaves(measured):
+    done = measured("make", batches=(1, 8), processes=3, most_processes=3)
+    m = load(done.folder)
+    assert m.complete and [p.batch for p in m.points] == [1, 8]
+    one = m.points[0]
+    assert one.steady.value == pytest.approx(10 * (23_000 + 1_300), rel=0.01) and one.processes == 3
+    assert one.rate == pytest.approx(1e9 / one.steady.value) and one.memory == (1 << 30) + (200 << 20)
+    assert m.curve["marks"].tolist() == ["", "best"] and set(m.modes["mode"]) == {
+        "latency",
+        "event",
+        "device",
+        "steady",
+        "graph",
+    }
+    assert len(m.samples) == sum(len(b.ns) for b in m.blocks) and m.samples["ns"].min() > 0
+    assert all(r.clean["found"] == [] for r in m.runs)
+
+
+def test_orders_are_random_and_rounds_come_one_after_another(measured):
+    done = measured("make", batches=(1, 2, 4), processes=3, most_processes=3, modes=("event",))
+    rounds = [[o.job.batch for o in done.outcomes if o.job.replicate == k] for k in range(3)]
+    assert all(sorted(r) == [1, 2, 4] for r in rounds) and len({tuple(r) for r in rounds}) > 1
+
+
+def test_a_search_from_end_to_end(measured):
+    """1 GiB and 200 MiB per item, nine tenths of 80 GiB: 363 fit."""
+    done = measured("make", search=True, processes=1, most_processes=1, memory=0.9)
+    m = load(done.folder)
+    true = int((0.9 * MEMORY - (1 << 30)) / (200 << 20))
+    assert (
+        true / 1.02 <= m.search["largest"] <= true and m.search["exact"] and len(m.search["failed_at"]) <= 3
+    )
+    ladder = [o for o in done.outcomes if o.job.ladder]
+    assert [o.job.batch for o in ladder] == [
+        1,
+        2,
+        4,
+        16,
+        64,
+    ]  # four times as much as 64 needs is more than half
+    assert len({o.first("hello")["pid"] for o in ladder}) == 1 and len({r.number for r in m.runs}) == len(
+        m.runs
+    )
+    best = m.best
+    assert best.rate == max(p.rate for p in m.points) and any("best" in mark for mark in best.marks)
+    assert any("largest that fits" in p.marks for p in m.points)
+
+
+@pytest.mark.parametrize("name", ["oom_torch", "oom_cublas", "oom_cuda", "oom_host"])
+def test_a_search_that_runs_out_of_memory_goes_on_in_fresh_processes(measured, name):
+    """1 GiB per item, and from batch 9 on an error that says memory: 8 is the largest."""
+    m = load(measured(name, search=True, processes=1, most_processes=1, modes=("latency", "steady")).folder)
+    assert (m.search["largest"], m.search["exact"]) == (8, True) and 1 <= len(m.search["failed_at"]) <= 3
+
+
+def test_a_search_that_meets_another_error_says_it_and_never_calls_it_memory(measured):
+    m = load(
+        measured("not_memory", search=True, processes=1, most_processes=1, modes=("latency", "steady")).folder
+    )
+    assert (m.search["largest"], m.search["exact"], m.search["failed_at"]) == (4, False, [])
+    assert any("a shape is out of bounds" in n for n in m.notes) and not any(
+        "largest" in mark for p in m.points for mark in p.marks
+    )
+
+
+def test_a_failure_at_one_batch_keeps_the_others(measured):
+    done = measured("not_memory", batches=(1, 16), modes=("event",))
+    m = load(done.folder)
+    assert [p.batch for p in m.points] == [1]
+    assert any("batch 16: an exception while making the call" in n for n in m.notes)
+
+
+def test_paths_of_this_machine_are_in_no_result(measured):
+    done = measured("absent_file", "make", modes=("event",), batches=(1,))
+    text = (done.folder / "measure.json").read_text()
+    assert "secret.bin" in text and "/home/somebody" not in text
+
+
+def test_what_was_measured_before_an_exception_is_kept(measured):
+    m = load(measured("fails_late", modes=("event", "steady")).folder)
+    assert len(m.samples) > 0 and any("after a while" in n for n in m.notes)
+
+
+def test_nothing_measured_is_an_error_with_a_next_step(measured):
+    with pytest.raises(MeasureError, match="has no function absent") as error:
+        measured("absent")
+    assert error.value.exit_code == 3
+    assert "calls.py:absent" in error.value.message
+
+
+def test_a_hang_is_an_error_that_says_where(measured):
+    with pytest.raises(MeasureError, match=r"did not come to an end in its time in warm-up \(calls.py:\d+\)"):
+        measured("hangs", job_limit_s=4.0)
+
+
+def test_a_budget_too_short_for_a_process_says_so_or_measures_what_it_can(measured):
+    began = time.monotonic()
+    try:
+        done = measured("make", batches=(1, 2, 4, 8, 16, 32), processes=3, budget_s=3.0, modes=("event",))
+    except MeasureError as error:
+        assert "budget" in str(error)
+    else:
+        assert any("the budget of 3 s ended" in n for n in load(done.folder).notes)
+    assert time.monotonic() - began < 3.0 + 6.0  # one process may be under way on a busy machine
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path, monkeypatch):
+    from nsysalign.measure import runner
+
+    from .conftest import CALLS
+
+    calls_made = []
+    run = runner.run
+
+    def second_is_interrupted(*a, **k):
+        calls_made.append(1)
+        if len(calls_made) == 2:
+            raise KeyboardInterrupt
+        return run(*a, **k)
+
+    monkeypatch.setattr(runner, "run", second_is_interrupted)
+    o = session.Options(
+        (session_target("make"),), backend="simulated", output=tmp_path / "o", profile=False, modes=("event",)
+    )
+    m = Session(o).run()
+    assert not m.complete and len(load(tmp_path / "o").samples) and "interrupted" in m.notes[0]
+    assert CALLS.exists()
+
+
+def test_sigterm_keeps_what_was_measured_and_leaves_no_process(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "nsysalign",
+        "measure",
+        f"{CALLS}:hangs_at_two",
+        "--batch",
+        "1,2",
+        "--mode",
+        "event",
+        "--backend",
+        "simulated",
+    ]
+    process = subprocess.Popen(
+        [*command, "--no-profile", "-o", str(tmp_path / "o"), "--seed", "5"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    workers = tmp_path / "o" / "workers"
+    end = time.monotonic() + 60
+    while time.monotonic() < end and not _reached(workers):
+        time.sleep(0.1)
+    pids = [json.loads(p.read_text().splitlines()[2])["pid"] for p in workers.glob("*.jsonl")]
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    m = load(tmp_path / "o")
+    assert not m.complete and len(m.samples) and {p.batch for p in m.points} == {1}
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
+def test_ctrl_c_in_the_middle_of_a_process_keeps_its_blocks(tmp_path):
+    r = nsysalign.benchmark(
+        lambda: calls.is_interrupted_late(), backend="simulated", modes=["event"], output=tmp_path / "o"
+    )
+    assert not r.complete and len(r.samples) > 0 and any("interrupted" in n for n in r.notes)
+
+
+def test_a_hang_in_the_middle_keeps_its_blocks_and_says_where(measured):
+    m = load(measured("hangs_late", modes=("event",), processes=1, job_limit_s=6.0).folder)
+    assert len(m.samples) > 0 and any(
+        "did not come to an end in its time while measuring (calls.py:" in n for n in m.notes
+    )
+
+
+def _reached(workers):
+    """Batch 1 is measured, and batch 2 hangs."""
+    texts = [p.read_text() for p in workers.glob("*.jsonl")] if workers.is_dir() else []
+    return any('"done"' in t for t in texts) and any(
+        '"warm-up"' in t and '"block"' not in t and '"warm"' not in t for t in texts
+    )
+
+
+def session_target(name):
+    from nsysalign.measure.plan import Target
+
+    return Target(name, f"{CALLS}:{name}")
+
+
+def test_processes_that_differ_get_seven(tmp_path, monkeypatch):
+    from nsysalign.measure import runner
+
+    run = runner.run
+
+    def differing(job, *a, **k):
+        outcome = run(job, *a, **k)
+        for block in outcome.all("block"):
+            block["ns"] = [round(v * (1 + 0.05 * (job.number % 3))) for v in block["ns"]]
+        return outcome
+
+    monkeypatch.setattr(runner, "run", differing)
+    o = session.Options(
+        (session_target("make"),),
+        backend="simulated",
+        output=tmp_path / "o",
+        profile=False,
+        modes=("event", "steady"),
+    )
+    m = Session(o).run()
+    assert m.points[0].processes == 7 and m.modes["differ"].all()
+
+
+def test_two_functions_are_compared_and_the_slower_one_is_found(measured):
+    done = measured("make", "slower", batches=(4,), processes=3, most_processes=3)
+    m = load(done.folder)
+    d = m.difference(4, "device")
+    assert d.verdict == "slower" and d.low < (8_000 + 1_300) / (10 * 33_300 + 1_300) < d.high
+    order = [o.job.target for o in done.outcomes]
+    assert sorted(order) == [0, 0, 0, 1, 1, 1] and order != sorted(order)
+
+
+def test_caveats(measured):
+    assert any(
+        "the inputs are all zeros" in n
+        for n in load(measured("zeros", modes=("event",), processes=1).folder).notes
+    )
+
+
+def test_refusals_are_caveats(measured):
+    notes = load(measured("waits", processes=1).folder).notes
+    assert any(n.startswith("mode device is not measured: the call waits") for n in notes)
+
+
+def test_a_gpu_that_others_use_is_a_caveat(monkeypatch):
+    class Nvml:
+        def __getattr__(self, name):
+            raise AttributeError(name)
+
+        nvmlDeviceGetMemoryInfo = staticmethod(lambda h: type("M", (), {"used": 30 << 30, "total": 80 << 30}))
+        nvmlDeviceGetUtilizationRates = staticmethod(lambda h: type("U", (), {"gpu": 87}))
+        nvmlDeviceGetComputeRunningProcesses = staticmethod(lambda h: [type("P", (), {"pid": 1})])
+        nvmlDeviceGetMigMode = staticmethod(lambda h: (1, 1))
+        nvmlSystemGetConfComputeState = staticmethod(lambda: type("C", (), {"ccFeature": 1}))
+
+    gpu = sampler.Gpu()
+    gpu._nvml, gpu._handle = Nvml(), object()
+    texts = gpu.caveats()
+    assert "30.0 GiB of its memory were in use, it was 87 % busy by 1 other process" in texts[0]
+    assert "MIG" in texts[1] and "confidential computing" in texts[2]
+
+
+def test_a_neighbours_memory_is_not_the_searchs(tmp_path):
+    """Half the GPU is somebody else's: the limit is a share of the other half."""
+    o = session.Options((session_target("make"),), backend="simulated", output=tmp_path / "o", search=True)
+    s = Session(o)
+    s.gpu.used_bytes = lambda: 40 << 30
+    fraction, most = s._memory_limit(80 << 30, "probe")
+    assert fraction * 80 == pytest.approx(0.9 * 40) and most < 80 << 30
+
+
+def test_benchmark_from_python(tmp_path):
+    r = nsysalign.benchmark(
+        calls.make,
+        batch=[1, 4],
+        backend="simulated",
+        profile=False,
+        processes=2,
+        modes=["latency", "steady"],
+        output=tmp_path / "o",
+    )
+    assert r.curve["batch"].tolist() == [1, 4] and r.best.batch == 4 and "<table>" in r._repr_html_()
+    assert {run.fresh for run in r.runs} == {True}
+
+
+def test_a_function_that_no_other_process_finds_is_measured_here_and_marked(tmp_path):
+    from nsysalign.measure import simulated
+
+    r = nsysalign.benchmark(
+        lambda: lambda: simulated.device().launch(9_000),
+        backend="simulated",
+        modes=["latency"],
+        output=tmp_path / "o",
+    )
+    assert not r.runs[0].fresh and any("one process only, this one" in n for n in r.notes)
+    with pytest.raises(UsageError, match="a function was expected"):
+        nsysalign.benchmark(3)
+
+
+def test_no_benchmark_inside_a_worker(monkeypatch):
+    monkeypatch.setenv("NSYSALIGN_MEASURE_WORKER", "1")
+    with pytest.raises(UsageError, match="called again"):
+        nsysalign.benchmark(calls.make)
+
+
+def test_without_scipy_the_samples_are_kept(measured, monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(sys.modules, "nsysalign.measure.statistics", None)
+    monkeypatch.delattr(nsysalign.measure, "statistics", raising=False)
+    done = measured("make", batches=(1,), processes=1, modes=("event",))
+    document = json.loads((done.folder / "measure.json").read_text())
+    assert document["points"] is None and document["blocks"]
+    from nsysalign.commands.measure import finish
+    from nsysalign.measure.result import NoStatistics
+
+    with pytest.raises(NoStatistics, match="the samples are kept"):
+        finish(load(done.folder))
+    monkeypatch.undo()
+    cli.main(["report", str(done.folder)], standalone_mode=False)
+    assert (done.folder / "measure.html").is_file()
+    assert json.loads((done.folder / "measure.json").read_text())["points"]
+
+
+def test_the_command_its_files_and_diff(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    common = [
+        "--backend",
+        "simulated",
+        "--no-profile",
+        "--processes",
+        "3",
+        "--mode",
+        "latency,steady",
+        "--batch",
+        "4",
+    ]
+    for name, folder in (("make", "a"), ("slower", "b")):
+        with pytest.raises(SystemExit) as end:
+            cli.main(["measure", f"{CALLS}:{name}", *common, "-o", folder])
+        assert end.value.code == 0
+    out = capsys.readouterr().out
+    assert "calls.py:make" in out and "simulated device" in out and "per s" in out
+    assert {p.name for p in (tmp_path / "a").iterdir()} >= {"measure.json", "measure.html", "analysis.db"}
+    with sqlite3.connect(tmp_path / "a" / "analysis.db") as database:
+        assert database.execute("SELECT count(*) FROM curve").fetchone() == (1,)
+        assert database.execute("SELECT count(*) > 100 FROM samples").fetchone() == (1,)
+        assert database.execute(
+            "SELECT meaning FROM documentation WHERE table_name = 'curve' AND column_name = 'rate'"
+        ).fetchone()
+    database.close()
+    with pytest.raises(SystemExit) as end:
+        cli.main(
+            ["diff", "a", "b", "--fail-on", "slower", "--json", "d.json", "-o", "d.html", "--threshold", "1"]
+        )
+    assert end.value.code == 1
+    assert {c["verdict"] for c in json.loads((tmp_path / "d.json").read_text())["changes"]} == {"slower"}
+    with pytest.raises(UsageError, match="a measurement cannot be compared with an analysis"):
+        (tmp_path / "x.json").write_text("{}")
+        cli.main(["diff", "a", "x.json"], standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nofile.py:make"], "nofile.py: no such file"),
+        (["bench.py"], "name a function as FILE.py:FUNCTION"),
+        ([f"{CALLS}:make", "--batch", "x"], "neither auto nor whole numbers"),
+        ([f"{CALLS}:make", "--batch", "0"], "neither auto nor whole numbers"),
+        ([f"{CALLS}:make", "--mode", "wall"], "there is no mode wall"),
+        ([f"{CALLS}:make", "--input", "3x"], "not a shape"),
+        ([f"{CALLS}:make", "--input", "3x4:complex1"], "not a shape"),
+        ([f"{CALLS}:make", "--precision", "90%"], "not a share"),
+        ([f"{CALLS}:make", "--budget", "soon"], "not a time"),
+        ([f"{CALLS}:make", "--at", "p12"], "not a percentile"),
+        ([f"{CALLS}:make", "--latency-below", "2ms"], "chooses among batch sizes"),
+        ([f"{CALLS}:make", f"{CALLS}:slower", "--batch", "auto"], "the search for batches is of one target"),
+    ],
+)
+def test_wrong_usage_is_said_before_anything_runs(arguments, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=words.replace("(", r"\(")):
+        cli.main(["measure", *arguments], standalone_mode=False)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,116 @@
+"""Intervals: how often they hold the truth, on simulated processes of every kind that was seen."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from nsysalign.measure import stop
+from nsysalign.measure.statistics import difference, effective_sizes, estimate, quantiles, within
+
+from .coverage import CASES, DIFFER, ar, coverage
+
+
+@pytest.mark.parametrize("differ", DIFFER)
+@pytest.mark.parametrize("case", CASES)
+def test_95_percent_intervals_hold_the_truth_93_to_99_times_of_100(case, differ):
+    held, width = coverage(case, differ, 1_000)
+    assert 0.93 <= held <= 0.99
+    assert width < (0.012 if differ < 0.02 else 0.04)  # and are of use
+
+
+@pytest.mark.parametrize("r", [0.0, 0.8, 0.95])
+def test_the_effective_size_of_the_median_is_that_of_the_series_of_signs(r):
+    """Signs of a normal series with correlation c agree by 2/pi asin(c): the sum over lags is known."""
+    theory = 1 + 2 * sum(2 / math.pi * math.asin(r**k) for k in range(1, 400))
+    rows = ar(np.random.default_rng(0), (60, 4_000), r)
+    found = [4_000 / stop.effective_size(row.tolist()) for row in rows]
+    assert np.median(found) == pytest.approx(theory, rel=0.25)
+
+
+def test_the_worker_and_the_parent_count_alike():
+    rows = ar(np.random.default_rng(1), (20, 501), 0.7)
+    middles = np.sort(rows, axis=1)[:, 501 // 2]
+    assert effective_sizes(rows, middles).tolist() == pytest.approx(
+        [stop.effective_size(r.tolist()) for r in rows]
+    )
+
+
+def test_equal_samples_and_two_values_are_no_trouble():
+    assert stop.effective_size([5.0] * 100) == 100
+    assert within(np.full(100, 5.0)) == (0.0, 100.0)
+    alternating = [1.0, 2.0] * 50
+    assert stop.effective_size(alternating) == 100  # better than independent counts as independent
+
+
+def test_few_samples_bound_nothing():
+    e = estimate([[5.0, 6.0]])
+    assert (e.low, e.high) == (0.0, math.inf)
+    assert stop.median_bounds([1.0] * 5)[1:] == (-math.inf, math.inf)
+    with pytest.raises(ValueError, match="no samples"):
+        estimate([[], []])
+
+
+def test_equal_medians_are_no_certainty_beyond_the_clock():
+    """Three medians on the same tick: half a tick is left."""
+    e = estimate([[32_000.0] * 50] * 3)
+    assert (e.value, e.low, e.high) == (32_000, 31_984, 32_016)
+
+
+def test_percentiles_say_whether_they_have_their_samples():
+    """The largest of n is above the 99th percentile with 95 %: n = 299; of 90: 29."""
+    few = quantiles(np.arange(298.0), (50, 90, 99))
+    assert [few[p][1] for p in (50, 90, 99)] == [True, True, False]
+    assert quantiles(np.arange(299.0), (99,))[99] == (296.0, True)
+    assert not quantiles(np.arange(2_994.0), (99.9,))[99.9][1]
+
+
+def test_outliers_are_counted_and_kept():
+    values = np.r_[np.random.default_rng(0).normal(1e6, 1e3, 500), 5e6, 6e6]
+    e = estimate([values])
+    assert (e.outliers, e.most, e.samples) == (2, 6e6, 502)
+
+
+def test_the_same_program_twice_is_seldom_told_apart():
+    """A against A: at most 1 in 20, for processes that differ and for those that do not."""
+    random = np.random.default_rng(5)
+    for differ in (0.0, 0.01):
+        sides = [
+            [
+                estimate(
+                    [
+                        1e6
+                        * (1 + differ * random.standard_normal())
+                        * (1 + 0.01 * random.standard_normal(200))
+                        for _ in range(3)
+                    ]
+                )
+                for _ in range(2)
+            ]
+            for _ in range(400)
+        ]
+        wrong = sum(difference(a, b).verdict != "cannot say" for a, b in sides)
+        assert wrong <= 26  # 20 expected, deviation 4.4
+
+
+def test_a_true_difference_is_found_and_its_size_is_right():
+    random = np.random.default_rng(6)
+
+    def make(level):
+        return estimate(
+            [
+                level * (1 + 0.002 * random.standard_normal()) * (1 + 0.01 * random.standard_normal(300))
+                for _ in range(5)
+            ]
+        )
+
+    found = difference(make(1e6), make(1.05e6))
+    assert found.verdict == "slower" and found.low < 0.05 < found.high
+    assert difference(make(1e6), make(0.9e6)).verdict == "faster"
+
+
+def test_one_process_each_tells_nothing_about_others():
+    one = [estimate([[1e6 + k for k in range(100)]]), estimate([[2e6 + k for k in range(100)]])]
+    assert difference(*one).verdict == "cannot say"

@@ -1,0 +1,174 @@
+"""The worker's loop on the simulated device, where every truth is known."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from statistics import median
+
+import pytest
+
+from nsysalign.measure import simulated, worker
+from nsysalign.measure.worker import Worker
+
+from .programs import calls
+
+
+def run(make, *, batch=None, modes=("latency", "event", "device", "steady", "graph"), l2=("warm",), **more):
+    facts = []
+    spec = {
+        "target": "",
+        "batch": batch,
+        "modes": list(modes),
+        "l2": list(l2),
+        "precision": 0.005,
+        "seconds": 8.0,
+        "need": 20,
+    } | more
+    Worker(spec, facts.append, simulated.Device(seed=3)).run(make)
+    return facts
+
+
+def of(facts, mode, l2="warm"):
+    return [v for f in facts if f["type"] == "block" and (f["mode"], f["l2"]) == (mode, l2) for v in f["ns"]]
+
+
+def failed(facts):
+    assert facts[-1]["type"] == "failed"
+    return facts[-1]
+
+
+def test_every_mode_measures_what_it_says():
+    """A kernel of 50 us: launch 4, latency 6, record 3, record to record 1.3, kernel after record 1.3, replay 7 us."""
+    facts = run(calls.default)
+    assert facts[-1]["type"] == "done"
+    times = {
+        mode: median(of(facts, mode)) / 1e3 for mode in ("latency", "event", "device", "steady", "graph")
+    }
+    assert times["device"] == pytest.approx(50 + 1.3 + 1.3, abs=0.04)
+    assert times["steady"] == pytest.approx(50 + 1.3, abs=0.1)
+    assert times["event"] == pytest.approx(50 + 4 + 3 + 1.3, abs=0.1)
+    assert times["latency"] == pytest.approx(50 + 4 + 6 + 2, abs=0.1)
+    assert times["graph"] == pytest.approx(50 + 7 + 3 + 1.3, abs=0.1)
+
+
+def test_less_the_floor_the_device_mode_is_the_kernel():
+    facts = run(calls.default, modes=["device"])
+    floor = next(f for f in facts if f["type"] == "mode")["empty_kernel_ns"]
+    assert median(of(facts, "device")) - floor == pytest.approx(50_000, abs=300 + 50)
+
+
+def test_a_launch_bound_call_is_gpu_time_only_behind_the_delay():
+    """100 launches of 4 us hide 100 kernels of 1 us; behind the delay each takes 1 + 1.3."""
+    facts = run(calls.launch_bound)
+    assert median(of(facts, "device")) / 1e3 == pytest.approx(100 * 2.3 + 1.3, abs=0.5)
+    assert median(of(facts, "steady")) / 1e3 == pytest.approx(400, rel=0.01)
+    delay = next(f for f in facts if f["type"] == "mode" and f["mode"] == "device")["delay_us"]
+    assert delay >= 2 * 400
+
+
+def test_what_waits_inside_has_no_device_mode_and_no_graph():
+    facts = run(calls.waits)
+    refused = {f["mode"]: f["reason"] for f in facts if f["type"] == "refused"}
+    assert set(refused) == {"device", "graph"}
+    assert refused["device"].startswith("the call waits for the GPU") and "not capturable" in refused["graph"]
+    assert of(facts, "latency") and of(facts, "steady") and facts[-1]["type"] == "done"
+
+
+def test_a_call_that_leaves_nothing_on_the_gpu_is_an_error():
+    fact = failed(run(calls.no_work))
+    assert fact["class"] == "no-work" and "nothing had been enqueued" in fact["message"]
+
+
+def test_cold_is_colder():
+    facts = run(calls.with_inputs, modes=["event", "device", "steady"], l2=["warm", "cold"])
+    assert median(of(facts, "device", "cold")) / median(of(facts, "device")) == pytest.approx(1.3, abs=0.03)
+    assert of(facts, "steady", "cold")  # by rotating the inputs
+    assert next(f for f in facts if f["type"] == "made")["outputs"] == 7
+
+
+def test_cold_and_steady_needs_inputs_to_rotate():
+    facts = run(calls.default, modes=["steady"], l2=["cold"])
+    assert "rotated" in next(f for f in facts if f["type"] == "refused")["reason"]
+
+
+def test_transfer_needs_inputs_too():
+    assert (
+        "cannot be copied in"
+        in next(f for f in run(calls.default, modes=["transfer", "event"]) if f["type"] == "refused")[
+            "reason"
+        ]
+    )
+    facts = run(calls.with_inputs, modes=["transfer", "latency"])
+    assert median(of(facts, "transfer")) > 10 * median(of(facts, "latency"))
+
+
+def test_what_never_settles_is_said():
+    warm = next(f for f in run(calls.drifting, modes=["event"]) if f["type"] == "warm")
+    assert not warm["settled"] and warm["why"]
+
+
+def test_an_exception_in_warm_up_says_where():
+    fact = failed(run(calls.fails_in_warm_up))
+    assert (fact["class"], fact["stage"]) == ("error", "warm-up") and fact["where"].startswith("calls.py:")
+
+
+def test_what_was_measured_before_a_failure_is_there():
+    facts = run(calls.fails_late)
+    assert failed(facts)["stage"] == "measuring" and any(f["type"] == "block" for f in facts)
+
+
+def test_blocks_take_turns_at_random():
+    facts = run(calls.default, modes=["latency", "event", "device"])
+    order = [f["mode"] for f in facts if f["type"] == "block"]
+    rounds = [tuple(order[k : k + 3]) for k in range(0, 18, 3)]
+    assert all(set(r) == {"latency", "event", "device"} for r in rounds) and len(set(rounds)) > 1
+
+
+def test_negative_event_times_end_it():
+    class Wrong(simulated.Device):
+        def elapsed_ns(self, start, end):
+            return -5.0
+
+    facts = []
+    spec = {"modes": ["event"], "l2": ["warm"], "precision": 0.005, "seconds": 1.0}
+    Worker(spec, facts.append, Wrong()).run(lambda: lambda: simulated.device().launch(5_000))
+    assert "confidential computing" in failed(facts)["message"]
+
+
+def test_what_a_profiler_brings_is_found(monkeypatch):
+    assert worker.clean()["found"] == []
+    monkeypatch.setenv("CUDA_INJECTION64_PATH", "/x/libToolsInjection64.so")
+    assert worker.clean()["found"] == ["CUDA_INJECTION64_PATH"]
+
+
+def test_the_worker_imports_nothing_but_the_standard_library():
+    """On the simulated device not even torch."""
+    text = (
+        "import sys\nbefore = set(sys.modules)\nimport nsysalign.measure.worker, nsysalign.measure.simulated\n"
+        "names = {m.partition('.')[0] for m in set(sys.modules) - before}\n"
+        "print(sorted(n for n in names if n not in sys.stdlib_module_names))"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['nsysalign']"
+
+
+def test_the_torch_backend_imports_torch_late():
+    text = "import sys\nimport nsysalign.measure.cuda\nprint('torch' in sys.modules)"
+    assert (
+        subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout
+        == "False\n"
+    )
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_device_mode_is_the_spin():
+    import torch
+
+    from nsysalign.measure.cuda import Cuda
+
+    facts = []
+    spec = {"modes": ["device", "event"], "l2": ["warm"], "precision": 0.005, "seconds": 3.0, "need": 20}
+    gpu = Cuda()
+    Worker(spec, facts.append, gpu).run(lambda: lambda: torch.cuda._sleep(400_000))
+    assert facts[-1]["type"] == "done" and median(of(facts, "device")) <= median(of(facts, "event"))

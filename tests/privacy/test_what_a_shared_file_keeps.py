@@ -1,0 +1,276 @@
+"""Redaction, key by key and row by row: what is kept, what is shortened, what is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from nsysalign.errors import UsageError
+from nsysalign.trace import redact as module
+from nsysalign.trace.redact import new_file, pseudonyms, redact, redact_log, redact_samples
+
+from .conftest import export_of
+
+
+def shared(*lines: dict | str, folder: Path, rename=None) -> list:
+    log, out = folder / "events-7.jsonl", folder / "out.jsonl"
+    log.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+    redact_log(log, out, rename=rename)
+    return [json.loads(line) if line else "" for line in out.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("value", ["text", 7, 0.5, None, True, ["text"], [7], {"a_ns": 7}, {"a": "b"}])
+def test_a_key_that_nobody_reads_is_left_out_whatever_it_holds(tmp_path, value):
+    line = {"type": "record", "seq": 3, "t0_ns": 1, "t1_ns": 2}
+    assert shared({**line, "password": value}, folder=tmp_path) == [line]
+
+
+@pytest.mark.parametrize(("key", "value", "kept"), [
+    ("seq", 3, 3), ("seq", None, None), ("seq", True, True), ("seq", 0.5, 0.5),
+    ("seq", "3", "left out"), ("seq", [3], "left out"), ("seq", {"a": 3}, "left out"),
+    ("region", "step#0", "step#0"), ("region", 7, "left out"), ("region", ["step"], "left out"), ("region", None, "left out"),
+    ("site", "/home/me/a/b/c.py:3", "b/c.py:3"), ("site", "c.py:3", "c.py:3"),
+    ("callers", ["/home/me/a/b/c.py:3", "d.py:4"], ["b/c.py:3", "d.py:4"]), ("callers", [7], ["7"]),
+    ("callers", "c.py:3", "left out"), ("callers", {"a": "b"}, "left out"),
+])  # fmt: skip
+def test_a_key_of_a_record(tmp_path, key, value, kept):
+    (found,) = shared({"type": "record", key: value}, folder=tmp_path)
+    assert found == {"type": "record"} | ({} if kept == "left out" else {key: kept})
+
+
+def test_texts_lose_their_paths_and_regions_are_the_users_own(tmp_path):
+    assert shared(
+        {"type": "note", "text": "could not read /home/me/secret/x.json: denied"},
+        {"type": "elapsed", "error": "see /var/lib/me/log.txt", "region": "/home/me/x#1"},
+        {
+            "type": "clock_site",
+            "function": "/home/me/p/q/f.py:1:g",
+            "stores": ["/home/me/p/q/f.py:1:t"],
+            "subtracts": [],
+        },
+        folder=tmp_path,
+    ) == [
+        {"type": "note", "text": "could not read x.json: denied"},
+        {"type": "elapsed", "error": "see log.txt", "region": "/home/me/x#1"},
+        {"type": "clock_site", "function": "q/f.py:1:g", "stores": ["q/f.py:1:t"], "subtracts": []},
+    ]
+
+
+def test_of_a_clock_its_times(tmp_path):
+    clock = {"monotonic_ns": 1, "realtime_ns": 2, "name": "secret", "a_ns": "secret", "b_ns": 0.5, "other": 3}
+    (found,) = shared({"type": "header", "clock": clock}, folder=tmp_path)
+    assert found == {"type": "header", "clock": {"monotonic_ns": 1, "realtime_ns": 2}}
+
+
+def test_every_line_keeps_its_place(tmp_path):
+    lines = [
+        "",
+        '{"type": "note", "text": "a"}',
+        "cut {",
+        "[1]",
+        '"text"',
+        '{"type": "unknown", "a": 1}',
+        '{"type": 7}',
+        "  ",
+        "[" * 9_999,
+    ]
+    found = shared(*lines, folder=tmp_path)
+    assert found == ["", {"type": "note", "text": "a"}, None, None, None, {}, {}, "", None]
+
+
+def test_names_are_exchanged_in_regions_only(tmp_path):
+    (found,) = shared(
+        {"type": "record", "region": "step#3", "site": "a.py:1"}, folder=tmp_path, rename=str.upper
+    )
+    assert found == {"type": "record", "region": "STEP#3", "site": "a.py:1"}
+
+
+def test_pseudonyms():
+    rename = pseudonyms()
+    assert rename("") == "" and rename("nsysalign:sync") == "nsysalign:sync"
+    step = rename("step")
+    assert step.startswith("name-") and len(step) == 15 and rename("step") == step != rename("other")
+    assert rename("step#12") == step + "#12" and rename("#3").endswith("#3")
+    for other in ("step#", "step#x", "step#1x"):
+        assert "#" not in rename(other) and rename(other) != step
+    assert rename("\udcff").startswith("name-")
+
+
+def test_of_clock_samples_the_numbers(tmp_path):
+    header = {
+        "type": "header",
+        "format": "nsysalign-clocks",
+        "version": 1,
+        "columns": ["a"],
+        "period_ns": 5,
+        "devices": 1,
+        "order": "x",
+    }
+    lines = [
+        {**header, "host": "secret"},
+        [1, 0.5, None, "secret", ["secret"], {"a": 1}],
+        {"type": "secret"},
+        "secret",
+        7,
+        [2],
+    ]
+    path, out = tmp_path / "clocks.jsonl", tmp_path / "out.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + "cut [")
+    redact_samples(path, out)
+    assert [json.loads(line) for line in out.read_text().splitlines()] == [
+        header,
+        [1, 0.5, None, None, None, None],
+        [2],
+    ]
+    path.write_text("[1]\n" + json.dumps(header))  # a header is the first line or none
+    out.unlink()
+    redact_samples(path, out)
+    assert out.read_text() == "[1]\n"
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_system_without_links(tmp_path, monkeypatch):
+    def refuses(*_):
+        raise OSError(1, "links are not supported")
+
+    monkeypatch.setattr(module.os, "link", refuses)
+    with new_file(tmp_path / "out") as partial:
+        partial.write_text("done")
+    assert (tmp_path / "out").read_text() == "done" and os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_what_came_in_the_meantime_is_not_replaced(tmp_path, monkeypatch, links):
+    if not links:
+        monkeypatch.setattr(module.os, "link", lambda *_: (_ for _ in ()).throw(OSError(1, "no links")))
+    with (
+        pytest.raises(UsageError, match="exists, and nothing is overwritten"),
+        new_file(tmp_path / "out") as partial,
+    ):
+        partial.write_text("mine")
+        (tmp_path / "out").write_text("theirs")
+    assert (tmp_path / "out").read_text() == "theirs" and os.listdir(tmp_path) == ["out"]
+
+
+def test_a_block_that_fails_leaves_nothing(tmp_path):
+    with pytest.raises(ZeroDivisionError), new_file(tmp_path / "out") as partial:
+        partial.write_text(str(1 // 0))
+    assert os.listdir(tmp_path) == []
+
+
+# --- traces --------------------------------------------------------------------------------------------------------
+
+
+def rows(path: Path, query: str) -> list[tuple]:
+    with closing(sqlite3.connect(path)) as db:
+        return db.execute(query).fetchall()
+
+
+def changed(path: Path, *statements: str) -> Path:
+    with closing(sqlite3.connect(path)) as db:
+        for statement in statements:
+            db.execute(statement)
+        db.commit()
+    return path
+
+
+def test_how_many_strings_stay_behind(tmp_path):
+    """Of the tiny export's nine that calls, kernels, ranges and the system's calls name; two more that nobody does."""
+    trace = changed(
+        export_of(tmp_path / "trace.sqlite"), "insert into StringIds values (600, 'a'), (601, 'b')"
+    )
+    out = tmp_path / "out.sqlite"
+    left = redact(trace, out)
+    every, kept = (dict(rows(p, "select id, value from StringIds")) for p in (trace, out))
+    assert (
+        kept.items() <= every.items() and left == len(every) - len(kept) >= 2 and not {600, 601} & kept.keys()
+    )
+    assert {"add(float*)", "cudaLaunchKernel_v7000", "work", "nanosleep"} <= set(kept.values())
+
+
+def test_rows_keep_their_numbers(tmp_path):
+    """What an analysis refers to: also where the original has holes."""
+    trace = changed(
+        export_of(tmp_path / "trace.sqlite"),
+        "update CUPTI_ACTIVITY_KIND_RUNTIME set rowid = rowid + 100 where rowid > 3",
+    )
+    redact(trace, tmp_path / "out.sqlite")
+    query = 'select rowid, start, "end", correlationId from CUPTI_ACTIVITY_KIND_RUNTIME order by rowid'
+    assert rows(trace, query) == rows(tmp_path / "out.sqlite", query)
+
+
+def test_ranges_that_were_never_closed_and_marks_of_the_harness_stay(tmp_path):
+    trace = changed(
+        export_of(tmp_path / "trace.sqlite"),
+        "insert into NVTX_EVENTS (start, eventType, text) values (1, 34, 'mine'), (2, 33, 'x'), (3, 61, 'y'), (4, 35, 'nsysalign:sync')",
+    )
+    redact(trace, tmp_path / "out.sqlite")
+    query = "select eventType, start from NVTX_EVENTS order by rowid"
+    before, after = rows(trace, query), rows(tmp_path / "out.sqlite", query)
+    assert after == [row for row in before if row[0] in (59, 60) or (row[0] == 34 and row[1] != 1)]
+    assert {row[0] for row in after} == {34, 59, 60}
+
+
+def test_a_mark_whose_text_is_a_string_of_the_table(tmp_path):
+    """nsys writes a text into the row, or its number."""
+    trace = changed(
+        export_of(tmp_path / "trace.sqlite"),
+        "insert into StringIds values (700, 'nsysalign:sync'), (701, 'my own mark')",
+        "insert into NVTX_EVENTS (start, eventType, textId) values (21, 34, 700), (22, 34, 701)",
+    )
+    redact(trace, tmp_path / "out.sqlite")
+    assert (21,) in rows(tmp_path / "out.sqlite", "select start from NVTX_EVENTS where eventType = 34")
+    assert (22,) not in rows(tmp_path / "out.sqlite", "select start from NVTX_EVENTS")
+    kept = {i for (i,) in rows(tmp_path / "out.sqlite", "select id from StringIds")}
+    assert 700 in kept and 701 not in kept
+
+
+def test_what_a_call_is_called_stays_also_where_a_range_is_called_so(tmp_path):
+    """`rename` is for kernels and ranges: the text of an API call says what it does."""
+    trace = changed(export_of(tmp_path / "trace.sqlite"), "update NVTX_EVENTS set textId = 2 where textId = 9")
+    redact(trace, tmp_path / "out.sqlite", rename=str.upper)
+    kept = dict(rows(tmp_path / "out.sqlite", "select id, value from StringIds"))
+    assert (kept[2], kept[7]) == ("cudaLaunchKernel_v7000", "ADD(FLOAT*)")
+
+
+def test_of_the_system_its_driver_and_of_the_session_its_start(tmp_path):
+    trace = changed(
+        export_of(tmp_path / "trace.sqlite"),
+        "insert into TARGET_INFO_SYSTEM_ENV values ('HostName', 'secret'), ('User', 'secret')",
+        "insert into META_DATA_EXPORT values ('EXPORT_PATH', 'secret')",
+    )
+    redact(trace, tmp_path / "out.sqlite")
+    for table, kept in (
+        ("TARGET_INFO_SYSTEM_ENV", [("NvDriverVersion", "580.1")]),
+        ("META_DATA_EXPORT", [("EXPORT_PRODUCT_VERSION", "2024.2.3"), ("EXPORT_SCHEMA_VERSION", "3.11.1")]),
+        ("TARGET_INFO_GPU", [(0, "GPU of the test")]),
+    ):
+        assert rows(tmp_path / "out.sqlite", f"select * from {table}") == kept
+
+
+@pytest.mark.parametrize("value", ["'text'", "x'00'"])
+def test_a_number_column_with_one_value_that_is_none(tmp_path, value):
+    """In one row of several: the others are numbers."""
+    trace = changed(
+        export_of(tmp_path / "trace.sqlite"),
+        f"update CUPTI_ACTIVITY_KIND_RUNTIME set correlationId = {value} where rowid = 2",
+    )
+    with pytest.raises(module.TraceError, match="number column holds something else"):
+        redact(trace, tmp_path / "out.sqlite")
+
+
+def test_numbers_with_a_fraction_and_none_are_numbers(tmp_path):
+    trace = changed(
+        export_of(tmp_path / "trace.sqlite"),
+        "update PROFILER_OVERHEAD set nameId = null",
+        "update OSRT_API set start = 43000.5",
+    )
+    redact(trace, tmp_path / "out.sqlite")
+    assert rows(tmp_path / "out.sqlite", "select start from OSRT_API") == [(43000.5,)]

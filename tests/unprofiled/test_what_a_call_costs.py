@@ -1,0 +1,158 @@
+"""What nsys is taken to have added, and how long launches take on an idle device: tables by hand, in nanoseconds."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from nsysalign.attribute import launch as launch_module
+from nsysalign.attribute.launch import launch_latency
+from nsysalign.attribute.overhead import Costs, overhead, waiting
+from nsysalign.model import CALL, KIND
+
+COSTS = Costs(issue_share=0.5, other_share=0.25, inside_most_ns=1_000, wait_ns=70, after_share=0.1, after_from_ns=200,
+              after_most_ns=90, call_after_ns=10)  # fmt: skip
+PAGEABLE, PINNED, DEVICE = 0, 1, 2
+
+
+def trace(calls, operations=()):
+    """`calls`: (kind, start, end[, thread, outermost]); `operations`: (kind, start, end, call[, from, to])."""
+    rows = [
+        (CALL[c[0]], c[1], c[2], *(c[3:] or (1,))[:1], c[4] if len(c) > 4 else n) for n, c in enumerate(calls)
+    ]
+    table = pd.DataFrame(rows, columns=["kind", "start_ns", "end_ns", "thread", "outer"], dtype="int64")
+    work = [(KIND[o[0]], o[1], o[2], o[3], *(o[4:] or (-1, -1)), 0) for o in operations]
+    names = ["kind", "start_ns", "end_ns", "call", "src_kind", "dst_kind", "device"]
+    return SimpleNamespace(calls=table, operations=pd.DataFrame(work, columns=names, dtype="int64"))
+
+
+def inside(*calls, operations=()):
+    return overhead(trace(calls, operations), COSTS).inside.tolist()
+
+
+def after(*calls):
+    return overhead(trace(calls), COSTS).after.tolist()
+
+
+def test_a_share_of_the_call_up_to_a_limit():
+    assert inside(("launch", 0, 100), ("other", 200, 300), ("launch", 1_000, 3_000), ("launch", 4_000, 8_000)) == [
+        50, 25, 1_000, 1_000,
+    ]  # fmt: skip
+    assert inside(("graph_launch", 0, 100), ("memset", 200, 300), ("record", 400, 500)) == [50, 50, 25]
+
+
+def test_of_a_call_that_waits_its_return():
+    """Half of it at most."""
+    assert inside(("sync_device", 0, 1_000), ("sync_event", 2_000, 2_100), ("sync_stream", 3_000, 3_140)) == [
+        70,
+        50,
+        70,
+    ]
+
+
+def test_after_a_call_a_share_of_the_pause_that_follows():
+    """Pauses of 300, 5, 2,000 and 0: 10 and a tenth of what is beyond 200, 90 at most, and no more than there is."""
+    calls = [
+        ("launch", 0, 100),
+        ("launch", 400, 500),
+        ("launch", 505, 600),
+        ("launch", 2_600, 2_700),
+        ("launch", 2_700, 2_800),
+    ]
+    assert after(*calls) == [20, 5, 90, 0, 0], "after the last one nobody knows of a pause"
+
+
+def test_threads_pause_by_themselves():
+    """
+    thread 1   [0-100]          [400-500]
+    thread 2         [150-250]            [550-650]
+    """
+    calls = [("launch", 0, 100, 1), ("launch", 150, 250, 2), ("launch", 400, 500, 1), ("launch", 550, 650, 2)]
+    assert after(*calls) == [20, 20, 0, 0]
+
+
+def test_calls_inside_a_call_are_part_of_it():
+    calls = [("launch", 0, 100, 1), ("other", 20, 30, 1, 0), ("launch", 400, 500, 1)]
+    assert after(*calls) == [20, 0, 0]
+
+
+def test_which_calls_wait():
+    """Synchronisations; copies that return when they are done, and those of pageable memory on either side."""
+    calls = [(kind, 100 * n, 100 * n + 50) for n, kind in enumerate(
+        ("launch", "sync_device", "memcpy", "memcpy", "memcpy", "memcpy", "memset", "query_event"))]  # fmt: skip
+    operations = [
+        ("kernel", 5, 40, 0),
+        ("memcpy", 210, 250, 2, PINNED, DEVICE),  # over when its call returns
+        ("memcpy", 310, 351, 3, PINNED, DEVICE),
+        ("memcpy", 410, 470, 4, PAGEABLE, DEVICE),
+        ("memcpy", 510, 570, 5, DEVICE, PAGEABLE),
+        ("memcpy", 520, 530, -1, PAGEABLE, DEVICE),  # nobody knows whose
+        ("memset", 610, 620, 6),
+    ]
+    assert waiting(trace(calls, operations)).tolist() == [False, True, True, False, True, True, False, False]
+    assert (
+        overhead(trace(calls, operations), COSTS).waits.tolist() == waiting(trace(calls, operations)).tolist()
+    )
+
+
+def test_nothing_costs_nothing():
+    found = overhead(trace([]), COSTS)
+    assert len(found.inside) == len(found.after) == len(found.waits) == 0
+
+
+# --- how long launches take ------------------------------------------------------------------------------------
+
+
+def launches(*rows):
+    """(start and end of the call, start and end of the work) each; kernels."""
+    calls = [("launch", *row[:2]) for row in rows]
+    return trace(calls, sorted((("kernel", *row[2:4], n) for n, row in enumerate(rows)), key=lambda o: o[1]))
+
+
+IDLE = [
+    (1_000 * n, 1_000 * n + 40, 1_000 * n + 40 + latency, 1_000 * n + 200)
+    for n, latency in enumerate((10, 20, 30, 40, 90))
+]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 1 << 17])
+def test_the_median_of_launches_on_an_idle_device(monkeypatch, at_once):
+    monkeypatch.setattr(launch_module, "_AT_ONCE", at_once)
+    busy = (2_100, 2_140, 2_240, 2_300)  # begun while the third one ran: it waited
+    for rows in (IDLE, sorted([*IDLE, busy])):
+        assert launch_latency(launches(*rows)) == {KIND["kernel"]: 30} | {
+            KIND[k]: 5_000 for k in ("graph", "memcpy", "memset")
+        }
+    as_it_ends = (2_200, 2_240, 2_241, 2_300)  # begun the moment the third one ended: it did not
+    assert launch_latency(launches(*sorted([*IDLE, as_it_ends])))[KIND["kernel"]] == 25
+
+
+def test_a_long_operation_keeps_the_device_busy_for_all_that_follow():
+    """The first runs until 3,500: the next three calls find the device at work."""
+    rows = [
+        (*IDLE[0][:3], 3_500),
+        *IDLE[1:],
+        *((5_000 + 1_000 * n, 5_040 + 1_000 * n, 5_100 + 1_000 * n, 5_200 + 1_000 * n) for n in range(4)),
+    ]
+    assert launch_latency(launches(*rows))[KIND["kernel"]] == 60, "10, 90 and four times 60"
+
+
+def test_four_launches_are_too_few():
+    assert launch_latency(launches(*IDLE[:4]))[KIND["kernel"]] == 5_000
+    assert set(launch_latency(trace([], []))) == set(KIND.values())
+
+
+def test_work_that_began_inside_its_call_took_no_time_after_it():
+    rows = [(1_000 * n, 1_000 * n + 40, 1_000 * n + 20, 1_000 * n + 200) for n in range(5)]
+    assert launch_latency(launches(*rows))[KIND["kernel"]] == 0
+
+
+def test_other_devices_and_work_without_a_call_do_not_count():
+    table = launches(*IDLE, (2_100, 2_140, 2_240, 2_300))
+    table.operations["device"] = np.where(table.operations["start_ns"] == 2_240, 1, 0)
+    assert launch_latency(table)[KIND["kernel"]] == 35, "the first on a device of its own: 100 after its call"
+    table.operations.loc[table.operations["device"] == 1, "call"] = -1
+    assert launch_latency(table)[KIND["kernel"]] == 30

@@ -1,0 +1,279 @@
+"""What the replay of one interval takes from the trace, drawn by hand: everything in microseconds.
+
+host    [L0   [sync      ]    r0  L10  L15  L20  G25  r35     [sync        ]
+7         #-94---50             |6   #16-30 #31-50 G52-60 |63
+13                                        #26------------90
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from cases.drawing import MAIN, OTHER, ZERO, in_nanoseconds, kernel
+from simulator import export
+from simulator.world import LEGACY, NON_BLOCKING, HostInterval, World
+
+from nsysalign.align.solve import align
+from nsysalign.attribute import scene as module
+from nsysalign.attribute.overhead import FITTED, waiting
+from nsysalign.attribute.replay import HIDDEN, NOTHING
+from nsysalign.attribute.scene import Scenes
+from nsysalign.trace.eventlog import read_event_logs
+from nsysalign.trace.read import read_trace
+
+
+def world() -> World:
+    return World(streams={7: LEGACY, 13: NON_BLOCKING})
+
+
+def before(w: World) -> None:
+    """Kernels on an idle stream, each 2 us after its call; the last with a synchronisation that returns 2 us after it."""
+    for t in range(-900, -200, 100):
+        kernel(w, (t, t + 4), (t + 6, t + 20))
+    kernel(w, (-100, -96), (-94, -50))
+    w.sync(-90, -48)
+
+
+def ordinary() -> World:
+    w = world()
+    before(w)
+    start = w.record(6, 0, 2)
+    kernel(w, (10, 14), (16, 30))
+    kernel(w, (15, 19), (31, 50))
+    kernel(w, (20, 24), (26, 90), 13)
+    w.op("graph", 52, 60, w.call("graph_launch", 25, 30))
+    w.pair(start, w.record(63, 35, 38))
+    w.sync(100, 150)
+    return w
+
+
+class Found(SimpleNamespace):
+    """Numbers in us: `calls` (start), `items` (lane, start, end, call, latency, gap, behind, trim), `device`, `trim`."""
+
+
+def scene(w: World, folder: Path, kind: str = "event") -> Found:
+    path, logs = export.write(in_nanoseconds(w), folder)
+    trace = read_trace(path)
+    alignment = align(trace, read_event_logs(logs))
+    scenes = Scenes(trace, alignment, waiting(trace), FITTED)
+    (window,) = alignment.windows[alignment.windows["kind"] == kind].itertuples(index=False)
+    s = scenes.of(window)
+    starts = trace.calls["start_ns"].to_numpy()[s.calls]
+    items = [
+        (
+            i.lane,
+            (i.start - ZERO) / 1000,
+            (i.end - ZERO) / 1000,
+            i.call,
+            i.latency / 1000,
+            i.gap / 1000,
+            i.behind,
+            i.trim,
+        )
+        for i in s.items
+    ]
+    return Found(calls=((starts - ZERO) / 1000).tolist(), items=items, device=s.device, trim=s.trim, start=s.start,
+                 end=s.end, reason=s.reason, back=scenes.back)  # fmt: skip
+
+
+def test_an_ordinary_interval(tmp_path):
+    """Launches of kernels take 2 us on an idle stream: most show it.  No graph was launched on one: 3 us."""
+    s = scene(ordinary(), tmp_path)
+    assert s.reason == "" and s.back == 2_000
+    assert s.calls == [0, 10, 15, 20, 25, 35], "after the wait, up to the end record"
+    assert s.items == [
+        # lane start end call latency gap
+        (0, 6, 6, 0, 6, 0, NOTHING, 0),  # nothing before it on the stream
+        (0, 16, 30, 1, 6, 1.25, NOTHING, 0),  # its call decides: 4 in it, 2 after it; the usual gap
+        (0, 31, 50, 2, 6, 1, NOTHING, 0),  # its predecessor decides: 1 behind it; the usual latency
+        (0, 52, 60, 4, 8, 2, NOTHING, 0),  # a graph: 5 in the call and 3
+        (0, 63, 63, 5, 4, 3, NOTHING, 0),  # a record: 4
+        (1, 26, 90, 3, 6, 0, NOTHING, 0),
+    ]
+    assert (s.start, s.end) == (0, 4)
+    assert s.device == [0, 280, 100, 0, 0, 0], (
+        "of a gap what is more than 0.9 us, at most 0.28, and before kernels only"
+    )
+    assert s.trim == [0, 0, 0, 1_200, 0, 0], "around a graph"
+
+
+@pytest.mark.parametrize(("at", "device"), [(30.9, 0), (31, 100), (32, 280), (32.4, 280), (32.5, 0), (35, 0)])
+def test_what_nsys_does_before_a_kernel_that_follows_closely(tmp_path, at, device):
+    """Its predecessor ends at 30; a gap of 2.5 us and more is no close following."""
+    w = world()
+    before(w)
+    start = w.record(6, 0, 2)
+    kernel(w, (10, 14), (16, 30))
+    kernel(w, (15, 19), (at, 50))
+    w.pair(start, w.record(53, 35, 38))
+    w.sync(100, 150)
+    s = scene(w, tmp_path)
+    assert s.items[2][5] == pytest.approx(at - 30) and s.device[2] == device
+
+
+def test_a_launch_that_the_trace_begins_with(tmp_path):
+    """The very first call of the trace launches: host timer."""
+    w = world()
+    kernel(w, (2, 6), (8, 20))
+    w.sync(10, 24)
+    w.host_intervals.append(HostInterval("case#0", 0, 30, MAIN))
+    s = scene(w, tmp_path, "host")
+    assert (
+        s.calls == [2, 10] and s.items == [(0, 8, 20, 0, 6, 0, NOTHING, 0)] and (s.start, s.end) == (-1, -1)
+    )
+
+
+def test_a_host_timer_takes_the_calls_that_end_in_it(tmp_path):
+    """
+    host  [L-3    |0  [L2  [other 10-40 ...
+                                  |30
+    """
+    w = world()
+    kernel(w, (-3, -1), (1, 4))
+    kernel(w, (2, 6), (8, 20))
+    w.call("other", 10, 40)
+    w.sync(50, 60)
+    w.host_intervals.append(HostInterval("case#0", 0, 30, MAIN))
+    s = scene(w, tmp_path, "host")
+    assert s.calls == [2]
+    # what was unfinished when it begins is there, issued before all
+    assert s.items == [(0, 1, 4, -1, 0, 0, NOTHING, 0), (0, 8, 20, 0, 6, 1.25, NOTHING, 0)]
+
+
+def test_work_that_was_over_before_is_not_in_it(tmp_path):
+    w = world()
+    kernel(w, (-30, -20), (-18, 0))
+    kernel(w, (2, 6), (8, 20))
+    w.sync(25, 28)
+    w.host_intervals.append(HostInterval("case#0", 0, 30, MAIN))
+    assert scene(w, tmp_path, "host").items == [(0, 8, 20, 0, 6, 0, NOTHING, 0)]
+
+
+def test_without_a_wait_the_calls_before_count_as_well(tmp_path, monkeypatch):
+    """The host may have run ahead: two launches before the start record, or the last one of them."""
+
+    def ahead() -> World:
+        w = world()
+        kernel(w, (-40, -36), (-34, -2))
+        kernel(w, (-30, -26), (-1, 5))
+        start = w.record(8, 0, 2)
+        kernel(w, (10, 14), (16, 30))
+        w.pair(start, w.record(33, 15, 17))
+        w.sync(40, 50)
+        return w
+
+    assert scene(ahead(), tmp_path / "a").calls == [-40, -30, 0, 10, 15]
+    monkeypatch.setattr(module, "_MOST_BACK", 1)
+    s = scene(ahead(), tmp_path / "b")
+    assert s.calls == [-30, 0, 10, 15]
+    assert s.items[0] == (0, -34, -2, -1, 0, 0, NOTHING, 0), "what it waits for was issued before the scene"
+    assert s.start == 2 and s.end == 4
+    monkeypatch.setattr(module, "_MOST_BACK", 200)
+    monkeypatch.setattr(module, "_LONGEST_BACK_NS", 35_000)
+    assert scene(ahead(), tmp_path / "c").calls == [-30, 0, 10, 15]
+
+
+def test_what_starts_late_waited_for_another_stream(tmp_path):
+    """
+    7    |6                           #65-80 |84      10 us later than its launch: behind what ended just before
+    13       #26-----------------64
+    """
+    w = world()
+    before(w)
+    start = w.record(6, 0, 2)
+    kernel(w, (3, 7), (26, 64), 13)
+    kernel(w, (10, 14), (65, 80))
+    w.pair(start, w.record(84, 16, 18))
+    w.sync(100, 150)
+    s = scene(w, tmp_path)
+    late = s.items[1]
+    assert late[1:4] == (65, 80, 2) and late[6] == 3, "the kernel of the other stream"
+    assert late[4:6] == (6, 1.25), "as launches and gaps usually are"
+    assert s.items[3][:3] == (1, 26, 64) and s.items[3][6] == HIDDEN, (
+        "of 19 us nobody knows what it waited for"
+    )
+    assert s.device == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("end", "behind"), [(64, 3), (66, 3), (66.1, HIDDEN), (14, HIDDEN), (14.1, 3)])
+def test_which_work_held_it_up(tmp_path, end, behind):
+    """It ended after the launch returned at 14, and 1 us after the start at 65 at the latest."""
+    w = world()
+    before(w)
+    start = w.record(6, 0, 2)
+    kernel(w, (3, 7), (9, end), 13)
+    kernel(w, (10, 14), (65, 80))
+    w.pair(start, w.record(84, 16, 18))
+    w.sync(100, 150)
+    assert scene(w, tmp_path).items[1][6] == behind
+
+
+@pytest.mark.parametrize(("at", "held"), [(23.9, False), (24, True)])
+def test_how_late_is_late(tmp_path, at, held):
+    """10 us after its call returned at 14."""
+    w = world()
+    before(w)
+    start = w.record(6, 0, 2)
+    kernel(w, (10, 14), (at, 80))
+    w.pair(start, w.record(84, 16, 18))
+    w.sync(100, 150)
+    s = scene(w, tmp_path)
+    assert (s.items[1][6] == HIDDEN) is held
+    assert s.items[1][4] == (6 if held else pytest.approx(at - 10))
+
+
+def test_another_thread_that_works_for_it(tmp_path):
+    """Autograd's thread issues to the interval's stream; a third one, to another stream, is nobody's business."""
+    w = world()
+    before(w)
+    start = w.record(6, 0, 2)
+    w.call("other", 4, 40)
+    kernel(w, (10, 14), (16, 30), thread=OTHER)
+    kernel(w, (12, 15), (17, 30), 13, thread=502)
+    w.pair(start, w.record(44, 41, 43))
+    w.sync(100, 150)
+    s = scene(w, tmp_path)
+    assert s.calls == [0, 4, 10, 41] and [i[0] for i in s.items] == [0, 0, 0]
+
+
+def test_threads_that_compete_are_not_replayed(tmp_path):
+    def competing(count: int, kind: str) -> World:
+        w = world()
+        before(w)
+        start = w.record(6, 0, 2)
+        for k in range(count):
+            w.call(kind, 10 + 20 * k, 18 + 20 * k)
+            kernel(w, (15 + 20 * k, 19 + 20 * k), (21 + 20 * k, 24 + 20 * k), thread=OTHER)
+        w.pair(start, w.record(206, 200, 202))
+        w.sync(300, 350)
+        return w
+
+    assert scene(competing(2, "other"), tmp_path / "a").reason == ""
+    assert "several threads issue its work at once" in scene(competing(3, "other"), tmp_path / "b").reason
+    assert scene(competing(3, "sync_device"), tmp_path / "c").reason == "", "one that waits does not compete"
+
+
+def test_an_interval_of_very_many_calls_is_not_replayed(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MOST_CALLS", 6)
+    assert scene(ordinary(), tmp_path / "a").reason == ""
+    monkeypatch.setattr(module, "MOST_CALLS", 5)
+    s = scene(ordinary(), tmp_path / "b")
+    assert s.reason == "more than 5 calls: too long to replay" and s.items == [] and s.start == s.end == -1
+
+
+def test_how_long_a_wait_takes_to_return(tmp_path):
+    """Two waits that return 2 and 4 us after what they waited for, one that found the work done."""
+    w = ordinary()
+    kernel(w, (160, 164), (166, 180))
+    w.sync(170, 184)
+    w.sync(190, 200)
+    w.call("other", 201, 210)
+    assert scene(w, tmp_path).back == 3_000, "the one at 100-150 found all done at 90"
+    w = world()
+    start = w.record(6, 0, 2)
+    kernel(w, (10, 14), (16, 30))
+    w.pair(start, w.record(33, 15, 17))
+    w.sync(40, 50)
+    assert scene(w, tmp_path / "none").back == 2_500
