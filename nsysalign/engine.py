@@ -189,7 +189,9 @@ def read_baseline(logs: Sequence[Path]) -> tuple[EventLog | None, list[str]]:
     try:
         return read_event_logs(logs), []
     except EventLogError as error:
-        return None, [f"the run without nsys cannot be compared with this one: {without_paths(error.message)}"]
+        return None, [
+            f"the run without nsys cannot be compared with this one: {without_paths(error.message)}"
+        ]
 
 
 def load(path: str | PathLike[str]) -> Analysis:
@@ -364,9 +366,7 @@ def _with_predictions(analysis: Analysis, pictures: Pictures, drawn: np.ndarray)
     rows = np.union1d(np.intersect1d(labels, drawn), variants[: len(drawn)])
     if not len(rows):
         return analysis
-    unprofiled, parts = predict_intervals(
-        pictures, rows, analysis.measured, analysis.parts, wide=False
-    )
+    unprofiled, parts = predict_intervals(pictures, rows, analysis.measured, analysis.parts, wide=False)
     return replace(analysis, unprofiled=unprofiled, unprofiled_parts=parts)
 
 

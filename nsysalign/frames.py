@@ -7,8 +7,9 @@ clock.  -1 stands for "none" in integer reference columns, nullable columns use 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -644,8 +645,16 @@ FINDINGS = _spec(
     ("label", "str", "the label it concerns"),
     ("title", "str", "one line"),
     ("evidence", "object", "numbers, as a dict"),
-    ("advice", "str", "what to change to measure the GPU's time alone, or to measure right; code follows three blanks"),
-    ("faster", "str", "what to change to make the program faster, '' where the finding is about the measurement only"),
+    (
+        "advice",
+        "str",
+        "what to change to measure the GPU's time alone, or to measure right; code follows three blanks",
+    ),
+    (
+        "faster",
+        "str",
+        "what to change to make the program faster, '' where the finding is about the measurement only",
+    ),
     ("site", "str", "call site"),
 )
 
@@ -881,7 +890,24 @@ BASELINE = _spec(
     ("predicted_from", "int64", "intervals replayed for it"),
     ("error", "float64", "predicted_ns / baseline_ns - 1, NaN where one is missing"),
     ("remark", "str", "what to know about this row: different counts, why there is no prediction"),
+    (
+        "gap_profiled_ns",
+        "float64",
+        "under nsys: from the end of whatever was timed before on the GPU to the start of an interval (midmean), "
+        "NaN for none",
+    ),
+    (
+        "gap_baseline_ns",
+        "float64",
+        "without nsys: the same, by the events' own clock; NaN without references",
+    ),
 )
+#: Columns that an analysis stored before they existed does not have, and what stands there instead.
+LATER_COLUMNS: Mapping[tuple[str, str], Any] = {
+    ("baseline", "gap_profiled_ns"): None,
+    ("baseline", "gap_baseline_ns"): None,
+    ("findings", "faster"): "",
+}
 
 LAUNCHES = _spec(
     "launches", "kernel rows with their grid ids, sorted by start_ns",
@@ -935,7 +961,8 @@ RANK_WINDOWS = _spec(
 )
 
 SOURCE_LINES = _spec(
-    "source_lines", "the lines of the program that call sites name, as they were when it ran; none after redaction",
+    "source_lines",
+    "the lines of the program that call sites name, as they were when it ran; none after redaction",
     ("site", "str", "call site: file:line"),
     ("text", "str", "that line"),
 )

@@ -6,7 +6,8 @@ Every recording is blinded (no timestamps; without the whole table of event rows
 its log is cut into windows of 25 intervals and into its single workloads, each with and without the harness's
 calibration work.  Each cut is aligned as if it were the whole program.  Prints, per recording: cuts, in how many of them
 at least 93 % of the starts lie inside the error bar, and the error over all intervals.  The truth is the event's own
-stamp where the log has references, else CUPTI's, which is late now and then.
+stamp where the log has references, else CUPTI's: of the start, or of the end less elapsed_time, whichever is earlier, for
+CUPTI is late now and then, and never early.
 """
 
 from __future__ import annotations
@@ -82,9 +83,9 @@ def score(trace: Trace, log: EventLog, truth: np.ndarray) -> np.ndarray:
     """(error, bar) of every placed interval."""
     found = align(trace, log)
     windows = found.windows[found.windows["kind"] == "event"]
-    rows = log.records.index.to_numpy()[windows["start"].to_numpy()]
-    known = truth[rows] > 0
-    error = windows["start_ns"].to_numpy() - truth[rows]
+    start, end = (truth[log.records.index.to_numpy()[windows[edge].to_numpy()]] for edge in ("start", "end"))
+    known = (start > 0) & (end > 0)
+    error = windows["start_ns"].to_numpy() - np.minimum(start, end - windows["elapsed_ns"].to_numpy())
     return np.stack([error, windows["error_ns"].to_numpy()], axis=1)[known]
 
 

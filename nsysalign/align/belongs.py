@@ -29,7 +29,9 @@ def other_runs(seen: Seen, session: int | None, log: EventLog) -> dict[int, str]
         if away > _CLOCK_SET_NS:
             when = "after the trace ends" if span[0] > last else "before the trace begins"
             whose = f" of process {pid}" if isinstance(pid := header.get("pid"), int) else ""
-            others[number] = f"the event log{whose} belongs to another run: its records lie {_long(away)} {when}"
+            others[number] = (
+                f"the event log{whose} belongs to another run: its records lie {_long(away)} {when}"
+            )
     if others and len(others) == len(spans) == len(log.headers):
         raise EventLogError(
             next(iter(others.values())), "use the events-PID.jsonl of the run that made this trace"

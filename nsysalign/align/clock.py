@@ -2,12 +2,14 @@
 
 The two are one constant apart (plus drift over minutes).  Sources, best first: NVTX marks that carry their own
 CLOCK_MONOTONIC (good to 0.2 us), `clock` lines with `trace_ns`, and the session's start time (good to about 10 us,
-subject to steps of CLOCK_REALTIME).  The last is refined on the trace: a record call lies inside its Python call.
+subject to steps of CLOCK_REALTIME).  The last is refined on the trace: a record call lies inside its Python call, and
+one line must fit all of them at once (0.5 to 1 us).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -17,6 +19,9 @@ from nsysalign.sweep.tiles import ragged
 #: Python's call of `record` must contain the API call; readings of the two clocks agree this well.
 TOLERANCE_NS = 300
 _CHUNK_NS, _CHUNK_RECORDS = 250_000_000, 400
+#: Two clocks go straight for so long, at rates that differ by less than _STEEPEST; fewer calls show no line, and none is
+#: known better than _SHARPEST_NS.
+_STRAIGHT_NS, _STEEPEST, _FEWEST, _SHARPEST_NS = 20_000_000_000, 50e-6, 20, 300
 FROM_MARKS = "NVTX marks"
 #: (how far, in which steps) to look for a shift: clocks read together first, then steps of CLOCK_REALTIME.
 _REACH = ((60_000, 500), (2_000_000, 1_000), (20_000_000, 2_000))
@@ -119,7 +124,52 @@ def refine(rough: ClockMap, threads: list[tuple[np.ndarray, np.ndarray, np.ndarr
         return rough
     moments = np.array(at, dtype=np.int64)
     offsets = rough.to_trace(moments) - moments + np.array(shifts, dtype=np.int64)
-    return ClockMap(moments, offsets, rough.source + ", refined on record calls", 2_000)
+    source = rough.source + ", refined on record calls"
+    return _through_all(ClockMap(moments, offsets, source, 2_000), threads)
+
+
+def _through_all(near: ClockMap, threads: list[tuple]) -> ClockMap:
+    """The middle of all straight lines that leave every record call inside its Python call: offset <= c0 - t0, and
+    offset >= c1 - t1.  `near` itself where none does, for the clock was set, or is not even."""
+    found = [
+        (t0, t1, contained(near.to_trace(t0), near.to_trace(t1), c0, c1), c0, c1)
+        for t0, t1, c0, c1 in threads
+    ]
+    rows = [
+        (t0[f >= 0], c1[f[f >= 0]] - t1[f >= 0], c0[f[f >= 0]] - t0[f >= 0]) for t0, t1, f, c0, c1 in found
+    ]
+    t, low, high = (np.concatenate(column) for column in zip(*rows, strict=True))
+    order = np.argsort(t, kind="stable")
+    t, low, high = t[order], low[order], high[order]
+    edges = np.searchsorted(t, np.arange(t[0], t[-1] + _STRAIGHT_NS, _STRAIGHT_NS)) if len(t) else []
+    lines = [_line(t[a:b], low[a:b], high[a:b]) for a, b in pairwise([*edges, len(t)]) if b - a >= _FEWEST]
+    if not lines or None in lines:
+        return near
+    at = np.concatenate([line.at_ns for line in lines])
+    offset = np.concatenate([line.offset_ns for line in lines])
+    return ClockMap(at, offset, near.source, max(line.width_ns for line in lines))
+
+
+def _line(t: np.ndarray, low: np.ndarray, high: np.ndarray) -> ClockMap | None:
+    """The middle of all straight lines between bounds on an offset; None for no line."""
+    first, base = int(t[0]), int(low[0])
+    x, lo, hi = (t - first).astype(float), (low - base).astype(float), (high - base).astype(float)
+
+    def room(slope: float) -> tuple[float, float]:
+        return float((lo - slope * x).max()), float((hi - slope * x).min())
+
+    left, right = -_STEEPEST, _STEEPEST
+    for _ in range(40):  # the room is a concave function of the slope
+        third = (right - left) / 3
+        a, b = room(left + third), room(right - third)
+        left, right = (left + third, right) if a[1] - a[0] < b[1] - b[0] else (left, right - third)
+    slope = (left + right) / 2
+    bottom, top = room(slope)
+    if bottom > top:
+        return None
+    ends = np.array([first, max(int(t[-1]), first + 1)])
+    offset = base + np.rint((bottom + top) / 2 + slope * (ends - first)).astype(np.int64)
+    return ClockMap(ends, offset, "", max(round((top - bottom) / 2), _SHARPEST_NS))
 
 
 def _chunks(t0: np.ndarray) -> list[tuple[int, int]]:
@@ -183,3 +233,18 @@ def _fitting(
     some = b >= a
     ends = np.bincount(a[some], minlength=count + 1) - np.bincount(b[some] + 1, minlength=count + 1)
     return np.cumsum(ends)[:count]
+
+
+def contained(lo: np.ndarray, hi: np.ndarray, c0: np.ndarray, c1: np.ndarray) -> np.ndarray:
+    """For each [lo, hi): position of the first [c0, c1) inside it (sorted by c0), -1 for none."""
+    if not len(c0):
+        return np.full(len(lo), -1)
+    i = np.searchsorted(c0, lo - TOLERANCE_NS)
+    j = np.minimum(i, len(c0) - 1)
+    ok = (i < len(c0)) & (c1[j] <= hi + TOLERANCE_NS)
+    found = np.where(ok, j, -1)
+    # one call cannot be two records: the later claim loses
+    twice = np.zeros(len(found), dtype=bool)
+    twice[1:] = (found[1:] >= 0) & (found[1:] == found[:-1])
+    found[twice] = -1
+    return found

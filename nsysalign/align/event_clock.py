@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from nsysalign.align.lookup import Lookup
 from nsysalign.model import EventLog
 
 #: Distances up to here are looked at to find the tick: float32 milliseconds are 1 ns apart at 16 ms.
@@ -25,18 +26,16 @@ _SHORT_MS = 10.0
 #: A distance names the tick if its rounding is at most this share of one.
 _NAMES_TICK = 0.45
 _KNOWN_TICKS = (1024, 1000, 512, 500, 256, 128, 64, 32, 16, 8)
-#: Two ways between the same events may differ by this many ticks; what differs more was measured while an event was
-#: recorded again.
-_AGREE_TICKS = 1.5
 
 
 @dataclass(frozen=True)
 class EventClock:
-    """Per record of the log (in its order): `frame`, -1 for a record that no distance reaches; `at_ns`: its place on the
+    """Per record of the log, whose row numbers are `rows` (rising): `frame`, -1 for a record that no distance reaches; `at_ns`: its place on the
     process's event clock, exact within a frame.  Per frame: `origin_error_ns`, by how much its place relative to the
     frame before may be wrong (inf: nothing joins them); `line`: which frames lie on one event clock at all (one number
     per process and device).  `tick_ns`: of the GPU's timer, 1 where it does not show."""
 
+    rows: np.ndarray
     frame: np.ndarray
     at_ns: np.ndarray
     line: np.ndarray
@@ -45,9 +44,8 @@ class EventClock:
 
     def of_rows(self, rows: np.ndarray) -> EventClock:
         """The same for some of the records, given by their row numbers in the whole log."""
-        if len(rows) == len(self.frame):
-            return self
-        return replace(self, frame=self.frame[rows], at_ns=self.at_ns[rows])
+        at = np.searchsorted(self.rows, rows)
+        return replace(self, rows=rows, frame=self.frame[at], at_ns=self.at_ns[at])
 
 
 def rounding_ns(ms: np.ndarray) -> np.ndarray:
@@ -69,128 +67,97 @@ def tick_of(ms: np.ndarray) -> int:
     return 1
 
 
-def event_clock(log: EventLog, start: np.ndarray, end: np.ndarray) -> EventClock | None:
-    """The event clocks of all processes of a log.  `start`, `end`: positions in `log.records` of both records of every row
-    of `log.elapsed`, -1 for one that is not there.  None where the log has no references."""
+def event_clock(log: EventLog) -> EventClock | None:
+    """The event clocks of all processes of a log; None where the log has no references."""
     if log.references.empty or log.records.empty:
         return None
-    return _Graph(log, start, end).solve()
+    count = len(log.references)
+    one, two, ms = _edges(log)
+    usable = (one >= 0) & (two >= 0) & np.isfinite(ms) & (one != two)
+    one, two, ms = one[usable], two[usable], ms[usable]
+    swap = one > two
+    one, two, ms = np.where(swap, two, one), np.where(swap, one, two), np.where(swap, -ms, ms)
+    tick, rounding = tick_of(ms), rounding_ns(ms)
+    exact = rounding <= max(_NAMES_TICK * tick, 0.5)
+    ns = np.rint(ms * 1e6)
+    ns[exact] = np.rint(ms[exact] * 1e6 / tick) * tick
+    root, offset = hanging_together(
+        count + len(log.records), one[exact], two[exact], ns[exact].astype(np.int64)
+    )
+    reached = np.zeros(len(root), dtype=bool)
+    reached[:count] = True
+    reached[one], reached[two] = True, True
+    roots, number = np.unique(root[reached], return_inverse=True)
+    frame = np.full(len(root), -1)
+    frame[reached] = number
+    between = np.flatnonzero(frame[one] != frame[two])
+    a, b = one[between], two[between]
+    distance = ms[between] * 1e6 + offset[a] - offset[b]
+    origin, line, error = _join(frame[a], frame[b], distance, rounding[between] + tick / 2, len(roots))
+    at = np.where(frame >= 0, offset + origin[np.maximum(frame, 0)], 0)
+    return EventClock(log.records.index.to_numpy(), frame[count:], at[count:], line, error, tick)
 
 
-class _Graph:
-    """Nodes: the references, then the records of the log."""
+def _edges(log: EventLog) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(one, other, distance in ms) of all pairs of events of which a distance is known.  Nodes are the references, then the
+    records of the log; -1 for one that is not there."""
+    references, elapsed, distances = log.references, log.elapsed, log.distances
+    count = len(references)
+    # a record captured into a graph is stamped at every replay: it has no one place
+    single = np.where(log.records["captured"], -2, log.records["seq"])
+    record_of = Lookup(log.records["process"].to_numpy(), single, first=count)
+    reference_of = Lookup(references["process"].to_numpy(), references["id"].to_numpy())
+    own = np.arange(count)
+    known, start, end = _nodes(elapsed, reference_of, record_of)
+    edges = [
+        (reference_of(references, "previous"), own, references["ms"].to_numpy()),
+        (known, start, elapsed["start_ms"].to_numpy()),
+        (known, end, elapsed["end_ms"].to_numpy()),
+        (start, end, np.where(elapsed["error"] == "", elapsed["ms"].to_numpy(), np.nan)),
+        (own, record_of(references, "record"), np.zeros(count)),  # a reference and its own record are one
+    ]
+    known, start, end = _nodes(distances, reference_of, record_of)
+    edges += [
+        (start, end, distances["ms"].to_numpy()),
+        (known, start, distances["start_ms"].to_numpy()),
+        (known, end, distances["end_ms"].to_numpy()),
+    ]
+    one, other, ms = (np.concatenate(column) for column in zip(*edges, strict=True))
+    return one, other, ms
 
-    def __init__(self, log: EventLog, start: np.ndarray, end: np.ndarray) -> None:
-        self.references, self.records = log.references, log.records
-        keys = pd.MultiIndex.from_frame(self.references[["process", "id"]])
-        self._unique = keys[~keys.duplicated()]
-        self._node = np.flatnonzero(~keys.duplicated())
-        keys = pd.MultiIndex.from_frame(self.records[["process", "seq"]])
-        self._record_rows = np.flatnonzero(~keys.duplicated())
-        self._record_keys = keys[self._record_rows]
-        count = len(self.references)
-        good = (log.elapsed["error"] == "").to_numpy()
-        edges = [self._links()]
-        elapsed = log.elapsed
-        known = self._reference_nodes(elapsed)
-        for which, column in ((start, "start_ms"), (end, "end_ms")):
-            edges.append((known, _beyond(which, count), elapsed[column].to_numpy()))
-        ms = np.where(good, elapsed["ms"].to_numpy(), np.nan)
-        edges.append((_beyond(start, count), _beyond(end, count), ms))
-        edges += [self._own_records(count), *self._distances(log, count)]
-        one, two, ms = (np.concatenate([e[k] for e in edges]) for k in range(3))
-        usable = (one >= 0) & (two >= 0) & np.isfinite(ms) & (one != two)
-        self.one, self.two, self.ms = one[usable], two[usable], ms[usable]
-        self.tick = tick_of(self.ms)
-        self.rounding = rounding_ns(self.ms)
-        self.exact = self.rounding <= max(_NAMES_TICK * self.tick, 0.5)
-        self.ns = np.where(self.exact, np.rint(self.ms * 1e6 / self.tick) * self.tick, np.rint(self.ms * 1e6))
-        self.ns = self.ns.astype(np.int64)
-        self.count = count
 
-    def _links(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        r = self.references
-        previous = self._find(r["process"].to_numpy(), r["previous"].to_numpy())
-        return previous, np.arange(len(r)), r["ms"].to_numpy()
+def _nodes(rows: pd.DataFrame, reference_of: Lookup, record_of: Lookup) -> list[np.ndarray]:
+    return [reference_of(rows, "reference"), record_of(rows, "start"), record_of(rows, "end")]
 
-    def _find(self, process: np.ndarray, number: np.ndarray) -> np.ndarray:
-        at = self._unique.get_indexer(pd.MultiIndex.from_arrays([process, number]))
-        return np.where(at >= 0, self._node[np.maximum(at, 0)], -1)
 
-    def _reference_nodes(self, rows: pd.DataFrame) -> np.ndarray:
-        return self._find(rows["process"].to_numpy(), rows["reference"].to_numpy())
+def hanging_together(
+    count: int, one: np.ndarray, two: np.ndarray, ns: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(root, distance from it) of every one of `count` nodes, where `two` lies `ns` after `one`, and one < two."""
+    parent, offset = np.arange(count), np.zeros(count, dtype=np.int64)
+    child, first = np.unique(two, return_index=True)  # the first edge that leads back is its way to the root
+    parent[child], offset[child] = one[first], ns[first]
+    while (parent[parent] != parent).any():
+        offset, parent = offset + offset[parent], parent[parent]
+    # few edges join what still has different roots
+    tree = _Tree(parent, offset)
+    for k in np.flatnonzero(parent[one] != parent[two]).tolist():
+        tree.union(int(one[k]), int(two[k]), int(ns[k]))
+    return tree.resolved() if tree.joined else (parent, offset)
 
-    def _own_records(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """A reference and its own record are one."""
-        r = self.references
-        record = self._find_record(r["process"].to_numpy(), r["record"].to_numpy())
-        return np.arange(len(r)), _beyond(record, count), np.zeros(len(r))
 
-    def _find_record(self, process: np.ndarray, seq: np.ndarray) -> np.ndarray:
-        """Positions of records, -1 for none."""
-        at = self._record_keys.get_indexer(pd.MultiIndex.from_arrays([process, seq]))
-        return np.where(at >= 0, self._record_rows[np.maximum(at, 0)], -1)
-
-    def _distances(self, log: EventLog, count: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        d = log.distances
-        if d.empty:
-            return []
-        process, known = d["process"].to_numpy(), self._reference_nodes(d)
-        start, end = (_beyond(self._find_record(process, d[c].to_numpy()), count) for c in ("start", "end"))
-        return [
-            (start, end, d["ms"].to_numpy()),
-            (known, start, d["start_ms"].to_numpy()),
-            (known, end, d["end_ms"].to_numpy()),
-        ]
-
-    def solve(self) -> EventClock:
-        root, offset = self._frames()
-        count = self.count
-        reached = np.zeros(len(root), dtype=bool)
-        reached[:count] = True
-        touched = np.concatenate([self.one, self.two])
-        reached[touched] = True
-        roots, frame = np.unique(root[reached], return_inverse=True)
-        frames = np.full(len(root), -1)
-        frames[reached] = frame
-        origin, line, error = self._join(frames, offset, len(roots))
-        known = frames >= 0
-        at = np.where(known, offset + origin[np.maximum(frames, 0)], 0)
-        return EventClock(frames[count:], at[count:], line, error, self.tick)
-
-    def _frames(self) -> tuple[np.ndarray, np.ndarray]:
-        """(root, distance from it in ns) of every node, through exact edges only."""
-        nodes = self.count + len(self.records)
-        parent, offset = np.arange(nodes), np.zeros(nodes, dtype=np.int64)
-        # most records hang on a reference directly: these need no search
-        direct = np.flatnonzero(self.exact & (self.one < self.count) & (self.two >= self.count))
-        child, first = np.unique(self.two[direct], return_index=True)
-        parent[child], offset[child] = self.one[direct[first]], self.ns[direct[first]]
-        tree = _Tree(parent, offset)
-        rest = np.flatnonzero(self.exact & (parent[self.one] != parent[self.two]))
-        for k in rest.tolist():
-            tree.union(int(self.one[k]), int(self.two[k]), int(self.ns[k]))
-        return tree.resolved()
-
-    def _join(
-        self, frame: np.ndarray, offset: np.ndarray, count: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(origin, line, error against the frame before) of every frame, from the rounded edges between them."""
-        a, b = frame[self.one], frame[self.two]
-        between = np.flatnonzero(a != b)
-        # origin of b minus origin of a = ms + offset of one - offset of two, within the rounding
-        d = self.ms[between] * 1e6 + offset[self.one[between]] - offset[self.two[between]]
-        swap = a[between] > b[between]
-        low = np.where(swap, -d, d) - self.rounding[between] - self.tick / 2
-        high = np.where(swap, -d, d) + self.rounding[between] + self.tick / 2
-        first = np.where(swap, b[between], a[between])
-        second = np.where(swap, a[between], b[between])
-        joined: dict[tuple[int, int], tuple[float, float]] = {}
-        for p, q, lo, hi in zip(first.tolist(), second.tolist(), low.tolist(), high.tolist(), strict=True):
-            was = joined.get((p, q), (-np.inf, np.inf))
-            now = (max(was[0], lo), min(was[1], hi))
-            joined[p, q] = now if now[0] <= now[1] else was  # measured while an event was recorded again
-        return _spread(joined, count)
+def _join(
+    a: np.ndarray, b: np.ndarray, distance: np.ndarray, rounding: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(origin, line, error against the frame before) of every frame, from the rounded distances of their origins."""
+    swap = a > b
+    a, b, distance = np.where(swap, b, a), np.where(swap, a, b), np.where(swap, -distance, distance)
+    joined: dict[tuple[int, int], tuple[float, float]] = {}
+    for p, q, d, r in zip(a.tolist(), b.tolist(), distance.tolist(), rounding.tolist(), strict=True):
+        was = joined.get((p, q), (-np.inf, np.inf))
+        now = (max(was[0], d - r), min(was[1], d + r))
+        joined[p, q] = now if now[0] <= now[1] else was  # measured while an event was recorded again
+    return _spread(joined, count)
 
 
 class _Tree:
@@ -198,6 +165,7 @@ class _Tree:
 
     def __init__(self, parent: np.ndarray, offset: np.ndarray) -> None:
         self.parent, self.offset = parent.tolist(), offset.tolist()
+        self.joined = False
 
     def find(self, node: int) -> tuple[int, int]:
         path, total = [], 0
@@ -212,7 +180,7 @@ class _Tree:
     def union(self, one: int, two: int, length: int) -> None:
         (a, x), (b, y) = self.find(one), self.find(two)
         if a != b:
-            self.parent[b], self.offset[b] = a, x + length - y
+            self.parent[b], self.offset[b], self.joined = a, x + length - y, True
 
     def resolved(self) -> tuple[np.ndarray, np.ndarray]:
         found = [self.find(n) for n in range(len(self.parent))]
@@ -242,8 +210,3 @@ def _spread(
                     origin[other] = origin[here] + round(distance)
                     queue.append(other)
     return origin, line, error
-
-
-def _beyond(record: np.ndarray, references: int) -> np.ndarray:
-    """Nodes of records given by position, -1 for none."""
-    return np.where(record >= 0, record + references, -1)

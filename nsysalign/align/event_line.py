@@ -20,35 +20,26 @@ of a record is that second stamp, the one that nsys shows.  So all of it follows
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from nsysalign.align.event_clock import EventClock
-from nsysalign.align.latency import Evidence
-from nsysalign.model import KIND
-from nsysalign.sweep.issue import FAR
+from nsysalign.align.latency import CLASSES, LatencyModel, assumed, spacing
+from nsysalign.align.surroundings import Surroundings
 
-#: From the end of the previous operation to the stamp of a record that was queued behind it: the spacing of records less
-#: this (ns, medians).
-BEHIND_LESS_NS: Mapping[int, int] = {KIND["kernel"]: 390, KIND["memcpy"]: -55}
 #: Consecutive records behind work are so far apart, without event tracing and with it (ns).
 SPACING_NS, TRACED_SPACING_NS = 1_290, 2_545
-#: From a record's stamp to the start of a kernel that was queued behind it.
-AHEAD_NS = 1_530
-#: On an idle stream, less alike from machine to machine: after the record's call had returned; with event tracing, which
-#: makes the call longer, after it began, and more where records take longer.
-_IDLE_NS, _TRACED_IDLE_NS, _IDLE_SHARE = 1_650, 5_100, 0.6
-_TRACED_FROM_NS = 1_900
-#: How far single observations scatter (ns), and how far a whole class may be off on a GPU not seen before.
-#: CUPTI's own stamps are the event's to the tick, or late.
-_SCATTER = {"behind": 80.0, "ahead": 160.0, "idle": 350.0, "stamp": 20.0}
-_UNSEEN = {"behind": 60.0, "ahead": 120.0, "idle": 600.0, "stamp": 5.0}
-_QUEUED_NS = (
-    500  # clear of the other: the operation ends so long after the call, the next was issued so long before
-)
+#: Single observations by their class (latency.py; CUPTI's own stamps are the event's to the tick, or late): how far they
+#: scatter (ns), and how far a whole class may be off on a GPU not seen before.
+CLASSES_OF_LINE = (*CLASSES, "stamp")
+_SCATTER = np.array([80.0, 160.0, 350.0, 20.0])
+_UNSEEN = np.array([60.0, 120.0, 600.0, 5.0])
 _QUICK_NS = 6_000  # calls on an idle stream that took longer were interrupted
-_STUDENT = 3.0
+#: GPUs are late, never early: on which side of the expected place an observation has a tail (Student's t, soon without a
+#: say); on the other side it keeps its say (Huber).  0: a tail on both.
+_TAIL = np.array([-1, 1, 0, 1])
+_STUDENT, _HUBER = 1.0, 4.0
 #: The line may bend at knots so far apart: rates differ from 1 by so much, and change by so much from knot to knot.
 _KNOT_NS, _MOST_KNOTS = 2_000_000_000, 60
 _RATE, _BEND = 12e-6, 0.1e-6
@@ -58,59 +49,31 @@ _AT_ONCE = 1 << 14  # rows of a design matrix
 
 
 @dataclass(frozen=True)
-class Observations:
-    """What single records say of the offset: arrays of equal length.  `class_`: position in _CLASSES."""
+class Offsets:
+    """What single records say of the offset: arrays of equal length.  `class_`: position in CLASSES_OF_LINE."""
 
     record: np.ndarray
     class_: np.ndarray
     offset_ns: np.ndarray  # trace time that the record should have, less its time on the event clock
 
 
-_CLASSES = tuple(_SCATTER)
-
-
 def observe(
-    e: Evidence, kind: np.ndarray, stamp: np.ndarray, at: np.ndarray, known: np.ndarray, spacing_ns: int
-) -> Observations:
-    """Observations of the records with a place `at` on the event clock (where `known`).  `kind`: of the operation before;
-    `stamp`: CUPTI's, 0 where there is none; `spacing_ns`: of consecutive records."""
-    first = known & ~e.waits & (e.behind == 0)
-    behind = first & (e.previous_end > e.call_end + _QUEUED_NS) & np.isin(kind, list(BEHIND_LESS_NS))
-    less = np.where(kind == KIND["memcpy"], BEHIND_LESS_NS[KIND["memcpy"]], BEHIND_LESS_NS[KIND["kernel"]])
-    queued = (
-        known & (e.ahead == 0) & e.next_is_kernel & (e.next_start < FAR) & (e.next_issued < e.previous_end)
+    s: Surroundings, model: LatencyModel, stamp: np.ndarray, at: np.ndarray, known: np.ndarray
+) -> Offsets:
+    """What the records with a place `at` on the event clock (where `known`) say.  `stamp`: CUPTI's, 0 where there is none."""
+    seen = model.observe(s)
+    first = np.where(seen.class_ == CLASSES.index("ahead"), s.ahead[seen.record], s.behind[seen.record]) == 0
+    quick = (s.call_end - s.call_start)[seen.record] < _QUICK_NS
+    seen = seen.take(
+        seen.certain & first & known[seen.record] & (quick | (seen.class_ != CLASSES.index("idle")))
     )
-    queued &= e.previous_end > e.call_end + _QUEUED_NS
-    duration = e.call_end - e.call_start
-    idle = first & (e.previous_end < e.call_start) & (duration < _QUICK_NS)
-    parts = (
-        (behind, e.previous_end + spacing_ns - less),
-        (queued, e.next_start - AHEAD_NS),
-        (idle, _idle_place(e, spacing_ns)),
-        (known & (stamp > 0), stamp),
+    place = seen.known_ns + np.rint(seen.x @ model.vector).astype(np.int64)
+    stamped = np.flatnonzero(known & (stamp > 0))
+    return Offsets(
+        np.concatenate([seen.record, stamped]),
+        np.concatenate([seen.class_, np.full(len(stamped), len(CLASSES))]),
+        np.concatenate([place - at[seen.record], stamp[stamped] - at[stamped]]),
     )
-    where = [np.flatnonzero(mask) for mask, _ in parts]
-    return Observations(
-        np.concatenate(where),
-        np.repeat(np.arange(len(parts)), [len(w) for w in where]),
-        np.concatenate([(place - at)[w] for (_, place), w in zip(parts, where, strict=True)]),
-    )
-
-
-def _idle_place(e: Evidence, spacing_ns: int) -> np.ndarray:
-    if spacing_ns < _TRACED_FROM_NS:
-        return e.call_end + _IDLE_NS
-    return e.call_start + _TRACED_IDLE_NS + int(_IDLE_SHARE * (spacing_ns - TRACED_SPACING_NS))
-
-
-def spacing(e: Evidence, at: np.ndarray, known: np.ndarray, lane: np.ndarray) -> int | None:
-    """How far consecutive records are apart, queued behind work with nothing between; None where none are."""
-    order = np.lexsort((e.call_start, lane))
-    one, two = order[:-1], order[1:]
-    pair = known[one] & known[two] & (lane[one] == lane[two]) & (e.behind[two] == e.behind[one] + 1)
-    pair &= (e.previous_end[two] > e.call_end[two] + _QUEUED_NS) & ~e.waits[two]
-    apart = (at[two] - at[one])[pair]
-    return int(np.median(apart)) if len(apart) else None
 
 
 @dataclass(frozen=True)
@@ -127,8 +90,8 @@ class ClockPlaces:
 
 def place_records(
     clock: EventClock,
-    e: Evidence,
-    kind: np.ndarray,
+    s: Surroundings,
+    tracing: str,
     stamp: np.ndarray,
     lane: np.ndarray,
     lines: Mapping[int, EventLine] | None = None,
@@ -141,16 +104,23 @@ def place_records(
     at[: len(clock.at_ns)], frame[: len(clock.frame)] = clock.at_ns, clock.frame
     line = np.where(frame >= 0, np.append(clock.line, -1)[frame], -1)
     known = (line >= 0) & (lane >= 0)
-    apart = spacing(e, at, known, lane)
-    if apart is None:
-        apart = TRACED_SPACING_NS if (stamp > 0).any() else SPACING_NS
+    order = np.lexsort((s.call_start, lane))
+    order = order[known[order]]
+    one, two = order[:-1], order[1:]
+    same = lane[one] == lane[two]
+    one, two = one[same], two[same]
+    apart = spacing(s, one, two, at[two] - at[one])
+    model = assumed(tracing, apart, np.empty(0))
+    model = replace(
+        model, value=dict(model.value) | {"contended_ns": 0.0}
+    )  # its floor: late ones lose their say
     found: dict[int, EventLine] = {}
     place, error = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
     for number in np.unique(line[line >= 0]).tolist():
         mine = line == number
         own = lines.get(number) if lines is not None else None
         if own is None:
-            seen = observe(e, kind, stamp, at, known & mine, apart)
+            seen = observe(s, model, stamp, at, known & mine)
             # all its frames, also those of which these records say nothing: others may be placed by the same line
             own = fit(clock.origin_error_ns, np.flatnonzero(clock.line == number), at, frame, seen)
         if own is None:
@@ -161,7 +131,7 @@ def place_records(
         if not len(own.frames):
             spread = np.hypot(spread, np.minimum(clock.origin_error_ns[frame[mine]], 1e9))
         error[mine] = np.ceil(1.96 * spread).astype(np.int64) + clock.tick_ns
-    return ClockPlaces(place, error, line, found, apart)
+    return ClockPlaces(place, error, line, found, round(model.value["spacing_ns"]))
 
 
 @dataclass(frozen=True)
@@ -195,7 +165,7 @@ class EventLine:
 
 
 def fit(
-    origin_error_ns: np.ndarray, frames: np.ndarray, at: np.ndarray, frame: np.ndarray, seen: Observations
+    origin_error_ns: np.ndarray, frames: np.ndarray, at: np.ndarray, frame: np.ndarray, seen: Offsets
 ) -> EventLine | None:
     """The line of one event clock.  `frames`: its frames, sorted; `at`, `frame`: of every record; `seen`: what its records
     say.  None where they say nothing.
@@ -213,34 +183,40 @@ def fit(
     base = _first_guess(seen)
     y = (seen.offset_ns - base).astype(float)
     line = _design(t, f, knots, frames)
-    classes = np.eye(len(_CLASSES))[seen.class_]
+    classes = np.eye(len(CLASSES_OF_LINE))[seen.class_]
     x = np.concatenate([line, classes], axis=1)
     prior = _prior(knots, frames, origin_error_ns)
-    scatter = np.array([_SCATTER[c] for c in _CLASSES])[seen.class_]
+    scatter = _SCATTER[seen.class_]
     mean = np.zeros(x.shape[1])
     for widen in (20.0, 8.0, 4.0, 2.0, 1.0, 1.0, 1.0, 1.0):
         sigma = scatter * widen
-        residual = y - x @ mean
-        weight = (_STUDENT + 1) / (_STUDENT + (residual / sigma) ** 2) / sigma**2
+        z = (y - x @ mean) / sigma
+        early = z * _TAIL[seen.class_] < 0
+        weight = np.where(
+            early, np.minimum(1.0, _HUBER / np.maximum(np.abs(z), 1e-9)), (_STUDENT + 1) / (_STUDENT + z**2)
+        )
+        weight /= sigma**2
         normal = (x * weight[:, None]).T @ x + prior
         mean = np.linalg.solve(normal, (x * weight[:, None]).T @ y)
     inner = line.shape[1]
     covariance = np.linalg.inv(normal)[:inner, :inner]
-    counts = dict(zip(_CLASSES, np.bincount(seen.class_, minlength=len(_CLASSES)).tolist(), strict=True))
+    counts = dict(
+        zip(CLASSES_OF_LINE, np.bincount(seen.class_, minlength=len(CLASSES_OF_LINE)).tolist(), strict=True)
+    )
     return EventLine(base, knots, frames, mean[:inner], covariance, counts)
 
 
-def _thinned(seen: Observations) -> Observations:
+def _thinned(seen: Offsets) -> Offsets:
     """At most _MOST of them, evenly."""
     if len(seen.record) <= _MOST:
         return seen
     keep = np.unique(np.linspace(0, len(seen.record) - 1, _MOST).astype(np.int64))
-    return Observations(seen.record[keep], seen.class_[keep], seen.offset_ns[keep])
+    return Offsets(seen.record[keep], seen.class_[keep], seen.offset_ns[keep])
 
 
-def _first_guess(seen: Observations) -> int:
+def _first_guess(seen: Offsets) -> int:
     """The median offset of the best class that there is."""
-    best = seen.class_ == min(seen.class_, key=lambda c: _UNSEEN[_CLASSES[c]])
+    best = seen.class_ == seen.class_[_UNSEEN[seen.class_].argmin()]
     return int(np.median(seen.offset_ns[best] - seen.offset_ns[0])) + int(seen.offset_ns[0])
 
 
@@ -266,7 +242,7 @@ def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> n
     """Precision of what is known beforehand: rates of some ppm that change little, frames that are where the rounding of
     the edge before them lets them be, classes."""
     n, m = len(knots), len(frames)
-    out = np.zeros((n + m + len(_CLASSES),) * 2)
+    out = np.zeros((n + m + len(_UNSEEN),) * 2)
     step = float(knots[1] - knots[0])
     rate = np.zeros((n - 1, len(out)))
     rate[np.arange(n - 1), np.arange(n - 1)], rate[np.arange(n - 1), np.arange(1, n)] = -1 / step, 1 / step
@@ -280,6 +256,5 @@ def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> n
         if k and np.isfinite(origin_error[frames[k]]):
             row[n + k - 1], error = -1.0, max(origin_error[frames[k]] / np.sqrt(3), 1.0)
         out += np.outer(row, row) / error**2
-    for k, name in enumerate(_CLASSES):
-        out[n + m + k, n + m + k] += 1 / _UNSEEN[name] ** 2
+    out[n + m :, n + m :] += np.diag(1 / _UNSEEN**2)
     return out

@@ -7,7 +7,7 @@ ran at all, how the clocks go, how long records take.  Alignment finds these out
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from nsysalign.align.clock import ClockMap
 from nsysalign.align.event_clock import EventClock
 from nsysalign.align.event_line import EventLine
 from nsysalign.align.latency import LatencyModel
-from nsysalign.model import CALL, Trace
+from nsysalign.model import CALL, EventLog, Trace
 from nsysalign.sweep.tiles import distinct
 
 
@@ -57,7 +57,7 @@ def look(trace: Trace) -> Seen:
 class Given:
     """`processes`: log process -> globalPid.  `clocks`: of every process whose clock needs no refinement on record calls.
     `lanes`: all streams; `busy`: on which of them work ran; `model`: how long records take: None where that is to be
-    found out.  `event_clock`: of all records of the whole log; `event_lines`: where its lines lie, None where that is to be
+    found out.  `event_clock`: of the records of the log, and maybe of others; `event_lines`: where its lines lie, None where that is to be
     found out."""
 
     processes: Mapping[int, int]
@@ -67,3 +67,9 @@ class Given:
     model: LatencyModel | None = None
     event_clock: EventClock | None = None
     event_lines: Mapping[int, EventLine] | None = None
+
+    def about(self, log: EventLog) -> Given:
+        """The same without what only other stretches of the log need."""
+        if self.event_clock is None:
+            return self
+        return replace(self, event_clock=self.event_clock.of_rows(log.records.index.to_numpy()))

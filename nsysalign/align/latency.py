@@ -1,18 +1,13 @@
-"""The latency model: where a record is likely to lie, calibrated on the trace at hand.
+"""How long records take: what a record's surroundings say about its place, and the parameters of that.
 
-Each record offers up to two observations of its own place:
+    stream busy   KKKKKKKK|-- busy --R-- ahead --|KKKK        behind the previous operation's end, before the next start
+    stream idle   [record call]-- idle --R                    a function of the call's duration
 
-    from behind   it follows the previous operation's end (stream busy), or its own call (stream idle)
-    from ahead    the next operation, already queued, starts a fixed time after it
-
-    stream busy   KKKKKKKK|-- b --R-- n --|KKKK        b: end of the operation to the record, n: record to the next start
-    stream idle   [record call]-- ... --R              a: a function of the call's duration
-
-Every compared pair ties two records together (t_end = t_start + elapsed), so most of b, a and the spacing r of
-consecutive records follow from the trace itself by least squares with the unknown place of each pair eliminated.
-What no trace can tell is one common shift (all records later, n smaller): it is anchored twice, at n, which is 1.5 to 1.7
-us with and without event tracing, and at b, which is 370 ns less than the spacing r, whatever that is (H100, H200s: 1.28,
-2.54 and 4.99 us; docs/accuracy.md).  Their uncertainty is part of every error bar.
+Each observation is linear in the parameters (`Observations`), so one robust regression calibrates them on the compared
+pairs of a trace, whose distances are known: the unknown place of each frame (event_clock.py) is eliminated.  What no
+trace can tell is one common shift (all records later, `ahead` smaller): it is anchored twice, at `ahead`, which is 1.5 us
+with and without event tracing, and at `busy`, which is the spacing of consecutive records less 0.39 us, whatever that is
+(H100, H200s: 1.28, 2.54 and 4.99 us; docs/accuracy.md).
 """
 
 from __future__ import annotations
@@ -22,253 +17,270 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from nsysalign.align.surroundings import Surroundings
 from nsysalign.sweep.issue import FAR
 
-#: Parameters, in the order of the regression's columns.
-PARAMETERS = (
-    "idle_ns",  # record's place after its call began, for a call of 1.5 us
-    "idle_short",  # per ns of call duration, up to KNEE_NS
-    "idle_long",  # per ns of call duration beyond
-    "busy_ns",  # end of the previous kernel to the record
-    "copy_ns",  # more after a copy or memset
-    "contended_ns",  # more while other streams run kernels
-    "spacing_ns",  # consecutive records behind busy streams
-    "ahead_ns",  # record to the start of a queued kernel
-)
-KNEE_NS = 3_000
-#: A call that took longer was interrupted, before its record or after: nobody can tell.
-SLOW_NS = 15_000
-_REFERENCE_NS = 1_500
-#: Prior means and standard deviations (ns): wide where the trace usually decides, narrow where it cannot.
+#: Parameters, in the order of the regression's columns: prior mean and standard deviation (ns), wide where a trace usually
+#: decides, narrow where it cannot.
 _PRIOR = {
-    "idle_ns": (4_800, 800),
-    "idle_short": (0.85, 0.3),
-    "idle_long": (0.7, 0.25),
-    "busy_ns": (2_400, 1_800),
-    "copy_ns": (445, 60),
-    "contended_ns": (300, 500),
-    "spacing_ns": (2_770, 1_800),
-    "ahead_ns": (1_580, 90),
+    "idle_ns": (4_800.0, 800.0),  # record's place after its call began, for a call of 1.5 us
+    "idle_short": (0.85, 0.3),  # per ns of call duration, up to _KNEE_NS
+    "idle_long": (
+        0.69,
+        0.03,
+    ),  # per ns of call duration beyond: pairs do not tell, CUPTI's own lag distorts them
+    "busy_ns": (2_400.0, 1_800.0),  # end of the previous kernel to the record
+    "copy_ns": (445.0, 60.0),  # more after a copy or memset
+    "graph_ns": (400.0, 200.0),  # more after a CUDA graph
+    "contended_ns": (500.0, 400.0),  # more while other streams run kernels
+    "spacing_ns": (2_770.0, 1_800.0),  # consecutive records behind busy streams
+    "ahead_ns": (1_540.0, 25.0),  # record to the start of a queued kernel
 }
+PARAMETERS = tuple(_PRIOR)
+#: The same with CUPTI's event tracing, where records take longer, and without.
+_TRACED = {"idle_ns": (5_100.0, 800.0), "busy_ns": (2_175.0, 1_800.0), "spacing_ns": (2_545.0, 1_800.0)}
+_UNTRACED = {
+    "idle_ns": (3_900.0, 800.0), "idle_long": (0.7, 0.25), "busy_ns": (925.0, 600.0), "spacing_ns": (1_295.0, 600.0)
+}  # fmt: skip
 #: Outside of these a calibrated latency is a mistake.
 _PLAUSIBLE_NS = {
-    "idle_ns": (1_000, 20_000),
-    "busy_ns": (300, 8_000),
-    "spacing_ns": (600, 8_000),
-    "ahead_ns": (1_000, 3_000),
-}
-#: By a gap: the tightest third are those that only the record made.
-_TIGHTEST, _USUAL_NS = 35, 150.0
-_UNSURE_NS = 600.0
+    "idle_ns": (1_000, 20_000), "busy_ns": (300, 8_000), "spacing_ns": (600, 8_000), "ahead_ns": (1_000, 3_000)
+}  # fmt: skip
+#: busy_ns is spacing_ns less this, whatever a record takes.
+_BUSY_LESS_NS, _TIED_NS = 380.0, 25.0
+_KNEE_NS, _USUAL_CALL_NS, _SLOW_NS = 3_000, 1_500, 15_000
+#: Where nothing in the trace shows how long records take.
+_UNSURE_NS = 850.0
+#: Of the gaps that one record leaves between two kernels the tightest are those that only the record made: they say how
+#: long it takes to within _USUAL_NS, and are unsure by so much.
+_TIGHTEST, _USUAL_NS, _BY_GAPS_NS = 10, 150.0, 300.0
+#: Spread of each class of observations, and within what a trace may show another.
+CLASSES = ("busy", "ahead", "idle")
 _SCALE_NS = {"idle": 250.0, "busy": 180.0, "ahead": 120.0}
 _SCALE_RANGE_NS = {"idle": (150.0, 700.0), "busy": (80.0, 500.0), "ahead": (60.0, 250.0)}
-#: The previous operation must end this long after the record's call, the next call be over this long before the
-#: record, for "busy" and "queued" to be certain.
-_MARGIN_NS = 1_500
-_CONTENDED_NS = 450.0
-_LAG_FROM_NS, _LAG_SHARE, _LAG_SPREAD = 4_000, 0.5, 0.08
+#: And more: with other streams' kernels about; behind a graph (0.0 or 0.8 us more); while a copy to or from the host is
+#: under way on another stream, which holds records up by nothing or by 6 us (H100 and H200).
+_CONTENDED_NS, _GRAPH_NS, _COPYING_NS = 450.0, 400.0, 2_500.0
+#: Slow (cold) calls on an idle stream: the place is less certain by this share of what they took beyond _KNEE_NS.
+_SLOW_SPREAD, _TRACED_SLOW_SPREAD = 0.25, 0.08
+#: With event tracing CUPTI stamps an event by work of its own, pushed in the same call after the event's.  A slow call on
+#: an idle stream lets time pass in between: 3.3 us in calls of 13 us (H200, both machines).
+_LAG_FROM_NS, _LAG_SHARE = 4_000, 0.5
+#: The previous operation must end this long after the record's call, the next call be over this long before the record, for
+#: the one to be "busy" and the other "ahead" for certain.
+_MARGIN_NS, _APART_NS, _QUEUED_NS = 1_500, 700, 500
+_ENOUGH = 3
 _STUDENT = 3.0
-#: busy_ns is spacing_ns less 370 ns, whatever a record takes: 1.28, 2.54 or 4.99 us with and without event tracing.
-_BUSY_LESS_NS, _TIED_NS = 370.0, 60.0
-#: A spacing is believed from so many on; both records' calls are over so long before the operation is.
-_ENOUGH, _QUEUED_NS = 3, 500
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """Per record (arrays of equal length); times in trace ns, 0 / FAR where there is none."""
+class Observations:
+    """What single records say of their own places: arrays of equal length.
 
-    call_start: np.ndarray
-    call_end: np.ndarray
-    previous_end: np.ndarray
-    previous_is_copy: np.ndarray
-    contended: np.ndarray
-    behind: np.ndarray  # records of this stream between the previous operation and this one
-    next_start: np.ndarray
-    next_issued: np.ndarray
-    next_is_kernel: np.ndarray
-    ahead: np.ndarray  # records of this stream between this one and the next operation
-    waits: np.ndarray  # a stream wait lies between the previous operation and the record
+    `record`; `class_`: position in CLASSES; the place is `known_ns + x @ parameters`, within `scale_ns`; `certain`: neither
+    another class nor a lag of CUPTI's could explain it.
+    """
 
-    def take(self, index: np.ndarray) -> Evidence:
-        return Evidence(**{name: getattr(self, name)[index] for name in self.__dataclass_fields__})
+    record: np.ndarray
+    class_: np.ndarray
+    known_ns: np.ndarray
+    x: np.ndarray
+    scale_ns: np.ndarray
+    certain: np.ndarray
+
+    def take(self, rows: np.ndarray) -> Observations:
+        return Observations(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
 
 
 @dataclass(frozen=True)
 class LatencyModel:
-    """Calibrated parameters, their covariance, and the spread of each observation."""
+    """Calibrated parameters, their covariance, and the spread of each class of observations."""
 
     value: Mapping[str, float]
     covariance: np.ndarray
     scale: Mapping[str, float]
     counts: Mapping[str, int] = field(default_factory=dict)
-    #: CUPTI's event timestamps may lag the event's own in slow calls (see `lag_ns`).
-    lagging: bool = False
-    #: Nothing in the trace showed how long records take: the common shift is this uncertain beside all else.
+    #: CUPTI's event tracing ran, or nobody knows.
+    traced: bool = False
+    #: The common shift is this uncertain beside all else.
     unsure_ns: float = 0.0
 
     @property
     def vector(self) -> np.ndarray:
         return np.array([self.value[p] for p in PARAMETERS])
 
-    def idle_at(self, e: Evidence) -> np.ndarray:
-        """Likeliest place of a record whose stream is idle."""
-        x = _idle_columns(e)
-        return e.call_start + x @ self.vector[:3]
-
-    def idle_scale(self, e: Evidence) -> np.ndarray:
-        """Spread of that place: slow (cold) calls are less certain."""
-        over = np.maximum(e.call_end - e.call_start - KNEE_NS, 0)
-        return self.scale["idle"] + (_LAG_SPREAD if self.lagging else 0.25) * over
-
-    def lag_ns(self, e: Evidence) -> np.ndarray:
-        """How far a record's traced timestamp may lie behind what elapsed_time counts from.
-
-        With event tracing CUPTI stamps an event by work of its own, pushed in the same call after the event's.  On an
-        idle stream a slow (cold) call lets time pass in between: 3.3 us in calls of 13 us, seen as a difference of
-        t(end) - t(start) and elapsed_time in whole ticks of the same clock (H200, both machines).
-        """
-        if not self.lagging:
-            return np.zeros(len(e.call_start))
-        slow = np.maximum(e.call_end - e.call_start - _LAG_FROM_NS, 0)
-        return np.where(self.is_busy(e), 0.0, _LAG_SHARE * slow)
-
-    def busy_at(self, e: Evidence) -> np.ndarray:
-        """Likeliest place of a record behind an operation that was still running."""
-        v = self.value
+    def expected(self, s: Surroundings) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(likeliest place of every record, its spread, whether its stream was busy), by what came before it."""
+        idle, busy = self._idle(s), self._busy(s)
+        late = (s.previous_end > 0) & (busy > idle)
+        slow = np.maximum(s.call_end - s.call_start - _KNEE_NS, 0)
+        behind = np.hypot(self.scale["busy"], s.previous_is_graph * _GRAPH_NS)
+        alone = self.scale["idle"] + (_TRACED_SLOW_SPREAD if self.traced else _SLOW_SPREAD) * slow
+        held_up = s.copying * _COPYING_NS
         return (
-            e.previous_end
-            + v["busy_ns"]
-            + v["copy_ns"] * e.previous_is_copy
-            + v["contended_ns"] * e.contended
-            + v["spacing_ns"] * e.behind
+            np.where(late, busy, idle) + held_up,
+            np.hypot(np.where(late, behind, alone), held_up + s.contended * _CONTENDED_NS),
+            late,
         )
 
-    def busy_scale(self, e: Evidence) -> np.ndarray:
-        """Spread of that place: with other streams' kernels about, the end of one is noticed less regularly."""
-        return np.hypot(self.scale["busy"], np.where(e.contended, _CONTENDED_NS, 0.0))
+    def _idle(self, s: Surroundings) -> np.ndarray:
+        return s.call_start + _idle_columns(s) @ self.vector
 
-    def ahead_at(self, e: Evidence) -> np.ndarray:
-        """Likeliest place of a record whose next operation was already queued."""
-        return e.next_start - self.value["ahead_ns"] - self.value["spacing_ns"] * e.ahead
+    def _busy(self, s: Surroundings) -> np.ndarray:
+        return s.previous_end + _busy_columns(s) @ self.vector
 
-    def is_busy(self, e: Evidence) -> np.ndarray:
-        return (e.previous_end > 0) & (self.busy_at(e) > self.idle_at(e))
+    def lag_ns(self, s: Surroundings) -> np.ndarray:
+        """How far a record's traced timestamp may lie behind what elapsed_time counts from."""
+        slow = np.maximum(s.call_end - s.call_start - _LAG_FROM_NS, 0)
+        return np.where(self.traced & ~self.expected(s)[2], _LAG_SHARE * slow, 0.0)
 
-    def is_queued_ahead(self, e: Evidence) -> np.ndarray:
-        """The next kernel's call had returned so long before the record that the kernel waited for it."""
-        at = np.where(self.is_busy(e), self.busy_at(e), self.idle_at(e))
-        return e.next_is_kernel & (e.next_start < FAR) & (e.next_issued + _MARGIN_NS < at)
-
-
-def _idle_columns(e: Evidence) -> np.ndarray:
-    duration = (e.call_end - e.call_start).astype(float)
-    return np.stack(
-        [
-            np.ones(len(duration)),
-            np.minimum(duration, KNEE_NS) - _REFERENCE_NS,
-            np.clip(duration - KNEE_NS, 0, SLOW_NS),
-        ],
-        axis=1,
-    )
-
-
-def prior(event_tracing: str) -> LatencyModel:
-    """What is assumed before looking: with CUPTI's event tracing ("on", "off" or "unknown") records take longer."""
-    value = {p: float(_PRIOR[p][0]) for p in PARAMETERS}
-    deviation = np.array([_PRIOR[p][1] for p in PARAMETERS], dtype=float)
-    if event_tracing == "on":
-        value |= {"idle_ns": 5_100.0, "busy_ns": 2_175.0, "spacing_ns": 2_545.0}
-    if event_tracing == "off":
-        value |= {"idle_ns": 3_900.0, "busy_ns": 925.0, "spacing_ns": 1_295.0}
-    else:
-        # slow calls cannot be learned from pairs that their own lag distorts
-        value["idle_long"], deviation[PARAMETERS.index("idle_long")] = 0.69, 0.03
-    return LatencyModel(value, np.diag(deviation**2), dict(_SCALE_NS), lagging=event_tracing != "off")
-
-
-def calibrate(
-    e: Evidence, start: np.ndarray, end: np.ndarray, elapsed: np.ndarray, *, event_tracing: str
-) -> LatencyModel:
-    """Fit the model on the compared pairs of a trace.
-
-    Iteratively reweighted least squares: observation k of record i says t_i = known_k + columns_k . parameters with
-    Student-t noise; the place of each pair is an unknown of its own, eliminated by weighted demeaning.  Starts wide and narrows, so that a bad first guess does not decide.
-    """
-    model = _with_what_shows(prior(event_tracing), e, start, end, elapsed)
-    mean, deviation = model.vector, np.sqrt(np.diag(model.covariance))
-    precision = np.diag(1 / deviation**2)
-    tied = (np.array(PARAMETERS) == "busy_ns") * 1.0 - (np.array(PARAMETERS) == "spacing_ns")
-    precision += np.outer(tied, tied) / _TIED_NS**2
-    model = _first_guess(model, e, start, end, elapsed)
-    # records that nobody compared (an allocator's, DDP's) are made by events without timing, which take other paths
-    record = np.concatenate([start, end])
-    component = np.concatenate([np.arange(len(start)), np.arange(len(start))])
-    shift = np.concatenate([np.zeros(len(start), np.int64), elapsed])
-    mine = e.take(record)
-    covariance = np.diag(deviation**2)
-    scale = dict(_SCALE_NS)
-    counts: dict[str, int] = {}
-    for widen in (6.0, 4.0, 2.0, 1.5, 1.0, 1.0, 1.0, 1.0):
-        obs = _observations(model, mine, component, shift)
-        if not len(obs["y"]):
-            break
-        sigma = obs["scale"] * widen
-        # residuals at the current parameters decide the weights; each component sits at its weighted median
-        residual = obs["y"] - obs["x"] @ model.vector
-        residual = residual - _component_median(obs["component"], residual)[obs["component"]]
-        weight = (_STUDENT + 1) / (_STUDENT + (residual / sigma) ** 2) / sigma**2
-        x, y = _demean(obs["component"], obs["x"], obs["y"], weight)
-        normal = (x * weight[:, None]).T @ x + precision
-        solution = np.linalg.solve(normal, (x * weight[:, None]).T @ y + precision @ mean)
-        covariance = np.linalg.inv(normal)
-        model = replace(
-            model,
-            value=dict(zip(PARAMETERS, solution.tolist(), strict=True)),
-            covariance=covariance,
-            scale=scale,
+    def observe(self, s: Surroundings) -> Observations:
+        """All that records say of their own places.  One that waits for another stream comes later by an unknown time."""
+        place, scale, busy = self.expected(s)
+        lag = self.lag_ns(s)
+        apart = (s.previous_end == 0) | (np.abs(self._busy(s) - self._idle(s)) > _APART_NS)
+        apart &= ~s.copying
+        held_up = (s.copying * _COPYING_NS).astype(np.int64)
+        queued = s.next_is_kernel & (s.next_start < FAR) & (s.next_issued + _MARGIN_NS < place) & ~s.copying
+        parts = (
+            (
+                busy & ~s.waits,
+                s.previous_end + held_up,
+                _busy_columns(s),
+                scale,
+                apart & ~s.previous_is_graph,
+            ),
+            (queued, s.next_start, _ahead_columns(s), np.full(len(place), self.scale["ahead"]), queued),
+            (
+                ~busy & ~s.waits,
+                s.call_start + held_up,
+                _idle_columns(s),
+                scale,
+                apart & (lag == 0) & ~s.contended,
+            ),
         )
-        if widen == 1.0:
-            scale = _scales(obs, residual, scale)
-            counts = {name: int((obs["class"] == n).sum()) for n, name in enumerate(_SCALE_NS)}
-            model = replace(model, scale=scale, counts=counts)
-    return _plausible(model, mean, deviation)
+        where = [np.flatnonzero(part[0]) for part in parts]
+        known, x, spread, certain = (
+            np.concatenate([part[k][w] for part, w in zip(parts, where, strict=True)]) for k in range(1, 5)
+        )
+        class_ = np.repeat(np.arange(len(parts)), [len(w) for w in where])
+        return Observations(np.concatenate(where), class_, known, x, spread, certain)
 
 
-def _spacings(e: Evidence, start: np.ndarray, end: np.ndarray, elapsed: np.ndarray) -> np.ndarray:
-    """What pairs say directly: two records with nothing between, both queued behind the same operation."""
-    done = e.previous_end[start]
-    both = (done > 0) & (done == e.previous_end[end]) & (e.behind[end] == e.behind[start] + 1)
-    return elapsed[both & (done > e.call_end[end] + _QUEUED_NS) & ~e.waits[start] & ~e.waits[end]]
+def _columns(count: int, **values: np.ndarray | float) -> np.ndarray:
+    x = np.zeros((count, len(PARAMETERS)))
+    for name, value in values.items():
+        x[:, PARAMETERS.index(name)] = value
+    return x
 
 
-def _tight_gaps(e: Evidence) -> np.ndarray:
+def _idle_columns(s: Surroundings) -> np.ndarray:
+    took = s.call_end - s.call_start
+    short = np.minimum(took, _KNEE_NS) - _USUAL_CALL_NS
+    return _columns(len(took), idle_ns=1.0, idle_short=short, idle_long=np.clip(took - _KNEE_NS, 0, _SLOW_NS))
+
+
+def _busy_columns(s: Surroundings) -> np.ndarray:
+    return _columns(
+        len(s.call_start),
+        busy_ns=1.0, copy_ns=s.previous_is_copy, graph_ns=s.previous_is_graph, contended_ns=s.contended,
+        spacing_ns=s.behind,
+    )  # fmt: skip
+
+
+def _ahead_columns(s: Surroundings) -> np.ndarray:
+    return _columns(len(s.call_start), ahead_ns=-1.0, spacing_ns=-s.ahead)
+
+
+def spacing(s: Surroundings, one: np.ndarray, two: np.ndarray, apart: np.ndarray) -> np.ndarray:
+    """How far consecutive records are apart, by the distances `apart` of records `one` and `two`: of those with nothing
+    between, both queued behind the same operation."""
+    done = s.previous_end[two]
+    pair = (done > 0) & (s.previous_end[one] == done) & (s.behind[two] == s.behind[one] + 1)
+    return apart[pair & (done > s.call_end[two] + _QUEUED_NS) & ~s.waits[one] & ~s.waits[two]]
+
+
+def _tight_gaps(s: Surroundings) -> np.ndarray:
     """From the end of one kernel to the start of the next, where both and the one record in between were queued."""
-    tight = (e.previous_end > e.call_end + 2 * _MARGIN_NS) & ~e.previous_is_copy & (e.behind == 0) & ~e.waits
-    tight &= e.next_is_kernel & (e.ahead == 0) & (e.next_start < FAR)
-    tight &= e.next_issued + _MARGIN_NS < e.previous_end
-    return (e.next_start - e.previous_end)[tight]
+    tight = (s.previous_end > s.call_end + 2 * _MARGIN_NS) & ~s.previous_is_copy & (s.behind == 0) & ~s.waits
+    tight &= s.next_is_kernel & (s.ahead == 0) & (s.next_start < FAR)
+    tight &= s.next_issued + _MARGIN_NS < s.previous_end
+    return (s.next_start - s.previous_end)[tight]
 
 
-def _with_what_shows(
-    model: LatencyModel, e: Evidence, start: np.ndarray, end: np.ndarray, elapsed: np.ndarray
-) -> LatencyModel:
-    """The prior with how long a record takes, where the trace shows it directly: by the spacing of records, else by the gap
-    that one leaves between two kernels."""
-    spacings, gaps = _spacings(e, start, end, elapsed), _tight_gaps(e)
+def assumed(tracing: str, spacings: np.ndarray, gaps: np.ndarray) -> LatencyModel:
+    """The model before anything is fitted: with event tracing "on", "off" or "unknown", and with how long a record takes
+    where the trace shows it directly: by the spacing of records, else by the gap that one leaves between two kernels."""
+    prior = _PRIOR | {"on": _TRACED, "off": _UNTRACED}.get(tracing, {})
+    unsure = 0.0
     if len(spacings) >= _ENOUGH:
         busy, sure = float(np.median(spacings)) - _BUSY_LESS_NS, _TIED_NS
     elif len(gaps) >= _ENOUGH:
-        busy, sure = float(np.percentile(gaps, _TIGHTEST)) - model.value["ahead_ns"], _USUAL_NS
+        busy, sure = float(np.percentile(gaps, _TIGHTEST)) - prior["ahead_ns"][0], _USUAL_NS
+        unsure = _BY_GAPS_NS
     else:
-        return replace(model, unsure_ns=_UNSURE_NS)
-    deviation = np.sqrt(np.diag(model.covariance))
-    deviation[[PARAMETERS.index("spacing_ns"), PARAMETERS.index("busy_ns")]] = sure
-    value = dict(model.value) | {"spacing_ns": busy + _BUSY_LESS_NS, "busy_ns": busy}
-    return replace(model, value=value, covariance=np.diag(deviation**2))
+        busy, sure, unsure = *prior["busy_ns"], _UNSURE_NS
+    if unsure < _UNSURE_NS:
+        prior |= {"busy_ns": (busy, sure), "spacing_ns": (busy + _BUSY_LESS_NS, sure)}
+    return LatencyModel(
+        {p: prior[p][0] for p in PARAMETERS},
+        np.diag([prior[p][1] ** 2 for p in PARAMETERS]),
+        dict(_SCALE_NS),
+        traced=tracing != "off",
+        unsure_ns=unsure,
+    )
 
 
-def _plausible(model: LatencyModel, mean: np.ndarray, deviation: np.ndarray) -> LatencyModel:
+def calibrate(
+    s: Surroundings,
+    record: np.ndarray,
+    frame: np.ndarray,
+    shift: np.ndarray,
+    spacings: np.ndarray,
+    tracing: str,
+) -> LatencyModel:
+    """Fit the model on records with known distances: `record` (positions in `s`), the number of the `frame` that each is in
+    and its `shift` in there (ns).
+
+    Iteratively reweighted least squares with Student-t noise; the place of each frame is an unknown of its own, eliminated
+    by weighted demeaning.  Starts wide and narrows, so that a bad first guess does not decide.
+    """
+    model = assumed(tracing, spacings, _tight_gaps(s))
+    mean, prior = model.vector, model.covariance
+    precision = np.linalg.inv(prior)
+    tied = (np.array(PARAMETERS) == "busy_ns") * 1.0 - (np.array(PARAMETERS) == "spacing_ns")
+    precision += np.outer(tied, tied) / _TIED_NS**2
+    mine = s.take(record)
+    for widen in (6.0, 4.0, 2.0, 1.5, 1.0, 1.0, 1.0, 1.0):
+        seen = model.observe(mine)
+        seen = seen.take(seen.certain)
+        if not len(seen.record):
+            break
+        group = np.unique(frame[seen.record], return_inverse=True)[1]
+        # place of the frame's origin as each observation sees it; large times cancel before going to float
+        at = seen.known_ns - shift[seen.record]
+        base = np.zeros(group.max() + 1, dtype=np.int64)
+        base[group[::-1]] = at[::-1]
+        y = (base[group] - at).astype(float)
+        sigma = seen.scale_ns * widen
+        residual = y - seen.x @ model.vector
+        residual -= _median(group, residual)[group]
+        weight = (_STUDENT + 1) / (_STUDENT + (residual / sigma) ** 2) / sigma**2
+        x, y = _demean(group, np.column_stack([seen.x, y]), weight)
+        normal = (x * weight[:, None]).T @ x + precision
+        solution = np.linalg.solve(normal, (x * weight[:, None]).T @ y + precision @ mean)
+        value = dict(zip(PARAMETERS, solution.tolist(), strict=True))
+        model = replace(model, value=value, covariance=np.linalg.inv(normal))
+        if widen == 1.0:
+            model = replace(
+                model,
+                scale=_scales(seen.class_, group, residual, model.scale),
+                counts={name: int((seen.class_ == n).sum()) for n, name in enumerate(CLASSES)},
+            )
+    return _plausible(model, mean, prior)
+
+
+def _plausible(model: LatencyModel, mean: np.ndarray, prior: np.ndarray) -> LatencyModel:
     """The same without values that no GPU shows: a trace that says so (rows dropped, records on a wrong stream) says nothing,
     and what was assumed beforehand stands, with its uncertainty."""
     value, covariance = dict(model.value), model.covariance.copy()
@@ -277,105 +289,34 @@ def _plausible(model: LatencyModel, mean: np.ndarray, deviation: np.ndarray) -> 
             k = PARAMETERS.index(name)
             value[name] = float(mean[k])
             covariance[k, :] = covariance[:, k] = 0.0
-            covariance[k, k] = deviation[k] ** 2
+            covariance[k, k] = prior[k, k]
     return replace(model, value=value, covariance=covariance)
 
 
-def _first_guess(
-    model: LatencyModel, e: Evidence, start: np.ndarray, end: np.ndarray, elapsed: np.ndarray
-) -> LatencyModel:
-    """Medians of what can be read off directly, so that the regression starts in the right place."""
-    value = dict(model.value)
-    certain = e.previous_end > e.call_end + 2 * _MARGIN_NS
-    certain &= ~e.previous_is_copy & (e.behind == 0) & ~e.waits
-    idle = e.previous_end < e.call_start
-    pair = idle[start] & certain[end]
-    if pair.sum() >= 3:
-        x = _idle_columns(e.take(start[pair]))
-        at = e.previous_end[end[pair]] + value["busy_ns"] - elapsed[pair] - e.call_start[start[pair]]
-        value["idle_ns"] = float(np.median(at - x[:, 1] * value["idle_short"] - x[:, 2] * value["idle_long"]))
-    return replace(model, value=value)
-
-
-def _observations(
-    model: LatencyModel, e: Evidence, component: np.ndarray, shift: np.ndarray
-) -> dict[str, np.ndarray]:
-    """y = place of the component's origin as each observation sees it, minus its parameters' part (x @ parameters)."""
-    n = len(component)
-    busy, queued = model.is_busy(e), model.is_queued_ahead(e)
-    # near the change-over between idle and busy neither formula is right
-    apart = np.abs(model.busy_at(e) - model.idle_at(e)) > 700
-    behind_idle = ~busy & ~e.waits & (apart | (e.previous_end == 0)) & (model.lag_ns(e) == 0)
-    behind_busy = busy & ~e.waits & apart
-    zero = np.zeros(n)
-    rows = []
-    x_idle = np.concatenate([_idle_columns(e), np.zeros((n, 5))], axis=1)
-    x_busy = np.stack(
-        [
-            zero,
-            zero,
-            zero,
-            np.ones(n),
-            e.previous_is_copy.astype(float),
-            e.contended.astype(float),
-            e.behind.astype(float),
-            zero,
-        ],
-        axis=1,
-    )
-    x_ahead = np.stack([zero, zero, zero, zero, zero, zero, -e.ahead.astype(float), -np.ones(n)], axis=1)
-    for number, (mask, known, x, scale) in enumerate(
-        (
-            (behind_idle, e.call_start, x_idle, model.idle_scale(e)),
-            (behind_busy, e.previous_end, x_busy, model.busy_scale(e)),
-            (queued, e.next_start, x_ahead, np.full(n, model.scale["ahead"])),
-        )
-    ):
-        # origin of the component = t - shift; the regression needs t = known + x.p, hence y = -(known - shift)
-        rows.append(
-            (-(known - shift)[mask], x[mask], scale[mask], component[mask], np.full(int(mask.sum()), number))
-        )
-    y, x, scale, comp, cls = (np.concatenate([r[i] for r in rows]) for i in range(5))
-    _, comp = np.unique(comp, return_inverse=True)
-    # large times cancel within a component: take each component's first value away before going to float
-    base = np.zeros(comp.max() + 1 if len(comp) else 0, dtype=np.int64)
-    base[comp[::-1]] = y[::-1]
-    return {
-        "y": (y - base[comp]).astype(float),
-        "x": x,
-        "scale": scale.astype(float),
-        "component": comp,
-        "class": cls,
-    }
-
-
-def _component_median(component: np.ndarray, value: np.ndarray) -> np.ndarray:
-    order = np.lexsort((value, component))
-    counts = np.bincount(component)
+def _median(group: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """Median of the values of each group."""
+    order = np.lexsort((value, group))
+    counts = np.bincount(group)
     first = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    sorted_value = value[order]
-    return (sorted_value[first + (counts - 1) // 2] + sorted_value[first + counts // 2]) / 2
+    return (value[order][first + (counts - 1) // 2] + value[order][first + counts // 2]) / 2
 
 
-def _demean(
-    component: np.ndarray, x: np.ndarray, y: np.ndarray, weight: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    total = np.bincount(component, weight)
-    columns = [np.bincount(component, weight * x[:, k]) / total for k in range(x.shape[1])]
-    return x - np.stack(columns, axis=1)[component], y - (np.bincount(component, weight * y) / total)[
-        component
-    ]
+def _demean(group: np.ndarray, columns: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All but the last column, and the last, less their weighted means in each group."""
+    total = np.bincount(group, weight)
+    means = [np.bincount(group, weight * c) / total for c in columns.T]
+    out = columns - np.stack(means, axis=1)[group]
+    return out[:, :-1], out[:, -1]
 
 
 def _scales(
-    obs: dict[str, np.ndarray], residual: np.ndarray, before: Mapping[str, float]
+    class_: np.ndarray, group: np.ndarray, residual: np.ndarray, before: Mapping[str, float]
 ) -> dict[str, float]:
-    """Spread per class from the residuals inside components of at least two observations (each sees half of it)."""
-    several = np.bincount(obs["component"])[obs["component"]] >= 2
+    """Spread per class from the residuals inside frames of at least two observations (each sees half of it)."""
+    several = np.bincount(group)[group] >= 2
     out = dict(before)
-    for number, name in enumerate(_SCALE_NS):
-        r = residual[several & (obs["class"] == number)]
+    for number, name in enumerate(CLASSES):
+        r = residual[several & (class_ == number)]
         if len(r) >= 8:
-            low, high = _SCALE_RANGE_NS[name]
-            out[name] = float(np.clip(1.4826 * np.median(np.abs(r)) * 1.4, low, high))
+            out[name] = float(np.clip(1.4826 * np.median(np.abs(r)) * 1.4, *_SCALE_RANGE_NS[name]))
     return out

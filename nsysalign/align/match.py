@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.align.belongs import other_runs
-from nsysalign.align.clock import TOLERANCE_NS, ClockMap, clock_map, refine
+from nsysalign.align.clock import ClockMap, clock_map, contained, refine
 from nsysalign.align.given import Seen
 from nsysalign.model import CALL, EventLog, Trace, TraceInfo
 from nsysalign.sweep.tiles import group
@@ -130,21 +130,6 @@ def match_records(
             )
             out.loc[index, "thread"] = globaltid
     return out, clocks, notes
-
-
-def contained(lo: np.ndarray, hi: np.ndarray, c0: np.ndarray, c1: np.ndarray) -> np.ndarray:
-    """For each [lo, hi): position of the first [c0, c1) inside it (sorted by c0), -1 for none."""
-    if not len(c0):
-        return np.full(len(lo), -1)
-    i = np.searchsorted(c0, lo - TOLERANCE_NS)
-    j = np.minimum(i, len(c0) - 1)
-    ok = (i < len(c0)) & (c1[j] <= hi + TOLERANCE_NS)
-    found = np.where(ok, j, -1)
-    # one call cannot be two records: the later claim loses
-    twice = np.zeros(len(found), dtype=bool)
-    twice[1:] = (found[1:] >= 0) & (found[1:] == found[:-1])
-    found[twice] = -1
-    return found
 
 
 def _share(clock: ClockMap, arrays: list[tuple]) -> float:

@@ -53,7 +53,9 @@ def host_windows(
     hosts = log.hosts
     known = np.array([p in clocks and p in processes for p in hosts["process"].tolist()], dtype=bool)
     lost = [
-        unplaced(r or s or "host timer", "nothing connects the clock of its process with the trace", s, origin, n)
+        unplaced(
+            r or s or "host timer", "nothing connects the clock of its process with the trace", s, origin, n
+        )
         for n, r, s in hosts.loc[~known, ["region", "site"]].itertuples()
     ]
     rows, source = hosts[known].reset_index(drop=True), hosts.index.to_numpy()[known]

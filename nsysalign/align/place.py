@@ -1,10 +1,10 @@
-"""The likeliest place of every interval inside what is feasible, with an error bar.
+"""The likeliest place of every frame that is on no line of its own: pairs, and what hangs together with them.
 
-For each compared pair the density of its start is the product of what both records' neighbours say (latency.py), cut
-at the bounds.  Each observation is a mixture: the calibrated latency, a tail towards "later than expected" (a GPU can
-be late, never early), and a broad floor for what the model does not know, so that two observations that agree beat
-one that does not.  Evaluated on a grid; the answer is the median, the error bar its 95 % half-width widened by the
-calibration's own uncertainty.
+The distances inside a frame are known, so a frame has one unknown: where its origin lies.  Its density is the product of
+what all its records say (latency.py), cut at the bounds.  Each observation is a mixture: the calibrated latency, a tail
+towards "later than expected" (a GPU can be late, never early), and a broad floor for what the model does not know, so
+that observations that agree beat one that does not.  Evaluated on a grid; the answer is the median, the error bar its
+95 % half-width widened by what the calibration leaves open.
 """
 
 from __future__ import annotations
@@ -13,69 +13,144 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsysalign.align.latency import Evidence, LatencyModel
+from nsysalign.align.event_clock import hanging_together
+from nsysalign.align.latency import CLASSES, LatencyModel
+from nsysalign.align.surroundings import Surroundings
 from nsysalign.effort import together
 
-_STEP_NS = 40
-_BELOW_NS = 8_000
-_ABOVE_NS = 24_000
+_STEP_NS, _BELOW_NS, _ABOVE_NS = 40, 8_000, 24_000
 _GRID = np.arange(-_BELOW_NS, _ABOVE_NS + 1, _STEP_NS)
-_POINTS = len(_GRID)
 _AT_ONCE = 1 << 15  # grid points: their arrays stay in the processor's cache
-#: Weights of (calibrated latency, later than that, anything) and the tail lengths.
+#: Weights of (calibrated latency, later than that, anything) and the lengths of the tails.
 _CORE, _LATE, _FLOOR = 0.72, 0.25, 0.03
-_LATE_NS = 1_800.0
-_FLOOR_NS = 12_000.0
-#: The clocks' disagreement across a pair (p50 55 ns, p95 0.5 us in the recordings).
-_PAIR_NS = 120.0
+_LATE_NS, _FLOOR_NS = 1_800.0, 12_000.0
+#: Two records of a frame lie to each other on the trace as elapsed_time says within so much: a constant (p50 55 ns, p95
+#: 0.5 us in the recordings), and the rates of the two clocks.
+_TIE_NS, _RATE = 120.0, 12e-6
+#: Rates are parts per million: pairs are one frame only where they lie as close as this.
+_LONGEST_NS = 10_000_000
+#: Densities learned on one trace are too sure of themselves on the next: error bars are this much wider.  With event
+#: tracing, stamps of consecutive records behind busy streams scatter by up to 0.8 us themselves.
+_WIDEN, _WIDEN_NS, _WIDEN_TRACED_NS = 1.3, 200, 450
 
 
 @dataclass(frozen=True)
-class Placed:
-    start_ns: np.ndarray
-    error_ns: np.ndarray
+class Frames:
+    """Pairs that share records: `frame` and `shift_ns` (of its start after the frame's origin) of every pair, and the same
+    of every `record` (a position) that belongs to one; a record may belong to two.  `apart_ns`: how far it lies from its
+    frame's other records."""
+
+    pair_frame: np.ndarray
+    pair_shift_ns: np.ndarray
+    record: np.ndarray
+    frame: np.ndarray
+    shift_ns: np.ndarray
+    apart_ns: np.ndarray
+
+
+def frames_of(start: np.ndarray, end: np.ndarray, elapsed: np.ndarray) -> Frames:
+    """Frames of pairs given by the positions of their records, and elapsed_time in ns."""
+    order, count = start < end, int(max(start.max(), end.max())) + 1 if len(start) else 0
+    one, two = np.where(order, start, end), np.where(order, end, start)
+    short = elapsed <= _LONGEST_NS
+    root, at = hanging_together(count, one[short], two[short], np.where(order, elapsed, -elapsed)[short])
+    piece = np.where(short, at[start] // _LONGEST_NS, -1 - np.arange(len(start)))
+    keys = np.stack([root[start], piece])
+    _, frame = np.unique(keys, axis=1, return_inverse=True)
+    shift = np.where(short, at[start], 0)
+    entry = np.stack([np.tile(frame.ravel(), 2), np.concatenate([start, end])])
+    _, first = np.unique(entry, axis=1, return_index=True)
+    at = np.concatenate([shift, shift + elapsed])[first]
+    number, record = entry[:, first]
+    middle = np.zeros(frame.max() + 1 if len(frame) else 0)
+    np.maximum.at(middle, frame.ravel(), np.where(short, 0, elapsed))
+    return Frames(frame.ravel(), shift, record, number, at, middle[number])
 
 
 def place_pairs(
-    e: Evidence,
-    model: LatencyModel,
-    start: np.ndarray,
-    end: np.ndarray,
-    elapsed: np.ndarray,
-    lower: np.ndarray,
-    upper: np.ndarray,
-) -> Placed:
-    """Place pairs given by positions in the evidence; `lower`, `upper` bound the start.  int64 trace ns."""
-    out, bar = np.empty(len(start), np.int64), np.empty(len(start), np.int64)
-    a, b = e.take(start), e.take(end)
-    origin = _origin(model, a, b, elapsed, lower, upper)
-    middle = np.clip(origin, lower, upper)
+    s: Surroundings, model: LatencyModel, frames: Frames, lower: np.ndarray, upper: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(start, error bar) of every pair; `lower`, `upper` bound its start.  int64 trace ns."""
+    count = int(frames.pair_frame.max()) + 1
+    low, high = np.full(count, np.iinfo(np.int64).min), np.full(count, np.iinfo(np.int64).max)
+    np.maximum.at(low, frames.pair_frame, lower - frames.pair_shift_ns)
+    np.minimum.at(high, frames.pair_frame, upper - frames.pair_shift_ns)
+    low, high = np.minimum(low, high), np.maximum(low, high)  # the trace's clock was corrected inside
+    origin, spread = _place(s.take(frames.record), model, frames, low, high)
+    begin = np.clip(origin[frames.pair_frame] + frames.pair_shift_ns, lower, upper)
+    farthest = np.maximum(np.maximum(begin - lower, upper - begin), 1)
+    more = _WIDEN_TRACED_NS if model.traced else _WIDEN_NS
+    bar = np.minimum(np.ceil(_WIDEN * spread[frames.pair_frame] + more), farthest)
+    return begin, bar.astype(np.int64)
+
+
+def _place(
+    s: Surroundings, model: LatencyModel, frames: Frames, low: np.ndarray, high: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(origin, half-width that holds it in 95 of 100) of every frame.  `s`: of the frames' records."""
+    seen = model.observe(s)
+    seen = seen.take(np.argsort(frames.frame[seen.record], kind="stable"))
+    frame, lag = frames.frame[seen.record], model.lag_ns(s)
+    wanted = seen.known_ns - frames.shift_ns[seen.record] + np.rint(seen.x @ model.vector).astype(np.int64)
+    tie = np.hypot(_TIE_NS, _RATE * frames.apart_ns)
+    scale = np.hypot(seen.scale_ns, np.hypot(tie, lag)[seen.record])
+    # middle of the grid: the latest of what the records' past says (being late is common, early is not)
+    origin, (place, spread, _) = low.copy(), model.expected(s)
+    early = place - 2 * (spread - model.scale["idle"]) - frames.shift_ns
+    np.maximum.at(origin, frames.frame, early.astype(np.int64))
+    origin = np.clip(origin, low, high)
     # half a step of grace: a feasible region narrower than the grid must keep a point
-    first = np.clip(-((origin - lower + _STEP_NS - _BELOW_NS) // _STEP_NS), 0, _POINTS)
-    stop = np.clip((upper + _STEP_NS - origin + _BELOW_NS) // _STEP_NS + 1, 0, _POINTS)
-    count = np.maximum(stop - first, 0)
-    none = count == 0
-    out[none], spread = middle[none], (upper - lower).astype(float)
+    points = len(_GRID)
+    first = np.clip(-((origin - low + _STEP_NS - _BELOW_NS) // _STEP_NS), 0, points)
+    stop = np.clip((high + _STEP_NS - origin + _BELOW_NS) // _STEP_NS + 1, 0, points)
+    many = np.maximum(stop - first, 0)
+    at, half = origin.copy(), (high - low).astype(float)
+    begin = np.searchsorted(frame, np.arange(len(origin) + 1))
 
-    def place(rows: np.ndarray) -> None:
-        at, half = _on_grid(
-            model, a.take(rows), b.take(rows), origin[rows], elapsed[rows], first[rows], count[rows]
-        )
-        out[rows] = np.clip(origin[rows] + at, lower[rows], upper[rows])
-        spread[rows] = half
+    def locate(rows: np.ndarray) -> None:
+        point = first[rows, None] + np.arange(int(many[rows].max()))
+        outside = point >= stop[rows, None]
+        grid = _GRID[np.minimum(point, points - 1)]
+        log = np.zeros(point.shape)
+        own = begin[rows + 1] - begin[rows]
+        for k in range(int(own.max(initial=0))):  # the k-th observation of every frame
+            has = np.flatnonzero(own > k)
+            o = begin[rows[has]] + k
+            late = (origin[rows[has]] - wanted[o])[:, None] + grid[has]
+            sign = np.where(seen.class_[o] == CLASSES.index("ahead"), -1.0, 1.0)[:, None]
+            log[has] += _mixture(late * sign, scale[o, None])
+        log[outside] = -np.inf
+        p = np.exp(log - log.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        middle, half[rows] = _median_and_half_width(p, _GRID[first[rows]], many[rows])
+        at[rows] = np.clip(origin[rows] + middle, low[rows], high[rows])
 
-    for _ in together(place, _lots(count)):  # no two lots share a pair
+    for _ in together(locate, _lots(many)):  # no two lots share a frame
         pass
-    lag = model.lag_ns(a) + model.lag_ns(b)
-    bar = np.minimum(
-        np.sqrt(spread**2 + (1.96 * _systematic(model, a, b)) ** 2 + (0.5 * lag) ** 2),
-        _reach(out, lower, upper),
-    ).astype(np.int64)
-    return Placed(out, np.maximum(bar, 1))
+    half[begin[1:] == begin[:-1]] = np.inf  # nobody says anything: it may be anywhere
+    return at, np.hypot(half, 1.96 * _common(model, seen.x, frame, scale, len(at)))
+
+
+def _mixture(late: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Logarithm of the density of being `late` by so much; negative: early."""
+    out = _CORE / (scale * 2.5066) * np.exp(-0.5 * (late / scale) ** 2)
+    out += _FLOOR / (2 * _FLOOR_NS) * np.exp(-np.abs(late) / _FLOOR_NS)
+    out += np.where(late > 0, _LATE / _LATE_NS * np.exp(-np.maximum(late, 0) / _LATE_NS), 0.0)
+    return np.log(out)
+
+
+def _common(
+    model: LatencyModel, x: np.ndarray, frame: np.ndarray, scale: np.ndarray, count: int
+) -> np.ndarray:
+    """Standard deviation of every frame's place from what the calibration leaves open (the common shift above all)."""
+    weight = 1 / scale**2
+    total = np.maximum(np.bincount(frame, weight, count), 1e-30)
+    mean = np.stack([np.bincount(frame, weight * column, count) / total for column in x.T], axis=1)
+    return np.sqrt(((mean @ model.covariance) * mean).sum(axis=1) + model.unsure_ns**2)
 
 
 def _lots(count: np.ndarray) -> list[np.ndarray]:
-    """Pairs with about as many feasible points each, as many as fit into the processor's cache together."""
+    """Frames with about as many feasible points each, as many as fit into the processor's cache together."""
     order = np.argsort(count, kind="stable")
     order = order[count[order] > 0]
     lots, at = [], 0
@@ -86,114 +161,6 @@ def _lots(count: np.ndarray) -> list[np.ndarray]:
         lots.append(order[at : at + size])
         at += size
     return lots
-
-
-def _on_grid(
-    model: LatencyModel,
-    a: Evidence,
-    b: Evidence,
-    origin: np.ndarray,
-    elapsed: np.ndarray,
-    first: np.ndarray,
-    count: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """(median of the start after its origin, half-width that holds 95 %) of pairs over their feasible grid points."""
-    point = first[:, None] + np.arange(int(count.max()))
-    outside = point >= (first + count)[:, None]
-    point[outside] = _POINTS - 1
-    # what the end says about the start is as good as the tie between the two
-    tie = np.hypot(_PAIR_NS, model.lag_ns(a) + model.lag_ns(b))
-    p, log = _density(model, a, origin, point, np.zeros(len(tie)))
-    other, more = _density(model, b, origin + elapsed, point, tie)
-    p *= other
-    log += more
-    log[outside] = -np.inf
-    p *= np.exp(log - log.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
-    return _median_and_half_width(p, _GRID[first], count)
-
-
-def _reach(at: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
-    """The truth cannot be farther than the farther bound."""
-    return np.maximum(np.maximum(at - lower, upper - at), 1).astype(float)
-
-
-def _origin(
-    model: LatencyModel, a: Evidence, b: Evidence, elapsed: np.ndarray, lower: np.ndarray, upper: np.ndarray
-) -> np.ndarray:
-    """Middle of the grid: the later of both records' earliest likely places (being late is common, early is not)."""
-    low_a = _expected(model, a)
-    low_b = _expected(model, b) - elapsed
-    return np.clip(np.maximum(low_a, low_b), lower, np.maximum(upper, lower)).astype(np.int64)
-
-
-def _expected(model: LatencyModel, e: Evidence) -> np.ndarray:
-    idle = model.idle_at(e) - 2 * (model.idle_scale(e) - model.scale["idle"])
-    return np.rint(np.where(model.is_busy(e), model.busy_at(e), idle)).astype(np.int64)
-
-
-def _density(
-    model: LatencyModel, e: Evidence, origin: np.ndarray, point: np.ndarray, blur: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """p(observations of a record | it lies at origin + _GRID[point]), up to a constant per record: (a factor, the
-    logarithm of another), both of the shape of `point`."""
-    busy = model.is_busy(e)
-    at = np.where(busy, model.busy_at(e), model.idle_at(e))
-    scale = np.hypot(np.where(busy, model.busy_scale(e), model.idle_scale(e)), blur)
-    density, log = np.ones(point.shape), np.zeros(point.shape)
-    known = np.flatnonzero(~e.waits)
-    _multiply(density, known, _mixture((origin - at)[known], point, known, scale[known]))
-    # a stream that waits for another comes later by an unknown time: only "not before" is left
-    waits = np.flatnonzero(e.waits)
-    log[waits] += np.minimum(((origin - at)[waits, None] + _GRID[point[waits]] + 500) / 1_000.0, 0.0)
-    ahead = model.ahead_at(e) - origin  # > 0 at a point: farther ahead of the next start than usual
-    queued = model.is_queued_ahead(e)
-    tight = np.flatnonzero(queued)
-    scale = np.hypot(model.scale["ahead"], blur)[tight]
-    _multiply(density, tight, _mixture(-ahead[tight], point, tight, scale, backwards=True))
-    return density, log
-
-
-def _multiply(density: np.ndarray, rows: np.ndarray, factor: np.ndarray) -> None:
-    """Factors as small as a float can be must not vanish when they meet: only their shape counts."""
-    if len(rows):
-        factor /= factor.max(axis=1, keepdims=True)
-        if len(rows) == len(density):
-            density *= factor
-        else:
-            density[rows] *= factor
-
-
-def _mixture(
-    place: np.ndarray, point: np.ndarray, rows: np.ndarray, scale: np.ndarray, *, backwards: bool = False
-) -> np.ndarray:
-    """Density of a latency u = place + grid away from the expected one; u > 0 is later (`backwards`: u < 0 is)."""
-    point = point if len(rows) == len(point) else point[rows]
-    u = place[:, None] + _GRID[point]
-    out = u / scale[:, None]
-    out *= out
-    out *= -0.5
-    np.exp(out, out=out)
-    out *= (_CORE / (scale * 2.5066))[:, None]
-    # exp(-(place + grid) / tail) = exp(-place / tail) exp(-grid / tail): the second for all pairs alike
-    late = u < 0 if backwards else u > 0
-    sign = -1.0 if backwards else 1.0
-    tail = _LATE / _LATE_NS * _tail(place, point, _LATE_NS, sign)
-    out += np.where(late, tail, 0.0)
-    out += (
-        _FLOOR
-        / (2 * _FLOOR_NS)
-        * np.where(u > 0, _tail(place, point, _FLOOR_NS, 1.0), _tail(place, point, _FLOOR_NS, -1.0))
-    )
-    return np.maximum(out, 1e-300, out=out)
-
-
-def _tail(place: np.ndarray, point: np.ndarray, length: float, sign: float) -> np.ndarray:
-    """exp(-sign (place + grid) / length), where that is at most 1."""
-    # farther back no point of the grid is on this side of the expected place: nobody looks at the value
-    reach = sign * place
-    reach = np.maximum(reach, -(_ABOVE_NS if sign > 0 else _BELOW_NS) - 1.0)
-    return np.exp(-reach / length)[:, None] * np.exp(-sign * _GRID / length)[point]
 
 
 def _median_and_half_width(
@@ -228,12 +195,3 @@ def _median_and_half_width(
     distance = np.where(to_left > before, to_left * _STEP_NS + off, to_right * _STEP_NS - off)
     distance = np.where(low == 0, np.abs(off), distance)
     return np.rint(origin + k * _STEP_NS + off).astype(np.int64), distance + _STEP_NS / 2
-
-
-def _systematic(model: LatencyModel, a: Evidence, b: Evidence) -> np.ndarray:
-    """Standard deviation of the place from the calibration's uncertainty (the common shift above all)."""
-    variance = np.diag(model.covariance)
-    idle, busy = variance[0], variance[3]
-    one = np.where(model.is_busy(a), busy, idle)
-    two = np.where(model.is_busy(b), busy, idle)
-    return np.hypot(np.sqrt(np.minimum(one, two)), model.unsure_ns)

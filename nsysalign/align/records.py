@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.align import bounds
-from nsysalign.align.clock import ClockMap
-from nsysalign.align.match import contained
+from nsysalign.align.clock import ClockMap, contained
+from nsysalign.align.lookup import Lookup
 from nsysalign.align.unplaced import Unplaced, unplaced
 from nsysalign.model import CALL, ORIGIN, EventLog, Trace
 
@@ -176,23 +176,10 @@ def wait_arrays(trace: Trace, waits: pd.DataFrame) -> bounds.Waits:
     )
 
 
-def ends_of_pairs(asked: pd.DataFrame, process: np.ndarray, seq: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of both records of every row of an event log's `elapsed`, among records given by their process and
-    number; -1 for one that is not there."""
-    index = pd.MultiIndex.from_arrays([process, seq])
-    first = np.flatnonzero(~index.duplicated())
-
-    def find(column: str) -> np.ndarray:
-        keys = pd.MultiIndex.from_arrays([asked["process"].to_numpy(), asked[column].to_numpy()])
-        at = index[first].get_indexer(keys)
-        return np.where(at >= 0, first[np.maximum(at, 0)], -1) if len(first) else np.full(len(asked), -1)
-
-    return find("start"), find("end")
-
-
 def log_ends(log: EventLog) -> tuple[np.ndarray, np.ndarray]:
     """Positions in `log.records` of both records of every row of `log.elapsed`, -1 for one that is not there."""
-    return ends_of_pairs(log.elapsed, log.records["process"].to_numpy(), log.records["seq"].to_numpy())
+    find = Lookup(log.records["process"].to_numpy(), log.records["seq"].to_numpy())
+    return find(log.elapsed, "start"), find(log.elapsed, "end")
 
 
 def compared_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, list[Unplaced]]:
@@ -201,18 +188,18 @@ def compared_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, 
     mine = records[
         records["log_process"] >= 0
     ]  # the log's come first: positions in `mine` are positions here
-    start, end = ends_of_pairs(asked, mine["log_process"].to_numpy(), mine["seq"].to_numpy())
+    find = Lookup(mine["log_process"].to_numpy(), mine["seq"].to_numpy())
     out = asked.assign(
         start_seq=asked["start"],
         end_seq=asked["end"],
-        start=start,
-        end=end,
+        start=find(asked, "start"),
+        end=find(asked, "end"),
         source=asked.index.to_numpy(),
     )
     out["elapsed_ns"] = np.rint(asked["ms"].fillna(0.0).clip(-1e12, 1e12) * 1e6).astype(np.int64)
     reason = np.full(len(out), "", dtype=object)
     reason[((out["start"] < 0) | (out["end"] < 0)).to_numpy()] = (
-        "the probe did not see one of its records"
+        "a record of the pair was not seen by the probe"
     )
     reason[(out["elapsed_ns"] < 0).to_numpy()] = (
         "negative elapsed_time: the end was recorded before the start"

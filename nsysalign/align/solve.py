@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,21 +15,20 @@ from nsysalign.align import bounds, lanes
 from nsysalign.align.clock import ClockMap
 from nsysalign.align.event_clock import EventClock, event_clock
 from nsysalign.align.event_line import ClockPlaces, EventLine, place_records
-from nsysalign.align.evidence import gather
 from nsysalign.align.given import Given, look
-from nsysalign.align.latency import Evidence, LatencyModel, calibrate
+from nsysalign.align.latency import LatencyModel, calibrate, spacing
 from nsysalign.align.match import match_processes, match_records
-from nsysalign.align.neighbours import neighbours
 from nsysalign.align.others import host_windows, windows_without_log
+from nsysalign.align.place import frames_of
 from nsysalign.align.records import (
     awaited,
     build_records,
     compared_pairs,
-    log_ends,
     match_waits,
     reasons,
     wait_arrays,
 )
+from nsysalign.align.surroundings import Surroundings, gather, neighbours
 from nsysalign.align.timers import Timers, read_timers, timer_notes, timer_windows
 from nsysalign.align.unplaced import Unplaced, unplaced_frame
 from nsysalign.align.windows import Bounded, event_windows, record_places
@@ -70,6 +69,7 @@ def align(
     records[["event", "event_sync", "timestamp_ns"]] = rows
     waits["record"] = awaited(trace, waits, records)
     asked = _asked(known, clocks, records)
+    clock = given.event_clock if given else event_clock(known)
 
     def bounded(offset: int | None) -> tuple[Bounded, list[str]]:
         lane, remarks = lanes.lane_of_log(
@@ -80,55 +80,46 @@ def align(
             lane = np.where(lane >= 0, lane, lanes.lane_of_thread(trace, operation_lane, records))
         else:
             lane = lanes.lane_by_work(trace, operation_lane, records, lane)
-        return _bound(trace, known, records.assign(lane=lane), table, per_lane, waits, asked), remarks
+        placed = records.assign(lane=lane)
+        return _bound(trace, known, placed, table, per_lane, waits, asked, clock is not None), remarks
 
-    best, remarks = bounded(None)
-    if best.contradictions:  # perhaps the streams were numbered otherwise: the bounds decide
-        for offset in lanes.STREAM_OFFSETS:
-            other, said = bounded(offset)
-            if other.contradictions < best.contradictions:
-                best, remarks = other, said
+    best, remarks = _least_contradicted(bounded)
     notes += remarks
     records, unaligned = best.records, best.unaligned
-    evidence = gather(trace, records, best.around, table, operation_lane, waits)
+    surroundings = gather(trace, records, best.around, table, operation_lane, waits)
     usable = (records["lane"].to_numpy() >= 0) & (records["call"].to_numpy() >= 0)
-    clock = given.event_clock if given else event_clock(known, *log_ends(known))
-    places = _by_clock(clock, known, records, best.around, evidence, given.event_lines if given else None)
+    tracing = event_tracing(trace)
+    places = _by_clock(clock, known, records, tracing, surroundings, given.event_lines if given else None)
     on_clock, more = _held_by_clock(places, best)
     notes += more
     lower, upper = _carried(records, best, places, on_clock, wait_arrays(trace, waits))
     model = given.model if given else None
     if model is None:
-        model = _calibrate(evidence, usable, best.pairs, event_tracing(trace))
-    windows = event_windows(known, records, best, places, on_clock, evidence, model, lower, upper)
+        model = _calibrate(surroundings, usable, best.pairs, tracing)
+    windows = event_windows(known, records, best, places, on_clock, surroundings, model, lower, upper)
     records["lower_ns"], records["upper_ns"] = np.minimum(lower, upper), np.maximum(lower, upper)
-    records["t_ns"] = record_places(records, windows, places, evidence, model)
+    records["t_ns"] = record_places(records, windows, places, surroundings, model)
     lane = records["lane"].to_numpy()
     records["stream"] = (
         np.where(lane >= 0, table["stream"].to_numpy()[np.maximum(lane, 0)], -1) if len(table) else -1
     )
-    told = replace(known, hosts=known.hosts[~known.hosts["implicit"].to_numpy()])
-    hosts, lost = host_windows(trace, told, processes, clocks)
     read = read_timers(known, processes, clocks) if timers is None else timers
-    timed, missed, alone = timer_windows(trace, known, processes, clocks, read)
-    if given is None:
-        notes += timer_notes(timed, read.candidates, alone)
-    every = [windows, hosts, timed]
-    if given is None and known.records.empty and told.hosts.empty:
-        found, said = windows_without_log(
-            trace, operation_lane, table, records, waits, model.idle_scale(evidence)
-        )
-        regions = set(timed["region"]) - {""}  # they are NVTX ranges as well
-        every += [w[~w["region"].isin(list(regions))] for w in found]
+    others, lost, alone, more = _on_the_host(trace, known, processes, clocks, read, told=given is None)
+    notes += more
+    if given is None and known.records.empty and known.hosts[~known.hosts["implicit"].to_numpy()].empty:
+        spread = model.expected(surroundings)[1]
+        found, said = windows_without_log(trace, operation_lane, table, records, waits, spread)
+        regions = set(others["region"]) - {""}  # they are NVTX ranges as well
+        others = pd.concat([others, *(w[~w["region"].isin(list(regions))] for w in found)])
         notes += said
-    every = [w for w in every if len(w)] or [windows]
+    every = [w for w in (windows, others) if len(w)] or [windows]
     return Alignment(
         records=frames.check(records, frames.PLACED_RECORDS),
         lanes=table,
         operation_lane=operation_lane,
         wait_calls=waits[["call", "lane", "record", "inferred"]],
         windows=frames.check(pd.concat(every, ignore_index=True), frames.WINDOWS),
-        unaligned=unplaced_frame(unaligned + lost + missed),
+        unaligned=unplaced_frame(unaligned + lost),
         calibration=_calibration(model, clocks, processes, clock, places),
         notes=tuple(notes),
         clock_maps=clocks,
@@ -137,6 +128,37 @@ def align(
         alone=alone,
         event_lines=places.lines if places is not None else {},
     )
+
+
+def _least_contradicted(
+    bounded: Callable[[int | None], tuple[Bounded, list[str]]],
+) -> tuple[Bounded, list[str]]:
+    """Records on the streams that the log seems to mean, else on those that its pairs contradict least: perhaps the streams
+    were numbered otherwise."""
+    best, remarks = bounded(None)
+    for offset in lanes.STREAM_OFFSETS if best.contradictions else ():
+        other, said = bounded(offset)
+        if other.contradictions < best.contradictions:
+            best, remarks = other, said
+    return best, remarks
+
+
+def _on_the_host(
+    trace: Trace,
+    log: EventLog,
+    processes: Mapping[int, int],
+    clocks: Mapping[int, ClockMap],
+    read: Timers,
+    *,
+    told: bool,
+) -> tuple[pd.DataFrame, list[Unplaced], dict[str, int], list[str]]:
+    """(windows of kind host, what has none, clock readings that belong to none per site, notes where these are `told`)."""
+    explicit = replace(log, hosts=log.hosts[~log.hosts["implicit"].to_numpy()])
+    hosts, lost = host_windows(trace, explicit, processes, clocks)
+    timed, missed, alone = timer_windows(trace, log, processes, clocks, read)
+    notes = timer_notes(timed, read.candidates, alone) if told else []
+    some = [w for w in (hosts, timed) if len(w)] or [hosts]
+    return pd.concat(some, ignore_index=True), lost + missed, alone, notes
 
 
 def event_tracing(trace: Trace) -> str:
@@ -161,8 +183,10 @@ def _bound(
     per_lane: dict[int, LaneOperations],
     waits: pd.DataFrame,
     asked: np.ndarray,
+    on_clock: bool,
 ) -> Bounded:
-    """Bounds of every record under one assignment of streams."""
+    """Bounds of every record under one assignment of streams.  `on_clock`: the events' own stamps are known: CUPTI's may be
+    late, and are no lower bounds then."""
     around = neighbours(trace, per_lane, records["lane"].to_numpy(), records["call"].to_numpy())
     lower, upper = bounds.own_bounds(trace, table, records, around, asked)
     upper = np.minimum(upper, bounds.event_synchronised(trace, records))
@@ -170,9 +194,7 @@ def _bound(
     upper = np.minimum(upper, bounds.after_waits(known_waits, per_lane, len(records)))
     stamp = records["timestamp_ns"].to_numpy()
     timed = stamp > 0
-    # with references the event's own stamp is known, and CUPTI's may be late: then it is no lower bound
-    early = timed & log.references.empty
-    lower = np.where(early, stamp - bounds.TICK_NS, lower)
+    lower = np.where(timed & (not on_clock), stamp - bounds.TICK_NS, lower)
     upper = np.where(timed, stamp + bounds.TICK_NS, upper)
     pairs, unaligned = compared_pairs(log, records)
     good, refused, contradictions = _placeable(records, pairs, lower, upper)
@@ -183,8 +205,8 @@ def _by_clock(
     clock: EventClock | None,
     log: EventLog,
     records: pd.DataFrame,
-    around: pd.DataFrame,
-    evidence: Evidence,
+    tracing: str,
+    surroundings: Surroundings,
     lines: Mapping[int, EventLine] | None,
 ) -> ClockPlaces | None:
     """Where the records lie by their event clocks; None where the log has no references."""
@@ -193,8 +215,8 @@ def _by_clock(
     lane = np.where(records["call"].to_numpy() >= 0, records["lane"].to_numpy(), -1)
     return place_records(
         clock.of_rows(log.records.index.to_numpy()),
-        evidence,
-        around["previous_kind"].to_numpy(),
+        surroundings,
+        tracing,
         records["timestamp_ns"].to_numpy(),
         lane,
         lines or None,
@@ -309,19 +331,15 @@ def _placeable(
     )
 
 
-def _calibrate(evidence: Evidence, usable: np.ndarray, pairs: pd.DataFrame, tracing: str) -> LatencyModel:
-    use = np.flatnonzero(usable)
-    index = np.full(len(usable), -1, dtype=np.int64)
-    index[use] = np.arange(len(use))
-    start, end = index[pairs["start"].to_numpy()], index[pairs["end"].to_numpy()]
-    both = (start >= 0) & (end >= 0)
-    return calibrate(
-        evidence.take(use),
-        start[both],
-        end[both],
-        pairs["elapsed_ns"].to_numpy()[both],
-        event_tracing=tracing,
-    )
+def _calibrate(
+    surroundings: Surroundings, usable: np.ndarray, pairs: pd.DataFrame, tracing: str
+) -> LatencyModel:
+    both = (usable[pairs["start"].to_numpy()]) & (usable[pairs["end"].to_numpy()])
+    start, end, elapsed = (pairs[c].to_numpy()[both] for c in ("start", "end", "elapsed_ns"))
+    f = frames_of(start, end, elapsed)
+    near = f.apart_ns == 0
+    spacings = spacing(surroundings, start, end, elapsed)
+    return calibrate(surroundings, f.record[near], f.frame[near], f.shift_ns[near], spacings, tracing)
 
 
 def _calibration(

@@ -10,17 +10,13 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.align import bounds
-from nsysalign.align.chain import find_links, settle
 from nsysalign.align.event_line import ClockPlaces
-from nsysalign.align.latency import Evidence, LatencyModel
-from nsysalign.align.place import place_pairs
+from nsysalign.align.latency import LatencyModel
+from nsysalign.align.place import frames_of, place_pairs
+from nsysalign.align.surroundings import Surroundings
 from nsysalign.align.unplaced import Unplaced
 from nsysalign.model import ORIGIN, EventLog
 from nsysalign.sweep.issue import FAR
-
-#: Densities learned on one trace are too sure of themselves on the next: error bars are this much wider.  With event
-#: tracing, stamps of consecutive records behind busy streams scatter by up to 0.8 us themselves.
-_WIDEN, _WIDEN_NS, _WIDEN_TRACED_NS = 1.3, 200, 450
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,7 @@ def event_windows(
     best: Bounded,
     places: ClockPlaces | None,
     on_clock: np.ndarray,
-    evidence: Evidence,
+    surroundings: Surroundings,
     model: LatencyModel,
     lower: np.ndarray,
     upper: np.ndarray,
@@ -67,7 +63,7 @@ def event_windows(
         at = np.flatnonzero(~on_clock)
         ends = start[at], end[at], elapsed[at]
         begin[at], error[at], low[at], high[at] = _by_neighbours(
-            records, evidence, model, lower, upper, *ends
+            records, surroundings, model, lower, upper, *ends
         )
         method[at] = np.where((stamp[start[at]] > 0) | (stamp[end[at]] > 0), "event-trace", "bounds")
     logged = log.records  # its rows come first in `records`: positions there are positions here
@@ -128,7 +124,7 @@ def _on_clock(
 
 def _by_neighbours(
     records: pd.DataFrame,
-    evidence: Evidence,
+    surroundings: Surroundings,
     model: LatencyModel,
     lower: np.ndarray,
     upper: np.ndarray,
@@ -145,43 +141,27 @@ def _by_neighbours(
     by_start, by_end = stamp[start] > 0, (stamp[start] <= 0) & (stamp[end] > 0)
     low = np.where(by_start, lower[start], low)
     high = np.where(by_start, upper[start], high)
-    begin, error = _likeliest(evidence, model, start, end, elapsed, low, high)
-    begin = np.where(by_start, stamp[start], np.where(by_end, stamp[end] - elapsed, begin))
-    error = np.where(by_start, bounds.TICK_NS, np.where(by_end, 500, error))
+    begin, error = (
+        np.where(by_start, stamp[start], stamp[end] - elapsed),
+        np.where(by_start, bounds.TICK_NS, 500),
+    )
+    rest = np.flatnonzero(~by_start & ~by_end)
+    if len(rest):
+        frames = frames_of(start[rest], end[rest], elapsed[rest])
+        begin[rest], error[rest] = place_pairs(surroundings, model, frames, low[rest], high[rest])
     return begin, error, np.minimum(low, begin), np.maximum(high, begin)
-
-
-def _likeliest(
-    evidence: Evidence,
-    model: LatencyModel,
-    start: np.ndarray,
-    end: np.ndarray,
-    elapsed: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """(start, error bar) of pairs without timestamps: each by itself, then settled with its neighbours."""
-    placed = place_pairs(evidence, model, start, end, elapsed, low, high)
-    links = find_links(start, end, elapsed, len(evidence.call_start))
-    begin, sigma = settle(placed.start_ns, placed.error_ns / 1.96, links)
-    begin = np.clip(begin, low, high)
-    farthest = np.maximum(np.maximum(begin - low, high - begin), 1)
-    more = _WIDEN_TRACED_NS if model.lagging else _WIDEN_NS
-    return begin, np.minimum(np.ceil(_WIDEN * 1.96 * sigma + more).astype(np.int64), farthest)
 
 
 def record_places(
     records: pd.DataFrame,
     windows: pd.DataFrame,
     places: ClockPlaces | None,
-    evidence: Evidence,
+    surroundings: Surroundings,
     model: LatencyModel,
 ) -> np.ndarray:
     """Likeliest place of every record: by the event clock, its own timestamp, its window's edge, else what its neighbours
     say."""
-    expected = np.rint(
-        np.where(model.is_busy(evidence), model.busy_at(evidence), model.idle_at(evidence))
-    ).astype(np.int64)
+    expected = np.rint(model.expected(surroundings)[0]).astype(np.int64)
     t = np.clip(expected, records["lower_ns"], records["upper_ns"]).to_numpy(dtype=np.int64).copy()
     t[windows["end"].to_numpy()] = windows["end_ns"].to_numpy()
     t[windows["start"].to_numpy()] = windows["start_ns"].to_numpy()

@@ -81,7 +81,9 @@ def collect_baseline(
         if not failures:
             shutil.rmtree(raw, ignore_errors=True)
         if not logs:
-            notes.append("the run without nsys timed nothing, so there is nothing to compare with the profiled run")
+            notes.append(
+                "the run without nsys timed nothing, so there is nothing to compare with the profiled run"
+            )
         log = folder / "run.log"
         if log.is_file() and not log.stat().st_size:
             log.unlink()  # nothing but our own shell could have written there

@@ -55,9 +55,7 @@ from nsysalign.errors import UsageError
     help="Number of worker processes, for one long trace or for several traces (default: as many as cores and memory "
     "allow).",
 )
-@click.option(
-    "--dask", metavar="ADDRESS|local", help="Several traces: use the workers of a Dask scheduler."
-)
+@click.option("--dask", metavar="ADDRESS|local", help="Several traces: use the workers of a Dask scheduler.")
 @click.option(
     "--all-segments",
     is_flag=True,

@@ -45,7 +45,11 @@ FAILURES = {
     help="Confidence of the bounds, per label.",
 )
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="Seed of the bootstrap: the same seed gives the same bounds."
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Seed of the bootstrap: the same seed gives the same bounds.",
 )
 @click.option(
     "--fail-on",

@@ -85,7 +85,9 @@ def _room(environ: Mapping[str, str]) -> list[Row]:
             continue
         option = "nsysalign run -o DIR" if what == "folder" else "TMPDIR=/another/folder nsysalign run ..."
         if not writable:
-            rows.append(Row(what, MISSING, "it cannot be written", "run directories cannot be created there", option))
+            rows.append(
+                Row(what, MISSING, "it cannot be written", "run directories cannot be created there", option)
+            )
         elif free < 1:
             rows.append(Row(what, WARNING, f"{free:.1f} GB free", "traces of long runs are lost", option))
         else:

@@ -77,7 +77,9 @@ def _schema(trace: Trace) -> Row:
     found = f"{info.schema_version or 'not named (before 2022.4)'}, nsys {info.nsys_version or 'unknown'}"
     newer = next((note for note in info.notes if "is newer than" in note), None)
     if newer:
-        return Row("schema", WARNING, found, "anything that was renamed since is missed", "pip install -U nsysalign")
+        return Row(
+            "schema", WARNING, found, "anything that was renamed since is missed", "pip install -U nsysalign"
+        )
     return Row("schema", OK, found)
 
 

@@ -126,8 +126,6 @@ def _present(
     return presented
 
 
-
-
 def store(
     analysis: Analysis, output: Path, *, json_out: str | Path | None, others: Crew | None = None
 ) -> None:

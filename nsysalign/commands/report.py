@@ -107,6 +107,7 @@ def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple
     columns = (row[c].to_numpy() for c in ("interval", "device", "start_ns", "end_ns"))
     tables = [loaded.timeline, drawn, clock_rows(loaded.gpu_clocks, *columns)]
     timeline = pd.concat([table for table in tables if len(table)], ignore_index=True)
-    return replace(
-        loaded, timeline=timeline
-    ), f"no trace beside the analysis: {name} is drawn from its stored pieces, without other threads and streams"
+    return (
+        replace(loaded, timeline=timeline),
+        f"no trace beside the analysis: {name} is drawn from its stored pieces, without other threads and streams",
+    )

@@ -30,7 +30,9 @@ from nsysalign.text import safe_text
 )
 @click.option("--interval", metavar="NAME", shell_complete=INTERVALS, help="Choose the interval by its name.")
 @click.option("--all", "everything", is_flag=True, help="Show every piece on its own line.")
-@click.option("--json", "json_out", metavar="OUT", help="Write the pieces as JSON to this file (- for stdout).")
+@click.option(
+    "--json", "json_out", metavar="OUT", help="Write the pieces as JSON to this file (- for stdout)."
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def show(
     analysis: Path,

@@ -14,6 +14,8 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.align.event_clock import event_clock
+from nsysalign.align.records import log_ends
 from nsysalign.compare.bootstrap import change, midmean
 from nsysalign.compare.diff import FEWEST_RUNS
 from nsysalign.model import EventLog
@@ -38,7 +40,9 @@ def side_by_side(
     label_of = dict(zip(map(_key, windows.itertuples(index=False)), intervals["label"].tolist(), strict=True))
     found = measured(baseline)
     if timers is not None:
-        found = pd.concat([found, timers.assign(kind="host", certain=False)], ignore_index=True)
+        found = pd.concat(
+            [found, timers.assign(kind="host", certain=False, gap_ns=np.nan)], ignore_index=True
+        )
     measured_without = _labelled(found, label_of)
     counts = measured_without["certain"].to_numpy(dtype=bool) | measured_without["key"].isin(list(label_of))
     measured_without = measured_without[counts].reset_index(drop=True)
@@ -55,6 +59,7 @@ def side_by_side(
             "order": windows["open_ns"].to_numpy(),
             "elapsed_ns": intervals["elapsed_ns"].to_numpy(),
             "interval": intervals["interval"].to_numpy(),
+            "gap_ns": _gaps_placed(intervals, windows),
         }
     )
     removed = unprofiled.dropna(subset=["predicted_ns"]).set_index("interval")
@@ -70,30 +75,76 @@ def side_by_side(
 
 
 def measured(log: EventLog) -> pd.DataFrame:
-    """Every interval that a log measured: event pairs that the program compared, and host timers."""
+    """Every interval that a log measured: event pairs that the program compared, and host timers.  `gap_ns`: for how long
+    nothing had been timed on the GPU before it, NaN where that is not known."""
     columns = ["process", "seq", "region", "site", "callers", "t0_ns"]
     records = {(r.process, r.seq): r for r in log.records[columns].itertuples(index=False)}
-    pairs = log.elapsed[(log.elapsed["error"] == "") & ~log.elapsed["calibration"]]
+    own = ((log.elapsed["error"] == "") & ~log.elapsed["calibration"]).to_numpy(dtype=bool)
     rows = []
-    for pair in pairs.itertuples(index=False):
+    for pair, gap in zip(log.elapsed[own].itertuples(index=False), _gaps_on_clock(log, own), strict=True):
         start, end = records.get((pair.process, pair.start)), records.get((pair.process, pair.end))
         if start is None or end is None or pair.ms < 0:
             continue
         region = start.region or pair.region
         elapsed = round(pair.ms * 1e6)
         rows.append(
-            ("event", region, start.site, end.site, start.callers, pair.process, start.t0_ns, elapsed, True)
+            (
+                *("event", region, start.site, end.site, start.callers, pair.process, start.t0_ns, elapsed),
+                *(True, gap),
+            )
         )
     for host in log.hosts[log.hosts["t1_ns"] >= log.hosts["t0_ns"]].itertuples(index=False):
         rows.append(
             (
                 *("host", host.region, host.site, host.site, (), host.process, host.t0_ns),
-                *(host.t1_ns - host.t0_ns, not host.implicit),
+                *(host.t1_ns - host.t0_ns, not host.implicit, float("nan")),
             )
         )
-    names = ["kind", "region", "site", "end_site", "callers", "process", "order", "elapsed_ns", "certain"]
-    whole = dict.fromkeys(("process", "order", "elapsed_ns"), "int64")
+    names = [
+        "kind",
+        "region",
+        "site",
+        "end_site",
+        "callers",
+        "process",
+        "order",
+        "elapsed_ns",
+        "certain",
+        "gap_ns",
+    ]
+    whole = dict.fromkeys(("process", "order", "elapsed_ns"), "int64") | {"gap_ns": "float64"}
     return pd.DataFrame(rows, columns=names).astype(whole)
+
+
+def _gaps_on_clock(log: EventLog, which: np.ndarray) -> np.ndarray:
+    """`gap_ns` of some pairs of a log: the event clock (design.md, section 3) tells it without any trace."""
+    clock = event_clock(log)
+    start, end = (e[which] for e in log_ends(log))
+    if clock is None:
+        return np.full(len(start), np.nan)
+    both = (start >= 0) & (end >= 0) & (clock.frame[start] >= 0)
+    line = np.where(both, clock.line[clock.frame[start]], -1)
+    return _gaps(clock.at_ns[start], clock.at_ns[end], line)
+
+
+def _gaps_placed(intervals: pd.DataFrame, windows: pd.DataFrame) -> np.ndarray:
+    """The same of the intervals that were placed under nsys."""
+    event = (windows["kind"] == "event").to_numpy()
+    place = windows["log_process"].to_numpy() * 1_000 + intervals["device"].to_numpy()
+    start, end = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
+    return _gaps(start, end, np.where(event, place, -1))
+
+
+def _gaps(start: np.ndarray, end: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Per interval: ns since the last one of its group (-1: of none) had ended; NaN for the first one, and where another
+    was still being timed."""
+    out = np.full(len(start), np.nan)
+    for number in np.unique(group[group >= 0]):
+        mine = np.flatnonzero(group == number)
+        mine = mine[np.argsort(start[mine], kind="stable")]
+        gap = (start[mine][1:] - np.maximum.accumulate(end[mine])[:-1]).astype(np.float64)
+        out[mine[1:]] = np.where(gap >= 0, gap, np.nan)
+    return out
 
 
 def _ranks(log: EventLog | None, process: np.ndarray) -> np.ndarray:
@@ -158,14 +209,18 @@ def _row(label, profiled, baseline, removed, why, known) -> tuple:
             reasons = why.reindex(profiled["interval"]).dropna()
             remarks.append(f"no prediction: {reasons.iloc[0] if len(reasons) else 'not replayed'}")
     both = counts[0] and counts[1] and baseline_ns > 0
+    gaps = (nan if s is None else _midmean(s["gap_ns"].dropna()) for s in (profiled, baseline))
     return (
         label, str(first["kind"].iloc[0]), str(first["site"].iloc[0]), *counts, profiled_ns, baseline_ns, low, high,
         profiled_ns / baseline_ns if both else nan, paired, predicted, lower, upper, used,
-        predicted / baseline_ns - 1 if both else nan, "; ".join(remarks),
+        predicted / baseline_ns - 1 if both else nan, "; ".join(remarks), *gaps,
     )  # fmt: skip
 
 
 def _midmean(values) -> float:
+    """NaN of nothing."""
+    if not len(values):
+        return float("nan")
     return float(midmean(np.asarray(values, dtype=np.float64)[:, None])[0])
 
 
@@ -192,9 +247,10 @@ def _paired(profiled: pd.DataFrame, baseline: pd.DataFrame) -> tuple[float, str]
     counts = [[len(g) for g in side] for side in groups]
     if counts[0] != counts[1]:
         text = ["+".join(map(str, c)) for c in counts]
-        return float(
-            "nan"
-        ), f"{text[0]} intervals under nsys, {text[1]} without: either the work differs or not all could be placed"
+        return (
+            float("nan"),
+            f"{text[0]} intervals under nsys, {text[1]} without: either the work differs or not all could be placed",
+        )
     differences = [
         a["elapsed_ns"].to_numpy() - b["elapsed_ns"].to_numpy() for a, b in zip(*groups, strict=True)
     ]

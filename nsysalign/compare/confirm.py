@@ -173,9 +173,7 @@ def _values(plan: Plan, after: Analysis, rows: np.ndarray) -> np.ndarray:
 
 def _other_work(plan: Plan, after: Analysis, rows: np.ndarray) -> str:
     if plan.machine and machine(after) != plan.machine:
-        return (
-            f"the second run was made on {', '.join(machine(after))} instead of {', '.join(plan.machine)}"
-        )
+        return f"the second run was made on {', '.join(machine(after))} instead of {', '.join(plan.machine)}"
     now = float(after.intervals["operations"].iloc[rows].median())
     if max(now, plan.operations) + 1 > SAME_WORK * (min(now, plan.operations) + 1) + 1:
         return f"the second run did different work: {now:.0f} operations instead of {plan.operations}"

@@ -78,7 +78,9 @@ def _blocks(analysis: Analysis, label: str, rows: np.ndarray, spans: Spans) -> s
     if (i["start_stream"] != i["end_stream"]).any():
         return "its two records lie on different streams: a delay before the first does not delay the second"
     if not spans.same_thread[rows].all():
-        return "its two records are made by different threads: the delay does not let one run ahead of the other"
+        return (
+            "its two records are made by different threads: the delay does not let one run ahead of the other"
+        )
     others = analysis.other_streams[analysis.other_streams["interval"].isin(i["interval"])]
     if (i["operations"] == 0).all() and len(others):
         return "its work ran on other streams: a delay before its start record does not delay them"

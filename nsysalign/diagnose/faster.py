@@ -47,8 +47,15 @@ def faster(finding: Finding, torch: bool) -> str:
 
 def _of(finding: Finding) -> Words | None:
     """For rules with several remedies."""
-    if finding.rule == "event-floor" and "host_ns" in finding.evidence and "CUDA_calls_ns" in finding.evidence:
-        return Words("Do that work in another thread or process, while the GPU is busy", "loader = DataLoader(data, num_workers=4)")
+    if (
+        finding.rule == "event-floor"
+        and "host_ns" in finding.evidence
+        and "CUDA_calls_ns" in finding.evidence
+    ):
+        return Words(
+            "Do that work in another thread or process, while the GPU is busy",
+            "loader = DataLoader(data, num_workers=4)",
+        )
     if finding.rule == "sync-inside":
         if ".item()" in finding.advice:
             code = "total += loss.detach()  # in the loop;   total.item()  # once, after it"

@@ -52,9 +52,7 @@ def _advice(facts: Facts, label: str) -> str:
     table = facts.analysis.baseline
     row = table[(table["label"] == label) & table["inflation"].notna()]
     if row.empty:
-        return (
-            "Measure it without nsys as well:   nsysalign run --baseline SCRIPT"
-        )
+        return "Measure it without nsys as well:   nsysalign run --baseline SCRIPT"
     without, times = (float(row[c].iloc[0]) for c in ("baseline_ns", "inflation"))
     return f"Quote the time without nsys: {words.span(without)} (under nsys {times:.2f} times as much)."
 

@@ -83,6 +83,8 @@ _ADVICE = (
     "Measure at a clock that the GPU can sustain, and report it:   sudo nvidia-smi --lock-gpu-clocks={:.0f}   "
     "# or pause between the intervals"
 )
-_ADVICE_HARDWARE = "Check the machine first (cooling, power supply):   nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"
+_ADVICE_HARDWARE = (
+    "Check the machine first (cooling, power supply):   nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"
+)
 
 RULE = Rule(NAME, find)

@@ -28,7 +28,9 @@ def find(facts: Facts) -> Iterator[Finding | CouldNotLook]:
             continue
         slow, warm = float(facts.elapsed[r.cold].max()), float(np.median(facts.elapsed[r.warm]))
         mean = float(facts.elapsed[r.comparable].mean())
-        which = "the first interval" if len(r.cold) == 1 else f"the slowest of the first {len(r.cold)} intervals"
+        which = (
+            "the first interval" if len(r.cold) == 1 else f"the slowest of the first {len(r.cold)} intervals"
+        )
         yield Finding(
             NAME,
             "info",

@@ -31,6 +31,8 @@ class BesideRow:
     upper_ns: float
     error: float
     remark: str
+    gap_profiled_ns: float
+    gap_baseline_ns: float
     budget: tuple[
         tuple[str, int], ...
     ]  # (cause, ns) of its row without nsys, largest first; () for few changes
@@ -65,6 +67,8 @@ def beside_rows(analysis: Analysis) -> list[BesideRow]:
                 upper_ns=row.predicted_upper_ns,
                 error=row.error,
                 remark=str(row.remark),
+                gap_profiled_ns=row.gap_profiled_ns,
+                gap_baseline_ns=row.gap_baseline_ns,
                 budget=tuple(budget) if row.inflation >= INFLATED else (),
                 budget_ns=int(own["ns"].sum()),
             )
@@ -92,3 +96,11 @@ def budget_text(row: BesideRow) -> str:
     """The budget scaled back, largest part first: "255 us: launch 104, host 61.2, kernel 45.0"."""
     parts = ", ".join(f"{LOOKS[cause].short} {fixed(ns)}" for cause, ns in row.budget if cause in CAUSES)
     return f"{fixed(row.budget_ns)} us: {parts}"
+
+
+def gap_text(row: BesideRow) -> str:
+    """How long nothing was timed before the label's intervals; '' where that is not known without nsys."""
+    if math.isnan(row.gap_baseline_ns):
+        return ""
+    under = "" if math.isnan(row.gap_profiled_ns) else f" ({fixed(row.gap_profiled_ns)} under nsys)"
+    return f"{fixed(row.gap_baseline_ns)} us since the interval before{under}"

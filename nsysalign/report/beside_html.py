@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 
 from nsysalign.model import Analysis
-from nsysalign.report.beside import HEADS, MEANING, BesideRow, beside_rows, budget_text, cells
+from nsysalign.report.beside import HEADS, MEANING, BesideRow, beside_rows, budget_text, cells, gap_text
 from nsysalign.text import safe_text
 
 _UNITS = {"under nsys": "us", "without": "us", "predicted": "us"}
@@ -37,7 +37,7 @@ def section(analysis: Analysis) -> str:
 def _row(row: BesideRow) -> str:
     label = f'<th scope="row">{_text(row.label)}<span class="site">{_text(row.site)}</span></th>'
     numbers = "".join(f'<td class="number">{_text(cell)}</td>' for cell in cells(row))
-    words = [budget_text(row) if row.budget else "", row.remark]
+    words = [budget_text(row) if row.budget else "", row.remark, gap_text(row)]
     last = "".join(f"<div>{_text(w)}</div>" for w in words if w)
     return f"<tr>{label}{numbers}<td>{last}</td></tr>"
 

@@ -7,22 +7,22 @@ small50          20      351.34   268.90       1.31  254.78 ± 52.0   -5 %
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nsysalign.model import Analysis
-from nsysalign.report.beside import HEADS, MEANING, BesideRow, beside_rows, budget_text, cells
+from nsysalign.report.beside import HEADS, MEANING, BesideRow, beside_rows, budget_text, cells, gap_text
 from nsysalign.text import middle, plural, safe_text
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: Budgets printed; the page and analysis.json have all.
-_MOST_BUDGETS = 6
+#: Gaps and budgets printed; the page and analysis.json have all.
+_MOST_LINES = 6
 
 
 def render(analysis: Analysis, console: Console, *, max_labels: int | None = 60) -> None:
     """Print the section; nothing where there was no run without nsys."""
-    from rich.table import Table
     from rich.text import Text
 
     rows = beside_rows(analysis)
@@ -39,17 +39,27 @@ def render(analysis: Analysis, console: Console, *, max_labels: int | None = 60)
     for row in rows:
         if row.remark:
             console.print(Text(f"  {safe_text(row.label)}: {safe_text(row.remark)}", "yellow"))
+    _lines("Between intervals nothing is timed; without nsys that took:", rows, gap_text, console)
     inflated = sorted((r for r in rows if r.budget), key=lambda r: -r.inflation)
-    if inflated:
-        console.print(Text("Predicted budgets without nsys, of the interval in each row:"))
-    for row in inflated[:_MOST_BUDGETS]:
+    _lines("Predicted budgets without nsys, of the interval in each row:", inflated, budget_text, console)
+
+
+def _lines(head: str, rows: list[BesideRow], text: Callable[[BesideRow], str], console: Console) -> None:
+    """A heading and a line per row that has something to say; the page and analysis.json have all."""
+    from rich.table import Table
+    from rich.text import Text
+
+    telling = [(row.label, said) for row in rows if (said := text(row))]
+    if telling:
+        console.print(Text(head))
+    for label, said in telling[:_MOST_LINES]:
         grid = Table.grid(padding=(0, 1, 0, 2))
         grid.add_column(no_wrap=True)
         grid.add_column(overflow="fold")
-        grid.add_row(Text(middle(safe_text(row.label), 24)), Text(budget_text(row)))
+        grid.add_row(Text(middle(safe_text(label), 24)), Text(said))
         console.print(grid)
-    if len(inflated) > _MOST_BUDGETS:
-        console.print(Text(f"  … and {len(inflated) - _MOST_BUDGETS} more in the report", "dim"))
+    if len(telling) > _MOST_LINES:
+        console.print(Text(f"  … and {len(telling) - _MOST_LINES} more in the report", "dim"))
 
 
 def _table(rows: list[BesideRow], console: Console) -> None:

@@ -144,7 +144,9 @@ def fragment(analysis: Analysis) -> str:
         lines.append("<tr>" + "".join(cells) + "</tr>")
     lines.append("</tbody></table>")
     info = ", ".join(text(device) for device in dict.fromkeys(analysis.trace.devices))
-    lines.append(f"<p>{info}{', ' if info else ''}times are those under nsys, of the median interval of each label</p>")
+    lines.append(
+        f"<p>{info}{', ' if info else ''}times are those under nsys, of the median interval of each label</p>"
+    )
     return "\n".join(lines)
 
 

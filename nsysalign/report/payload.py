@@ -185,7 +185,9 @@ def _measured(analysis: Analysis) -> dict[str, list[float]]:
     both = analysis.baseline.dropna(subset=["profiled_ns", "baseline_ns"])
     return {
         safe_text(label): [with_ns, without_ns]
-        for label, with_ns, without_ns in both[["label", "profiled_ns", "baseline_ns"]].itertuples(index=False)
+        for label, with_ns, without_ns in both[["label", "profiled_ns", "baseline_ns"]].itertuples(
+            index=False
+        )
     }
 
 
@@ -276,7 +278,13 @@ def _warm(analysis: Analysis, found: dict[str, Loss]) -> dict[str, dict[str, flo
         ns = np.delete(elapsed[at], start[at].argmin())
         p05, p95 = (float(p) for p in np.percentile(ns, [5, 95]))
         std = float(ns.std(ddof=1)) if len(ns) > 1 else None
-        said[label] = {"median": float(np.median(ns)), "mean": float(ns.mean()), "std": std, "p05": p05, "p95": p95}
+        said[label] = {
+            "median": float(np.median(ns)),
+            "mean": float(ns.mean()),
+            "std": std,
+            "p05": p05,
+            "p95": p95,
+        }
         said[label] |= {"min": int(ns.min()), "max": int(ns.max())}
     return said
 
@@ -393,9 +401,7 @@ def _holds(analysis: Analysis, held: Timelines) -> list[str]:
         "those of the findings. For another one: nsysalign report RUN --interval NAME."
     ]
     if held.left_out:
-        said.append(
-            f"{plural(held.left_out, 'more timeline')} did not fit; they are in analysis.db."
-        )
+        said.append(f"{plural(held.left_out, 'more timeline')} did not fit; they are in analysis.db.")
     if len(analysis.intervals) > MAX_FULL_INTERVALS:
         said.append(
             "It holds the measured time and kernel time of every interval; the other parts are in analysis.db."

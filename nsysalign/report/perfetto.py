@@ -271,7 +271,9 @@ def _arguments(detail: Any) -> dict[str, Any]:
     """What is known of an item: numbers stay numbers, so that a viewer can add and sort them."""
     if not isinstance(detail, Mapping):
         return {"detail": safe_text(detail)} if detail else {}
-    said = {safe_text(key): plain(value) for key, value in detail.items() if value is not None and value != ""}
+    said = {
+        safe_text(key): plain(value) for key, value in detail.items() if value is not None and value != ""
+    }
     return {key: safe_text(value) if isinstance(value, str) else value for key, value in said.items()}
 
 

@@ -113,7 +113,7 @@ def _largest(rows: Sequence[LabelRow], named: int, unit_ns: int, decimals: int) 
 
 
 def _unprofiled(rows: Sequence[LabelRow], unit_ns: int) -> Column | None:
-    """"191 ±25": the prediction and how far it may be off; none where nothing was predicted."""
+    """ "191 ±25": the prediction and how far it may be off; none where nothing was predicted."""
     if not any(row.unprofiled_ns for row in rows):
         return None
     return Column("w/o nsys", "", tuple(_predicted(row, unit_ns) for row in rows))
@@ -234,12 +234,17 @@ def render(rows: Sequence[LabelRow], console: Console) -> None:
 
 def legend(rows: Sequence[LabelRow], plan: Layout) -> list[str]:
     """What the table does not say by itself."""
-    lines = ["times are those under nsys" + (", of the median interval of each label" if any(row.count > 1 for row in rows) else "")]
+    lines = [
+        "times are those under nsys"
+        + (", of the median interval of each label" if any(row.count > 1 for row in rows) else "")
+    ]
     if plan.unprofiled:
         lines.append("w/o nsys: what that interval would take without nsys, predicted from this trace")
     reasons = dict.fromkeys(row.no_prediction for row in rows if row.no_prediction)
     if reasons:
-        lines.append(f"{'?' if plan.unprofiled else 'no time without nsys is predicted'}: {'; '.join(reasons)}")
+        lines.append(
+            f"{'?' if plan.unprofiled else 'no time without nsys is predicted'}: {'; '.join(reasons)}"
+        )
     if any(row.parts_ns["graph"] for row in rows):
         lines.append("<= a CUDA graph traced as one row: the gaps and copies inside it are not visible")
     if any(beside(row) for row in rows):
@@ -248,7 +253,9 @@ def legend(rows: Sequence[LabelRow], plan: Layout) -> list[str]:
         folded = [_folded(c, rows, plan.unit) for c in LOOKS if c in plan.folded]
         lines.append("other: " + ", ".join(folded) + " (a wider terminal shows them)")
     if plan.columns and plan.columns[-1].head == REST:
-        lines.append("largest other: what took most beside kernels (a wider terminal has a column for every cause)")
+        lines.append(
+            "largest other: what took most beside kernels (a wider terminal has a column for every cause)"
+        )
     marks = {("!" if row.flagged else "i") for row in rows if row.findings}
     if marks:
         words = {"!": "! a warning", "i": "i a note"}

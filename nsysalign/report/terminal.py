@@ -157,7 +157,9 @@ def _findings(
         console.print()
         command = next((text for v in unconfirmed if (text := _command(v.confirmation))), "")
         test = " To test one:" if command else ""
-        console.print(_text(f"Findings are read from one trace; none is confirmed unless it says so.{test}", "dim"))
+        console.print(
+            _text(f"Findings are read from one trace; none is confirmed unless it says so.{test}", "dim")
+        )
         if command:
             console.print(_text(f"      {command}", "cyan"), soft_wrap=True)  # to be copied
     spoken = {(e.finding.label, e.finding.rule) for c, first in chosen for e in (first, *c.entries)}

@@ -108,7 +108,9 @@ def reading(row: LabelRow) -> Verdict:
             part = "The largest other part" if kernel else "Its largest part"
             title += f" {part} is {LOOKS[largest].short}: {duration(others[largest])}."
             explanation = f"{LOOKS[largest].short}: {CAUSE_MEANING[largest]}."
-    spread = (("range over " + f"{row.count} intervals", f"{duration(row.min_ns)} to {duration(row.max_ns)}"),)
+    spread = (
+        ("range over " + f"{row.count} intervals", f"{duration(row.min_ns)} to {duration(row.max_ns)}"),
+    )
     evidence = tuple(
         (LOOKS[c].short, duration(ns)) for c, ns in sorted(others.items(), key=lambda p: -p[1])[:3]
     )
@@ -149,6 +151,6 @@ def advices(v: Verdict) -> list[tuple[str, str, tuple[str, ...]]]:
 
 
 def sentence_and_code(text: str) -> tuple[str, tuple[str, ...]]:
-    """"Do this:   code" as the sentence and its code."""
+    """ "Do this:   code" as the sentence and its code."""
     sentence, *code = re.split(r" {3,}", safe_text(text))
     return sentence, tuple(code)

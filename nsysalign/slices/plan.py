@@ -26,7 +26,6 @@ from nsysalign.align.clock import FROM_MARKS, ClockMap
 from nsysalign.align.event_clock import event_clock
 from nsysalign.align.given import Given, Seen, look, together
 from nsysalign.align.match import match_processes, process_clock
-from nsysalign.align.records import log_ends
 from nsysalign.align.solve import align
 from nsysalign.attribute.launch import launch_latency
 from nsysalign.model import EventLog, TraceInfo
@@ -75,7 +74,7 @@ def survey(path: Path, log: EventLog, index: Index, slice_rows: int = SLICE_ROWS
     trace = read_trace(path, excerpt)
     seen = together([look(trace), Seen(frozenset(), frozenset(), *whole)])
     processes, notes = match_processes(seen, info.session_start_utc_ns, log)
-    of_events = event_clock(log, *log_ends(log))
+    of_events = event_clock(log)
     alignment = align(trace, timed.stretch(excerpt, 0, 0).log, Given(processes, {}, event_clock=of_events))
     clocks = rough | dict(alignment.clock_maps)
     given = Given(

@@ -111,4 +111,4 @@ def _excerpt(known: Survey, index: Index, slice_: tuple[int, int], lean: int | N
 
 def _job(path: Path, known: Survey, slice_: tuple[int, int], excerpt: Excerpt, segments: bool) -> Job:
     stretch = known.timed.stretch(excerpt, *slice_)
-    return Job(path, excerpt, stretch, known.given, known.latency, slice_, segments)
+    return Job(path, excerpt, stretch, known.given.about(stretch.log), known.latency, slice_, segments)

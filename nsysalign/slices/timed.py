@@ -88,6 +88,10 @@ class TimedLog:
             elapsed=log.elapsed[both | pairs],
             hosts=log.hosts[hosts],
             clock_readings=frames.empty(frames.CLOCK_READINGS),
+            references=frames.empty(
+                frames.REFERENCES
+            ),  # what they say is known of the whole log: Given.event_clock
+            distances=frames.empty(frames.DISTANCES),
             notes=(),
         )
         t, candidates = self.timers.t, self.timers.candidates

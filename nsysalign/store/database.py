@@ -52,8 +52,6 @@ _LATER = (
     *frames.BASELINE_SPECS,
     *frames.MARKS_SPECS,
 )
-#: Columns of text that older files lack.
-_LATER_COLUMNS = {"findings": ("faster",)}
 #: Tables whose `interval` is a row of `intervals`: Datasette makes links of them.
 _OF_INTERVALS = (
     "parts",
@@ -274,7 +272,7 @@ def load(path: str | os.PathLike[str]) -> Analysis:
 
 
 def _rows(connection: sqlite3.Connection, table: str, names: Sequence[str], size: int) -> Iterator[tuple]:
-    listed = ", ".join(f'"{name}"' for name in names)
+    listed = ", ".join(map(_quoted, names))
     return untrusted.rows(connection, f'SELECT {listed} FROM "{table}" ORDER BY rowid', size)
 
 
@@ -283,10 +281,11 @@ def _read(connection: sqlite3.Connection, spec: frames.Spec, size: int) -> pd.Da
 
     described = connection.execute(f"SELECT * FROM {_quoted(spec.name)} LIMIT 0").description
     there = {name for name, *_ in described}
-    names = [name for name in spec.names if name in there or name not in _LATER_COLUMNS.get(spec.name, ())]
+    names = [n for n in spec.names if n in there or (spec.name, n) not in frames.LATER_COLUMNS]
     rows = list(_rows(connection, spec.name, names, size))
-    columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {}
-    lists = [list(columns.get(name, [""] * len(rows))) for name in spec.names]
+    read = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {}
+    absent = {n: [frames.LATER_COLUMNS[spec.name, n]] * len(rows) for n in spec.names if n not in names}
+    lists = [list({**read, **absent}.get(name, ())) for name in spec.names]
     for position, column in enumerate(spec.columns):
         if column.dtype == "object":
             lists[position] = [json.loads(value) for value in lists[position]]

@@ -237,7 +237,7 @@ def _analysis(document: dict[str, Any]) -> Analysis:
         other_streams=frame(others, frames.OTHER_STREAMS),
         labels=frame(labels, frames.LABELS),
         unaligned=frame(document["unaligned"], frames.UNALIGNED),
-        findings=frame([{"faster": "", **f} for f in document["findings"]], frames.FINDINGS),
+        findings=frame(document["findings"], frames.FINDINGS),
         timeline=frames.empty(frames.TIMELINE),
         confirmations=frame(document.get("confirmations", []), frames.CONFIRMATIONS),
         kernels=frame(document.get("kernels", []), frames.KERNELS),

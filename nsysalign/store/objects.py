@@ -87,5 +87,11 @@ def frame(rows: list[dict[str, Any]], spec: frames.Spec) -> pd.DataFrame:
 
     from nsysalign.store.columns import series
 
-    table = pd.DataFrame({c.name: series([row[c.name] for row in rows], c.dtype) for c in spec.columns})
+    def column(name: str) -> list[Any]:
+        key = (spec.name, name)
+        if key in frames.LATER_COLUMNS:
+            return [row.get(name, frames.LATER_COLUMNS[key]) for row in rows]
+        return [row[name] for row in rows]
+
+    table = pd.DataFrame({c.name: series(column(c.name), c.dtype) for c in spec.columns})
     return frames.check(table, spec)

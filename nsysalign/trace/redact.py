@@ -274,7 +274,9 @@ def _numbers(source: Source, table: str, columns: list[str]) -> Iterator[tuple]:
     while rows := cursor.fetchmany(_AT_ONCE):
         for row in rows:
             if not all(v is None or isinstance(v, int | float) for v in row):
-                raise TraceError(f"{table}: a column of numbers holds something else", "export the report again")
+                raise TraceError(
+                    f"{table}: a column of numbers holds something else", "export the report again"
+                )
             yield row
 
 

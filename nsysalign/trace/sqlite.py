@@ -186,7 +186,8 @@ class Source:
                 batch = np.array(rows, dtype=np.int64)
             except (ValueError, TypeError, OverflowError) as error:
                 raise TraceError(
-                    f"{plan.table}: a column of numbers holds something else ({error})", "export the report again"
+                    f"{plan.table}: a column of numbers holds something else ({error})",
+                    "export the report again",
                 ) from error
             for column, values in zip(into, batch.T, strict=True):
                 column.add(values)

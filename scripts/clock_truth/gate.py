@@ -1,8 +1,8 @@
 """Waits for the GPU with torch imported already, then becomes the program: imports need no GPU to themselves.
 
-    python gate.py LOCK SECONDS exclusive|shared PROGRAM.py [ARGS...]
+    python gate.py LOCK SECONDS alone|beside PROGRAM.py [ARGS...]
 
-The lock is held until the process ends; after SECONDS with it the process is ended.
+The lock is held until the process ends; after SECONDS with it the process is ended.  beside: without the lock.
 """
 
 import fcntl
@@ -14,7 +14,8 @@ import sys
 import torch  # noqa: F401
 
 lock = open(sys.argv[1], "a")  # noqa: SIM115
-fcntl.flock(lock, fcntl.LOCK_SH if sys.argv[3] == "shared" else fcntl.LOCK_EX)
+if sys.argv[3] == "alone":
+    fcntl.flock(lock, fcntl.LOCK_EX)
 signal.alarm(int(sys.argv[2]))
 sys.argv = sys.argv[4:]
 sys.path[0] = os.path.dirname(sys.argv[0])

@@ -1,10 +1,11 @@
 """Recordings on a real GPU: what alignment is scored against, made in one go.
 
     PYTHONPATH=. python scripts/clock_truth/run.py OUT [--set a|b|ddp] [--nsys PATH] [--limit SECONDS] [--only A,B]
+                                                       [--keep MIB]
 
 Every program runs twice, each time with the probe: under CUPTI with event timestamps (the truth), and under nsys in the
-default mode.  OUT gets truth-SET-N.tar and nsys-SET-N.tar, each below 15 MiB, with NAME.sqlite.xz and NAME.events.jsonl.xz
-per program (NAME-1, NAME-2 ... where it has several processes).  One program has the GPU at a time; exports and
+default mode.  nsys is --nsys, else $NSYS, else the one in PATH.  OUT/truth-SET and OUT/nsys-SET get NAME.sqlite.xz and
+NAME.events.jsonl.xz per program (NAME-1, NAME-2 ... where it has several processes).  One program has the GPU at a time; exports and
 analyses go on beside the next.  What fails is printed and left out; log-SET.txt is what was printed.
 """
 
@@ -14,7 +15,6 @@ import argparse
 import collections
 import contextlib
 import gzip
-import io
 import json
 import lzma
 import os
@@ -23,17 +23,18 @@ import sqlite3
 import statistics
 import subprocess
 import sys
-import tarfile
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from nsysalign.collect.baseline import baseline_logs
 from nsysalign.collect.command import probe_environment
 from nsysalign.collect.convert import convert, errors
 from nsysalign.collect.nsys import find_nsys
@@ -42,23 +43,24 @@ from nsysalign.rundir import event_logs
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-TAR_BYTES = 15 << 20
 #: What `nsysalign run` may take beyond the program's own time: nsys's report, the export, the analysis, waiting.
 AFTER_S = 200
 
 
 @dataclass(frozen=True)
 class Program:
-    """One program: its name in the archives, its command (after python) and how long it may take, in seconds."""
+    """One program: its name in the archives, its command (after python), how long it may take, in seconds, and whether
+    `nsysalign run` runs it once more without nsys."""
 
     name: str
     command: tuple[str, ...]
     seconds: int = 60
+    baseline: bool = False
 
 
-def own(name: str, *arguments: str, called: str = "", seconds: int = 60) -> Program:
+def own(name: str, *arguments: str, seconds: int = 60, baseline: bool = False) -> Program:
     path = HERE / "programs" / f"{name}.py"
-    return Program(called or name, (str(path.relative_to(ROOT)), *arguments), seconds)
+    return Program(name, (str(path.relative_to(ROOT)), *arguments), seconds, baseline)
 
 
 def random_program(seed: int) -> Program:
@@ -74,12 +76,12 @@ SITUATIONS = (
 #: In order of value: --limit cuts at the end.
 SETS: dict[str, tuple[Program, ...]] = {
     "a": (
-        own("thirty", seconds=90), own("decode"), own("prefetch"), LINEARS, random_program(101),
+        own("positions", baseline=True), own("thirty", seconds=90), own("decode"), own("prefetch"), LINEARS, random_program(101),
         *(own(name) for name in SITUATIONS),
         random_program(202), random_program(303), own("end_of_training", seconds=60),
     ),
     "b": (
-        own("thirty", seconds=90), own("decode", "7"), own("prefetch", "7"), LINEARS, random_program(404),
+        own("positions", baseline=True), own("thirty", seconds=90), own("decode", "7"), own("prefetch", "7"), LINEARS, random_program(404),
         *(own(name) for name in SITUATIONS),
         random_program(505), random_program(606),
     ),
@@ -95,7 +97,7 @@ SETS: dict[str, tuple[Program, ...]] = {
         )
     ),
 }  # fmt: skip
-#: Mostly asleep: under CUPTI and under nsys at the same time.
+#: Mostly asleep: beside all the others.
 ASLEEP = {"a": own("pauses", seconds=90), "b": own("pauses", "3", seconds=60)}
 
 
@@ -116,10 +118,7 @@ class Session:
         }
         if self.nsys:
             self.environment["NSYS"] = self.nsys
-        self.truth, self.default = (
-            Archive(self.out, f"truth-{self.set}"),
-            Archive(self.out, f"nsys-{self.set}"),
-        )
+        self.truth, self.default = (Archive(self.out / f"{how}-{self.set}") for how in ("truth", "nsys"))
         self.library = build_library(work, asked.cuda)
         self._print = threading.Lock()
 
@@ -133,10 +132,11 @@ class Session:
     def over(self) -> bool:
         return time.monotonic() - self.begin > self.limit_s
 
-    def alone(self, program: Program, *, shared: bool = False) -> list[str]:
-        """The command that waits for the GPU, runs the program there and gives up after its time."""
+    def alone(self, program: Program, *, beside: bool = False) -> list[str]:
+        """The command that waits for the GPU, runs the program there and gives up after its time.  `beside`: without
+        waiting."""
         if program.command[0] != "-m":
-            how = "shared" if shared else "exclusive"
+            how = "beside" if beside else "alone"
             gate = [str(HERE / "gate.py"), str(self.lock), str(program.seconds), how]
             return [sys.executable, *gate, *program.command]
         wait = ["flock", str(self.lock), "timeout", "-k", "5", str(program.seconds)]
@@ -149,41 +149,25 @@ class Session:
 
 
 class Archive:
-    """Files collected from many threads, written as NAME-1.tar, NAME-2.tar ... of at most TAR_BYTES each."""
+    """A folder of compressed files, written as they come."""
 
-    def __init__(self, out: Path, name: str) -> None:
-        self.out, self.name, self.files, self.lock = out, name, {}, threading.Lock()
+    left = sys.maxsize  # bytes that all archives together may still take
+    lock = threading.Lock()
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
 
     def add(self, name: str, data: bytes) -> int:
-        """Compress and keep; the compressed size."""
+        """Compress and keep; the compressed size, 0 where there is no room left."""
         packed = lzma.compress(data, preset=6)
-        with self.lock:
-            self.files[f"{name}.xz"] = packed
+        with Archive.lock:
+            if len(packed) > Archive.left:
+                print(f"{name}: {len(packed) >> 10} KiB, more than --keep leaves: left out")
+                return 0
+            Archive.left -= len(packed)
+        (self.folder / f"{name}.xz").write_bytes(packed)
         return len(packed)
-
-    def write(self) -> None:
-        parts: list[dict[str, bytes]] = [{}]
-        for name, data in sorted(self.files.items()):
-            size = len(data) + 2048  # header and padding
-            if size > TAR_BYTES:
-                print(f"{name}: {size >> 20} MiB, too large for an archive: left out")
-                continue
-            if sum(len(d) + 2048 for d in parts[-1].values()) + size > TAR_BYTES:
-                parts.append({})
-            parts[-1][name] = data
-        for number, part in enumerate(parts, start=1):
-            if part:
-                path = self.out / f"{self.name}-{number}.tar"
-                write_tar(path, part)
-                print(f"{path.name}: {len(part)} files, {path.stat().st_size / (1 << 20):.1f} MiB")
-
-
-def write_tar(path: Path, files: Mapping[str, bytes]) -> None:
-    with tarfile.open(path, "w") as tar:
-        for name, data in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(data)
-            tar.addfile(entry, io.BytesIO(data))
 
 
 # --- the machine --------------------------------------------------------------------------------------------------
@@ -274,7 +258,7 @@ def last_words(text: str, count: int = 3) -> str:
 # --- the two ways of running a program ----------------------------------------------------------------------------
 
 
-def record_truth(session: Session, program: Program, shared: bool = False) -> Callable[[], None]:
+def record_truth(session: Session, program: Program, beside: bool = False) -> Callable[[], None]:
     """Run a program under CUPTI with event timestamps; what is left to do once the GPU is free again."""
     folder = session.folder("truth", program)
     (folder / "raw").mkdir()
@@ -282,7 +266,7 @@ def record_truth(session: Session, program: Program, shared: bool = False) -> Ca
         "CUPTI_TRUTH_OUT": str(folder / "%p.tsv"),
         "CUDA_INJECTION64_PATH": str(session.library),
     }
-    status, said = run(session.alone(program, shared=shared), environment, program.seconds + AFTER_S)
+    status, said = run(session.alone(program, beside=beside), environment, program.seconds + AFTER_S)
     if status:
         session.say(f"truth {program.name}: exit status {status}: {last_words(said)}")
     return lambda: keep_truth(session, program, folder)
@@ -349,7 +333,7 @@ def plain(log: Path) -> bytes:
 
 
 def record_default(
-    session: Session, program: Program, shared: bool = False, extra: Mapping[str, Path] = {}
+    session: Session, program: Program, beside: bool = False, extra: Mapping[str, Path] = {}
 ) -> Path | None:
     """Run a program by `nsysalign run`, print its analysis in a line, keep trace and logs; the run directory.
 
@@ -363,8 +347,9 @@ def record_default(
         "run",
         "-o",
         str(folder),
+        *(["--baseline"] if program.baseline else []),
         "--",
-        *session.alone(program, shared=shared),
+        *session.alone(program, beside=beside),
     ]
     status, said = run(command, session.environment, program.seconds + AFTER_S)
     if status or not (folder / "analysis.json").is_file():
@@ -376,6 +361,8 @@ def record_default(
     for number, log in enumerate(logs, start=1):
         name = program.name if len(logs) == 1 else f"{program.name}-{number}"
         session.default.add(f"{name}.events.jsonl", plain(log))
+    for log in baseline_logs(folder):
+        session.default.add(f"{program.name}.baseline.jsonl", plain(log))
     for name, path in extra.items():
         if path.is_file():
             session.default.add(name, path.read_bytes())
@@ -402,9 +389,21 @@ def in_a_line(path: Path) -> str:
 # --- the experiments with the GPU's own timer ---------------------------------------------------------------------
 
 
-def timer_experiments(session: Session) -> None:
-    """globaltimer and event_place under nsys, event_place alone; what their checks print goes to the log."""
-    stamps, place, alone = (session.work / f"{n}.json" for n in ("stamps", "place", "place_alone"))
+def globaltimer(session: Session) -> None:
+    """globaltimer under nsys; what its check prints goes to the log."""
+    if not session.nsys:
+        return
+    stamps = session.work / "stamps.json"
+    program = Program("globaltimer", (str(HERE.relative_to(ROOT) / "globaltimer.py"), str(stamps)), 90)
+    run_dir = record_default(session, program, extra={"globaltimer.stamps.json": stamps})
+    if run_dir and stamps.is_file() and (run_dir / "analysis.json").is_file():
+        session.default.add("globaltimer.analysis.json", (run_dir / "analysis.json").read_bytes())
+        show(session, [sys.executable, str(HERE / "globaltimer_check.py"), str(run_dir), str(stamps)], 60)
+
+
+def event_place(session: Session) -> None:
+    """event_place alone and under nsys; what its check prints goes to the log."""
+    place, alone = (session.work / f"{n}.json" for n in ("place", "place_alone"))
     folder = HERE.relative_to(ROOT)
     program = Program("event_place_alone", (str(folder / "event_place.py"), str(alone)), 150)
     show(session, session.alone(program), program.seconds + AFTER_S)
@@ -412,11 +411,6 @@ def timer_experiments(session: Session) -> None:
         session.default.add("event_place_alone.json", alone.read_bytes())
     if not session.nsys:
         return
-    program = Program("globaltimer", (str(folder / "globaltimer.py"), str(stamps)), 90)
-    run_dir = record_default(session, program, extra={"globaltimer.stamps.json": stamps})
-    if run_dir and stamps.is_file() and (run_dir / "analysis.json").is_file():
-        session.default.add("globaltimer.analysis.json", (run_dir / "analysis.json").read_bytes())
-        show(session, [sys.executable, str(HERE / "globaltimer_check.py"), str(run_dir), str(stamps)], 60)
     program = Program("event_place", (str(folder / "event_place.py"), str(place)), 150)
     run_dir = record_default(session, program, extra={"event_place.json": place})
     if run_dir and place.is_file():
@@ -426,6 +420,9 @@ def timer_experiments(session: Session) -> None:
             [sys.executable, str(HERE / "event_place.py"), "--check", str(place), "--trace", trace],
             60,
         )
+
+
+EXPERIMENTS = {"globaltimer": globaltimer, "event_place": event_place}
 
 
 def traced_experiment(session: Session) -> None:
@@ -460,7 +457,7 @@ def attempt(session: Session, name: str, work: Callable[[], object]) -> object:
 
 
 def record_all(
-    session: Session, programs: Sequence[Program], asleep: Program | None, experiments: bool
+    session: Session, programs: Sequence[Program], asleep: Program | None, experiments: Sequence[str]
 ) -> None:
     """Two lanes share the GPU: one records truth, the other goes through nsys; the rest happens beside them."""
     later: list[Future] = []
@@ -470,29 +467,29 @@ def record_all(
         ThreadPoolExecutor(3) as default,
     ):
 
-        def truth_lane(program: Program, shared: bool = False) -> None:
+        def truth_lane(program: Program, beside: bool = False) -> None:
             if session.over:
                 return session.say(f"truth {program.name}: left out, the time is over")
-            after = attempt(session, program.name, lambda: record_truth(session, program, shared))
+            after = attempt(session, program.name, lambda: record_truth(session, program, beside))
             if after:
                 later.append(truth_after.submit(attempt, session, program.name, after))
 
-        def default_lane(program: Program, shared: bool = False) -> None:
+        def default_lane(program: Program, beside: bool = False) -> None:
             if session.over:
                 return session.say(f"nsys {program.name}: left out, the time is over")
-            attempt(session, program.name, lambda: record_default(session, program, shared))
+            attempt(session, program.name, lambda: record_default(session, program, beside))
 
         lanes = []
-        if experiments:
-            lanes.append(default.submit(attempt, session, "experiments", lambda: timer_experiments(session)))
+        for name in experiments:
+            lanes.append(default.submit(attempt, session, name, partial(EXPERIMENTS[name], session)))
         if asleep:
             lanes += [truth.submit(truth_lane, asleep, True)] if session.library else []
             lanes += [default.submit(default_lane, asleep, True)] if session.nsys else []
         for program in programs:
             lanes += [truth.submit(truth_lane, program)] if session.library else []
             lanes += [default.submit(default_lane, program)] if session.nsys else []
-        if experiments and session.library:
-            lanes.append(truth.submit(attempt, session, "experiments", lambda: traced_experiment(session)))
+        if "event_place" in experiments and session.library:
+            lanes.append(truth.submit(attempt, session, "event_place", partial(traced_experiment, session)))
         for lane in lanes:
             lane.result()
         for rest in later:
@@ -510,30 +507,33 @@ def main() -> None:
         "--limit", type=float, default=340, metavar="SECONDS", help="start nothing after so long"
     )
     arguments.add_argument(
-        "--only", metavar="A,B", help="these programs; timer: the experiments with %%globaltimer"
+        "--only",
+        metavar="A,B",
+        help="these programs, in this order; globaltimer, event_place: the experiments",
     )
+    arguments.add_argument("--keep", type=float, metavar="MIB", help="how large all archives may be together")
     arguments.add_argument(
         "--cuda", type=Path, metavar="DIR", help="look here first for CUDA's headers and CUPTI"
     )
     asked = arguments.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     known = [*SETS[asked.set], *([ASLEEP[asked.set]] if asked.set in ASLEEP else [])]
-    wanted = set(asked.only.split(",")) if asked.only else {p.name for p in known} | {"timer"}
-    if unknown := wanted - {p.name for p in known} - {"timer"}:
-        arguments.error(
-            f"set {asked.set} has no {', '.join(sorted(unknown))}; it has {', '.join(p.name for p in known)}"
-        )
+    experiments = [] if asked.set == "ddp" else list(EXPERIMENTS)
+    names = [p.name for p in known] + experiments
+    wanted = asked.only.split(",") if asked.only else names
+    if unknown := set(wanted) - set(names):
+        arguments.error(f"set {asked.set} has no {', '.join(sorted(unknown))}; it has {', '.join(names)}")
+    if asked.keep:
+        Archive.left = int(asked.keep * (1 << 20))
     with tempfile.TemporaryDirectory(prefix="clock-truth-", ignore_cleanup_errors=True) as scratch:
         session = Session(asked, Path(scratch))
         asleep = ASLEEP.get(asked.set)
         record_all(
             session,
-            [p for p in SETS[asked.set] if p.name in wanted],
+            sorted((p for p in SETS[asked.set] if p.name in wanted), key=lambda p: wanted.index(p.name)),
             asleep if asleep and asleep.name in wanted else None,
-            "timer" in wanted and asked.set != "ddp",
+            [name for name in experiments if name in wanted],
         )
-        session.truth.write()
-        session.default.write()
         session.say("done")
 
 

@@ -71,7 +71,7 @@ def test_the_four_patterns_are_told_apart(pattern, tmp_path):
     titles = " ".join(found["title"])
     assert {
         "both": "launch, kernel and synchronisation together",
-        "before": "it reads the API calls alone",
+        "before": "it measures the API calls alone",
         "after": "waits for earlier work",
         "never": "it never synchronises, and earlier work was still running",
     }[pattern] in titles

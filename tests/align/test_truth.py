@@ -17,11 +17,11 @@ from nsysalign.trace.read import read_trace
 DATA = Path(__file__).parents[1] / "data"
 #: recording -> (p50, p95, p99) of the start's placement error in ns that must be met, blind in both ways
 LIMITS = {
-    "event_timestamps": (200, 1_000, 2_000),
-    "random1": (250, 1_000, 2_000),
-    "random4": (250, 1_000, 6_500),
-    "oracle": (200, 1_000, 2_000),
-    "linears": (400, 2_000, 5_000),
+    "event_timestamps": (200, 1_100, 2_200),
+    "random1": (150, 500, 1_000),
+    "random4": (150, 650, 1_600),
+    "oracle": (150, 500, 800),
+    "linears": (250, 1_000, 2_200),
 }
 
 
@@ -60,8 +60,9 @@ def test_starts_are_placed_within_the_stated_error(recording, truth, blindly):
     name, alignment = recording[0], blindly
     truth = truth.records["timestamp_ns"].to_numpy()
     windows = alignment.windows[alignment.windows["kind"] == "event"]
-    at = truth[windows["start"]]
-    assert (at > 0).all()
+    assert (truth[windows["start"]] > 0).all() and (truth[windows["end"]] > 0).all()
+    # CUPTI is late now and then (3 us in slow calls), never early: the event is where the earlier of both says
+    at = np.minimum(truth[windows["start"]], truth[windows["end"]] - windows["elapsed_ns"].to_numpy())
     assert not len(alignment.unaligned)
     error = np.abs(windows["start_ns"].to_numpy() - at)
     p50, p95, p99 = np.percentile(error, [50, 95, 99])

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysalign.align.evidence import gather
+from nsysalign.align.surroundings import gather
 from nsysalign.model import KIND
 
 NEAR = (
@@ -34,6 +34,7 @@ def evidence(records, operations=(), *, devices=(0, 0, 1), near=None, waits=()):
         around[name] = value
     ops = pd.DataFrame(operations, columns=["kind", "start_ns", "end_ns", "lane"])
     ops["kind"] = ops["kind"].map(KIND).astype("int64")
+    ops["copy_kind"] = 0
     issued = [*range(len(ops)), *(at for at, _ in waits)]
     trace = SimpleNamespace(
         operations=ops.assign(call=np.arange(len(ops))).sort_values("start_ns"),

@@ -115,7 +115,9 @@ def test_a_real_nsys_that_hangs_after_the_script_is_ended(whole):
     """Stopped by a signal, it neither computes nor writes: its agent wrote the report all the same."""
     status, _, err = whole.the_end(whole.run(STOPS_ITS_NSYS, impatient=1.5))
     (run_dir,) = whole.run_dirs()
-    assert status == 3 and "the script has ended, nsys has not and does nothing; it will be ended in 1 s" in err
+    assert (
+        status == 3 and "the script has ended, nsys has not and does nothing; it will be ended in 1 s" in err
+    )
     assert "the script's own exit status is not known" in err and "ended with status" not in err
     assert json.loads((run_dir / "run.json").read_text())["exit_status"] is None
     assert (elapsed(run_dir), analysed(run_dir)) == (9, 9)

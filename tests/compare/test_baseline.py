@@ -51,6 +51,7 @@ def beside(profiled, baseline, predicted: dict[int, int] | None = None):
     one, two = read_event_logs([profiled]), read_event_logs([baseline])
     found = measured(one)
     windows = found.rename(columns={"process": "log_process", "order": "open_ns"})
+    windows = windows.assign(start_ns=found["order"], end_ns=found["order"] + found["elapsed_ns"])
     labels = [(r.region.rpartition("#")[0] or r.site) for r in found.itertuples()]
     intervals = pd.DataFrame(
         {
@@ -59,6 +60,7 @@ def beside(profiled, baseline, predicted: dict[int, int] | None = None):
             "kind": found["kind"],
             "site": found["site"],
             "elapsed_ns": found["elapsed_ns"],
+            "device": 0,
         }
     )
     rows = [(i, ns, ns - 1_000, ns + 1_000, "") for i, ns in (predicted or {}).items()]
@@ -209,9 +211,57 @@ def test_clock_readings_are_compared_where_the_trace_saw_cuda_work_inside(tmp_pa
     assert len(found) == 12 and set(found["elapsed_ns"]) == {15_000}
     found = found[found["site"] == "a.py:3"].assign(kind="host")  # b.py held no CUDA work: it has no window
     windows = found.rename(columns={"process": "log_process", "order": "open_ns"})
-    intervals = found[["kind", "site", "elapsed_ns"]].assign(interval=range(6), label="a.py:3-5")
+    windows = windows.assign(start_ns=found["order"], end_ns=found["order"] + found["elapsed_ns"])
+    intervals = found[["kind", "site", "elapsed_ns"]].assign(interval=range(6), label="a.py:3-5", device=0)
     nothing = frames.empty(frames.UNPROFILED)
     table, _ = side_by_side(intervals, windows, one, two, nothing, timed(two))
     assert table[["label", "profiled_ns", "baseline_ns", "baseline_count"]].values.tolist() == [
         ["a.py:3-5", 15_000, 10_000, 6]
     ]
+
+
+def clocked(folder: Path, name: str, *intervals: tuple[str, int, int]) -> Path:
+    """An event log whose pairs (region, start and end in us on the events' clock) were measured against a reference."""
+    lines = [{"type": "header", "format": "nsysalign-events", "version": 1, "pid": 1}]
+    lines += [{"type": "reference", "id": 0, "device": 0, "t0_ns": 1, "t1_ns": 2}]
+    for k, (region, start, end) in enumerate(intervals):
+        for seq in (2 * k, 2 * k + 1):
+            at = 1_000_000 * (k + 1) + seq
+            record = {"type": "record", "seq": seq, "tid": 1, "device": 0, "t0_ns": at, "t1_ns": at + 5}
+            lines.append(record | {"site": "bench.py:3", "region": f"{region}#{k}"})
+        own = {"start": 2 * k, "end": 2 * k + 1, "ms": (end - start) / 1e3}
+        lines.append({"type": "elapsed", **own, "reference": 0, "start_ms": start / 1e3, "end_ms": end / 1e3})
+    path = folder / f"{name}.jsonl"
+    path.write_text("".join(json.dumps(x) + "\n" for x in lines))
+    return path
+
+
+def test_the_time_between_intervals_is_known_without_a_trace(tmp_path):
+    """a 0-10, b 14-20, b inside another 30-50 and 35-40: that one begins while the other is being timed."""
+    found = measured(
+        read_event_logs(
+            [
+                clocked(
+                    tmp_path,
+                    "a",
+                    ("a", 0, 10),
+                    ("b", 14, 20),
+                    ("whole", 30, 50),
+                    ("b", 35, 40),
+                    ("a", 61, 62),
+                )
+            ]
+        )
+    )
+    nan = float("nan")
+    assert found["gap_ns"].tolist() == pytest.approx([nan, 4_000, 10_000, nan, 11_000], nan_ok=True)
+
+
+def test_gaps_stand_beside_each_other(tmp_path):
+    steps = [("step", 20 * k, 20 * k + 12) for k in range(6)]
+    slow = [("step", 30 * k, 30 * k + 15) for k in range(6)]
+    table, _ = beside(clocked(tmp_path, "under", *slow), clocked(tmp_path, "without", *steps))
+    assert table.loc["step", "gap_baseline_ns"] == 8_000
+    assert table.loc["step", "gap_profiled_ns"] == 1_000_002 - 15_000, "where the test placed them"
+    none, _ = beside(log(tmp_path, "a", runs("x", 30, 31)), log(tmp_path, "b", runs("x", 20, 21)))
+    assert math.isnan(none.loc["x", "gap_baseline_ns"]), "a log without references"

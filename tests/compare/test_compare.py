@@ -44,7 +44,10 @@ def test_slower_faster_same_and_in_one_only():
 def test_few_runs_say_nothing():
     a = build([("one", "event", "a.py:1", False, runs(10, count=4))])
     label = compare(a, a).labels[0]
-    assert (label.verdict, label.reason) == ("cannot say", "4 and 4 intervals: at least 5 on each side are needed")
+    assert (label.verdict, label.reason) == (
+        "cannot say",
+        "4 and 4 intervals: at least 5 on each side are needed",
+    )
 
 
 #            before  change  low  high

@@ -59,7 +59,9 @@ def test_the_second_run_has_the_change_and_says_so(tmp_path):
     done = nsysalign(tmp_path, "confirm", "--from", "R", "--no-calibrate", "bench.py", "x", "--label", "t1")
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert str(["sleep", "record", "record"] * 3)[1:-1] in done.stdout and "['x'] " in done.stdout
-    assert "not conclusive: t1 (host-gap): the second run could not be analysed" in " ".join(done.stdout.split())
+    assert "not conclusive: t1 (host-gap): the second run could not be analysed" in " ".join(
+        done.stdout.split()
+    )
     folder = tmp_path / "R" / "confirm" / "t1-delay-1"
     (log,) = folder.glob("events-*.jsonl")
     lines = [json.loads(line) for line in log.read_text().splitlines()]

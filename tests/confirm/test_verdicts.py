@@ -98,7 +98,9 @@ def test_the_few_that_the_delay_did_not_hold_are_left_out_and_counted(tmp_path):
 
     said = retried(tmp_path, first)
     assert (said.verdict, said.after_count) == ("confirmed", runs.COUNT - 1)
-    assert said.reason.endswith("; 1 of 8 left out, because the delay ended before the host had issued everything")
+    assert said.reason.endswith(
+        "; 1 of 8 left out, because the delay ended before the host had issued everything"
+    )
 
 
 def test_a_delay_that_does_not_outlast_the_host_says_nothing(tmp_path):
@@ -247,7 +249,11 @@ def test_a_flush_without_a_cold_counterpart_predicts_nothing(tmp_path):
     made = planned(tmp_path / "before", runs.busy_gpu, "flush")
     after = runs.analysed(runs.run(tmp_path / "after", runs.busy_gpu, "flush", before=[]))[0]
     said = judge(made, after)
-    assert said.verdict == "not conclusive" and "nothing could be predicted" in said.reason and "; kernel: 100." in said.reason
+    assert (
+        said.verdict == "not conclusive"
+        and "nothing could be predicted" in said.reason
+        and "; kernel: 100." in said.reason
+    )
     assert np.isnan(said.row()["predicted_low_ns"])
 
 

@@ -114,8 +114,7 @@ def test_between_two_samples_only_what_both_say_is_believed():
 
 def test_not_looking_is_said():
     assert any(
-        "clock-changed was not checked: the run has no samples" in n
-        for n in diagnose(runs(*[90] * 9)).notes
+        "clock-changed was not checked: the run has no samples" in n for n in diagnose(runs(*[90] * 9)).notes
     )
     outside = diagnose(sampled(runs(*[90] * 9), (5_000, 6_000, 1980)))
     assert any("no interval lies between two samples" in n for n in outside.notes)

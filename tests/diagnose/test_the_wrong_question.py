@@ -156,12 +156,18 @@ def test_profiler_is_named_where_it_matters():
 
 def test_waiting_for_the_host_is_no_empty_pair():
     prefetch = repeat(6, "prefetch", ("host", 900), ("api", 40), ("event", 4))
-    drawn = analysis(prefetch, repeat(6, "empty", ("host", 6), ("event", 3)), repeat(6, "short", ("host", 9), ("kernel", 5), ("event", 3)))
+    drawn = analysis(
+        prefetch,
+        repeat(6, "empty", ("host", 6), ("event", 3)),
+        repeat(6, "short", ("host", 9), ("kernel", 5), ("event", 3)),
+    )
     rules = {(f.label, f.rule): f for f in diagnose(drawn).findings.itertuples(index=False)}
     found = rules["prefetch", "event-floor"]
     assert found.title == (
         "prefetch contains no GPU work: for 940 of 944 us the host did something else before it recorded the end event."
     )
     assert "perf_counter" in found.advice and "another thread" in found.faster
-    assert rules["short", "event-floor"].evidence["empty_pair_ns"] == 9_000  # of the pairs that hold nothing at all
+    assert (
+        rules["short", "event-floor"].evidence["empty_pair_ns"] == 9_000
+    )  # of the pairs that hold nothing at all
     assert not rules["empty", "event-floor"].faster

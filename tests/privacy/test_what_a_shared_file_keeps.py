@@ -234,7 +234,9 @@ def test_a_mark_whose_text_is_a_string_of_the_table(tmp_path):
 
 def test_what_a_call_is_called_stays_also_where_a_range_is_called_so(tmp_path):
     """`rename` is for kernels and ranges: the text of an API call says what it does."""
-    trace = changed(export_of(tmp_path / "trace.sqlite"), "update NVTX_EVENTS set textId = 2 where textId = 9")
+    trace = changed(
+        export_of(tmp_path / "trace.sqlite"), "update NVTX_EVENTS set textId = 2 where textId = 9"
+    )
     redact(trace, tmp_path / "out.sqlite", rename=str.upper)
     kept = dict(rows(tmp_path / "out.sqlite", "select id, value from StringIds"))
     assert (kept[2], kept[7]) == ("cudaLaunchKernel_v7000", "ADD(FLOAT*)")

@@ -130,8 +130,9 @@ def test_processes_of_one_run(tmp_path):
     for world, log in zip(simulated.worlds, logs, strict=True):
         log.rename(log.with_name(f"events-{world.pid}.jsonl"))
     hint = analyze(trace.parent, "-o", tmp_path / "plain").output
-    assert f"2 processes measured something; to compare them: nsysalign analyze --ranks {trace.parent}" in " ".join(
-        hint.split()
+    assert (
+        f"2 processes measured something; to compare them: nsysalign analyze --ranks {trace.parent}"
+        in " ".join(hint.split())
     )
     result = analyze(trace.parent, "--ranks", "-o", tmp_path / "out", "--json", "-")
     document = json.loads(result.output)

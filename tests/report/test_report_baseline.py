@@ -26,7 +26,7 @@ def beside(analysis):
         "label": label["label"], "kind": "event", "site": "bench.py:7", "profiled_count": 5, "baseline_count": 4,
         "profiled_ns": 300_000.0, "baseline_ns": 200_000.0, "inflation": 1.5, "predicted_ns": 190_000.0,
         "predicted_lower_ns": 180_000.0, "predicted_upper_ns": 199_000.0, "predicted_from": 5, "error": -0.05,
-        "remark": "5 intervals under nsys, 4 without",
+        "remark": "5 intervals under nsys, 4 without", "gap_profiled_ns": 91_000.0, "gap_baseline_ns": 61_500.0,
     }  # fmt: skip
     only = empty | {
         "label": "<script>alert(1)</script>\x1b[31m", "kind": "event", "site": "", "profiled_count": 0,
@@ -56,6 +56,7 @@ def test_terminal_has_both_numbers_the_prediction_and_its_error(beside):
     for cell in ("5/4", "300.00", "200.00", "1.50", "190.00 ± 10.00", "-5 % !"):
         assert cell in line
     assert "5 intervals under nsys, 4 without" in text and "measured without nsys only" in text
+    assert "61.50 us since the interval before (91.00 under nsys)" in text
     assert "Predicted budgets without nsys" in text and "\x1b[31m" not in text
     assert max(map(len, printed(beside, 80).splitlines())) <= 80
 
@@ -70,7 +71,7 @@ def test_without_a_second_run_nothing_is_said(analysis):
 def test_the_page_has_a_table_that_needs_no_script(beside):
     section = beside_html.section(beside)
     assert section in html.page(beside)
-    for cell in (">300.00<", ">200.00<", ">1.50<", "190.00 ± 10.00", "-5 % !"):
+    for cell in (">300.00<", ">200.00<", ">1.50<", "190.00 ± 10.00", "-5 % !", "61.50 us since the interval"):
         assert cell in section
     assert "<script>alert" not in section and "&lt;script&gt;alert(1)&lt;/script&gt;" in section
 
@@ -102,3 +103,25 @@ def test_an_older_database_has_no_such_tables(beside, tmp_path):
     connection.close()
     loaded = engine.load(path)
     assert loaded.baseline.empty and len(loaded.intervals) == len(beside.intervals)
+
+
+@pytest.mark.parametrize("name", ["analysis.db", "analysis.json"])
+def test_an_analysis_stored_before_gaps_were_known(beside, tmp_path, name):
+    path, columns = tmp_path / name, ("gap_profiled_ns", "gap_baseline_ns")
+    if name.endswith("db"):
+        database.write(beside, path)
+        with sqlite3.connect(path) as connection:
+            for column in columns:
+                connection.execute(f"alter table baseline drop column {column}")
+        connection.close()
+    else:
+        stored = json.loads(document.dumps(beside))
+        for label in stored["baseline"]["labels"]:
+            for column in columns:
+                del label[column]
+        path.write_text(json.dumps(stored))
+    loaded = engine.load(path).baseline
+    assert loaded["gap_baseline_ns"].isna().all() and loaded["gap_profiled_ns"].dtype == "float64"
+    pd.testing.assert_frame_equal(
+        loaded.drop(columns=list(columns)), beside.baseline.drop(columns=list(columns))
+    )

@@ -218,7 +218,9 @@ def test_25_000_intervals_are_on_the_screen(driver, builder, tmp_path):
 
 def test_the_runs_are_drawn_and_tabulated(looked_at):
     driver = looked_at
-    assert "3 intervals: median 235 us, from 215 us to 245 us" in driver.find_element("id", "runs-reading").text
+    assert (
+        "3 intervals: median 235 us, from 215 us to 245 us" in driver.find_element("id", "runs-reading").text
+    )
     driver.execute_script("document.querySelector('#iterations').scrollIntoView()")
     paths = "[...document.querySelectorAll('#iterations path.cause')].map(p => p.getAttribute('d').split('M').length - 1)"
     # kernel, launch, event and host, each in three runs
@@ -537,5 +539,10 @@ def test_cards_tell_both_kinds_of_advice_apart_and_show_the_line_of_code(driver,
     heads = [e.text.strip() for e in card.find_elements("css selector", ".advice strong")]
     assert heads == ["To measure GPU time only:", "To make it faster:"]
     assert card.find_element("css selector", ".advice.faster pre").text == "f = torch.compile(f)"
-    assert card.find_element("css selector", ".source").text.split() == ["puzzle.py:14", "start.record()", "#", "<b>"]
+    assert card.find_element("css selector", ".source").text.split() == [
+        "puzzle.py:14",
+        "start.record()",
+        "#",
+        "<b>",
+    ]
     quiet(driver)

@@ -38,7 +38,9 @@ def test_budgets_are_tracks_over_the_operations(analysis, tmp_path, name):
     t1 = [e for e in events if e["ph"] == "X" and tracks[e["pid"], e["tid"]] == "t1"]
     assert groups[t1[0]["pid"]] == "nsysalign budgets"
     whole, *pieces = t1[:6]
-    assert whole["name"] == "t1" and whole["args"]["interval"] == "t1#0"  # names add up, numbers are arguments
+    assert (
+        whole["name"] == "t1" and whole["args"]["interval"] == "t1#0"
+    )  # names add up, numbers are arguments
     assert whole["args"]["host_ns"] == 174_490 and whole["args"]["elapsed_ns"] == 234_720
     assert [p["name"] for p in pieces] == ["event", "host", "launch", "kernel", "event"]
     assert sum(p["dur"] for p in pieces) == pytest.approx(whole["dur"])

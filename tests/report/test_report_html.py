@@ -220,6 +220,4 @@ def test_25_000_intervals_with_everything_in_them_stay_below_4_megabytes(builder
     monkeypatch.setattr(payload_module, "MAX_BYTES", 100_000)
     monkeypatch.setattr(payload_module, "LEAST_TIMELINES", 25_000)
     data = payload(large)
-    assert 1 <= len(data["timelines"]) < 8 and "more timelines did not fit" in " ".join(
-        data["holds"]
-    )
+    assert 1 <= len(data["timelines"]) < 8 and "more timelines did not fit" in " ".join(data["holds"])

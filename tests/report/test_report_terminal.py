@@ -108,7 +108,9 @@ def test_labels_of_one_site_stay_apart_when_there_is_little_room():
 
 def test_both_kinds_of_advice_are_told_apart_and_code_stands_alone(analysis):
     lines = shown(analysis, 80).splitlines()
-    measure = next(i for i, line in enumerate(lines) if "To measure GPU time only: let the host run ahead" in line)
+    measure = next(
+        i for i, line in enumerate(lines) if "To measure GPU time only: let the host run ahead" in line
+    )
     faster = next(i for i, line in enumerate(lines) if "To make it faster: launch less and earlier:" in line)
     assert measure < faster and "      torch.cuda._sleep(2_000_000); start.record()" in lines
     assert lines[faster + 1] == "      f = torch.compile(f)"
@@ -136,12 +138,23 @@ def test_what_is_folded_is_named_where_it_is_much():
 
     parts = dict.fromkeys(table.LOOKS, 0) | {"kernel": 50_000, "launch_latency": 40_000, "sync": 10_000}
     row = SimpleNamespace(
-        label="small", count=1, elapsed_ns=100_000, parts_ns=parts, no_prediction="", findings=(), library=False
+        label="small",
+        count=1,
+        elapsed_ns=100_000,
+        parts_ns=parts,
+        no_prediction="",
+        findings=(),
+        library=False,
     )
     plan = table.Layout("us", (), ("launch_latency", "sync"), 8)
-    assert "other: latency (40.00 in small), sync (10.00 in small) (a wider terminal shows them)" in table.legend([row], plan)
+    assert (
+        "other: latency (40.00 in small), sync (10.00 in small) (a wider terminal shows them)"
+        in table.legend([row], plan)
+    )
 
 
 def test_a_finding_about_several_labels_ranks_by_what_they_lose_together(builder, finding):
-    text = shown(builder(findings=[finding, {**finding, "label": "t2", "title": "t2 measures the host"}]), 100)
+    text = shown(
+        builder(findings=[finding, {**finding, "label": "t2", "title": "t2 measures the host"}]), 100
+    )
     assert "with t2" in text and "t2 measures the host" not in text

@@ -1,0 +1,23 @@
+"""Where the log's records are that its other lines name: by process and number."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+
+class Lookup:
+    """Positions of (process, number), counted from `first`; of equal ones the first counts.  -1 for one that is not there."""
+
+    def __init__(self, process: np.ndarray, number: np.ndarray, *, first: int = 0) -> None:
+        keys = pd.MultiIndex.from_arrays([process, number])
+        self._position = np.flatnonzero(~keys.duplicated())
+        self._keys, self._first = keys[self._position], first
+
+    def __call__(self, rows: pd.DataFrame, column: str) -> np.ndarray:
+        """Of what a column of `rows` (which has a column `process`) names."""
+        if rows.empty or not len(self._keys):
+            return np.full(len(rows), -1)
+        wanted = pd.MultiIndex.from_arrays([rows["process"].to_numpy(), rows[column].to_numpy()])
+        at = self._keys.get_indexer(wanted)
+        return np.where(at >= 0, self._position[np.maximum(at, 0)] + self._first, -1)
