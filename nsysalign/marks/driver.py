@@ -36,7 +36,7 @@ def _check(library: ctypes.CDLL, status: int, what: str) -> None:
     if status:
         text = ctypes.c_char_p()
         library.cuGetErrorName(status, ctypes.byref(text))
-        raise NoDevice(f"{what}: {(text.value or b'error').decode()} ({status})", "nvidia-smi says what is wrong")
+        raise NoDevice(f"{what}: {(text.value or b'error').decode()} ({status})", "nvidia-smi shows the device and its free memory")
 
 
 class Device:
