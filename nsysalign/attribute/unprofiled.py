@@ -71,9 +71,8 @@ class Predictor:
         start, end = self.scenes.start[scene.calls], self.scenes.end[scene.calls]
         cost = scaled(self.cost, scene.calls, end - start, factor)
         columns = (start, end, cost.inside, cost.after, cost.waits)
-        calls = [
-            Call(*row, back=self.scenes.back) for row in zip(*(column.tolist() for column in columns), strict=True)
-        ]
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        calls = [Call(*row)._replace(back=self.scenes.back) for row in rows]
         items = [
             i._replace(
                 gap=i.gap - min(round(factor * device), max(i.gap, 0)),
