@@ -141,9 +141,11 @@ def _through_all(near: ClockMap, threads: list[tuple]) -> ClockMap:
     t, low, high = (np.concatenate(column) for column in zip(*rows, strict=True))
     order = np.argsort(t, kind="stable")
     t, low, high = t[order], low[order], high[order]
-    edges = np.searchsorted(t, np.arange(t[0], t[-1] + _STRAIGHT_NS, _STRAIGHT_NS)) if len(t) else []
-    lines = [_line(t[a:b], low[a:b], high[a:b]) for a, b in pairwise([*edges, len(t)]) if b - a >= _FEWEST]
-    if not lines or None in lines:
+    edges = np.searchsorted(t, np.arange(t[0], t[-1] + _STRAIGHT_NS, _STRAIGHT_NS)).tolist() if len(t) else []
+    long = [(a, b) for a, b in pairwise([*edges, len(t)]) if b - a >= _FEWEST]
+    found_lines = [_line(t[a:b], low[a:b], high[a:b]) for a, b in long]
+    lines = [line for line in found_lines if line is not None]
+    if not lines or len(lines) < len(found_lines):
         return near
     at = np.concatenate([line.at_ns for line in lines])
     offset = np.concatenate([line.offset_ns for line in lines])
