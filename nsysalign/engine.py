@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -77,11 +78,14 @@ def analyze(
     all_segments: bool = False,
     progress: Progress | None = None,
     jobs: int = 1,
+    marks: _Paths = (),
+    marked: str | PathLike[str] | None = None,
 ) -> Analysis:
     """Analyse an nsys SQLite export with the event logs of its processes, or a run directory with all that belongs to it.
 
     Without a log the NVTX ranges of the trace become intervals of kind `nvtx`.  `clocks` is the run's clocks.jsonl,
-    `baseline` the event logs of the same program run without nsys, to be put beside.  `draw` names intervals whose
+    `baseline` the event logs of the same program run without nsys, to be put beside.  `marks`: dumps of marks inside kernels
+    (.nsam), made in the run of this trace, or in that of the trace `marked`, which is of the same program.  `draw` names intervals whose
     timeline and segments are kept whatever their place among the runs; `all_segments` keeps those of every interval,
     where a long trace has more than fit into a table of ordinary size; `progress(step, percent)` is told what begins.
     A long trace is analysed stretch by stretch, by `jobs` processes at once: a script that asks for more than one has
@@ -97,6 +101,8 @@ def analyze(
         inputs = Inputs(path, logs, without)
     if clocks is not None:
         inputs = replace(inputs, clocks=Path(clocks))
+    if marks:
+        inputs = replace(inputs, marks=_several(marks), marked=Path(marked) if marked is not None else None)
     return analyze_inputs(inputs, draw=draw, all_segments=all_segments, progress=progress, jobs=jobs)
 
 
@@ -125,8 +131,9 @@ def analyze_inputs(
     without, notes = read_baseline(inputs.baseline)
     tell("explaining", 90)
     analysis = explained(
-        found, log, clocks=inputs.clocks, baseline=without, draw=draw, all_segments=all_segments
-    )
+        found, log, clocks=inputs.clocks, baseline=without, draw=draw, all_segments=all_segments,
+        inside=partial(_inside_kernels, inputs) if inputs.marks else None,
+    )  # fmt: skip
     said = [*inputs.conditions, *analysis.notes, *notes]
     analysis = replace(analysis, notes=tuple(dict.fromkeys(said)))
     return attach(analysis, confirmations.read(inputs.confirmed)) if inputs.confirmed else analysis
@@ -280,9 +287,13 @@ def explained(
     baseline: EventLog | None = None,
     draw: Sequence[str] = (),
     all_segments: bool = False,
+    inside: Callable[[Analysis], Analysis] | None = None,
 ) -> Analysis:
-    """Names, labels, findings, pictures; `baseline`, the log of a run without nsys, is put beside."""
+    """Names, labels, findings, pictures; `baseline`, the log of a run without nsys, is put beside; `inside` adds what was
+    marked inside kernels."""
     analysis = _named(measured, log, clocks)
+    if inside is not None:
+        analysis = inside(analysis)
     portion, pictures, intervals = measured.portion, measured.pictures, analysis.intervals
     real = (intervals["kind"] != "run").to_numpy()
     pieces, run = portion.size.sum(), portion.size[~real].sum()
@@ -417,6 +428,19 @@ def _source_lines(log: EventLog | None) -> pd.DataFrame:
         return frames.empty(frames.SOURCE_LINES)
     lines = log.source_lines.drop_duplicates()
     return lines[~lines["site"].duplicated(keep=False)].reset_index(drop=True)
+
+
+def _inside_kernels(inputs: Inputs, analysis: Analysis) -> Analysis:
+    """The same with what the dumps of marks say about the insides of kernels."""
+    from nsysalign.slices.inside import marked_inside
+
+    inside = marked_inside(inputs.marks, inputs.trace, inputs.marked, analysis.measured)
+    return replace(
+        analysis,
+        **inside.tables,
+        notes=tuple(dict.fromkeys([*analysis.notes, *inside.notes])),
+        calibration={**analysis.calibration, "marks": list(inside.buffers)},
+    )
 
 
 def _headers(log: EventLog | None) -> list[dict[str, Any]]:

@@ -271,6 +271,15 @@ class Analysis:
     #: Predictions: of the interval in each label's row, of more where there is a baseline.
     unprofiled: pd.DataFrame = field(default_factory=lambda: _no_rows("UNPROFILED"))
     unprofiled_parts: pd.DataFrame = field(default_factory=lambda: _no_rows("UNPROFILED_PARTS"))
+    #: Only of programs that mark their kernels (nsysalign.marks); empty otherwise.
+    marked_kernels: pd.DataFrame = field(default_factory=lambda: _no_rows("MARKED_KERNELS"))
+    marks: pd.DataFrame = field(default_factory=lambda: _no_rows("KERNEL_MARKS"))
+    kernel_phases: pd.DataFrame = field(default_factory=lambda: _no_rows("KERNEL_PHASES"))
+    sm_time: pd.DataFrame = field(default_factory=lambda: _no_rows("SM_TIME"))
+    sm_spans: pd.DataFrame = field(default_factory=lambda: _no_rows("SM_SPANS"))
+    path_counts: pd.DataFrame = field(default_factory=lambda: _no_rows("PATH_COUNTS"))
+    latencies: pd.DataFrame = field(default_factory=lambda: _no_rows("LATENCIES"))
+    mark_changes: pd.DataFrame = field(default_factory=lambda: _no_rows("MARK_CHANGES"))
 
     def __repr__(self) -> str:
         """One line: the tables would fill screens."""

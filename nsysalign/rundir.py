@@ -5,6 +5,7 @@ nsysalign-runs/train-001/
   clocks.jsonl  run.json  nsys.log                         GPU clocks meanwhile; status, notes, conditions; nsys's words
   raw/                                                     what the probe wrote, until it is converted
   baseline/events-PID.jsonl                                the same program without nsys
+  marks-PID-N.nsam  marked/                                marks inside kernels; the run that made them (run --marks)
   confirm/LABEL-CHANGE-N/  confirm.json                    re-runs with one change, and their verdicts
   analysis.json  analysis.db  analysis.metadata.json  report.html      results
 """
@@ -26,7 +27,7 @@ from nsysalign.untrusted import contents
 RUNS = "nsysalign-runs"
 EXPORT, REPORT, STREAM = "trace.sqlite", "trace.nsys-rep", "trace.qdstrm"
 CLOCKS, CONFIRMED, MANIFEST, NSYS_LOG = "clocks.jsonl", "confirm.json", "run.json", "nsys.log"
-RAW, BASELINE, RERUNS = "raw", "baseline", "confirm"
+RAW, BASELINE, RERUNS, MARKED = "raw", "baseline", "confirm", "marked"
 DOCUMENT, DATABASE, METADATA, PAGE = "analysis.json", "analysis.db", "analysis.metadata.json", "report.html"
 RESULTS = (DOCUMENT, DATABASE, METADATA, PAGE)
 REPORT_SUFFIXES = (".nsys-rep", ".qdrep")  # the latter until 2021.3
@@ -44,6 +45,8 @@ class Inputs:
     clocks: Path | None = None
     confirmed: Path | None = None  # verdicts of re-runs
     manifest: Path | None = None
+    marks: tuple[Path, ...] = ()  # dumps of marks inside kernels
+    marked: Path | None = None  # the export of the run that made them, where it is another
 
     def roles(self) -> Mapping[str, list[Path]]:
         """All files that decide what the results are, by what they are used as."""
@@ -51,12 +54,14 @@ class Inputs:
             "trace": [self.trace],
             "events": list(self.events),
             "baseline": list(self.baseline),
+            **({"marks": list(self.marks)} if self.marks else {}),
             **{
                 role: [path]
                 for role, path in (
                     ("clocks", self.clocks),
                     ("confirmed", self.confirmed),
                     ("manifest", self.manifest),
+                    ("marked", self.marked),
                 )
                 if path is not None
             },
@@ -117,6 +122,15 @@ class RunDirectory:
         """Those of the run without nsys."""
         return event_logs(self.path / BASELINE)
 
+    def marks(self) -> list[Path]:
+        """Dumps of marks inside its kernels, sorted by name."""
+        return sorted(self.path.glob("marks-*.nsam"), key=lambda p: natural(p.name))
+
+    def marked(self) -> RunDirectory | None:
+        """The run that made the marks, where it is one of its own."""
+        run = RunDirectory(self.path / MARKED)
+        return run if run.marks() and run.traces() else None
+
     def manifest(self) -> dict[str, Any]:
         """What run.json says; {} where there is no such file, or it says nothing of use."""
         return _object(self.path / MANIFEST)
@@ -126,7 +140,11 @@ class RunDirectory:
         return _conditions(self.path / MANIFEST)
 
     def inputs(
-        self, trace: Path | None = None, events: tuple[Path, ...] = (), baseline: tuple[Path, ...] = ()
+        self,
+        trace: Path | None = None,
+        events: tuple[Path, ...] = (),
+        baseline: tuple[Path, ...] = (),
+        marks: tuple[Path, ...] = (),
     ) -> Inputs:
         """What an analysis of it is made of, as it lies there; what is named takes the place of the run's own.
 
@@ -139,7 +157,9 @@ class RunDirectory:
             for role, name in (("clocks", CLOCKS), ("confirmed", CONFIRMED), ("manifest", MANIFEST))
             if alone and (self.path / name).is_file()
         }
-        return Inputs(trace, events, baseline, **beside)
+        own = self.marked() if alone and not marks else None
+        marks = marks or tuple((own or self).marks() if alone else ())
+        return Inputs(trace, events, baseline, **beside, marks=marks, marked=own.export() if own else None)
 
     def stored(self) -> Path | None:
         """Its analysis, None where there is none."""

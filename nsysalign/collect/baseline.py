@@ -48,6 +48,7 @@ def collect_baseline(
     host_timers: bool = True,
     references: bool = True,
     timeout_s: float | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Baseline:
     """Run `command` in the current directory with the probe and without nsys; its output is passed through.
 
@@ -65,7 +66,7 @@ def collect_baseline(
         ) from error
     env = commands.probe_environment(
         os.environ, folder, calibrate=calibrate, host_timers=host_timers, references=references
-    )
+    ) | dict(environment or {})
     ended = launch((), argv, env, folder / "run.log", inheritance(), timeout_s=timeout_s)
     notes = [f"without nsys: {note}" for note in ended.notes]
     with hold_signals():

@@ -35,6 +35,13 @@ from nsysalign.errors import UsageError
     help="Event log of the same program run without nsys; can be repeated.  Not needed for a run directory.",
 )
 @click.option(
+    "--marks",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Marks inside the kernels of this trace (.nsam); can be repeated.  Not needed for a run directory.",
+)
+@click.option(
     "--json", "json_out", metavar="OUT", help="Also write the analysis as JSON to this file (- for stdout)."
 )
 @click.option("--nsys", metavar="PATH", help="The nsys to export a .nsys-rep with.")
@@ -68,6 +75,7 @@ def analyze(
     events: tuple[Path, ...],
     output: Path | None,
     baseline: tuple[Path, ...],
+    marks: tuple[Path, ...],
     json_out: str | None,
     nsys: str | None,
     ranks: bool,
@@ -96,8 +104,8 @@ def analyze(
     if ranks or len(traces) > 1 or is_many(trace):
         from nsysalign.commands.ranks import present_many
 
-        if fail_on or baseline:
-            option = "--fail-on" if fail_on else "--baseline"
+        if fail_on or baseline or marks:
+            option = "--fail-on" if fail_on else "--baseline" if baseline else "--marks"
             raise UsageError(
                 f"{option} is for one trace, several are given",
                 "nsysalign analyze RUN, once for each of them",
@@ -123,6 +131,7 @@ def analyze(
         trace,
         events=events,
         baseline=baseline,
+        marks=marks,
         output=output,
         quiet=quiet,
         json_out=json_out,

@@ -24,6 +24,7 @@ def assembled(
     *,
     events: Sequence[Path] = (),
     baseline: Sequence[Path] = (),
+    marks: Sequence[Path] = (),
     nsys: str | None = None,
     quiet: bool = True,
 ) -> Inputs:
@@ -45,7 +46,10 @@ def assembled(
         _refuse_what_is_no_trace(path)
         trace = path
     export = exported(trace, folder_for(output), nsys=nsys, quiet=quiet)
-    return run.inputs(export, tuple(events), tuple(baseline))
+    own = run.marked() if not marks else None
+    if own is not None:
+        exported(trace_of(own), own.path, nsys=nsys, quiet=quiet)
+    return run.inputs(export, tuple(events), tuple(baseline), tuple(marks))
 
 
 def _refuse_what_is_no_trace(path: Path) -> None:

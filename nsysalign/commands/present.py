@@ -48,6 +48,7 @@ def present(
     *,
     events: Sequence[Path] = (),
     baseline: Sequence[Path] = (),
+    marks: Sequence[Path] = (),
     output: Path | None = None,
     quiet: bool = False,
     json_out: str | Path | None = None,
@@ -60,7 +61,7 @@ def present(
     output = output or (path if path.is_dir() else path.with_name(path.stem + ".nsysalign"))
     _check_copy(output, json_out)
     with _no_empty_folder(output):
-        return _present(path, output, events, baseline, quiet, json_out, nsys, all_segments, jobs, use_cache)
+        return _present(path, output, events, baseline, marks, quiet, json_out, nsys, all_segments, jobs, use_cache)
 
 
 @contextmanager
@@ -81,6 +82,7 @@ def _present(
     output: Path,
     events: Sequence[Path],
     baseline: Sequence[Path],
+    marks: Sequence[Path],
     quiet: bool,
     json_out: str | Path | None,
     nsys: str | None,
@@ -88,7 +90,9 @@ def _present(
     jobs: int | None,
     use_cache: bool,
 ) -> Presented:
-    inputs = assembled(path, output, events=events, baseline=baseline, nsys=nsys, quiet=quiet)
+    inputs = assembled(
+        path, output, events=events, baseline=baseline, marks=marks, nsys=nsys, quiet=quiet
+    )
     cache = Cache(inputs.roles(), output, RESULTS, {"all_segments": all_segments}) if use_cache else None
     silent = quiet or str(json_out) == "-"
     if cache is not None and cache.fresh():

@@ -82,6 +82,12 @@ if TYPE_CHECKING:
     help="Run the command once more without nsys and show both times side by side.",
 )
 @click.option(
+    "--marks",
+    is_flag=True,
+    help="For kernels with marks (nsysalign.marks): run the command without them, then once more with them, and say "
+    "what they change.",
+)
+@click.option(
     "--json",
     "json_out",
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
@@ -109,6 +115,7 @@ def run(
     lock_clocks: int | None,
     confirm: bool,
     baseline: bool,
+    marks: bool,
     json_out: Path | None,
     fail_on: tuple[str, ...],
     quiet: bool,
@@ -125,6 +132,7 @@ def run(
     """
     from nsysalign.collect.command import stem
     from nsysalign.collect.lock import locked
+    from nsysalign.collect.marked import OFF
     from nsysalign.collect.session import CollectOptions, collect
     from nsysalign.commands.outputs import refuse_unwritable
     from nsysalign.commands.progress import ProgressLine
@@ -146,6 +154,7 @@ def run(
         graph_trace=graph_trace,
         timeout_s=timeout,
         stdout_to_stderr=str(json_out) == "-",
+        environment=OFF if marks else {},
     )
     name = stem(command)
     usual_s = None if output else last_duration_s(name)
@@ -162,6 +171,8 @@ def run(
             click.echo(
                 f"the script ended with status {result.exit_status}; what was recorded is analysed", err=True
             )
+    if marks:
+        with_marks(command, result, options, quiet=quiet)
     if baseline:
         without_nsys(command, result, options, quiet=quiet)
     status = NsysError.exit_code if result.exit_status is None else result.exit_status
@@ -198,6 +209,38 @@ def _refuse_misspelt(ctx: click.Context, word: str) -> None:
     raise click.NoSuchOption(name, possibilities=sorted(get_close_matches(name, known)), ctx=ctx)
 
 
+def with_marks(
+    command: Sequence[str], result: CollectResult, options: CollectOptions, *, quiet: bool
+) -> None:
+    """The command once more, with its marks.  Whatever happens to it, the run without keeps its analysis and its status."""
+    from nsysalign.collect.marked import ON
+    from nsysalign.collect.session import collect
+    from nsysalign.errors import NsysAlignError
+    from nsysalign.rundir import MARKED, RunDirectory
+
+    if result.stopped:
+        click.echo("note: the run was stopped: it is not run again with marks", err=True)
+        return
+    if not quiet:
+        click.echo("running once more, with marks", err=True)
+    folder = result.run_dir / MARKED
+    try:
+        marked = collect(command, replace(options, output=folder, environment=ON, clocks=False))
+    except NsysAlignError as error:
+        click.echo(f"note: no run with marks: {error}", err=True)
+        return
+    notes = [*marked.notes]
+    if not RunDirectory(folder).marks():
+        notes.append(
+            "no kernel left marks: nsysalign.marks.buffer() makes the memory for them, nsysalign.marks.flags() "
+            "compiles them in (docs/marks.md)"
+        )
+    if marked.exit_status != result.exit_status:
+        notes.append(f"with marks the script ended with status {marked.exit_status}")
+    for note in notes if not quiet else []:
+        click.echo(f"note: {note}", err=True)
+
+
 def without_nsys(
     command: Sequence[str], result: CollectResult, options: CollectOptions, *, quiet: bool
 ) -> None:
@@ -219,6 +262,7 @@ def without_nsys(
             host_timers=options.host_timers,
             references=options.references,
             timeout_s=options.timeout_s,
+            environment=options.environment,
         )
     except NsysAlignError as error:
         click.echo(f"note: no run without nsys: {error}", err=True)

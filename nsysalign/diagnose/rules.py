@@ -35,6 +35,8 @@ from nsysalign.diagnose import (
     rule_launch_blocking,
     rule_launch_latency,
     rule_many_kernels,
+    rule_mark_perturbed,
+    rule_marks_dropped,
     rule_memset,
     rule_mixed_work,
     rule_module_load,
@@ -44,7 +46,9 @@ from nsysalign.diagnose import (
     rule_profiler,
     rule_recorded_again,
     rule_samples,
+    rule_sm_imbalance,
     rule_sync,
+    rule_tail,
     rule_throttled,
     rule_two_modes,
     rule_unknown,
@@ -102,6 +106,11 @@ REGISTRY: tuple[Rule, ...] = tuple(
         rule_variance,
         rule_outliers,
         rule_samples,
+        # inside kernels
+        rule_tail,
+        rule_sm_imbalance,
+        rule_mark_perturbed,
+        rule_marks_dropped,
     )
 )
 

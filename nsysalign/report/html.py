@@ -45,6 +45,7 @@ SCRIPTS = (
     "runs.js",
     "clocks.js",
     "kernels.js",
+    "inside.js",
     "answers.js",
     "links.js",
     "main.js",

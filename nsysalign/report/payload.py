@@ -13,6 +13,7 @@ from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.report import answers
 from nsysalign.report.clocks import page_clocks, run_starts, summary
+from nsysalign.report.inside import inside
 from nsysalign.report.lanes import Timelines, timelines
 from nsysalign.report.losses import Card, Entry, Loss, cards, losses
 from nsysalign.report.overview import RUN, headline
@@ -96,6 +97,7 @@ def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict
         "measured": _measured(analysis),
         "runs": runs,
         "kernels": _kernels(analysis),
+        "inside": inside(analysis),
         "source": {
             safe_text(site): safe_text(text) for site, text in analysis.source_lines.itertuples(index=False)
         },

@@ -5,6 +5,7 @@
     GPU                 stream 7                                  [gemm]
     host                thread 484     [cudaLaunchKernel]
     GPU clocks          SM clock, GPU 0   1980 MHz (counters)
+    inside kernels      SM 0                                      [load|mma]        one track per warp's place on an SM
 
 Times are the trace's own, in microseconds with three decimals: exact nanoseconds.  Source of the format:
 Google's "Trace Event Format" document.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import gzip
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -39,6 +41,7 @@ GROUPS = {
     "host": (5, "host, CUDA calls"),
 }
 CLOCKS = (6, "GPU clocks")
+INSIDE = (7, "inside kernels")
 #: Arrows cost two events each, and a viewer that shows more than this shows none well.
 MOST_ARROWS = 100_000
 
@@ -73,6 +76,53 @@ def trace_events(analysis: Analysis, around: pd.DataFrame, said: list[str]) -> I
     yield from _budgets(analysis)
     yield from _clocks(analysis)
     yield from _around(_apart(analysis, around), said)
+    yield from _inside(analysis)
+
+
+def _inside(analysis: Analysis) -> Iterator[dict[str, Any]]:
+    """A track for every place of a warp on an SM: its run, its ranges inside, its marks.  Only of kernels that ran in this
+    trace: where marks had a run of their own, that run's export holds them."""
+    kernels = analysis.marked_kernels
+    shown = kernels[(kernels["error_ns"] >= 0) & kernels["kernel"].isin(analysis.marks["kernel"].unique())]
+    if shown.empty or (analysis.mark_changes["plain_count"] > 0).any():
+        return
+    pid, name = INSIDE
+    yield _meta("process_name", pid, 0, name=name)
+    yield _meta("process_sort_index", pid, 0, sort_index=len(GROUPS) + 1)
+    names = dict(zip(shown["kernel"].tolist(), shown["name"].tolist(), strict=True))
+    keys = ["kernel", "sm", "block_x", "block_y", "block_z", "warp"]
+    mine = analysis.marks[analysis.marks["first_lane"] & analysis.marks["kernel"].isin(list(names))]
+    runs = [(int(g["t_ns"].iloc[0]), int(g["t_ns"].iloc[-1]), key, g) for key, g in mine.groupby(keys, sort=False)]
+    runs.sort(key=lambda run: (run[2][1], run[0], -run[1]))
+    tid = 0
+    for sm, group in itertools.groupby(runs, key=lambda run: run[2][1]):
+        here = list(group)
+        rows = nested_rows([r[0] for r in here], [r[1] for r in here], nest=False)
+        for row in range(max(rows) + 1):
+            yield _meta("thread_name", pid, tid + row, name=f"SM {sm}" + (f" ({row + 1})" if row else ""))
+            yield _meta("thread_sort_index", pid, tid + row, sort_index=tid + row)
+        for row, (start, end, key, marks) in zip(rows, here, strict=True):
+            yield from _warp(pid, tid + row, start, end, safe_text(names[key[0]]), key, marks)
+        tid += max(rows) + 1
+
+
+def _warp(
+    pid: int, tid: int, start: int, end: int, kernel: str, key: tuple[int, ...], marks: pd.DataFrame
+) -> Iterator[dict[str, Any]]:
+    _, sm, x, y, z, warp = (int(k) for k in key)
+    yield _slice(pid, tid, kernel, start, end, "warp", {"sm": sm, "block": [x, y, z], "warp": warp})
+    open_ranges: list[tuple[str, int]] = []
+    for at, kind, name in zip(*(marks[c].tolist() for c in ("t_ns", "kind", "name")), strict=True):
+        if kind == "begin":
+            open_ranges.append((name, at))
+        elif kind == "end" and open_ranges:
+            what, since = open_ranges.pop()
+            yield _slice(pid, tid, safe_text(what), since, at, "phase", {})
+        elif kind == "mark":
+            yield {
+                "ph": "i", "s": "t", "cat": "mark", "name": safe_text(name), "pid": pid, "tid": tid, "ts": at / 1000,
+                "args": {},
+            }  # fmt: skip
 
 
 def _meta(what: str, pid: int, tid: int, **arguments: Any) -> dict[str, Any]:

@@ -38,6 +38,7 @@ _KEYS = {
     "baseline": "label",
     "unprofiled": "interval",
     "unprofiled_parts": ("interval", "cause"),
+    "marked_kernels": "kernel",
 }
 #: Tables that version 1 did not have from the beginning: a file without them is older, not broken.
 _LATER = (
@@ -49,6 +50,7 @@ _LATER = (
     frames.GPU_CLOCKS,
     frames.CONFIRMATIONS,
     *frames.BASELINE_SPECS,
+    *frames.MARKS_SPECS,
 )
 #: Tables whose `interval` is a row of `intervals`: Datasette makes links of them.
 _OF_INTERVALS = (

@@ -82,6 +82,7 @@ def _document(analysis: Analysis, intervals: list[dict[str, Any]], budgets: _Bud
         "source_lines": dict(analysis.source_lines.itertuples(index=False)),
         "unprofiled": _unprofiled(analysis),
         "baseline": None if analysis.baseline.empty else {"labels": records(analysis.baseline)},
+        **_marks(analysis),
     }
 
 
@@ -155,6 +156,14 @@ def _unprofiled(analysis: Analysis) -> list[dict[str, Any]]:
     for part in records(analysis.unprofiled_parts):
         by_number[part["interval"]]["parts_ns"][part["cause"]] = part["ns"]
     return intervals
+
+
+def _marks(analysis: Analysis) -> dict[str, Any]:
+    """What happened inside kernels, where anything was marked; the marks themselves are in `analysis.db`."""
+    if analysis.marked_kernels.empty:
+        return {}
+    specs = (spec for spec in frames.MARKS_SPECS if spec is not frames.KERNEL_MARKS)
+    return {spec.name: records(getattr(analysis, spec.name)) for spec in specs}
 
 
 # --- reading ---
@@ -245,4 +254,5 @@ def _analysis(document: dict[str, Any]) -> Analysis:
         baseline=frame(baseline["labels"], frames.BASELINE),
         unprofiled=frame(unprofiled, frames.UNPROFILED),
         unprofiled_parts=frame(scaled, frames.UNPROFILED_PARTS),
+        **{spec.name: frame(document.get(spec.name, []), spec) for spec in frames.MARKS_SPECS},
     )

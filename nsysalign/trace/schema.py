@@ -57,6 +57,19 @@ KERNEL_SHAPE = Table(
         for axis in "xyz"
     ),
 )
+#: What marks inside kernels are joined with, and what a kernel takes of an SM.
+KERNEL_LAUNCH = Table(
+    KERNEL.name,
+    (
+        *KERNEL.fields,
+        *KERNEL_SHAPE.fields,
+        _f("grid_id", "gridId"),
+        _f("registers", "registersPerThread"),
+        _f("local_bytes", "localMemoryPerThread"),
+        _f("static_shared_bytes", "staticSharedMemory"),
+        _f("dynamic_shared_bytes", "dynamicSharedMemory"),
+    ),
+)
 MEMCPY = Table(
     "CUPTI_ACTIVITY_KIND_MEMCPY",
     (

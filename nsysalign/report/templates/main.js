@@ -98,7 +98,7 @@ async function start() {
 }
 
 function stages() {
-  const rest = [["kernels", "answers", "clocks", "baseline", "remarks"], () => { startKernels(); startAnswers(); drawHeader(); drawRemarks(); }];
+  const rest = [["kernels", "insides", "answers", "clocks", "baseline", "remarks"], () => { startKernels(); $("insides").classList.add("filled"); startInside(); startAnswers(); drawHeader(); drawRemarks(); }];
   drawHeadline();
   for (const id of ["whole", "against", "labels", "timeline", "runs"]) $(id).hidden = !DATA.labels.length;
   if (!DATA.labels.length) return [[["verdicts"], drawVerdicts], rest];

@@ -1,0 +1,66 @@
+"""Marked kernels as rules see them: of every kernel the median launch that was seen whole, and the label it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from nsysalign.diagnose import words
+from nsysalign.diagnose.facts import Facts
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One launch.  `label`: of the interval it ran in, else its own name; `positions`: of that label's intervals."""
+
+    number: int
+    name: str
+    label: str
+    site: str
+    positions: np.ndarray
+    duration_ns: int
+    sms: int
+    blocks: int
+    parts: dict[str, int]  # SM time by part
+    spans: pd.DataFrame  # its rows of sm_spans
+    launches: int
+
+    @property
+    def whole_ns(self) -> int:
+        """SMs x duration."""
+        return max(self.sms * self.duration_ns, 1)
+
+
+def kernels(facts: Facts) -> Iterator[Kernel]:
+    """Of every kernel and grid the lower-median launch of those that were seen whole."""
+    analysis = facts.analysis
+    table = analysis.marked_kernels
+    whole = table[table["complete"] & (table["row"] >= 0)]
+    for (name, _), group in whole.groupby(["name", "blocks"], sort=False):
+        duration = (group["end_ns"] - group["start_ns"]).sort_values(kind="stable")
+        row = group.loc[duration.index[(len(duration) - 1) // 2]]
+        number = int(row["kernel"])
+        label, site, positions = place(facts, group, str(name))
+        of = analysis.sm_time[analysis.sm_time["kernel"] == number]
+        yield Kernel(
+            number, words.kernel(str(name)), label, site, positions,
+            int(row["end_ns"] - row["start_ns"]), int(row["sms"]), int(row["marked_blocks"]),
+            {str(k): int(v) for k, v in of.groupby("part")["ns"].sum().items()},
+            analysis.sm_spans[analysis.sm_spans["kernel"] == number], len(group),
+        )  # fmt: skip
+
+
+def place(facts: Facts, group: pd.DataFrame, name: str) -> tuple[str, str, np.ndarray]:
+    """(label, its site, positions of its intervals) of the interval in which most of these launches ran; the kernel's name
+    where they ran in none."""
+    at = facts.position(group["interval"].to_numpy())
+    at = at[at >= 0]
+    codes = facts.label[at]
+    codes = codes[codes < len(facts.labels)]
+    if not len(codes):
+        return words.kernel(name), "", np.empty(0, np.int64)
+    code = int(np.bincount(codes).argmax())
+    return str(facts.labels[code]), str(facts.sites[code]), np.sort(np.unique(at[facts.label[at] == code]))

@@ -1,0 +1,207 @@
+"""Dump files of marks: what was in a buffer, as arrays.  Anybody may have made the file: nothing in it is believed
+before it was checked against the file's own size.
+
+    "NSYSALIGN-MARKS\\n", u32 version, u32 length, JSON of that length (pid, device, sms, names, finished)
+    the buffer's header and lines of the SMs                                  (marks.cuh says what is in them)
+    u32 counts: slots of the table, 15 unused, chunks and strays of each region
+    those slots; then of each region its chunks and its strays
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nsysalign.errors import NsysAlignError
+from nsysalign.marks import layout
+from nsysalign.marks.names import by_hash
+
+SUFFIX = ".nsam"
+_LONGEST_JSON, _MOST_NAMES, _LONGEST_NAME = 1 << 20, 10_000, 200
+#: Of a head: a chunk's first line, or a stray mark.
+HEAD = np.dtype(
+    [
+        ("kind", "<u4"), ("id", "<u4"), ("grid", "<u8"),
+        ("x", "<u4"), ("y", "<u2"), ("z", "<u2"), ("warp", "<u4"), ("sm", "<u4"),
+        ("time", "<u8"), ("clock", "<u8"),
+        ("lanes", "<u4"), ("previous", "<u4"), ("threads", "<u4"), ("unused", "<u4"),
+    ]
+)  # fmt: skip
+MARK = np.dtype([("time", "<u8"), ("clock", "<u4"), ("id", "<u4")])
+_CHUNK = np.dtype([("head", HEAD), ("marks", MARK, (layout.CHUNK - layout.LINE) // MARK.itemsize)])
+SLOT = np.dtype(
+    [
+        ("tag", "<u8"), ("grid", "<u8"), ("sm", "<u4"), ("id", "<u4"), ("warps", "<u8"), ("lanes", "<u8"),
+        ("sum", "<u8"), ("least", "<u4"), ("most", "<u4"), ("part", "<u4"), ("unused", "<u4"),
+    ]
+)  # fmt: skip
+_SM_LINE = np.dtype([("given", "<u8"), ("dropped", "<u8"), ("counts", "<u8"), ("count_lanes", "<u8"), ("unused", "<u8", 4)])
+_LATEST_NS = np.uint64(1 << 62)
+
+
+class MarksError(NsysAlignError):
+    """A dump of marks cannot be read or used."""
+
+
+@dataclass(frozen=True)
+class Dump:
+    """One buffer.  Arrays of equal length: `warps` (HEAD: a warp's first chunk, each later one, each stray), and for every
+    mark `of` (its row there), `time` (the GPU's timer, ns), `clock` (cycles of its SM, 32 bits) and `id`; `counters` (SLOT).
+    `dropped`: marks that found no room; `counts_dropped`: executions of counters that found none; `damaged`: records that
+    cannot be."""
+
+    path: str
+    pid: int
+    device: int
+    sms: int
+    finished: bool
+    refused: int  # version of a header that wanted to write here and may not, 0 for none
+    names: Mapping[int, str]
+    warps: np.ndarray
+    of: np.ndarray
+    time: np.ndarray
+    clock: np.ndarray
+    id: np.ndarray
+    counters: np.ndarray
+    dropped: int
+    counts_dropped: int
+    damaged: int
+    capacity: int
+
+    @property
+    def written(self) -> int:
+        """Marks in the buffer, with the one that ends every warp."""
+        return len(self.time)
+
+
+def read(path: str | Path) -> Dump:
+    """A dump file.  MarksError says what is wrong with it."""
+    path = Path(path)
+    try:
+        content = np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
+    except OSError as error:
+        raise MarksError(f"{path.name}: {error.strerror or error}", "give the path of a .nsam file") from error
+    try:
+        return _parse(path.name, content)
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
+        raise _broken(path.name, str(error)) from error
+
+
+def _broken(name: str, why: str) -> MarksError:
+    return MarksError(f"{name} is no dump of marks, or is damaged: {why}", "record it again: nsysalign run")
+
+
+def _parse(name: str, content: np.ndarray) -> Dump:
+    if content[:16].tobytes() != layout.FILE_MAGIC:
+        raise _broken(name, "it does not begin like one")
+    version, length = np.frombuffer(content[16:24].tobytes(), "<u4").tolist()
+    if version != layout.FILE_VERSION:
+        raise MarksError(
+            f"{name} has version {version}, this nsysalign reads {layout.FILE_VERSION}",
+            "use the nsysalign that recorded it, or record it again",
+        )
+    at = 24 + length
+    if length > _LONGEST_JSON or at + layout.TABLE + 4 * layout.COUNTS > len(content):
+        raise _broken(name, "it is cut")
+    about = json.loads(content[24:at].tobytes().decode())
+    fixed = content[at : at + layout.TABLE]
+    magic, of_buffer, refused, _, lines, _, _ = layout.HEADER.unpack(fixed[: layout.LINE].tobytes())
+    if magic != layout.MAGIC:
+        raise _broken(name, "something else wrote into its header")
+    at += layout.TABLE
+    counts = content[at : at + 4 * layout.COUNTS].view("<u4").astype(np.int64)
+    at += 4 * layout.COUNTS
+    slots, regions = int(counts[0]), counts[16:].reshape(layout.REGIONS, 2)
+    expected = slots * layout.LINE + int(regions[:, 0].sum()) * layout.CHUNK + int(regions[:, 1].sum()) * layout.LINE
+    if at + expected != len(content):
+        raise _broken(name, f"it should have {at + expected:,} bytes and has {len(content):,}")
+    counters = content[at : at + slots * layout.LINE].view(SLOT)
+    chunks, strays = _regions(content[at + slots * layout.LINE :], regions)
+    lines_of_sms = fixed[layout.LINE :].view(_SM_LINE)
+    if refused == 0 and of_buffer != layout.VERSION:
+        refused = of_buffer
+    return _records(
+        chunks, strays, counters,
+        path=name, refused=int(refused),
+        dropped=int(lines_of_sms["dropped"].sum()), counts_dropped=int(lines_of_sms["counts"].sum()),
+        capacity=lines // layout.LINES * layout.REGIONS * _CHUNK["marks"].shape[0],
+        **_about(about),
+    )  # fmt: skip
+
+
+def _about(about: Any) -> dict[str, Any]:
+    """What the JSON says, as far as it can be."""
+    names = [n for n in about["names"] if isinstance(n, str) and 0 < len(n) <= _LONGEST_NAME][:_MOST_NAMES]
+    pid, device, sms = (int(about[k]) for k in ("pid", "device", "sms"))
+    if not (0 <= pid < 1 << 24 and 0 <= device < 1 << 10 and 0 < sms <= 4096):
+        raise ValueError("its process, device or number of SMs cannot be")
+    finished = bool(about.get("finished", True))
+    return {"pid": pid, "device": device, "sms": sms, "finished": finished, "names": by_hash(names)}
+
+
+def _regions(body: np.ndarray, regions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(chunks, strays) of all regions."""
+    chunks, strays, at = [], [], 0
+    for few, many in regions.tolist():
+        chunks.append(body[at : at + few * layout.CHUNK])
+        at += few * layout.CHUNK
+        strays.append(body[at : at + many * layout.LINE])
+        at += many * layout.LINE
+    return np.concatenate(chunks).view(_CHUNK), np.concatenate(strays).view(HEAD)
+
+
+def _records(chunks: np.ndarray, strays: np.ndarray, counters: np.ndarray, **rest: Any) -> Dump:
+    """What can be true of the records; `damaged` counts the others, but not lines that were never written."""
+    good = _possible(chunks["head"], layout.HEAD)
+    damaged = int((~good & (chunks["head"]["kind"] != 0)).sum())
+    chunks = chunks[good]
+    alone = _possible(strays, layout.STRAY) & (strays["id"] != 0)
+    damaged += int((~alone & (strays["kind"] != 0)).sum())
+    strays = strays[alone]
+    marks = chunks["marks"]
+    there = marks["id"] != 0
+    # a chunk's marks come after its head, and are as many as were reached
+    sound = there & (marks["time"] >= chunks["head"]["time"][:, None]) & (marks["time"] < _LATEST_NS)
+    damaged += int((there & ~sound).sum())
+    of = np.nonzero(sound)[0].astype(np.int32)
+    counted = (counters["sm"] < 4096) & (counters["id"] & 3 == 0) & (counters["part"] <= 33) & (counters["tag"] != 0)
+    counted &= (counters["warps"] < 1 << 62) & (counters["lanes"] < 1 << 62)
+    damaged += int((~counted).sum())
+    return Dump(
+        warps=np.concatenate([chunks["head"], strays]),
+        of=np.concatenate([of, len(chunks) + np.arange(len(strays), dtype=np.int32)]),
+        time=np.concatenate([marks["time"][sound], strays["time"]]).view(np.int64),
+        clock=np.concatenate([marks["clock"][sound], strays["clock"].astype(np.uint32)]),
+        id=np.concatenate([marks["id"][sound], strays["id"]]),
+        counters=counters[counted],
+        damaged=damaged,
+        **rest,
+    )
+
+
+def _possible(heads: np.ndarray, kind: int) -> np.ndarray:
+    ok = heads["kind"] == (kind | layout.VERSION)
+    ok &= (heads["lanes"] != 0) & (heads["threads"] > 0) & (heads["threads"] <= 1024)
+    ok &= (heads["warp"] < 32) & (heads["sm"] < 4096)
+    return ok & (heads["time"] > 0) & (heads["time"] < _LATEST_NS) & (heads["grid"] < 1 << 62)
+
+
+def warnings(dumps: Sequence[Dump]) -> list[str]:
+    """What a reader of these dumps should know, in words."""
+    said = []
+    for dump in dumps:
+        if dump.refused:
+            said.append(
+                f"{dump.path}: a kernel was compiled with version {dump.refused} of marks.cuh, this package has "
+                f"{layout.VERSION}: it wrote nothing (compile it with -I from nsysalign.marks.include())"
+            )
+        if not dump.finished:
+            said.append(f"{dump.path}: kernels were still running when it was copied: what they marked later is missing")
+        if dump.damaged:
+            said.append(f"{dump.path}: {dump.damaged:,} records cannot be true and were left out")
+    return said

@@ -1,0 +1,401 @@
+// Marks, phases and path counters inside kernels, for nsysalign (docs/marks.md).
+//
+//     __global__ void gemm(..., nsysalign_marks marks) {     // one 64-bit pointer; 0 is off
+//       NSYSALIGN_WARP(w, marks);                            // first in the kernel, in every warp
+//       NSYSALIGN_RANGE(w, "load") { ... }
+//       NSYSALIGN_MARK(w, "mma");
+//       NSYSALIGN_MARK_AFTER(w, "landed", value);            // not before the value is there
+//       NSYSALIGN_COUNT(w, "slow path");                     // threads that pass here
+//       NSYSALIGN_COUNT_WARPS(w, "slow path, by warp");      // and how often a warp does, at more cost
+//       NSYSALIGN_LATENCY(w, "gather", cycles);
+//     }
+//
+// Without -DNSYSALIGN_MARKS every macro is empty: the machine code is what it would be without them.
+// Needs nothing of the host, so NVRTC takes it; C++14, compute capability 7.0 or newer.
+#pragma once
+
+/// The address of a buffer made by nsysalign.marks.buffer() or nsysalign::recorder; 0 turns marks off.
+struct nsysalign_marks {
+  unsigned long long address;
+};
+
+#define NSYSALIGN_MARKS_VERSION 1
+
+#if !defined(NSYSALIGN_MARKS)
+
+#define NSYSALIGN_WARP(w, marks)
+#define NSYSALIGN_RANGE(w, name)
+#define NSYSALIGN_MARK(w, name)
+#define NSYSALIGN_MARK_AFTER(w, name, value)
+#define NSYSALIGN_COUNT(w, name)
+#define NSYSALIGN_COUNT_WARPS(w, name)
+#define NSYSALIGN_LATENCY(w, name, cycles)
+
+#else
+
+#define NSYSALIGN_DEVICE __device__ __forceinline__
+
+namespace nsysalign {
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+// The buffer, in bytes from its address.  Magic, version and refused stay where they are in every version.
+//   0  magic   4  version   8  refused (version of the kernel's header, where it is another)
+//   16 lines of a region   20 line at which the regions begin   24 slots of the table (a power of two)
+//   64 + 64 s, s < 256: line of the SMs with number s modulo 256
+//        0 (s < 64 only) what region s has given away: chunks in the low half, strays in the high half
+//        8 marks dropped   16 counts dropped (executions by a warp)   24 counts dropped (lanes)
+//   64 + 64 * 256: the table: its tags, 8 bytes a slot, apart from what changes, so that they stay in the L1 cache; its
+// slots, 64 bytes each.  Then the regions, at an address that 1024 divides.  A line is 64 bytes.  A region is filled from its beginning by chunks of 1024 bytes, from its end by strays of 64.
+constexpr u32 LINES = 16;  // of a chunk
+constexpr u32 MAGIC = 0x4d41534eu, CHUNK = 1024, LINE = 64, SM_LINES = 256, REGIONS = 64;
+constexpr u32 TABLE = LINE + LINE * SM_LINES, PROBES = 64;
+constexpr u32 HEAD = 0x4b434e00u, STRAY = 0x41525400u;
+constexpr u32 BEGIN = 1, END = 2, EXIT = 3;  // kinds of marks; 0 is a point in time
+constexpr u32 OFF = 0, FULL = CHUNK;  // no addresses, in place of the next slot's
+
+constexpr u32 TRIGGER = 0x3fffff00u;  // and above: __prof_trigger(0), (1), ...
+
+/// 30 bits of FNV-1a, neither 0 nor a trigger's; the kind of mark takes the two bits below.
+__host__ __device__ constexpr u32 hash(const char* name) {
+  u32 h = 2166136261u;
+  for (; *name; ++name) h = (h ^ static_cast<unsigned char>(*name)) * 16777619u;
+  h = (h >> 30) ^ (h & 0x3fffffffu);
+  return h ? (h < TRIGGER ? h : h - 0x1000u) : 1u;
+}
+template <u32 VALUE> struct constant { enum : u32 { value = VALUE }; };
+
+NSYSALIGN_DEVICE u64 timer() { u64 t; asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t)::"memory"); return t; }
+NSYSALIGN_DEVICE u32 clock_low() { u32 t; asm volatile("mov.u32 %0, %%clock;" : "=r"(t)::"memory"); return t; }
+NSYSALIGN_DEVICE u64 clock_whole() { u64 t; asm volatile("mov.u64 %0, %%clock64;" : "=l"(t)::"memory"); return t; }
+NSYSALIGN_DEVICE u32 sm() { u32 s; asm volatile("mov.u32 %0, %%smid;" : "=r"(s)); return s; }
+NSYSALIGN_DEVICE u64 grid() { u64 g; asm volatile("mov.u64 %0, %%gridid;" : "=l"(g)); return g; }
+NSYSALIGN_DEVICE u32 lane() { u32 l; asm("mov.u32 %0, %%laneid;" : "=r"(l)); return l; }
+NSYSALIGN_DEVICE bool first_of(u32 mask) { return lane() == static_cast<u32>(__ffs(static_cast<int>(mask)) - 1); }
+NSYSALIGN_DEVICE void put(u64 p, u32 a, u32 b, u32 c, u32 d) {
+  asm volatile("st.global.cs.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+NSYSALIGN_DEVICE void add(u64 p, u64 n) { asm volatile("red.global.add.u64 [%0], %1;" ::"l"(p), "l"(n) : "memory"); }
+NSYSALIGN_DEVICE u32 word(u64 p) { u32 v; asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(p)); return v; }
+NSYSALIGN_DEVICE u64 longword(u64 p) { u64 v; asm volatile("ld.volatile.global.u64 %0, [%1];" : "=l"(v) : "l"(p)); return v; }
+NSYSALIGN_DEVICE u64 cached(u64 p) { u64 v; asm volatile("ld.global.u64 %0, [%1];" : "=l"(v) : "l"(p)); return v; }
+NSYSALIGN_DEVICE u64 line(u64 buffer) { return buffer + LINE + LINE * (sm() % SM_LINES); }
+NSYSALIGN_DEVICE u32 warp_in_block() {
+  return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) >> 5;
+}
+
+/// Whether this header may write there; else the host is told which version wanted to.
+NSYSALIGN_DEVICE bool accepted(u64 buffer) {
+  if (!buffer) return false;
+  const u64 is = cached(buffer);
+  if (is == (static_cast<u64>(NSYSALIGN_MARKS_VERSION) << 32 | MAGIC)) return true;
+  if (static_cast<u32>(is) == MAGIC) asm volatile("st.global.u32 [%0], %1;" ::"l"(buffer + 8), "r"(NSYSALIGN_MARKS_VERSION));
+  return false;
+}
+
+/// Address of a fresh chunk (of 16 lines), or stray line, 0 where all regions are full.  For one lane.
+template <bool STRAY_LINE> NSYSALIGN_DEVICE u64 claim(u64 buffer) {
+  const u32 lines = word(buffer + 16), first = word(buffer + 20);
+  u32 region = sm() % REGIONS;
+#pragma unroll 1
+  for (u32 tried = 0; tried < REGIONS; ++tried, region = (region + 1) % REGIONS) {
+    const u64 cursor = buffer + LINE + LINE * region;
+    u64 given;
+    if (tried) {  // a full region is left alone
+      given = longword(cursor);
+      if (static_cast<u32>(given) * LINES + static_cast<u32>(given >> 32) >= lines) continue;
+    }
+    asm volatile("atom.global.add.u64 %0, [%1], %2;"
+                 : "=l"(given) : "l"(cursor), "l"(STRAY_LINE ? 1ull << 32 : 1ull) : "memory");
+    const u32 chunks = static_cast<u32>(given), strays = static_cast<u32>(given >> 32);
+    if (chunks * LINES + strays + (STRAY_LINE ? 1 : LINES) > lines) continue;
+    // a buffer has less than 2^32 lines
+    return buffer + static_cast<u64>(first + lines * region + (STRAY_LINE ? lines - strays - 1 : chunks * LINES)) * LINE;
+  }
+  return 0;
+}
+
+/// The 64 bytes before a chunk's marks, or a stray mark by itself.
+NSYSALIGN_DEVICE void head(u64 p, u32 kind, u32 id, u64 time, u64 clock, u32 mask, u32 previous) {
+  put(p + 32, static_cast<u32>(time), static_cast<u32>(time >> 32), static_cast<u32>(clock), static_cast<u32>(clock >> 32));
+  put(p + 48, mask, previous, blockDim.x * blockDim.y * blockDim.z, 0);
+  put(p + 16, blockIdx.x, blockIdx.y | blockIdx.z << 16, warp_in_block(), sm());
+  const u64 g = grid();
+  put(p, kind | NSYSALIGN_MARKS_VERSION, id, static_cast<u32>(g), static_cast<u32>(g >> 32));
+}
+
+NSYSALIGN_DEVICE u64 mixed(u64 x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+/// Add to a counter of this launch and SM: 0 tag, 8 grid, 16 SM, 20 id, 24 warps, 32 lanes, 40 sum, 48 least, 52 most,
+/// 56 part (0, or 1 + the bin of a histogram).  For one lane.  `least` is kept as its complement: a fresh slot is zeros.
+static __device__ __noinline__ void tally(u64 buffer, u32 id, u32 part, u32 warps, u64 lanes, u64 sum, u32 least, u32 most) {
+  const u32 slots = id ? word(buffer + 24) : 0, s = sm();  // id 0: it is not known which counter
+  const u64 g = grid(), tag = mixed(mixed(mixed(g + 1) ^ (static_cast<u64>(id) << 32 | s)) + part) | 1;
+  u64 at = tag >> 8;
+  for (u32 probe = 0; probe < PROBES && slots; ++probe, ++at) {
+    const u64 mine = buffer + TABLE + 8 * (at & (slots - 1));
+    const u64 p = buffer + TABLE + 8ull * slots + LINE * (at & (slots - 1));
+    u64 found = cached(mine);  // a tag never changes once it is there
+    if (!found) {
+      asm volatile("atom.global.cas.b64 %0, [%1], %2, %3;" : "=l"(found) : "l"(mine), "l"(0ull), "l"(tag) : "memory");
+      if (!found) {
+        asm volatile("st.global.v2.u64 [%0], {%1,%2};" ::"l"(p), "l"(tag), "l"(g) : "memory");
+        asm volatile("st.global.v2.u32 [%0], {%1,%2};" ::"l"(p + 16), "r"(s), "r"(id) : "memory");
+        asm volatile("st.global.u32 [%0], %1;" ::"l"(p + 56), "r"(part) : "memory");
+        found = tag;
+      }
+    }
+    if (found != tag) continue;
+    add(p + 24, warps);
+    add(p + 32, lanes);
+    if (sum || most || least) {
+      add(p + 40, sum);
+      asm volatile("red.global.max.u32 [%0], %1;" ::"l"(p + 48), "r"(~least) : "memory");
+      asm volatile("red.global.max.u32 [%0], %1;" ::"l"(p + 52), "r"(most) : "memory");
+    }
+    return;
+  }
+  add(line(buffer) + 16, warps);
+  add(line(buffer) + 24, lanes);
+}
+
+NSYSALIGN_DEVICE u64 sum_of(u32 mask, u32 value) {
+#if __CUDA_ARCH__ >= 800
+  return __reduce_add_sync(mask, value & 0xffffu) + (static_cast<u64>(__reduce_add_sync(mask, value >> 16)) << 16);
+#else
+  u64 sum = 0;
+  for (u32 rest = mask; rest; rest &= rest - 1) sum += __shfl_sync(mask, value, __ffs(static_cast<int>(rest)) - 1);
+  return sum;
+#endif
+}
+
+/// Count one execution by the lanes that are here, at once.
+NSYSALIGN_DEVICE void count_now(u64 buffer, u32 id) {
+  const u32 mask = __activemask();
+  if (first_of(mask)) tally(buffer, id, 0, 1, __popc(mask), 0, 0, 0);
+  __syncwarp(mask);
+}
+
+NSYSALIGN_DEVICE void latency_now(u64 buffer, u32 id, u64 cycles) {
+  const u32 mask = __activemask();
+  const u32 value = cycles > 0xffffffffull ? 0xffffffffu : static_cast<u32>(cycles);
+  const u32 bin = value ? 32 - __clz(static_cast<int>(value)) : 0;  // [2^(bin-1), 2^bin)
+  const u64 sum = sum_of(mask, value);
+  u32 least = value, most = value;
+#if __CUDA_ARCH__ >= 800
+  least = __reduce_min_sync(mask, value);
+  most = __reduce_max_sync(mask, value);
+#else
+  for (u32 rest = mask; rest; rest &= rest - 1) {
+    const u32 other = __shfl_sync(mask, value, __ffs(static_cast<int>(rest)) - 1);
+    least = other < least ? other : least;
+    most = other > most ? other : most;
+  }
+#endif
+  const u32 same = __match_any_sync(mask, bin);
+  if (first_of(same)) tally(buffer, id, 1 + bin, 1, __popc(same), 0, 0, 0);
+  __syncwarp(mask);
+  if (first_of(mask)) tally(buffer, id, 0, 1, __popc(mask), sum, least, most);
+  __syncwarp(mask);
+}
+
+/// A mark of lanes apart from the others, who cannot move what all of them share: it stands alone.
+NSYSALIGN_DEVICE void stray_mark(u64 buffer, u32 id) {
+  const u32 here = __activemask();
+  if (!first_of(here)) return;
+  const u64 t = timer(), c = clock_whole();
+  const u64 p = claim<true>(buffer);
+  if (p) head(p, STRAY, id, t, c, here, 0);
+  else add(line(buffer) + 8, 1);
+}
+
+/// A warp's first chunk (`next` OFF), a chunk that is full, lanes that are alone, no room: all that a mark seldom is, so that
+/// its own code is short.  Takes and returns the address of the next slot; id 0 makes no mark.  What a claim takes lies outside
+/// of ranges: they begin after it and end before.
+static __device__ __noinline__ u64 long_way(u64 buffer, u64 next, u32 mask, u32 id) {
+  u64 t = timer();
+  const u64 whole = clock_whole();
+  u32 c = static_cast<u32>(whole);
+  if (next == OFF && !accepted(buffer)) return OFF;
+  const u32 here = __activemask();
+  if (here != mask) {
+    stray_mark(buffer, id);
+    return next;
+  }
+  const bool leads = first_of(here);
+  if (next != FULL && !(next & (CHUNK - 1))) {
+    u64 fresh = 0;
+    if (leads) {
+      fresh = claim<false>(buffer);  // `previous`: the chunk before, in lines from the buffer, never 0
+      if (fresh) head(fresh, HEAD, 0, t, whole, here, next ? static_cast<u32>((next - CHUNK - buffer) / LINE) : 0);
+      fresh = fresh ? fresh + LINE : FULL;
+    }
+    next = __shfl_sync(here, fresh, __ffs(static_cast<int>(here)) - 1);
+    if ((id & 3) == BEGIN) t = timer(), c = clock_low();
+  }
+  if (!id) return next;
+  if (next == FULL) {
+    if (leads) add(line(buffer) + 8, 1);
+    return next;
+  }
+  put(next, static_cast<u32>(t), static_cast<u32>(t >> 32), c, id);
+  return next + 16;
+}
+
+#if defined(__COUNTER__)
+constexpr bool SHARED_SITES = false;
+constexpr int SITES = 32;  // counters of a kernel that are kept in registers; others are added at once
+#define NSYSALIGN_SITE(name) __COUNTER__
+#define NSYSALIGN_BASE __COUNTER__
+#else  // NVRTC has no such counter: two names may meet in one place (of one line, or of lines 128 apart), then both are lost
+constexpr bool SHARED_SITES = true;
+constexpr int SITES = 512;
+#define NSYSALIGN_BASE 0
+#define NSYSALIGN_SITE(name) static_cast<int>(1 + (__LINE__ * 4 + NSYSALIGN_HASH(name) % 4) % ::nsysalign::SITES)
+#endif
+/// What a warp carries along: the next mark's slot, its lanes, and what its threads have counted.
+template <int BASE> struct warp {
+  const u64 buffer;
+  u64 next;  // address of the next slot; OFF, or FULL where there is no room
+  u32 mask;
+  u32 lanes[SITES], ids[SITES];  // ids: only where lanes is not 0, so it takes no register
+  u32 seen[SHARED_SITES ? SITES : 1];
+
+  NSYSALIGN_DEVICE explicit warp(nsysalign_marks marks) : buffer(marks.address), next(OFF), mask(0) {
+#pragma unroll
+    for (int i = 0; i < SITES; ++i) lanes[i] = seen[SHARED_SITES ? i : 0] = 0;
+    if (!buffer) return;
+    mask = __activemask();
+    next = long_way(buffer, OFF, mask, 0);
+  }
+  NSYSALIGN_DEVICE ~warp() {
+    if (off()) return;
+    mark(EXIT);
+#pragma unroll
+    for (int i = 0; i < SITES; ++i)
+      if (lanes[i]) flush(lanes[i], ids[i], SHARED_SITES && seen[SHARED_SITES ? i : 0] != ids[i]);
+  }
+  warp(const warp&) = delete;
+  warp& operator=(const warp&) = delete;
+
+  NSYSALIGN_DEVICE void mark(u32 id) { mark_if(id, true); }
+
+  template <class T> NSYSALIGN_DEVICE void mark_after(u32 id, const T& value) {
+    // the branch needs the value, and the timer is read behind the branch
+    mark_if(id, !__any_sync(__activemask(), folded(value) == 0x9e3779b9u));
+  }
+
+  template <int SITE> NSYSALIGN_DEVICE void count(u32 id) {
+    constexpr bool fits = SITE > BASE && SITE - BASE <= SITES;
+    constexpr int i = fits ? SITE - BASE - 1 : 0;
+    if (fits) {
+      if (SHARED_SITES) seen[SHARED_SITES ? i : 0] |= id;
+      lanes[i] += 1;  // each lane its own: no vote, which would hold up the code around it
+      ids[i] = id;
+    } else if (!off()) {
+      count_now(buffer, id);
+    }
+  }
+
+  NSYSALIGN_DEVICE void count_warps(u32 id) {
+    if (!off()) count_now(buffer, id);
+  }
+
+  NSYSALIGN_DEVICE void latency(u32 id, u64 cycles) {
+    if (!off()) latency_now(buffer, id, cycles);
+  }
+
+ private:
+  NSYSALIGN_DEVICE bool off() const { return next == OFF; }
+
+  /// `usual`: false where a lane asks for the long way; it must be the same in all lanes that are here.
+  NSYSALIGN_DEVICE void mark_if(u32 id, bool usual) {
+    if (__builtin_expect(__activemask() == mask && (next & (CHUNK - 1)) && usual, 1)) {
+      next += 16;
+      const u64 t = timer();
+      const u32 c = clock_low();
+      asm volatile("st.global.cs.v4.u32 [%0+-16], {%1,%2,%3,%4};" ::"l"(next), "r"(static_cast<u32>(t)),
+                   "r"(static_cast<u32>(t >> 32)), "r"(c), "r"(id) : "memory");
+    } else if (!off()) {
+      next = long_way(buffer, next, mask, id);
+    }
+  }
+
+  template <class T> static NSYSALIGN_DEVICE u32 folded(const T& value) {
+    u32 words[(sizeof(T) + 3) / 4] = {};
+    memcpy(words, &value, sizeof(T));
+    u32 all = 0;
+#pragma unroll
+    for (unsigned i = 0; i < (sizeof(T) + 3) / 4; ++i) all ^= words[i];
+    return all;
+  }
+
+  NSYSALIGN_DEVICE void flush(u32 of_lane, u32 id, bool mixed_up) {
+    const u32 here = __activemask();
+    const u64 all = sum_of(here, of_lane);
+    if (first_of(here)) tally(buffer, mixed_up ? 0 : id, 0, 1, all, 0, 0, 0);
+    __syncwarp(here);
+  }
+};
+
+template <class W> class range {
+ public:
+  NSYSALIGN_DEVICE range(W& w, u32 id) : w_(w), id_(id) { w_.mark(id_ | BEGIN); }
+  NSYSALIGN_DEVICE ~range() { w_.mark(id_ | END); }
+  range(const range&) = delete;
+  range& operator=(const range&) = delete;
+  NSYSALIGN_DEVICE explicit operator bool() const { return false; }
+
+ private:
+  W& w_;
+  u32 id_;
+};
+template <class W> NSYSALIGN_DEVICE range<W> ranged(W& w, u32 id) { return range<W>(w, id); }
+
+template <class T> struct not_a_warp { enum { value = 1 }; };
+template <int B> struct not_a_warp<warp<B>> { enum { value = 0 }; };
+template <class T> NSYSALIGN_DEVICE T& checked(T& w) {
+  static_assert(!not_a_warp<T>::value, "nsysalign: the first argument is the name given to NSYSALIGN_WARP(w, marks)");
+  return w;
+}
+
+}  // namespace nsysalign
+
+#if defined(NSYSALIGN_REPLACE_PROF_TRIGGER)
+/// Where replaced __prof_trigger calls count: nsysalign_attach(), or the module's global of this name under NVRTC.
+#if defined(__CUDACC_RTC__)
+extern "C" __device__ unsigned long long nsysalign_trigger_marks = 0;
+#else
+static __device__ unsigned long long nsysalign_trigger_marks = 0;
+static inline cudaError_t nsysalign_attach(nsysalign_marks marks) {
+  return cudaMemcpyToSymbol(nsysalign_trigger_marks, &marks.address, sizeof marks.address);
+}
+#endif
+namespace nsysalign {
+/// One for each warp and value of n (its low 8 bits), with how many lanes it was.
+static __device__ __noinline__ void trigger(u32 n) {
+  const u64 buffer = nsysalign_trigger_marks;
+  const u32 here = __activemask(), same = __match_any_sync(here, n & 255u);
+  if (first_of(same) && accepted(buffer)) tally(buffer, (TRIGGER + (n & 255u)) << 2, 0, 1, __popc(same), 0, 0, 0);
+  __syncwarp(here);
+}
+}  // namespace nsysalign
+#undef __prof_trigger
+#define __prof_trigger(n) ::nsysalign::trigger(static_cast<::nsysalign::u32>(n))
+#endif
+
+#define NSYSALIGN_HASH(name) (::nsysalign::constant<::nsysalign::hash(name)>::value)
+#define NSYSALIGN_WARP(w, marks) ::nsysalign::warp<NSYSALIGN_BASE> w(marks)
+#define NSYSALIGN_RANGE(w, name) if (auto&& nsysalign_range = ::nsysalign::ranged(::nsysalign::checked(w), NSYSALIGN_HASH(name) << 2)) {} else
+#define NSYSALIGN_MARK(w, name) ::nsysalign::checked(w).mark(NSYSALIGN_HASH(name) << 2)
+#define NSYSALIGN_MARK_AFTER(w, name, value) ::nsysalign::checked(w).mark_after(NSYSALIGN_HASH(name) << 2, value)
+#define NSYSALIGN_COUNT(w, name) ::nsysalign::checked(w).template count<NSYSALIGN_SITE(name)>(NSYSALIGN_HASH(name) << 2)
+#define NSYSALIGN_COUNT_WARPS(w, name) ::nsysalign::checked(w).count_warps(NSYSALIGN_HASH(name) << 2)
+#define NSYSALIGN_LATENCY(w, name, cycles) ::nsysalign::checked(w).latency(NSYSALIGN_HASH(name) << 2, cycles)
+
+#endif

@@ -1,0 +1,37 @@
+"""Launches of marked kernels, joined with the trace and on its clock: what `align` hands to `attribute`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from nsysalign.marks.dump import Dump
+
+
+@dataclass(frozen=True)
+class Marked:
+    """The launches of one dump.  `launch`, `warp` and `first_lane`: of every row of `dump.warps`, which launch it belongs to,
+    which run of a warp, and whether that warp's first lane is among its lanes; `order`: the marks sorted by warp, then in the order they were made.  The table's columns: grid_id,
+    replay, first, last (timer stamps), pid, device, stream, name, row, start_ns, end_ns, error_ns, blocks, threads,
+    registers, local_bytes, shared_bytes; -1 unknown.  `shift`, `rate`: trace time is timer + shift + rate * (timer - first)
+    of its launch."""
+
+    dump: Dump
+    launches: pd.DataFrame
+    launch: np.ndarray
+    warp: np.ndarray
+    first_lane: np.ndarray
+    order: np.ndarray
+    shift: np.ndarray
+    rate: float
+    tick_ns: int
+    notes: tuple[str, ...]
+
+    def relative(self, launch: np.ndarray, timer: np.ndarray) -> np.ndarray:
+        """Timer stamps as ns after their launch's start_ns."""
+        table = self.launches
+        since = timer - table["first"].to_numpy()[launch]
+        at_first = (table["first"].to_numpy() + self.shift - table["start_ns"].to_numpy())[launch]
+        return since + np.rint(since * self.rate).astype(np.int64) + at_first

@@ -1,0 +1,162 @@
+"""marks.cuh as compilers see it: off it is nothing, on it compiles everywhere it should.  Skips where there is no compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nsysalign.marks as marks
+from nsysalign.marks import layout
+from nsysalign.marks.layout import name_hash
+
+HEADER = Path(marks.include(), "nsysalign", "marks.cuh")
+KERNEL = """
+#include <nsysalign/marks.cuh>
+extern "C" __global__ void kernel(float* x, int n, nsysalign_marks m) {
+  NSYSALIGN_WARP(w, m);
+  float a = x[threadIdx.x];
+  for (int i = 0; i < n; i++) {
+    NSYSALIGN_RANGE(w, "load") { a = a * 1.1f + x[i * 32 + threadIdx.x]; if (a > 9.f) continue; }
+    NSYSALIGN_MARK_AFTER(w, "landed", a);
+    if (a > 0.5f) { NSYSALIGN_COUNT(w, "hot"); a *= 2; } else NSYSALIGN_COUNT(w, "cold");
+    NSYSALIGN_LATENCY(w, "took", 5);
+  }
+  NSYSALIGN_MARK(w, "done");
+  x[threadIdx.x] = a;
+}
+"""
+needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
+
+
+def compiled(source: str, folder: Path, *flags: str) -> tuple[bytes, str]:
+    """(cubin, what ptxas says)."""
+    (folder / "k.cu").write_text(source)
+    done = subprocess.run(
+        ["nvcc", "-arch=sm_90", "-O3", "-Xptxas", "-v", "-cubin", "-I", marks.include(), *flags, "k.cu", "-o", "k.cubin"],
+        cwd=folder, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    if done.returncode:
+        raise AssertionError(done.stderr)
+    return (folder / "k.cubin").read_bytes(), done.stderr
+
+
+def code_of(cubin: bytes, name: str = ".text.kernel") -> bytes:
+    """The machine code of a kernel in a cubin (ELF64)."""
+    import struct
+
+    at, = struct.unpack_from("<Q", cubin, 0x28)
+    size, count, names = struct.unpack_from("<HHH", cubin, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQ", cubin, at + i * size) for i in range(count)]
+    texts = sections[names][4]
+    for section in sections:
+        end = cubin.index(b"\0", texts + section[0])
+        if cubin[texts + section[0] : end].decode() == name:
+            return cubin[section[4] : section[4] + section[5]]
+    raise AssertionError(f"no {name}")
+
+
+@needs_nvcc
+def test_off_it_leaves_no_instruction(tmp_path):
+    bare = re.sub(r"NSYSALIGN_(RANGE)\(.*?\)", "", KERNEL)
+    bare = re.sub(r"NSYSALIGN_\w+\([^;]*?\);", ";", bare)
+    assert "NSYSALIGN" not in bare.replace("nsysalign_marks", "")
+    assert code_of(compiled(KERNEL, tmp_path)[0]) == code_of(compiled(bare, tmp_path)[0])
+    assert code_of(compiled(KERNEL, tmp_path, "-DNSYSALIGN_MARKS")[0]) != code_of(compiled(bare, tmp_path)[0])
+
+
+@needs_nvcc
+def test_a_mark_in_a_gemm_takes_few_registers_and_spills_nothing(tmp_path):
+    source = (Path(__file__).parents[2] / "scripts" / "marks" / "example.cu").read_text()
+    used = {}
+    for flag in ("-DNOTHING", "-DNSYSALIGN_MARKS"):
+        said = compiled(source, tmp_path, flag)[1].split("entry function 'gemm'")[1]
+        assert "0 bytes spill stores" in said
+        used[flag] = int(re.search(r"Used (\d+) registers", said)[1])
+    assert used["-DNSYSALIGN_MARKS"] - used["-DNOTHING"] <= 4
+
+
+@needs_nvcc
+def test_a_mark_without_a_warp_is_the_compilers_error(tmp_path):
+    source = '#include <nsysalign/marks.cuh>\n__global__ void k() { NSYSALIGN_MARK(w, "x"); }'
+    with pytest.raises(AssertionError, match='"w" is undefined'):
+        compiled(source, tmp_path, "-DNSYSALIGN_MARKS")
+    source = '#include <nsysalign/marks.cuh>\n__global__ void k(int w) { NSYSALIGN_MARK(w, "x"); }'
+    with pytest.raises(AssertionError, match=r"NSYSALIGN_WARP\(w, marks\)"):
+        compiled(source, tmp_path, "-DNSYSALIGN_MARKS")
+
+
+@needs_nvcc
+@pytest.mark.parametrize("program", ["checks.cu", "triggers.cu"])
+@pytest.mark.parametrize("flag", ["-DNSYSALIGN_MARKS", "-DNOTHING"])
+def test_programs_with_a_recorder_compile(tmp_path, program, flag):
+    source = Path(__file__).parents[2] / "scripts" / "marks" / program
+    subprocess.run(
+        ["nvcc", "-arch=sm_90", flag, "-DNSYSALIGN_REPLACE_PROF_TRIGGER", "-I", marks.include(), "-c", str(source), "-o", "x.o"],
+        cwd=tmp_path, check=True, timeout=300,
+    )  # fmt: skip
+
+
+def nvrtc() -> ctypes.CDLL | None:
+    for folder in sys.path:
+        for path in glob.glob(f"{folder}/nvidia/*/lib/libnvrtc.so*"):
+            return ctypes.CDLL(path)
+    return None
+
+
+@pytest.mark.skipif(nvrtc() is None, reason="no NVRTC")
+def test_nvrtc_takes_it_without_anything_of_the_host():
+    library = nvrtc()
+    trigger = '#include <nsysalign/marks.cuh>\nextern "C" __global__ void t(int n) { for (int i = 0; i < n; i++) __prof_trigger(i % 3); }'
+    flags = marks.flags()
+    for source, options in (
+        (KERNEL, flags),
+        (KERNEL, flags[:1]),
+        (marks.source() + KERNEL.replace("#include <nsysalign/marks.cuh>", ""), []),
+        (trigger, [*flags, "-DNSYSALIGN_REPLACE_PROF_TRIGGER"]),
+    ):
+        program = ctypes.c_void_p()
+        library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"k.cu", 0, None, None)
+        given = [b"--gpu-architecture=sm_90", *(o.encode() for o in options)]
+        status = library.nvrtcCompileProgram(program, len(given), (ctypes.c_char_p * len(given))(*given))
+        size = ctypes.c_size_t()
+        library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+        log = ctypes.create_string_buffer(size.value)
+        library.nvrtcGetProgramLog(program, log)
+        assert status == 0, log.value.decode()
+        assert b"error" not in log.value and b"warning" not in log.value, log.value.decode()
+
+
+def test_the_numbers_of_the_header_are_the_hosts():
+    text = HEADER.read_text()
+    for name, value in (
+        ("MAGIC", layout.MAGIC), ("CHUNK", layout.CHUNK), ("LINE", layout.LINE), ("SM_LINES", layout.SM_LINES),
+        ("REGIONS", layout.REGIONS), ("HEAD", layout.HEAD), ("STRAY", layout.STRAY), ("TRIGGER", layout.TRIGGER),
+        ("BEGIN", layout.BEGIN), ("END", layout.END), ("EXIT", layout.EXIT), ("LINES", layout.LINES),
+    ):  # fmt: skip
+        found = re.search(rf"\b{name} = (0x[0-9a-f]+|\d+)u?[,;]", text)
+        assert int(found[1], 0) == value, name
+    assert f"NSYSALIGN_MARKS_VERSION {layout.VERSION}\n" in text
+
+
+@needs_nvcc
+def test_the_compiler_hashes_as_the_host_does(tmp_path):
+    literals = ["load", "mma", "a longer name, with more in it", "x", "slow path"]
+    checks = "".join(f'static_assert(nsysalign::hash("{n}") == {name_hash(n)}u, "");\n' for n in literals)
+    compiled(f"#include <nsysalign/marks.cuh>\n{checks}__global__ void kernel() {{}}", tmp_path, "-DNSYSALIGN_MARKS")
+
+
+def test_flags_leave_marks_out_where_they_are_off(monkeypatch):
+    monkeypatch.setenv("NSYSALIGN_MARKS", "0")
+    assert marks.flags() == [f"-I{marks.include()}"]
+    assert not marks.source().startswith("#define")
+    buffer = marks.buffer(mib=1)
+    assert int(buffer) == 0 and buffer.__cuda_array_interface__["shape"] == (0,)
+    monkeypatch.delenv("NSYSALIGN_MARKS")
+    assert "-DNSYSALIGN_MARKS" in marks.flags()
