@@ -13,6 +13,8 @@ from typing import Any
 #: What stands for exactly zero in tables: the eye finds the numbers.
 ZERO = "."
 
+#: Below so many nanoseconds, a unit of so many; seconds from there on.
+_TIMES = ((999.5, 1, "ns"), (999.5e3, 1e3, "us"), (999.5e6, 1e6, "ms"))
 #: Endings of evidence keys that name a unit.
 _UNITS = {"_mhz": "MHz", "_w": "W", "_celsius": "°C"}
 
@@ -45,11 +47,30 @@ def duration(ns: float | None) -> str:
     """A time in prose, three significant digits with its unit: "32 ns", "24.8 us", "217 us", "1.79 ms"."""
     if ns is None or (isinstance(ns, float) and math.isnan(ns)):
         return "unknown"
-    size = abs(ns)
-    for limit, unit_ns, unit in ((999.5, 1, "ns"), (999.5e3, 1e3, "us"), (999.5e6, 1e6, "ms")):
-        if size < limit:
-            return f"{_three_digits(ns / unit_ns, whole=unit_ns == 1)} {unit}"
-    return f"{_three_digits(ns / 1e9, whole=False)} s"
+    size, unit = _unit(ns)
+    return f"{_three_digits(ns / size, whole=size == 1)} {unit}"
+
+
+def span(ns: float) -> str:
+    """A time in a title, where whole numbers stay whole: "24.8 us", "24 us"."""
+    size, unit = _unit(ns)
+    return f"{_title_digits(ns / size)} {unit}"
+
+
+def of(part_ns: float, whole_ns: float) -> str:
+    """A part of a whole in the whole's unit: "164 of 228 us"; a part too small for it keeps its own."""
+    size, unit = _unit(whole_ns)
+    if part_ns / size < 0.5:
+        return f"{span(part_ns)} of {span(whole_ns)}"
+    return f"{_title_digits(part_ns / size)} of {_title_digits(whole_ns / size)} {unit}"
+
+
+def _title_digits(value: float) -> str:
+    return _three_digits(value, whole=value == int(value))
+
+
+def _unit(ns: float) -> tuple[float, str]:
+    return next(((size, unit) for limit, size, unit in _TIMES if abs(ns) < limit), (1e9, "s"))
 
 
 def microseconds(ns: float) -> str:
@@ -82,6 +103,11 @@ def percent(share: float) -> str:
     if 0 < share < 0.005:
         return "<1 %"
     return f"{100 * share:.0f} %"
+
+
+def times(factor: float) -> str:
+    """2.345 -> "2.3 times", 345.6 -> "346 times"."""
+    return f"{factor:.1f} times" if factor < 10 else f"{factor:,.0f} times"
 
 
 def plural(count: int, noun: str) -> str:

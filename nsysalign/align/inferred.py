@@ -74,7 +74,8 @@ def pair(marks: Sequence[Mark]) -> Pairs:
                 out.leave("are waited for, with nothing open before them")
     _two_by_two(open_, out)
     order = sorted(range(len(out.start)), key=out.start.__getitem__)
-    return Pairs(*([column[n] for n in order] for column in (out.start, out.end, out.unsure)), out.left)
+    start, end = ([column[n] for n in order] for column in (out.start, out.end))
+    return Pairs(start, end, [out.unsure[n] for n in order], out.left)
 
 
 def _two_by_two(open_: Sequence[int], out: Pairs) -> None:

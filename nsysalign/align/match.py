@@ -50,9 +50,9 @@ def match_processes(
         elif not mine and len(processes) == 1 and not isinstance(pid, int):
             found[number] = int(processes[0])
         elif number in tids or number in host_tids:
-            seen = ", ".join(str(p) for p in sorted(by_pid)) or "none"
+            known = ", ".join(str(p) for p in sorted(by_pid)) or "none"
             notes.append(
-                f"process {pid if pid is not None else f'#{number}'} of the event log has no CUDA rows in the trace (it has: {seen})"
+                f"process {pid if pid is not None else f'#{number}'} of the event log has no CUDA rows in the trace (it has: {known})"
             )
     if log.headers:
         recording = {int(t) & ~_PID for t in threads}

@@ -109,8 +109,8 @@ def candidates(thread: np.ndarray, clock: np.ndarray, place: np.ndarray, sites: 
                 found[mine[i], mine[j]] = (guess and is_guess, certain or is_certain)
     order = sorted(found)
     start, end = (np.array([key[k] for key in order], dtype=np.int64) for k in (0, 1))
-    guessed, certain = (np.array([found[key][k] for key in order], dtype=bool) for k in (0, 1))
-    return Candidates(start, end, guessed, certain, np.arange(len(order)), again, unclear)
+    guesses, sure = (np.array([found[key][k] for key in order], dtype=bool) for k in (0, 1))
+    return Candidates(start, end, guesses, sure, np.arange(len(order)), again, unclear)
 
 
 def chosen(c: Candidates, holds_launch: Callable[[int, int], bool]) -> Pairs:
@@ -143,10 +143,11 @@ def _told(
                     yield at, i
                 continue
             had = taken.setdefault((site.function, site.position, variable), set())
-            at = _latest(starts, had, variable, site, places, sites)
-            if at is None:
+            latest = _latest(starts, had, variable, site, places, sites)
+            if latest is None:
                 again[site.site] = again.get(site.site, 0) + 1
                 continue
+            at = latest
             had.add(at)
             yield at, i
         for variable in site.stores:

@@ -261,10 +261,8 @@ def _windows(
     readings, sites, place = timers.readings, timers.sites, timers.place
     t, process, thread = timers.t, timers.process, timers.thread
     own = readings["value_ns"].to_numpy()
-    keep = [
-        inside.work(int(thread[a]), int(t[a]), int(t[b])) for a, b in zip(pairs.start, pairs.end, strict=True)
-    ]
-    keep = np.array(keep, dtype=bool)
+    ends = zip(pairs.start, pairs.end, strict=True)
+    keep = np.array([inside.work(int(thread[a]), int(t[a]), int(t[b])) for a, b in ends], dtype=bool)
     start, end, guessed, number = (c[keep] for c in (pairs.start, pairs.end, pairs.guessed, pairs.number))
     elapsed, truth = own[end] - own[start], t[end] - t[start]
     stepped = np.abs(elapsed - truth) > _STEP_NS + _STEP_SHARE * truth

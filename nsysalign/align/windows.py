@@ -162,7 +162,7 @@ def record_places(
     """Likeliest place of every record: by the event clock, its own timestamp, its window's edge, else what its neighbours
     say."""
     expected = np.rint(model.expected(surroundings)[0]).astype(np.int64)
-    t = np.clip(expected, records["lower_ns"], records["upper_ns"]).to_numpy(dtype=np.int64).copy()
+    t = np.clip(expected, records["lower_ns"].to_numpy(), records["upper_ns"].to_numpy()).astype(np.int64)
     t[windows["end"].to_numpy()] = windows["end_ns"].to_numpy()
     t[windows["start"].to_numpy()] = windows["start_ns"].to_numpy()
     stamp = records["timestamp_ns"].to_numpy()

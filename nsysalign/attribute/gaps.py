@@ -90,7 +90,7 @@ class Explainer:
         """lane -> (issue of the wait, place of the awaited record, its lane, record, inferred), by issue."""
         waits, records = self.alignment.wait_calls, self.alignment.records
         waits = waits[(waits["record"] >= 0) & (waits["lane"] >= 0)]
-        out = {}
+        out: dict[int, tuple[np.ndarray, ...]] = {}
         for lane, rows in waits.groupby("lane"):
             issue = self.call_start[rows["call"].to_numpy()]
             order = np.argsort(issue, kind="stable")
@@ -364,8 +364,8 @@ def host_pieces(
         cut = tile(s, e, begin, over)
         busy = cut.block >= 0
         b = cut.block[busy]
-        cause = cause if np.ndim(cause) == 0 else cause[b]
-        parts.append(make(w[cut.piece[busy]], cut.start[busy], cut.end[busy], cause, ref_kind, ref[b]))
+        causes = cause[b] if isinstance(cause, np.ndarray) else cause
+        parts.append(make(w[cut.piece[busy]], cut.start[busy], cut.end[busy], causes, ref_kind, ref[b]))
         s, e, w = cut.start[~busy], cut.end[~busy], w[cut.piece[~busy]]
     ranged = tile(s, e, t.range_start, t.range_end)
     named = ranged.block >= 0

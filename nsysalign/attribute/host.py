@@ -200,13 +200,13 @@ def _waits(
     back = p.start[here][n] - base[n]
     copies = kind[here][n] == CALL["memcpy"]
     staged = copies & _issues_pageable(trace, explainer, call[n])
-    cause = np.where(staged, CAUSE["memcpy"], np.where(copies, CAUSE["api_launch"], CAUSE["sync"]))
+    causes = np.where(staged, CAUSE["memcpy"], np.where(copies, CAUSE["api_launch"], CAUSE["sync"]))
     parts.append(
         make(
             p.window[here][n],
             rest.start[free] + back,
             rest.end[free] + back,
-            cause,
+            causes,
             REF["api"],
             call[n],
             np.where(staged, DETAIL["staging"], 0),

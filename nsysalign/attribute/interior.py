@@ -94,9 +94,10 @@ class Interior:
         if not self._alone:
             special |= late < end
         before = pick(x.call_start, x.call[previous], NEVER)
-        for held, side in ((self._waits, "right"), (self._veils, "left")):
+        for held, after in ((self._waits, True), (self._veils, False)):
             if len(held):
-                special |= np.searchsorted(held, before, side=side) < np.searchsorted(held, issue)
+                done = np.searchsorted(held, before, side="right" if after else "left")
+                special |= done < np.searchsorted(held, issue)
         if self._ordered:
             special[:] = True
         open_ = end > start

@@ -78,13 +78,14 @@ def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
         ]
     # two processes (ranks) measure the same label; names stay unique across them
     count: dict[str, int] = {}
-    names, taken = [], set()
+    names: list[str] = []
+    used: set[str] = set()
     for text, label in zip(region, single, strict=True):
-        wanted = text if _REPETITION.search(text) and text not in taken else None
-        while wanted is None or wanted in taken:
+        wanted = text if _REPETITION.search(text) and text not in used else None
+        while wanted is None or wanted in used:
             wanted = f"{label}#{count.get(label, 0)}"
             count[label] = count.get(label, 0) + 1
-        taken.add(wanted)
+        used.add(wanted)
         names.append(wanted)
     return names, labels
 

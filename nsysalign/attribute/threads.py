@@ -56,7 +56,7 @@ class Threads:
         for name, cause in _CAUSE_OF_CALL.items():
             code[CALL[name]] = CAUSE[cause]
         self.cause_of_calls = code[kind] if len(kind) else kind
-        every = np.arange(len(trace.calls), dtype=index_type(len(trace.calls)))
+        every: np.ndarray = np.arange(len(trace.calls), dtype=index_type(len(trace.calls)))
         outermost = trace.calls["outer"].to_numpy() == every
         outer = every if outermost.all() else every[outermost]
         thread = trace.calls["thread"].to_numpy()
@@ -83,7 +83,8 @@ class Threads:
         which, s, e = disjoint(start, end)
         calls = calls if len(which) == len(calls) else calls[which]
         cause = self.cause_of_calls if len(calls) == len(self.cause_of_calls) else self.cause_of_calls[calls]
-        return Thread(s, e, cause, calls, *self._profiler(thread), *self._innermost(thread))
+        over_start, over_end, over_ref = self._profiler(thread)
+        return Thread(s, e, cause, calls, over_start, over_end, over_ref, *self._innermost(thread))
 
     def _profiler(self, thread: int) -> tuple[np.ndarray, ...]:
         """The profiler's work on the thread; inside calls these have the word (`gaps.host_pieces`)."""
@@ -115,7 +116,7 @@ def innermost(
     none = np.empty(0, np.int64)
     done_s, done_e, done_n = none, none, none
     left = np.arange(len(start))
-    levels = []
+    levels: list[np.ndarray] = []
     while len(left):  # one pass per nesting depth
         if len(levels) == _DEEP:
             return _innermost_by_stack(start, end, name)

@@ -31,7 +31,8 @@ def with_runs(
     lanes, busy = alignment.lanes, np.asarray(alignment.busy)
     used = lanes[busy].assign(lane=np.flatnonzero(busy))
     devices = used.groupby(["process", "device"], sort=True)["lane"].agg(list)
-    extra, windows = [], []
+    extra: list[dict[str, int]] = []
+    windows: list[tuple[str, int, list[int]]] = []
     for (process, device), members in devices.items():
         several = len(members) > 1
         where = _whose(int(process), int(device), used)

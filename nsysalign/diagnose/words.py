@@ -1,43 +1,16 @@
-"""Numbers in the titles of findings: titles are the one text that this stage writes itself."""
+"""Words in the titles of findings: titles are the one text that this stage writes itself."""
 
 from __future__ import annotations
 
 import re
 
+from nsysalign.text import of, percent, plural, span, times
+
 #: A call site without its folders; names of layers (`/model/attention/MatMul`) have slashes, too, and are kept.
 _SITE = r"[^\s()/\\]+:\d+"
-_UNITS = ((999.5, 1, "ns"), (999.5e3, 1e3, "us"), (999.5e6, 1e6, "ms"), (float("inf"), 1e9, "s"))
-
+__all__ = ["kernel", "of", "percent", "plural", "span", "subject", "times"]
 
 _FOLDERS = re.compile(rf"\A.*[/\\](?={_SITE})", re.DOTALL)
-
-
-def span(ns: float) -> str:
-    """A time with three digits and its unit: "24.8 us"."""
-    size, unit = _unit(ns)
-    return f"{_digits(ns / size)} {unit}"
-
-
-def of(part_ns: float, whole_ns: float) -> str:
-    """A part of a whole in the whole's unit: "164 of 228 us"; a part too small for it keeps its own."""
-    size, unit = _unit(whole_ns)
-    if part_ns / size < 0.5:
-        return f"{span(part_ns)} of {span(whole_ns)}"
-    return f"{_digits(part_ns / size)} of {_digits(whole_ns / size)} {unit}"
-
-
-def percent(share: float) -> str:
-    """0.742 -> "74 %"."""
-    return f"{100 * share:.0f} %" if share >= 0.005 or share == 0 else "<1 %"
-
-
-def times(factor: float) -> str:
-    """2.345 -> "2.3 times", 345.6 -> "346 times"."""
-    return f"{factor:.1f} times" if factor < 10 else f"{factor:,.0f} times"
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def subject(label: str) -> str:
@@ -69,14 +42,3 @@ def _without_brackets(name: str) -> str:
         elif depth == 0:
             out.append(character)
     return "".join(out) if depth == 0 and "".join(out).strip() else name
-
-
-def _unit(ns: float) -> tuple[float, str]:
-    return next((size, unit) for limit, size, unit in _UNITS if abs(ns) < limit)
-
-
-def _digits(value: float) -> str:
-    size = abs(value)
-    if size >= 99.95 or value == int(value):
-        return f"{value:.0f}"
-    return f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"

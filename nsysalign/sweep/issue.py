@@ -86,7 +86,7 @@ def lane_operations(trace: Trace, operation_lane: np.ndarray, lane_count: int) -
     """Per lane, the operations whose issuing call is known.  Those without a call are on no side of anything."""
     operations, calls = trace.operations, trace.calls
     call = operations["call"].to_numpy()
-    known = np.arange(len(call), dtype=index_type(len(call)))
+    known: np.ndarray = np.arange(len(call), dtype=index_type(len(call)))
     if (call < 0).any():
         known = known[call >= 0]
     call_start, call_end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()

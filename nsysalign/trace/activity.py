@@ -63,9 +63,11 @@ def calls_table(columns: dict[str, np.ndarray] | None, names: dict[int, str]) ->
     return frames.check_narrow(pd.DataFrame(columns, copy=False), frames.CALLS), bad
 
 
-def _pieced(values: np.ndarray, dtype: type, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+def _pieced(
+    values: np.ndarray, dtype: np.dtype | type, function: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
     """function(values), some rows at a time: what it makes on the way stays small."""
-    out = np.empty(len(values), dtype)
+    out: np.ndarray = np.empty(len(values), dtype)
     for first in range(0, len(values), _AT_ONCE):
         out[first : first + _AT_ONCE] = function(values[first : first + _AT_ONCE])
     return out
@@ -104,7 +106,7 @@ def _by_value(values: np.ndarray) -> list[np.ndarray | slice]:
     if not any(values.strides) or (values == values[0]).all():
         return [slice(None)]
     order = np.argsort(values, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(values[order])) + 1)
+    return list(np.split(order, np.flatnonzero(np.diff(values[order])) + 1))
 
 
 def operations_table(
@@ -127,7 +129,9 @@ def operations_table(
     absent = {"name_id": -1, "bytes": 0, "copy_kind": -1, "src_kind": -1, "dst_kind": -1, "graph_node": -1}
     names = list(dict.fromkeys([name for part in parts for name in part] + list(absent)))
     whole = {
-        name: _stacked([p.get(name, absent.get(name)) for p in parts], [len(p["row"]) for p in parts])
+        name: _stacked(
+            [p[name] if name in p else absent[name] for p in parts], [len(p["row"]) for p in parts]
+        )
         for name in names
     }
     del parts

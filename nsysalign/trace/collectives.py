@@ -89,6 +89,7 @@ def _collectives(source: Source) -> pd.DataFrame:
         where=f'"{column}" in ({", ".join(str(int(i)) for i in names)})',
     )
     frame = source.read(table)
+    assert frame is not None  # it was looked at above
     frame = frame[(frame["start_ns"] > 0) & (frame["end_ns"] >= frame["start_ns"])]
     frame = frame.sort_values(["start_ns", "end_ns", "row"], ignore_index=True)
     name_id = frame["name_id"].to_numpy()

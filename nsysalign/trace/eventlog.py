@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -206,14 +206,15 @@ class _Reader:
             )
         elif kind in ("elapsed", "calibration"):  # calibration: compared by the harness, never by the program
             ms = item.get("ms")
-            good = type(ms) in (int, float) and abs(ms) < _LONGEST_MS
+            placed = _ms(ms)
+            good = not math.isnan(placed)
             error = "" if good else without_paths(_str(item.get("error"))) or f"elapsed_time gave {ms!r:.40}"
             self.rows["elapsed"].append(
                 (
                     process,
                     _int(item.get("start")),
                     _int(item.get("end")),
-                    float(ms) if good else math.nan,
+                    placed,
                     error,
                     _str(item.get("region")),
                     short_path(_str(item.get("site"))),
@@ -365,7 +366,7 @@ def _parsed(line: str) -> Any:
     return _encodable(item) if "\\u" in line else item
 
 
-_scan = json.JSONDecoder().scan_once
+_scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 
 def _encodable(value: Any) -> Any:
@@ -396,7 +397,7 @@ def _int(value: object) -> int:
     return value if type(value) is int and _LEAST <= value <= _MOST else -1
 
 
-def _ms(value: object) -> float:
+def _ms(value: Any) -> float:
     return float(value) if type(value) in (int, float) and abs(value) < _LONGEST_MS else math.nan
 
 

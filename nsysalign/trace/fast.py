@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -171,6 +172,6 @@ def _nulls(array: _Array) -> bool:
     return bool((bits[:whole] != 0xFF).any() or (rest and bits[-1] & ((1 << rest) - 1) != (1 << rest) - 1))
 
 
-def _view(address: int, kind: type, length: int) -> np.ndarray:
+def _view(address: int, kind: Any, length: int) -> np.ndarray:
     """The driver's memory, good until the batch is released."""
     return np.ctypeslib.as_array((kind * length).from_address(address))

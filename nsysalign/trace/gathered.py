@@ -37,8 +37,8 @@ class Gathered:
             self._only = low
             self._length += len(values)
             return
-        self._make_room(len(values), low, high)
-        self._values[self._length : self._length + len(values)] = values
+        kept = self._make_room(len(values), low, high)
+        kept[self._length : self._length + len(values)] = values
         self._length += len(values)
 
     def column(self) -> np.ndarray:
@@ -47,13 +47,14 @@ class Gathered:
         whole = self._values[: self._length]
         return whole if len(self._values) <= 2 * self._length else whole.copy()
 
-    def _make_room(self, more: int, low: int, high: int) -> None:
+    def _make_room(self, more: int, low: int, high: int) -> np.ndarray:
+        """Where `more` values fit behind those that are kept."""
         if self._only is not None:
             low, high = min(low, self._only), max(high, self._only)
         narrow = not self._wide and _INT32.min <= low and high <= _INT32.max
         old, need = self._values, self._length + more
         if old is not None and need <= len(old) and (narrow or old.dtype == np.int64):
-            return
+            return old
         narrow &= old is None or old.dtype == np.int32
         size = max(self._expected, need) if old is None or need <= len(old) else 2 * need
         self._values = np.empty(size, np.int32 if narrow else np.int64)
@@ -62,6 +63,7 @@ class Gathered:
         elif self._only is not None:
             self._values[: self._length] = self._only
             self._only = None
+        return self._values
 
 
 def chosen(columns: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:

@@ -32,7 +32,7 @@ def read_trace(path: Path, excerpt: Excerpt | None = None) -> Trace:
     with open_readonly(path) as connection:
         source = Source(connection, path, excerpt)
         names = source.strings()
-        tables = schema.OPERATION_TABLES
+        tables: tuple[schema.Table, ...] = schema.OPERATION_TABLES
         if schema.RUNTIME.name in source.tables and not schema.launches_graphs(names.values()):
             tables = tuple(map(schema.without_graphs, tables))
         runtime, *work = source.columns_of(schema.RUNTIME, *tables)

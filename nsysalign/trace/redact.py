@@ -235,7 +235,7 @@ def _ranges(
             values = dict(zip(columns, row[1:], strict=True))
             text, number = inline.get(row[0]), values.get("textId")
             kind = values.get("eventType")
-            mark = kind == 34 and (text or strings.get(number, "")).startswith(MARK)
+            mark = kind == 34 and (text or strings.get(number or 0, "")).startswith(MARK)
             if kind not in (59, 60) and not mark:
                 continue
             if not mark:  # a payload of the program's own

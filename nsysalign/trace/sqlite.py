@@ -119,11 +119,14 @@ class Source:
         """The same of several tables as arrays, each as narrow as its values allow (`gathered.Gathered`): for the big
         ones, which are read side by side."""
         plans = [self._plan(table) if table.name in self.tables else None for table in tables]
-        ahead = together(lambda p: _fast(p, self.path) if p is not None and p.fast else None, plans)
+        ahead = together(self._ahead, plans)
         return [
             None if plan is None else self._touching(plan.table, self._whole(plan, columns))
             for plan, columns in zip(plans, ahead, strict=True)
         ]
+
+    def _ahead(self, plan: _Plan | None) -> dict[str, np.ndarray] | None:
+        return None if plan is None or self.path is None or not plan.fast else _fast(plan, self.path)
 
     def _touching(self, table: str, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The rows that lie in the excerpt's spans or reach into them, once the excerpt's own blocks have been looked at."""
@@ -139,8 +142,8 @@ class Source:
         """Least and greatest; (0, -1) where the table is absent or empty."""
         if table.name not in self.tables:
             return 0, -1
-        ends = [self._end(f'select {end}(rowid) from "{table.name}"') for end in ("min", "max")]
-        return ends if ends[0] is not None else (0, -1)
+        first, last = (self._end(f'select {end}(rowid) from "{table.name}"') for end in ("min", "max"))
+        return (0, -1) if first is None or last is None else (first, last)
 
     def column(self, table: Table, name: str) -> str | None:
         """nsys's name of one of our columns, as this export has it; None where it has none."""
@@ -153,24 +156,26 @@ class Source:
         return columns | {name: np.broadcast_to(np.int64(v), count) for name, v in plan.constants.items()}
 
     def _plan(self, table: Table) -> _Plan:
-        expressions, names, constants = [], [], {}
+        expressions: list[str] = []
+        names: list[str] = []
+        constants: dict[str, int] = {}
         for field in table.fields:
             column = self.column(table, field.name)
-            if column is None and field.default is None:
-                raise TraceError(
-                    f"{table.name} has no column {' or '.join(field.candidates)}: not an nsys export this version knows"
-                )
             if column is None:
+                if field.default is None:
+                    raise TraceError(
+                        f"{table.name} has no column {' or '.join(field.candidates)}: not an nsys export this version knows"
+                    )
                 constants[field.name] = field.default
             else:
                 names.append(field.name)
                 expressions.append(f'coalesce("{column}", {-1 if field.default is None else field.default})')
         runs = self.excerpt.runs.get(table.name) if self.excerpt else None
-        fit = self.path is not None and not table.where and self.plain_table(table.name)
-        if fit and fast.readable(self.path):
+        path = None if table.where or not self.plain_table(table.name) else self.path
+        if path is not None and fast.readable(path):
             first, last = self.row_numbers(table)
             count = _count(runs if runs is not None else ((first, last),))
-            quick = count >= _WORTH_ROWS and last - first < fast.most_rows(self.path)
+            quick = count >= _WORTH_ROWS and last - first < fast.most_rows(path)
             return _Plan(table.name, table.where, names, expressions, constants, runs, first, last, quick)
         return _Plan(table.name, table.where, names, expressions, constants, runs, 0, -1, False)
 
