@@ -729,7 +729,8 @@ GPU_CLOCKS = _spec(
 )
 
 MARKED_KERNELS = _spec(
-    "marked_kernels", "one row per kernel that left marks or counts (nsysalign.marks), sorted by start_ns",
+    "marked_kernels",
+    "one row per kernel that left marks or counts (nsysalign.marks), sorted by start_ns",
     ("kernel", "int64", "its number, the key of the tables of marks"),
     ("name", "str", "the kernel's name, '' unknown"),
     ("pid", "int64", "process id"),
@@ -737,11 +738,19 @@ MARKED_KERNELS = _spec(
     ("stream", "int64", "CUPTI stream id, -1 unknown"),
     ("grid_id", "int64", "PTX %gridid, nsys's gridId"),
     ("replay", "int64", "which launch of that grid id: a graph's kernels may keep theirs"),
-    ("interval", "int64", "number of the interval whose stream it ran on, -1 none (with `run --marks`: of the run without marks)"),
+    (
+        "interval",
+        "int64",
+        "number of the interval whose stream it ran on, -1 none (with `run --marks`: of the run without marks)",
+    ),
     ("row", "int64", "rowid of its kernel row, -1 where the trace has none: placed by the clock alone"),
     ("start_ns", "int64", "start; without a kernel row that of its first mark"),
     ("end_ns", "int64", "end; without a kernel row that of its last mark"),
-    ("error_ns", "int64", "its marks lie within this of where they are said to be, -1: not placed, times are the GPU timer's"),
+    (
+        "error_ns",
+        "int64",
+        "its marks lie within this of where they are said to be, -1: not placed, times are the GPU timer's",
+    ),
     ("sms", "int64", "SMs of the device"),
     ("blocks", "int64", "blocks of its grid, -1 unknown"),
     ("threads", "int64", "threads of a block"),
@@ -756,7 +765,8 @@ MARKED_KERNELS = _spec(
 )
 
 KERNEL_MARKS = _spec(
-    "marks", "marks of some launches of each kernel (the median and the slowest), in time order; kernel_phases and sm_time are of all",
+    "marks",
+    "marks of some launches of each kernel (the median and the slowest), in time order; kernel_phases and sm_time are of all",
     ("kernel", "int64", "row of marked_kernels"),
     ("sm", "int64", "SM number (%smid)"),
     ("block_x", "int64", "blockIdx.x"),
@@ -764,7 +774,11 @@ KERNEL_MARKS = _spec(
     ("block_z", "int64", "blockIdx.z"),
     ("warp", "int64", "warp in its block"),
     ("lanes", "int64", "how many lanes made it"),
-    ("first_lane", "bool", "the warp's first lane is among them: those marks, in order, are that lane's way through the kernel"),
+    (
+        "first_lane",
+        "bool",
+        "the warp's first lane is among them: those marks, in order, are that lane's way through the kernel",
+    ),
     ("kind", "str", "enter and exit of a warp; begin and end of a range; mark"),
     ("name", "str", "its name, '' for enter and exit"),
     ("t_ns", "int64", "when, on the trace's clock: good to the kernel's error_ns"),
@@ -773,7 +787,8 @@ KERNEL_MARKS = _spec(
 )
 
 KERNEL_PHASES = _spec(
-    "kernel_phases", "ranges inside kernels, by name",
+    "kernel_phases",
+    "ranges inside kernels, by name",
     ("kernel", "int64", "row of marked_kernels"),
     ("phase", "str", "name of the range"),
     ("count", "int64", "how often a warp passed it"),
@@ -785,16 +800,22 @@ KERNEL_PHASES = _spec(
 )
 
 SM_TIME = _spec(
-    "sm_time", "the SM-time budget: SMs x duration of a kernel, split exactly; ns sums to sms * (end_ns - start_ns)",
+    "sm_time",
+    "the SM-time budget: SMs x duration of a kernel, split exactly; ns sums to sms * (end_ns - start_ns)",
     ("kernel", "int64", "row of marked_kernels"),
-    ("part", "str", "before (the SM's first block), phase, unmarked (blocks there, outside of ranges), between (its blocks), after (its "
-     "last block), none (SMs without a block), unknown (marks are missing)"),
+    (
+        "part",
+        "str",
+        "before (the SM's first block), phase, unmarked (blocks there, outside of ranges), between (its blocks), after (its "
+        "last block), none (SMs without a block), unknown (marks are missing)",
+    ),
     ("phase", "str", "name of the innermost range; '' for the other parts"),
     ("ns", "int64", "nanoseconds of SM time; an instant is shared equally by the warps that are on the SM"),
 )
 
 SM_SPANS = _spec(
-    "sm_spans", "each SM's share in a kernel",
+    "sm_spans",
+    "each SM's share in a kernel",
     ("kernel", "int64", "row of marked_kernels"),
     ("sm", "int64", "SM number"),
     ("blocks", "int64", "blocks that ran there"),
@@ -804,16 +825,22 @@ SM_SPANS = _spec(
 )
 
 PATH_COUNTS = _spec(
-    "path_counts", "how often a path inside a kernel was taken, per launch and SM",
+    "path_counts",
+    "how often a path inside a kernel was taken, per launch and SM",
     ("kernel", "int64", "row of marked_kernels"),
     ("sm", "int64", "SM number"),
     ("counter", "str", "its name; prof_trigger_00 and so on for replaced __prof_trigger calls"),
-    ("warps", "int64", "NSYSALIGN_COUNT: warps of which a thread passed; COUNT_WARPS and prof_trigger: executions by a warp"),
+    (
+        "warps",
+        "int64",
+        "NSYSALIGN_COUNT: warps of which a thread passed; COUNT_WARPS and prof_trigger: executions by a warp",
+    ),
     ("lanes", "int64", "executions by a thread"),
 )
 
 LATENCIES = _spec(
-    "latencies", "cycles measured inside kernels (NSYSALIGN_LATENCY), per launch: the whole, then its histogram",
+    "latencies",
+    "cycles measured inside kernels (NSYSALIGN_LATENCY), per launch: the whole, then its histogram",
     ("kernel", "int64", "row of marked_kernels"),
     ("counter", "str", "its name"),
     ("low", "int64", "at least so many cycles (of the whole: the least)"),
@@ -824,7 +851,8 @@ LATENCIES = _spec(
 )
 
 MARK_CHANGES = _spec(
-    "mark_changes", "what marks change in a kernel: the run with them and the run without (nsysalign run --marks)",
+    "mark_changes",
+    "what marks change in a kernel: the run with them and the run without (nsysalign run --marks)",
     ("name", "str", "the kernel"),
     ("marked_count", "int64", "launches with marks"),
     ("plain_count", "int64", "launches without, 0: not measured"),
@@ -835,7 +863,11 @@ MARK_CHANGES = _spec(
     ("plain_registers", "int64", "without, -1 unknown"),
     ("marked_local_bytes", "int64", "local memory per thread (spills, stack) with marks, -1 unknown"),
     ("plain_local_bytes", "int64", "without, -1 unknown"),
-    ("marked_warps_per_sm", "int64", "warps that fit on an SM by registers, threads and shared memory, with marks; -1 unknown"),
+    (
+        "marked_warps_per_sm",
+        "int64",
+        "warps that fit on an SM by registers, threads and shared memory, with marks; -1 unknown",
+    ),
     ("plain_warps_per_sm", "int64", "without, -1 unknown"),
 )
 
@@ -910,7 +942,8 @@ LATER_COLUMNS: Mapping[tuple[str, str], Any] = {
 }
 
 LAUNCHES = _spec(
-    "launches", "kernel rows with their grid ids, sorted by start_ns",
+    "launches",
+    "kernel rows with their grid ids, sorted by start_ns",
     ("row", "int64", "rowid of the kernel row"),
     ("start_ns", "int64", "start of execution"),
     ("end_ns", "int64", "end of execution"),

@@ -64,7 +64,11 @@ def join(dump: Dump, rows: pd.DataFrame) -> Marked:
     names = rows["name"].to_numpy(dtype=object)
     table["name"] = pd.Series([names[r] if r >= 0 else "" for r in row.tolist()], dtype="str")
     table["pid"], table["device"] = dump.pid, dump.device
-    table["start_ns"], table["end_ns"], table["error_ns"] = start, end, np.where(row >= 0, np.maximum(error, 0), error)
+    table["start_ns"], table["end_ns"], table["error_ns"] = (
+        start,
+        end,
+        np.where(row >= 0, np.maximum(error, 0), error),
+    )
     if tick >= 500:
         notes.append(f"{dump.path}: this GPU's timer ticks in {tick:,} ns; no mark is known better than that")
     if len(grid) and not known.any():
@@ -222,9 +226,15 @@ def _envelope(
         mine, asked = piece == number, of_query == number
         t, q = times[mine], query[asked].astype(float)
         # a bound loosens by the drift with the distance: the greatest low + drift * t to the left, low - drift * t to the right
-        left, right = np.maximum.accumulate(lows[mine] + drift * t), np.maximum.accumulate((lows[mine] - drift * t)[::-1])[::-1]
+        left, right = (
+            np.maximum.accumulate(lows[mine] + drift * t),
+            np.maximum.accumulate((lows[mine] - drift * t)[::-1])[::-1],
+        )
         lower[asked] = _nearest(t, left, right, q, drift, np.maximum, -np.inf)
-        left, right = np.minimum.accumulate(highs[mine] - drift * t), np.minimum.accumulate((highs[mine] + drift * t)[::-1])[::-1]
+        left, right = (
+            np.minimum.accumulate(highs[mine] - drift * t),
+            np.minimum.accumulate((highs[mine] + drift * t)[::-1])[::-1],
+        )
         upper[asked] = _nearest(t, left, right, q, -drift, np.minimum, np.inf)
     return lower, upper
 

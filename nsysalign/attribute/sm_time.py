@@ -1,8 +1,8 @@
 """Where an SM's time goes inside a kernel: SMs x duration, split exactly.
 
-    SM 0   before | block ...........| between | block ....... | after         an instant in which blocks are there is
-    SM 1   before | block ........................ | after                     shared equally by their warps, each in
-    SM 2   none                                                                its innermost range or in none
+SM 0   before | block ...........| between | block ....... | after         an instant in which blocks are there is
+SM 1   before | block ........................ | after                     shared equally by their warps, each in
+SM 2   none                                                                its innermost range or in none
 """
 
 from __future__ import annotations
@@ -71,11 +71,17 @@ def inside(marked: Marked) -> Inside:
         lengths.append(passages)
         share = shared(group[inner.warp], inner.end) - shared(group[inner.warp], inner.begin)
         keys, which = np.unique(inner.launch << 30 | inner.id, return_inverse=True)
-        for key, ns in zip(keys.tolist(), np.bincount(which, weights=share, minlength=len(keys)).tolist(), strict=True):
+        for key, ns in zip(
+            keys.tolist(), np.bincount(which, weights=share, minlength=len(keys)).tolist(), strict=True
+        ):
             of_phase[key] = of_phase.get(key, 0.0) + ns
     last = marked.dump.id & 3 == layout.EXIT
-    marks = np.bincount(marked.launch, np.bincount(marked.dump.of[~last], minlength=len(marked.launch)), len(table))
-    kernels = pd.DataFrame(counted | {"marks": marks.astype(np.int64), "complete": complete, "outside": outside})
+    marks = np.bincount(
+        marked.launch, np.bincount(marked.dump.of[~last], minlength=len(marked.launch)), len(table)
+    )
+    kernels = pd.DataFrame(
+        counted | {"marks": marks.astype(np.int64), "complete": complete, "outside": outside}
+    )
     return Inside(kernels, _phases(lengths, unclosed), _budget(parts, of_phase, complete), spans)
 
 
@@ -118,7 +124,14 @@ def _warps(marked: Marked, duration: np.ndarray) -> tuple[_Warps, np.ndarray]:
     number = _numbered(launch, heads["z"], heads["y"], heads["x"])
     limit = duration[launch]
     return (
-        _Warps(launch, heads["sm"].astype(np.int64), np.clip(first, 0, limit), np.clip(last, 0, limit), ended, number),
+        _Warps(
+            launch,
+            heads["sm"].astype(np.int64),
+            np.clip(first, 0, limit),
+            np.clip(last, 0, limit),
+            ended,
+            number,
+        ),
         np.bincount(launch[out], minlength=len(duration)),
     )
 
@@ -145,7 +158,11 @@ def _complete(marked: Marked, warps: _Warps) -> tuple[np.ndarray, dict[str, np.n
     threads = np.zeros(many, np.int64)
     np.maximum.at(threads, marked.launch, marked.dump.warps["threads"].astype(np.int64))
     expected = np.where(table["blocks"] > 0, table["blocks"], blocks) * -(-threads // 32)
-    return (seen > 0) & (seen == ended) & (seen >= expected), {"marked_blocks": blocks, "warps": seen, "threads": threads}
+    return (seen > 0) & (seen == ended) & (seen >= expected), {
+        "marked_blocks": blocks,
+        "warps": seen,
+        "threads": threads,
+    }
 
 
 def _ranges(
@@ -192,7 +209,9 @@ def _ranges(
     warp = marked.warp[of]
     passages = _Passages(launch[a], warp[a], name[a], time[a], time[b])
     lasting = np.flatnonzero((inner >= 0) & following & ~stray)
-    return passages, _Passages(launch[lasting], warp[lasting], inner[lasting], time[lasting], time[lasting + 1])
+    return passages, _Passages(
+        launch[lasting], warp[lasting], inner[lasting], time[lasting], time[lasting + 1]
+    )
 
 
 def _add(unclosed: dict[tuple[int, int], int], launch: np.ndarray, name: np.ndarray) -> None:
@@ -258,7 +277,9 @@ def _around(marked: Marked, warps: _Warps, duration: np.ndarray):  # type: ignor
     busy, shared = _shared(group, warps.begin, warps.end, len(groups))
     _, one = np.unique(_numbered(group, warps.block), return_index=True)
     blocks = np.bincount(group[one], minlength=len(groups))
-    spans = pd.DataFrame({"kernel": launch, "sm": sm, "blocks": blocks, "first_ns": first, "last_ns": last, "busy_ns": busy})
+    spans = pd.DataFrame(
+        {"kernel": launch, "sm": sm, "blocks": blocks, "first_ns": first, "last_ns": last, "busy_ns": busy}
+    )
     per = partial(_per_launch, launch, len(duration))
     seen = per(np.ones(len(groups), np.int64))
     parts = {

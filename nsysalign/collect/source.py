@@ -20,11 +20,11 @@ _LIBRARIES = ("site-packages", "dist-packages")
 def source_lines(
     contexts: Iterable[Mapping[str, Any]], shorten: Callable[[str], str], began_ns: int
 ) -> Iterator[dict[str, Any]]:
-    """Log lines of type `source`.  `contexts`: with `frames`, a list of (file, line number); `began_ns`: when the program
-    began, realtime."""
+    """Log lines of type `source`.  `contexts`: with `frames`, a list of (file, line number, ...), where clock readings say
+    more than events do; `began_ns`: when the program began, realtime."""
     wanted: dict[str, dict[int, None]] = {}
     for context in contexts:
-        for file, number in context.get("frames", ()):
+        for file, number, *_ in context.get("frames", ()):
             if not file.startswith("<") and not any(f"/{name}/" in file for name in _LIBRARIES):
                 wanted.setdefault(file, {})[number] = None
     left = MOST_LINES

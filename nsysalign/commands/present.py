@@ -61,7 +61,9 @@ def present(
     output = output or (path if path.is_dir() else path.with_name(path.stem + ".nsysalign"))
     _check_copy(output, json_out)
     with _no_empty_folder(output):
-        return _present(path, output, events, baseline, marks, quiet, json_out, nsys, all_segments, jobs, use_cache)
+        return _present(
+            path, output, events, baseline, marks, quiet, json_out, nsys, all_segments, jobs, use_cache
+        )
 
 
 @contextmanager
@@ -90,9 +92,7 @@ def _present(
     jobs: int | None,
     use_cache: bool,
 ) -> Presented:
-    inputs = assembled(
-        path, output, events=events, baseline=baseline, marks=marks, nsys=nsys, quiet=quiet
-    )
+    inputs = assembled(path, output, events=events, baseline=baseline, marks=marks, nsys=nsys, quiet=quiet)
     cache = Cache(inputs.roles(), output, RESULTS, {"all_segments": all_segments}) if use_cache else None
     silent = quiet or str(json_out) == "-"
     if cache is not None and cache.fresh():

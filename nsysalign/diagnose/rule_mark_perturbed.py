@@ -26,11 +26,15 @@ def find(facts: Facts) -> Iterator[Finding]:
         if np.isnan(row.change) or not (abs(row.change) >= thresholds.MARKS_SAY_SHARE or fewer or spills):
             continue
         label, site, positions = place(facts, table[table["name"] == row.name], row.name)
-        said = [f"{words.span(row.marked_ns)} with, {words.span(row.plain_ns)} without ({100 * row.change:+.1f} %)"]
+        said = [
+            f"{words.span(row.marked_ns)} with, {words.span(row.plain_ns)} without ({100 * row.change:+.1f} %)"
+        ]
         if row.marked_registers != row.plain_registers:
             said.append(f"{row.plain_registers} -> {row.marked_registers} registers")
         if spills:
-            said.append(f"{row.plain_local_bytes} -> {row.marked_local_bytes} bytes of local memory per thread")
+            said.append(
+                f"{row.plain_local_bytes} -> {row.marked_local_bytes} bytes of local memory per thread"
+            )
         if fewer:
             said.append(f"{row.plain_warps_per_sm} -> {row.marked_warps_per_sm} warps fit on an SM")
         yield Finding(

@@ -23,17 +23,28 @@ def find(facts: Facts) -> Iterator[Finding]:
             continue
         dropped, written, counts = (int(buffer.get(k, 0)) for k in ("dropped", "written", "counts_dropped"))
         mine = table[(table["pid"] == buffer.get("pid")) & ~table["complete"]]
-        label, site, positions = place(facts, mine, "marks") if len(mine) else ("marks", "", np.empty(0, np.int64))
+        label, site, positions = (
+            place(facts, mine, "marks") if len(mine) else ("marks", "", np.empty(0, np.int64))
+        )
         size = max(int(buffer.get("capacity", 1)), 1)
         mib = max(1, math.ceil(64 * 1.3 * (written + dropped) / 3_600_000))
-        lost = [f"{dropped:,} of {written + dropped:,} marks" if dropped else "", f"{counts:,} counts" if counts else ""]
+        lost = [
+            f"{dropped:,} of {written + dropped:,} marks" if dropped else "",
+            f"{counts:,} counts" if counts else "",
+        ]
         yield Finding(
             NAME,
             "warning",
             label,
             f"{' and '.join(x for x in lost if x)} found no room in the buffer: {words.plural(len(mine), 'launch').replace('launchs', 'launches')} "
             "of marked kernels cannot be told whole.",
-            evidence(written=written, dropped=dropped, counts_dropped=counts, room_for=size, launches_not_whole=len(mine)),
+            evidence(
+                written=written,
+                dropped=dropped,
+                counts_dropped=counts,
+                room_for=size,
+                launches_not_whole=len(mine),
+            ),
             f"A larger buffer, nsysalign.marks.buffer(mib={mib}), or fewer launches: what comes first has room.",
             site,
             positions,

@@ -24,7 +24,10 @@ def find(facts: Facts) -> Iterator[Finding]:
         median = float(np.median(busy))
         worst = int(busy.argmax())
         factor = busy[worst] / max(median, 1.0)
-        if factor < thresholds.SM_BUSY_FACTOR or (busy[worst] - median) < thresholds.SM_SAY_SHARE * kernel.duration_ns:
+        if (
+            factor < thresholds.SM_BUSY_FACTOR
+            or (busy[worst] - median) < thresholds.SM_SAY_SHARE * kernel.duration_ns
+        ):
             continue
         dealt = blocks[worst] > np.median(blocks)
         why = (

@@ -48,9 +48,7 @@ class Buffer:
             return
         self.device = current_ordinal() if device is None else device
         self._device = Device(self.device)
-        head = layout.HEADER.pack(
-            layout.MAGIC, layout.VERSION, 0, 0, self._lines, self._first, self._slots
-        )
+        head = layout.HEADER.pack(layout.MAGIC, layout.VERSION, 0, 0, self._lines, self._first, self._slots)
         self.address = self._device.allocate(self.size, head)
         self._stream = self._device.stream()
         with _lock:
@@ -83,7 +81,9 @@ class Buffer:
         Waits for running kernels, at most so long; what they have not written by then is not in it.
         """
         if not self.address:
-            raise UsageError("this buffer is off (NSYSALIGN_MARKS=0): nothing was recorded", "unset NSYSALIGN_MARKS")
+            raise UsageError(
+                "this buffer is off (NSYSALIGN_MARKS=0): nothing was recorded", "unset NSYSALIGN_MARKS"
+            )
         idle = self._device.wait(wait_s) if wait_s else False
         fixed = self._read(0, layout.TABLE + self._slots * (layout.TAG + layout.LINE))
         table = fixed[layout.TABLE + self._slots * layout.TAG :]
@@ -125,9 +125,17 @@ class Buffer:
                     break
                 chunks -= 1
             strays = min(strays, self._lines - chunks * layout.LINES)
-            return chunks, strays, bytes(whole[: chunks * layout.CHUNK] + whole[len(whole) - strays * layout.LINE :])
+            return (
+                chunks,
+                strays,
+                bytes(whole[: chunks * layout.CHUNK] + whole[len(whole) - strays * layout.LINE :]),
+            )
         end = start + (self._lines - strays) * layout.LINE
-        return chunks, strays, bytes(self._read(start, chunks * layout.CHUNK) + self._read(end, strays * layout.LINE))
+        return (
+            chunks,
+            strays,
+            bytes(self._read(start, chunks * layout.CHUNK) + self._read(end, strays * layout.LINE)),
+        )
 
     def _read(self, offset: int, size: int) -> bytearray:
         return self._device.read(self.address + offset, size, self._stream)
@@ -158,7 +166,9 @@ def buffer(mib: int = 64, *, device: int | None = None, names: Iterable[str] = (
     Raises UsageError for another size and for names that cannot be told apart, NoDevice without a GPU.
     """
     if isinstance(mib, bool) or not isinstance(mib, int) or not 1 <= mib <= _LARGEST_MIB:
-        raise UsageError(f"a buffer has 1 to {_LARGEST_MIB:,} MiB, not {mib!r}", "nsysalign.marks.buffer(mib=64)")
+        raise UsageError(
+            f"a buffer has 1 to {_LARGEST_MIB:,} MiB, not {mib!r}", "nsysalign.marks.buffer(mib=64)"
+        )
     if not _made:
         atexit.register(_at_exit)
     return Buffer(mib, device, names)

@@ -36,7 +36,10 @@ def _check(library: ctypes.CDLL, status: int, what: str) -> None:
     if status:
         text = ctypes.c_char_p()
         library.cuGetErrorName(status, ctypes.byref(text))
-        raise NoDevice(f"{what}: {(text.value or b'error').decode()} ({status})", "nvidia-smi shows the device and its free memory")
+        raise NoDevice(
+            f"{what}: {(text.value or b'error').decode()} ({status})",
+            "nvidia-smi shows the device and its free memory",
+        )
 
 
 class Device:
@@ -107,7 +110,9 @@ class Device:
         if size:
             place = (ctypes.c_char * size).from_buffer(into)
             with self._current():
-                self._call("cuMemcpyDtoHAsync_v2", place, ctypes.c_uint64(address), ctypes.c_size_t(size), stream)
+                self._call(
+                    "cuMemcpyDtoHAsync_v2", place, ctypes.c_uint64(address), ctypes.c_size_t(size), stream
+                )
                 self._call("cuStreamSynchronize", stream)
             del place
         return into

@@ -40,7 +40,9 @@ SLOT = np.dtype(
         ("sum", "<u8"), ("least", "<u4"), ("most", "<u4"), ("part", "<u4"), ("unused", "<u4"),
     ]
 )  # fmt: skip
-_SM_LINE = np.dtype([("given", "<u8"), ("dropped", "<u8"), ("counts", "<u8"), ("count_lanes", "<u8"), ("unused", "<u8", 4)])
+_SM_LINE = np.dtype(
+    [("given", "<u8"), ("dropped", "<u8"), ("counts", "<u8"), ("count_lanes", "<u8"), ("unused", "<u8", 4)]
+)
 _LATEST_NS = np.uint64(1 << 62)
 
 
@@ -85,7 +87,9 @@ def read(path: str | Path) -> Dump:
     try:
         content = np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
     except OSError as error:
-        raise MarksError(f"{path.name}: {error.strerror or error}", "give the path of a .nsam file") from error
+        raise MarksError(
+            f"{path.name}: {error.strerror or error}", "give the path of a .nsam file"
+        ) from error
     try:
         return _parse(path.name, content)
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
@@ -117,7 +121,9 @@ def _parse(name: str, content: np.ndarray) -> Dump:
     counts = content[at : at + 4 * layout.COUNTS].view("<u4").astype(np.int64)
     at += 4 * layout.COUNTS
     slots, regions = int(counts[0]), counts[16:].reshape(layout.REGIONS, 2)
-    expected = slots * layout.LINE + int(regions[:, 0].sum()) * layout.CHUNK + int(regions[:, 1].sum()) * layout.LINE
+    expected = (
+        slots * layout.LINE + int(regions[:, 0].sum()) * layout.CHUNK + int(regions[:, 1].sum()) * layout.LINE
+    )
     if at + expected != len(content):
         raise _broken(name, f"it should have {at + expected:,} bytes and has {len(content):,}")
     counters = content[at : at + slots * layout.LINE].view(SLOT)
@@ -169,7 +175,12 @@ def _records(chunks: np.ndarray, strays: np.ndarray, counters: np.ndarray, **res
     sound = there & (marks["time"] >= chunks["head"]["time"][:, None]) & (marks["time"] < _LATEST_NS)
     damaged += int((there & ~sound).sum())
     of = np.nonzero(sound)[0].astype(np.int32)
-    counted = (counters["sm"] < 4096) & (counters["id"] & 3 == 0) & (counters["part"] <= 33) & (counters["tag"] != 0)
+    counted = (
+        (counters["sm"] < 4096)
+        & (counters["id"] & 3 == 0)
+        & (counters["part"] <= 33)
+        & (counters["tag"] != 0)
+    )
     counted &= (counters["warps"] < 1 << 62) & (counters["lanes"] < 1 << 62)
     damaged += int((~counted).sum())
     return Dump(
@@ -201,7 +212,9 @@ def warnings(dumps: Sequence[Dump]) -> list[str]:
                 f"{layout.VERSION}: it wrote nothing (compile it with -I from nsysalign.marks.include())"
             )
         if not dump.finished:
-            said.append(f"{dump.path}: kernels were still running when it was copied: what they marked later is missing")
+            said.append(
+                f"{dump.path}: kernels were still running when it was copied: what they marked later is missing"
+            )
         if dump.damaged:
             said.append(f"{dump.path}: {dump.damaged:,} records cannot be true and were left out")
     return said

@@ -48,7 +48,12 @@ def of_program() -> set[str]:
     files: dict[str, None] = dict.fromkeys([main] if isinstance(main, str) else [])
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None)
-        if isinstance(path, str) and path.endswith(".py") and not name.startswith("nsysalign") and _own(path, homes):
+        if (
+            isinstance(path, str)
+            and path.endswith(".py")
+            and not name.startswith("nsysalign")
+            and _own(path, homes)
+        ):
             files.setdefault(path)
     sources: dict[str, None] = {}
     for folder in list(dict.fromkeys([*homes, *(os.path.dirname(os.path.abspath(f)) for f in files)])):

@@ -34,7 +34,9 @@ _ON = tl.constexpr(on())
 _CHUNK, _LINE, _LINES, _REGIONS, _SM_LINES = (
     tl.constexpr(n) for n in (layout.CHUNK, layout.LINE, layout.LINES, layout.REGIONS, layout.SM_LINES)
 )
-_MAGIC, _VERSION, _HEAD = (tl.constexpr(n) for n in (layout.MAGIC, layout.VERSION, layout.HEAD | layout.VERSION))
+_MAGIC, _VERSION, _HEAD = (
+    tl.constexpr(n) for n in (layout.MAGIC, layout.VERSION, layout.HEAD | layout.VERSION)
+)
 _FULL = tl.constexpr(layout.CHUNK)
 _AT, _BEGIN, _END, _EXIT = (tl.constexpr(n) for n in (layout.AT, layout.BEGIN, layout.END, layout.EXIT))
 #: The first thread writes {timer, clock, id}; what comes back is the address behind it.

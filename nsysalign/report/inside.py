@@ -38,7 +38,9 @@ def inside(analysis: Analysis) -> list[dict[str, Any]]:
                 strip = None
             else:
                 warps, pieces = warps - size[0], pieces - size[1]
-                strip = {key: packed(np.array(value)) if key != "names" else value for key, value in strip.items()}
+                strip = {
+                    key: packed(np.array(value)) if key != "names" else value for key, value in strip.items()
+                }
         out.append(_kernel(analysis, row, strip))
     return out
 
@@ -69,7 +71,14 @@ def _kernel(analysis: Analysis, row: pd.Series, strip: dict[str, Any] | None) ->
         "complete": bool(row["complete"]),
         "budget": [[r.part, safe_text(r.phase), int(r.ns)] for r in mine["sm_time"].itertuples(index=False)],
         "phases": [
-            [safe_text(r.phase), int(r.count), int(r.total_ns), int(r.min_ns), int(r.median_ns), int(r.max_ns)]
+            [
+                safe_text(r.phase),
+                int(r.count),
+                int(r.total_ns),
+                int(r.min_ns),
+                int(r.median_ns),
+                int(r.max_ns),
+            ]
             for r in mine["kernel_phases"].sort_values("total_ns", ascending=False).itertuples(index=False)
         ],
         "counters": [[safe_text(n), int(r.warps), int(r.lanes), int(sms[n])] for n, r in sums.iterrows()],
@@ -102,7 +111,9 @@ def _strip(marks: pd.DataFrame, row: pd.Series) -> dict[str, Any] | None:
     whole = marks[marks["first_lane"]]
     names = [""]
     places: dict[str, int] = {"": 0}
-    columns: dict[str, list[int]] = {k: [] for k in ("sm", "x", "y", "z", "warp", "from", "to", "n", "t", "p")}
+    columns: dict[str, list[int]] = {
+        k: [] for k in ("sm", "x", "y", "z", "warp", "from", "to", "n", "t", "p")
+    }
     ordered = whole.sort_values([*keys, "t_ns"], kind="stable")
     rows = zip(*(ordered[c].tolist() for c in [*keys, "t_ns", "kind", "name"]), strict=True)
     stack: list[int] = []
@@ -111,7 +122,9 @@ def _strip(marks: pd.DataFrame, row: pd.Series) -> dict[str, Any] | None:
         at = min(max(time - origin, 0), duration)
         if (sm, x, y, z, warp) != current or kind == "enter":
             current, stack = (sm, x, y, z, warp), []
-            for key, value in zip(("sm", "x", "y", "z", "warp", "from", "to", "n"), (sm, x, y, z, warp, at, at, 0), strict=True):
+            for key, value in zip(
+                ("sm", "x", "y", "z", "warp", "from", "to", "n"), (sm, x, y, z, warp, at, at, 0), strict=True
+            ):
                 columns[key].append(value)
         columns["to"][-1] = max(columns["to"][-1], at)
         if kind == "begin":

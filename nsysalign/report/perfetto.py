@@ -92,7 +92,9 @@ def _inside(analysis: Analysis) -> Iterator[dict[str, Any]]:
     names = dict(zip(shown["kernel"].tolist(), shown["name"].tolist(), strict=True))
     keys = ["kernel", "sm", "block_x", "block_y", "block_z", "warp"]
     mine = analysis.marks[analysis.marks["first_lane"] & analysis.marks["kernel"].isin(list(names))]
-    runs = [(int(g["t_ns"].iloc[0]), int(g["t_ns"].iloc[-1]), key, g) for key, g in mine.groupby(keys, sort=False)]
+    runs = [
+        (int(g["t_ns"].iloc[0]), int(g["t_ns"].iloc[-1]), key, g) for key, g in mine.groupby(keys, sort=False)
+    ]
     runs.sort(key=lambda run: (run[2][1], run[0], -run[1]))
     tid = 0
     for sm, group in itertools.groupby(runs, key=lambda run: run[2][1]):

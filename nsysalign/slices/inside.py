@@ -93,7 +93,9 @@ def mark_tables(
         }
         for d in dumps
     )  # fmt: skip
-    return MarkTables({n: frames.check(t, specs[n]) for n, t in tables.items()}, tuple(dict.fromkeys(notes)), buffers)
+    return MarkTables(
+        {n: frames.check(t, specs[n]) for n, t in tables.items()}, tuple(dict.fromkeys(notes)), buffers
+    )
 
 
 def _losses(dump: Dump) -> list[str]:
@@ -128,7 +130,9 @@ def _of_dump(marked: Marked, first: int, notes: list[str]) -> dict[str, pd.DataF
     found = inside(marked)
     names = _Names(dump.names)
     kernels = launches.assign(**found.kernels, kernel=np.arange(len(launches)), sms=dump.sms, interval=-1)
-    kernels["sms"] = np.maximum(dump.sms, found.sm_spans.groupby("kernel").size().reindex(kernels["kernel"], fill_value=0).to_numpy())
+    kernels["sms"] = np.maximum(
+        dump.sms, found.sm_spans.groupby("kernel").size().reindex(kernels["kernel"], fill_value=0).to_numpy()
+    )
     kernels["threads"] = np.where(kernels["threads"] > 0, kernels["threads"], launches["threads"])
     counts, latencies = _counters(marked, names)
     tables = {
@@ -183,7 +187,9 @@ def _chosen_marks(marked: Marked, kernels: pd.DataFrame, names: _Names, notes: l
     for number in wanted:
         mine = np.flatnonzero(launch == number)
         heads = np.flatnonzero(
-            (marked.launch == number) & (dump.warps["kind"] == layout.HEAD | layout.VERSION) & (dump.warps["previous"] == 0)
+            (marked.launch == number)
+            & (dump.warps["kind"] == layout.HEAD | layout.VERSION)
+            & (dump.warps["previous"] == 0)
         )
         both = np.concatenate([mine, ~heads])
         if len(both) > room:
@@ -215,7 +221,9 @@ def _chosen_marks(marked: Marked, kernels: pd.DataFrame, names: _Names, notes: l
             "t_ns": start + marked.relative(which, timer), "timer_ns": timer, "clock": clock,
         }
     )  # fmt: skip
-    order = np.lexsort((np.where(kind == _ENTER, -1, kind), table["warp"], table["block_x"], table["t_ns"], which))
+    order = np.lexsort(
+        (np.where(kind == _ENTER, -1, kind), table["warp"], table["block_x"], table["t_ns"], which)
+    )
     return table.iloc[order].reset_index(drop=True)
 
 
@@ -224,7 +232,9 @@ def _median_and_slowest(kernels: pd.DataFrame) -> list[int]:
     there = kernels[kernels["warps"] > 0]
     duration = (there["end_ns"] - there["start_ns"]).rename("duration")
     medians, slowest = [], []
-    for _, group in pd.concat([there[["kernel", "name", "blocks"]], duration], axis=1).groupby(["name", "blocks"], sort=False):
+    for _, group in pd.concat([there[["kernel", "name", "blocks"]], duration], axis=1).groupby(
+        ["name", "blocks"], sort=False
+    ):
         ordered = group.sort_values("duration", kind="stable")["kernel"].tolist()
         medians.append(ordered[(len(ordered) - 1) // 2])
         slowest.append(ordered[-1])
@@ -244,7 +254,9 @@ def _some_sms(dump: Dump, both: np.ndarray, room: int) -> np.ndarray:
 
 
 def _bits(masks: np.ndarray) -> np.ndarray:
-    return np.unpackbits(masks.astype("<u4").view(np.uint8).reshape(-1, 4), axis=1).sum(axis=1).astype(np.int64)
+    return (
+        np.unpackbits(masks.astype("<u4").view(np.uint8).reshape(-1, 4), axis=1).sum(axis=1).astype(np.int64)
+    )
 
 
 def _counters(marked: Marked, names: _Names) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -269,15 +281,31 @@ def _counters(marked: Marked, names: _Names) -> tuple[pd.DataFrame, pd.DataFrame
     )
     table["counter"] = names.of(table["number"])
     timed = set(zip(*(table.loc[table["part"] > 0, c] for c in ("kernel", "number")), strict=True))
-    is_timed = pd.Series([pair in timed for pair in zip(table["kernel"], table["number"], strict=True)], dtype=bool, index=table.index)
+    is_timed = pd.Series(
+        [pair in timed for pair in zip(table["kernel"], table["number"], strict=True)],
+        dtype=bool,
+        index=table.index,
+    )
     counts = table[~is_timed].sort_values(["kernel", "counter", "sm"], ignore_index=True)
     rows = []
     for (number, counter), group in table[is_timed].groupby(["kernel", "counter"]):
         whole, bins = group[group["part"] == 0], group[group["part"] > 0]
-        rows.append((number, counter, whole["least"].min(), whole["most"].max(), whole["lanes"].sum(), whole["sum"].sum(), -1))
+        rows.append(
+            (
+                number,
+                counter,
+                whole["least"].min(),
+                whole["most"].max(),
+                whole["lanes"].sum(),
+                whole["sum"].sum(),
+                -1,
+            )
+        )
         for part, lanes in bins.groupby("part")["lanes"].sum().items():
             exponent = int(part) - 1
-            rows.append((number, counter, 1 << exponent - 1 if exponent else 0, 1 << exponent, lanes, 0, exponent))
+            rows.append(
+                (number, counter, 1 << exponent - 1 if exponent else 0, 1 << exponent, lanes, 0, exponent)
+            )
     return counts, pd.DataFrame(rows, columns=["kernel", "counter", "low", "high", "lanes", "sum", "bin"])
 
 
@@ -301,7 +329,9 @@ def _intervals(
         mine = by_stream.get(i.end_stream)
         if mine is None:
             continue
-        inside_it = mine[(start[mine] >= i.start_ns) & (start[mine] < i.end_ns) & (i.elapsed_ns < length[mine])]
+        inside_it = mine[
+            (start[mine] >= i.start_ns) & (start[mine] < i.end_ns) & (i.elapsed_ns < length[mine])
+        ]
         if processes:
             inside_it = inside_it[pid[inside_it] == i.pid]
         out[inside_it], length[inside_it] = i.interval, i.elapsed_ns
@@ -312,7 +342,10 @@ def _counterparts(kernels: pd.DataFrame, rows: pd.DataFrame, plain: pd.DataFrame
     """For each kernel the launch of the same name and turn in the other run, where both runs launched as many."""
     turn = rows.groupby("name").cumcount().to_numpy()
     many = rows.groupby("name").size()
-    others = {(n, k): i for i, (n, k) in enumerate(zip(plain["name"], plain.groupby("name").cumcount(), strict=True))}
+    others = {
+        (n, k): i
+        for i, (n, k) in enumerate(zip(plain["name"], plain.groupby("name").cumcount(), strict=True))
+    }
     as_many = plain.groupby("name").size()
     place = dict(zip(rows["row"].tolist(), range(len(rows)), strict=True))
     found = []
@@ -322,7 +355,9 @@ def _counterparts(kernels: pd.DataFrame, rows: pd.DataFrame, plain: pd.DataFrame
         found.append(others.get((name, turn[at]), -1) if same else -1)
     where = np.array(found, dtype=np.int64)
     columns = ["pid", "device", "stream", "start_ns"]
-    out = pd.DataFrame({c: np.where(where >= 0, plain[c].to_numpy()[where] if len(plain) else -1, -1) for c in columns})
+    out = pd.DataFrame(
+        {c: np.where(where >= 0, plain[c].to_numpy()[where] if len(plain) else -1, -1) for c in columns}
+    )
     out.index = kernels.index
     return out
 

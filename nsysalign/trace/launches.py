@@ -27,7 +27,9 @@ def read_launches(trace: Path, pids: Collection[int]) -> pd.DataFrame:
     pid = pid_of(np.asarray(columns["process"], dtype=np.int64))
     mine = np.isin(pid, list(pids)) | (np.asarray(columns["process"]) < 0)
     keep = mine & possible_rows(columns)
-    table = pd.DataFrame({name: np.asarray(values)[keep].astype(np.int64) for name, values in columns.items()})
+    table = pd.DataFrame(
+        {name: np.asarray(values)[keep].astype(np.int64) for name, values in columns.items()}
+    )
     table["pid"] = np.where(table["process"] < 0, -1, pid[keep])
     texts = {i: shortened(names.get(i, "")) for i in table["name_id"].unique().tolist()}
     table["name"] = pd.Series([texts[i] for i in table["name_id"].tolist()], dtype="str")

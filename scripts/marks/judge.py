@@ -26,7 +26,9 @@ def written(path: Path) -> tuple[int, int]:
     length = int(np.frombuffer(content[20:24].tobytes(), "<u4")[0])
     at = 24 + length
     lines = np.frombuffer(content[at + layout.LINE : at + layout.TABLE].tobytes(), dump._SM_LINE)
-    counts = np.frombuffer(content[at + layout.TABLE :][: 4 * layout.COUNTS].tobytes(), "<u4").astype(np.int64)
+    counts = np.frombuffer(content[at + layout.TABLE :][: 4 * layout.COUNTS].tobytes(), "<u4").astype(
+        np.int64
+    )
     body = content[at + layout.TABLE + 4 * layout.COUNTS + int(counts[0]) * layout.LINE :]
     assert not counts[17::2].any()
     marks = body.view(dump._CHUNK)["marks"]["id"]

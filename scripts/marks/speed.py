@@ -33,9 +33,24 @@ chunks["marks"]["id"][1::2, -2:] = [name_hash("end") << 2, layout.EXIT]
 fixed = bytearray(layout.TABLE)
 fixed[: layout.LINE] = layout.HEADER.pack(layout.MAGIC, layout.VERSION, 0, 0, 8_000, 400, 1024)
 gpu = simulated.Gpu(sms=132)
-last = int(chunks["marks"]["time"].max()) - int(begin.max()) + int(begin.max()) - start - (per - 1) * 1_000_000_000
+last = (
+    int(chunks["marks"]["time"].max())
+    - int(begin.max())
+    + int(begin.max())
+    - start
+    - (per - 1) * 1_000_000_000
+)
 for i in range(per):
-    gpu.rows.append((5_000_000_000 + i * 1_000_000_000 - 700, 5_000_000_000 + i * 1_000_000_000 + last + 1_000, i + 1, warps // 4, 128, "kernel"))
+    gpu.rows.append(
+        (
+            5_000_000_000 + i * 1_000_000_000 - 700,
+            5_000_000_000 + i * 1_000_000_000 + last + 1_000,
+            i + 1,
+            warps // 4,
+            128,
+            "kernel",
+        )
+    )
 with TemporaryDirectory() as folder:
     path = Path(folder, "many.nsam")
     about = {"pid": 77, "device": 0, "sms": 132, "names": ["step", "end"]}
@@ -49,5 +64,15 @@ with TemporaryDirectory() as folder:
     tables = mark_tables([read], gpu.table(), frames.empty(frames.INTERVALS))
     took, cpu = time.monotonic() - began, time.process_time() - cpu
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-print({"marks": read.written, "read_s": round(at, 2), "all_s": round(took, 2), "cpu_s": round(cpu, 2), "peak_mib": peak, "before_mib": before >> 10, "resident_before_mib": now})
+print(
+    {
+        "marks": read.written,
+        "read_s": round(at, 2),
+        "all_s": round(took, 2),
+        "cpu_s": round(cpu, 2),
+        "peak_mib": peak,
+        "before_mib": before >> 10,
+        "resident_before_mib": now,
+    }
+)
 print(tables.tables["sm_time"].head(), tables.tables["marked_kernels"]["complete"].all(), tables.notes)

@@ -13,7 +13,9 @@ from nsysalign.marks import triton as nm
 
 
 @triton.jit
-def matmul(a, b, c, M, N, K, marks_, MARKED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+def matmul(
+    a, b, c, M, N, K, marks_, MARKED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):
     pm, pn = tl.program_id(0), tl.program_id(1)
     w = tl.full([], 0, tl.int64)
     if MARKED:
@@ -49,11 +51,21 @@ def main() -> None:
     torch.cuda.synchronize()
     d = dump.read(small.write(sys.argv[1] + "/triton.nsam"))
     expected = grid[0] * grid[1] * (n // 64 + 3)
-    out |= {"written": d.written, "dropped": d.dropped, "expected": expected, "names": sorted(d.names.values())}
+    out |= {
+        "written": d.written,
+        "dropped": d.dropped,
+        "expected": expected,
+        "names": sorted(d.names.values()),
+    }
     out["exact"] = d.written + d.dropped == expected
     out["correct"] = float((c - (a @ b)).abs().max()) < 1.0
     large = marks.buffer(mib=4096)
-    for name, marked, address in (("plain", False, 0), ("off", True, 0), ("armed", True, large.address), ("plain again", False, 0)):
+    for name, marked, address in (
+        ("plain", False, 0),
+        ("off", True, 0),
+        ("armed", True, large.address),
+        ("plain again", False, 0),
+    ):
         times = []
         kernel = run(marked, address)
         for _ in range(15):
@@ -64,7 +76,11 @@ def main() -> None:
             end.synchronize()
             times.append(start.elapsed_time(end) * 1e3)
         times.sort()
-        out[name] = {"median_us": times[len(times) // 2], "registers": kernel.n_regs, "spills": kernel.n_spills}
+        out[name] = {
+            "median_us": times[len(times) // 2],
+            "registers": kernel.n_regs,
+            "spills": kernel.n_spills,
+        }
     print(json.dumps(out))
 
 

@@ -28,12 +28,18 @@ def export(gpu: Gpu, path: Path, *, registers: int = 32, local_bytes: int = 0, n
         names = {text: 10 + i for i, text in enumerate(sorted({name or row[5] for row in gpu.rows}))}
         c.executemany("insert into StringIds values (?, ?)", [(i, text) for text, i in names.items()])
         for at, (start, end, grid, blocks, threads, called) in enumerate(gpu.rows):
-            c.execute("insert into CUPTI_ACTIVITY_KIND_RUNTIME values (?,?,0,?,?,1,0)", (start - 5_000, start - 3_000, GLOBAL_PID + 1, at + 1))
+            c.execute(
+                "insert into CUPTI_ACTIVITY_KIND_RUNTIME values (?,?,0,?,?,1,0)",
+                (start - 5_000, start - 3_000, GLOBAL_PID + 1, at + 1),
+            )
             c.execute(
                 f"insert into CUPTI_ACTIVITY_KIND_KERNEL values ({','.join('?' * 21)})",
                 (start, end, 0, 1, 7, at + 1, GLOBAL_PID, names[name or called], names[name or called], registers,
                  blocks, 1, 1, threads, 1, 1, 0, 0, local_bytes, grid, None),
             )  # fmt: skip
-            c.execute("insert into NVTX_EVENTS values (?,?,59,?,?,null)", (start - 6_000, start - 2_000, f"step {called}", GLOBAL_PID + 1))
+            c.execute(
+                "insert into NVTX_EVENTS values (?,?,59,?,?,null)",
+                (start - 6_000, start - 2_000, f"step {called}", GLOBAL_PID + 1),
+            )
         c.commit()
     return path

@@ -29,7 +29,9 @@ class Gpu:
     tick: int = 32
     offset: float = -1_700_000_000_123_456_789.0
     drift: float = 12e-6
-    jumps: tuple[tuple[int, int], ...] = ()  # (timer time after the start, ns by which the trace's clock is corrected there)
+    jumps: tuple[
+        tuple[int, int], ...
+    ] = ()  # (timer time after the start, ns by which the trace's clock is corrected there)
     seed: int = 1
     start: int = 1_700_000_000_000_000_000
     chunks: list = field(default_factory=list)
@@ -52,7 +54,19 @@ class Gpu:
     def stamp(self, timer: float) -> int:
         return int(timer) // self.tick * self.tick
 
-    def launch(self, grid: int, blocks: int, program, warps: int = 2, *, ramp=700, tail=400, row=True, name="kernel", room=None):
+    def launch(
+        self,
+        grid: int,
+        blocks: int,
+        program,
+        warps: int = 2,
+        *,
+        ramp=700,
+        tail=400,
+        row=True,
+        name="kernel",
+        room=None,
+    ):
         """One kernel; `program(block, warp)` gives a list of ("range name", ns), ("", ns) or ("!mark", 0); nested: a list in
         place of ns.  `room`: marks that find room in the buffer, the rest is dropped."""
         begin = self.now
@@ -61,7 +75,10 @@ class Gpu:
         for block in range(blocks):
             free.sort()
             at, sm = free.pop(0)
-            ends = [self._warp(grid, block, warp, warps, sm, at + 30 * warp, program(block, warp), made, room) for warp in range(warps)]
+            ends = [
+                self._warp(grid, block, warp, warps, sm, at + 30 * warp, program(block, warp), made, room)
+                for warp in range(warps)
+            ]
             end = max(ends)
             sm_blocks.setdefault(sm, []).append((at, end))
             free.append((end + 200, sm))
@@ -116,7 +133,13 @@ class Gpu:
         fixed[layout.LINE + 8 : layout.LINE + 16] = self.dropped.to_bytes(8, "little")
         order = self.random.permutation(len(self.chunks))
         chunks = np.array([self.chunks[i] for i in order], dump._CHUNK)
-        return file(fixed, [], chunks, np.array(self.strays, dump.HEAD), {"pid": pid, "device": 0, "sms": self.sms, "names": sorted(self.names), **about})
+        return file(
+            fixed,
+            [],
+            chunks,
+            np.array(self.strays, dump.HEAD),
+            {"pid": pid, "device": 0, "sms": self.sms, "names": sorted(self.names), **about},
+        )
 
     def write(self, path: Path, **about) -> Path:
         path.write_bytes(self.content(**about))
@@ -126,7 +149,17 @@ class Gpu:
         """Its kernel rows, as `trace.launches` reads them."""
         columns = ("start_ns", "end_ns", "grid_id", "blocks", "threads", "name")
         rows = pd.DataFrame(self.rows, columns=columns)
-        rows = rows.assign(row=np.arange(len(rows)), pid=pid, device=0, stream=7, grid_x=rows["blocks"], grid_y=1, registers=32, local_bytes=0, shared_bytes=0)
+        rows = rows.assign(
+            row=np.arange(len(rows)),
+            pid=pid,
+            device=0,
+            stream=7,
+            grid_x=rows["blocks"],
+            grid_y=1,
+            registers=32,
+            local_bytes=0,
+            shared_bytes=0,
+        )
         rows["name"] = rows["name"].astype("str")
         return frames.check(rows.sort_values("start_ns", ignore_index=True), frames.LAUNCHES)
 
@@ -139,7 +172,9 @@ def file(fixed: bytes, counters, chunks: np.ndarray, strays: np.ndarray, about: 
     counts[0], counts[16], counts[17] = len(counters), len(chunks), len(strays)
     head = layout.FILE_MAGIC + layout.FILE_VERSION.to_bytes(4, "little") + len(text).to_bytes(4, "little")
     slots = np.array(counters, dump.SLOT) if len(counters) else np.empty(0, dump.SLOT)
-    return b"".join([head, text, bytes(fixed), counts.tobytes(), slots.tobytes(), chunks.tobytes(), strays.tobytes()])
+    return b"".join(
+        [head, text, bytes(fixed), counts.tobytes(), slots.tobytes(), chunks.tobytes(), strays.tobytes()]
+    )
 
 
 def sm_time(gpu: Gpu, number: int) -> dict[str, float]:

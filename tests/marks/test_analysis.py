@@ -39,7 +39,9 @@ def gpu() -> Gpu:
 
 
 def analysed(gpu: Gpu, folder: Path, **options):
-    return nsysalign.analyze(export(gpu, folder / "trace.sqlite"), marks=[gpu.write(folder / "marks-77-0.nsam")], **options)
+    return nsysalign.analyze(
+        export(gpu, folder / "trace.sqlite"), marks=[gpu.write(folder / "marks-77-0.nsam")], **options
+    )
 
 
 def rules(analysis) -> dict[str, list[str]]:
@@ -101,13 +103,21 @@ def test_two_runs_say_what_the_marks_change(gpu, tmp_path):
     a = nsysalign.analyze(trace, marks=[dump], marked=marked)
     changes = a.mark_changes.set_index("name").loc["even_kernel"]
     assert changes["change"] == pytest.approx(8_100 / 8_100 - 1, abs=0.2)
-    assert (changes["plain_registers"], changes["marked_registers"], changes["marked_local_bytes"]) == (60, 70, 16)
+    assert (changes["plain_registers"], changes["marked_registers"], changes["marked_local_bytes"]) == (
+        60,
+        70,
+        16,
+    )
     said = rules(a)["mark-perturbed"]
     assert any("60 -> 70 registers" in t and "0 -> 16 bytes of local memory" in t for t in said)
     names = a.intervals.set_index("interval")["name"]
-    assert [names[i] for i in a.marked_kernels["interval"]] == [f"step {k}#{i}" for i in range(6) for k in ("even_kernel", "uneven_kernel")]
+    assert [names[i] for i in a.marked_kernels["interval"]] == [
+        f"step {k}#{i}" for i in range(6) for k in ("even_kernel", "uneven_kernel")
+    ]
     assert a.intervals["end_ns"].max() < 5_000_000_000 + plain.now  # times of the run without
-    assert not [e for e in trace_events(a, a.timeline, []) if e["pid"] == 7]  # another run's times do not belong there
+    assert not [
+        e for e in trace_events(a, a.timeline, []) if e["pid"] == 7
+    ]  # another run's times do not belong there
 
 
 def test_stored_and_loaded_it_is_the_same(gpu, tmp_path):
@@ -171,21 +181,39 @@ def test_analyze_takes_dumps_and_a_run_directory_brings_its_own(gpu, tmp_path):
     assert len(json.loads((tmp_path / "out.json").read_text())["marked_kernels"]) == 12
     alone = tmp_path / "alone.sqlite"
     export(gpu, alone)
-    given = ["analyze", str(alone), "--marks", str(run / "marks-77-0.nsam"), "--json", str(tmp_path / "two.json"), "-q"]
+    given = [
+        "analyze",
+        str(alone),
+        "--marks",
+        str(run / "marks-77-0.nsam"),
+        "--json",
+        str(tmp_path / "two.json"),
+        "-q",
+    ]
     assert CliRunner().invoke(cli, given).exit_code == 0
     assert len(json.loads((tmp_path / "two.json").read_text())["marked_kernels"]) == 12
 
 
 def test_a_damaged_dump_costs_its_own_answers_only(gpu, tmp_path):
     (tmp_path / "bad.nsam").write_bytes(b"NSYSALIGN-MARKS\n garbage")
-    a = nsysalign.analyze(export(gpu, tmp_path / "trace.sqlite"), marks=[tmp_path / "bad.nsam", gpu.write(tmp_path / "ok.nsam")])
+    a = nsysalign.analyze(
+        export(gpu, tmp_path / "trace.sqlite"), marks=[tmp_path / "bad.nsam", gpu.write(tmp_path / "ok.nsam")]
+    )
     assert len(a.marked_kernels) == 12
     assert any("bad.nsam" in n for n in a.notes)
 
 
 @pytest.mark.parametrize(
     ("registers", "threads", "shared", "warps"),
-    [(32, 128, 0, 64), (128, 256, 8_192, 16), (130, 256, 8_192, 8), (255, 256, 0, 8), (32, 1_024, 0, 64), (16, 128, 100_000, 8), (-1, 128, 0, -1)],
+    [
+        (32, 128, 0, 64),
+        (128, 256, 8_192, 16),
+        (130, 256, 8_192, 8),
+        (255, 256, 0, 8),
+        (32, 1_024, 0, 64),
+        (16, 128, 100_000, 8),
+        (-1, 128, 0, -1),
+    ],
 )
 def test_warps_that_fit_on_an_sm(registers, threads, shared, warps):
     assert warps_per_sm(registers, threads, shared) == warps

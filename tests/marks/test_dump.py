@@ -87,7 +87,9 @@ def test_a_refused_header_and_running_kernels_are_said(tmp_path):
     fixed = bytearray(layout.TABLE)
     fixed[: layout.LINE] = layout.HEADER.pack(layout.MAGIC, layout.VERSION, 3, 0, 8_000, 400, 1024)
     about = {"pid": 5, "device": 0, "sms": 4, "names": [], "finished": False}
-    found = parsed(file(fixed, [], np.array(gpu.chunks, dump._CHUNK), np.empty(0, dump.HEAD), about), tmp_path)
+    found = parsed(
+        file(fixed, [], np.array(gpu.chunks, dump._CHUNK), np.empty(0, dump.HEAD), about), tmp_path
+    )
     said = " ".join(warnings([found]))
     assert "compiled with version 3 of marks.cuh, this package has 1" in said
     assert "still running when it was copied" in said

@@ -46,7 +46,9 @@ def test_lanes_marked_and_counted_are_those_that_passed(cupy, tmp_path, mib):
     compiled(cupy, MANY, "many")((40,), (96,), (np.int32(66), np.uint64(buffer.address)))
     found = dump.read(buffer.write(tmp_path / "m.nsam"))
     passed = 40 * 3 * sum(i % 33 for i in range(66))
-    lanes = np.array([int(x).bit_count() for x in found.warps["lanes"]])[found.of[found.id >> 2 == name_hash("some")]]
+    lanes = np.array([int(x).bit_count() for x in found.warps["lanes"]])[
+        found.of[found.id >> 2 == name_hash("some")]
+    ]
     assert lanes.sum() == passed or found.dropped
     assert found.counters["lanes"].sum() == 40 * 96 * 66
 
@@ -87,8 +89,15 @@ def test_the_checks_of_the_scripts(tmp_path, parts):
     program = tmp_path / "checks"
     flags = ["-arch=native", "-O3", "-DNSYSALIGN_MARKS", "-I", marks.include()]
     subprocess.run(["nvcc", *flags, str(SCRIPTS / "checks.cu"), "-o", str(program)], check=True, timeout=300)
-    said = subprocess.run([str(program), str(tmp_path), *parts], check=True, capture_output=True, text=True, timeout=120).stdout
+    said = subprocess.run(
+        [str(program), str(tmp_path), *parts], check=True, capture_output=True, text=True, timeout=120
+    ).stdout
     judged = subprocess.run(
-        [sys.executable, str(SCRIPTS / "judge.py"), str(tmp_path)], input=said, capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, str(SCRIPTS / "judge.py"), str(tmp_path)],
+        input=said,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
     ).stdout
     assert '"exact": false' not in judged, judged

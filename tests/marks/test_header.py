@@ -51,7 +51,7 @@ def code_of(cubin: bytes, name: str = ".text.kernel") -> bytes:
     """The machine code of a kernel in a cubin (ELF64)."""
     import struct
 
-    at, = struct.unpack_from("<Q", cubin, 0x28)
+    (at,) = struct.unpack_from("<Q", cubin, 0x28)
     size, count, names = struct.unpack_from("<HHH", cubin, 0x3A)
     sections = [struct.unpack_from("<IIQQQQ", cubin, at + i * size) for i in range(count)]
     texts = sections[names][4]
@@ -149,7 +149,11 @@ def test_the_numbers_of_the_header_are_the_hosts():
 def test_the_compiler_hashes_as_the_host_does(tmp_path):
     literals = ["load", "mma", "a longer name, with more in it", "x", "slow path"]
     checks = "".join(f'static_assert(nsysalign::hash("{n}") == {name_hash(n)}u, "");\n' for n in literals)
-    compiled(f"#include <nsysalign/marks.cuh>\n{checks}__global__ void kernel() {{}}", tmp_path, "-DNSYSALIGN_MARKS")
+    compiled(
+        f"#include <nsysalign/marks.cuh>\n{checks}__global__ void kernel() {{}}",
+        tmp_path,
+        "-DNSYSALIGN_MARKS",
+    )
 
 
 def test_flags_leave_marks_out_where_they_are_off(monkeypatch):

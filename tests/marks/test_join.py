@@ -60,7 +60,9 @@ def test_replays_of_one_grid_id_are_told_apart_by_their_order(tmp_path):
     marked = joined(gpu, tmp_path)
     assert marked.launches["replay"].tolist() == [0, 1, 2, 3, 4]
     assert (marked.launches["row"] == np.arange(5)).all()
-    hidden = joined(gpu, tmp_path, gpu.table().iloc[:3])  # two of them have no row: which is which cannot be told
+    hidden = joined(
+        gpu, tmp_path, gpu.table().iloc[:3]
+    )  # two of them have no row: which is which cannot be told
     assert (hidden.launches["row"] < 0).all()
     assert "none of its 5 launches has a kernel row" in " ".join(hidden.notes)
 
@@ -87,7 +89,12 @@ def test_a_timer_that_ticks_in_microseconds_is_said_and_widens_the_bars(tmp_path
 def test_another_process_and_another_device_are_not_mixed_up(tmp_path):
     gpu = launched(Gpu(), 8)
     mine = gpu.table()
-    other = mine.assign(device=1, start_ns=mine["start_ns"] + 77_000_000, end_ns=mine["end_ns"] + 77_000_000, row=mine["row"] + 100)
+    other = mine.assign(
+        device=1,
+        start_ns=mine["start_ns"] + 77_000_000,
+        end_ns=mine["end_ns"] + 77_000_000,
+        row=mine["row"] + 100,
+    )
     stranger = mine.assign(pid=78, row=mine["row"] + 200)
     import pandas as pd
 
@@ -110,4 +117,8 @@ def test_a_second_of_kernel_and_a_single_launch(tmp_path):
     marked = joined(gpu, tmp_path)
     assert (np.abs(errors(gpu, marked)) <= marked.launches["error_ns"]).all()
     end = marked.relative(np.zeros(1, int), marked.launches["last"].to_numpy())
-    assert 0 < end[0] <= (marked.launches["end_ns"] - marked.launches["start_ns"])[0] + marked.launches["error_ns"][0]
+    assert (
+        0
+        < end[0]
+        <= (marked.launches["end_ns"] - marked.launches["start_ns"])[0] + marked.launches["error_ns"][0]
+    )

@@ -34,7 +34,9 @@ def test_sm_time_adds_up_and_says_what_the_picture_shows(analysis):
     gemm = analysis.marked_kernels[analysis.marked_kernels["name"].str.startswith("gemm")].iloc[0]
     time = analysis.sm_time[analysis.sm_time["kernel"] == gemm["kernel"]]
     assert time["ns"].sum() == 132 * (gemm["end_ns"] - gemm["start_ns"])
-    share = time.set_index(time["phase"].where(time["part"] == "phase", time["part"]))["ns"] / time["ns"].sum()
+    share = (
+        time.set_index(time["phase"].where(time["part"] == "phase", time["part"]))["ns"] / time["ns"].sum()
+    )
     assert 0.30 < share["after"] < 0.45  # twelve SMs have a second block
     assert share["store"] > 0.15 and share["mma"] > 0.15 and share["load"] > 0.12
     spans = analysis.sm_spans[analysis.sm_spans["kernel"] == gemm["kernel"]]

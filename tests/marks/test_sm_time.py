@@ -23,7 +23,13 @@ def parts(found, kernel: int) -> dict[str, int]:
 
 
 def nested(block, warp):
-    return [("load", 2_000 + 100 * warp), ("", 300), ("mma", [("inner", 500), ("", 1_000)]), ("!m", 0), ("store", 700 + 200 * (block % 3))]
+    return [
+        ("load", 2_000 + 100 * warp),
+        ("", 300),
+        ("mma", [("inner", 500), ("", 1_000)]),
+        ("!m", 0),
+        ("store", 700 + 200 * (block % 3)),
+    ]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -32,7 +38,12 @@ def test_it_adds_up_exactly_whatever_the_kernel(tmp_path, seed):
     random = np.random.default_rng(seed)
     for i in range(30):
         lengths = random.integers(30, 6_000, (40, 3))
-        gpu.launch(i, int(random.integers(1, 40)), lambda b, w, n=lengths: [("a", int(n[b % 40, w % 3])), ("", 77), ("b", [("c", 100), ("", 11)])], warps=3)
+        gpu.launch(
+            i,
+            int(random.integers(1, 40)),
+            lambda b, w, n=lengths: [("a", int(n[b % 40, w % 3])), ("", 77), ("b", [("c", 100), ("", 11)])],
+            warps=3,
+        )
     marked, found = looked_into(gpu, tmp_path)
     duration = marked.launches["end_ns"] - marked.launches["start_ns"]
     assert found.kernels["complete"].all()
@@ -49,7 +60,9 @@ def test_ramp_tail_and_idle_sms_are_those_of_the_kernel(tmp_path):
     for kernel in (0, 1):
         mine, true = parts(found, kernel), sm_time(gpu, kernel)
         for part in ("before", "after"):
-            assert abs(mine.get(part, 0) - true[part]) < 6 * 700  # SMs x how well one launch or two are placed
+            assert (
+                abs(mine.get(part, 0) - true[part]) < 6 * 700
+            )  # SMs x how well one launch or two are placed
         assert abs(mine.get("none", 0) - true["none"]) <= 4
     spans = found.sm_spans[found.sm_spans["kernel"] == 1]
     assert spans["blocks"].sum() == 14
@@ -82,7 +95,13 @@ def test_marks_that_were_dropped_make_a_launch_incomplete_and_its_rest_unknown(t
 
 def stray(gpu: Gpu, of: int, time: int, number: int, lanes: int) -> None:
     head = gpu.chunks[of]["head"].copy()
-    head["kind"], head["id"], head["time"], head["lanes"], head["clock"] = layout.STRAY | 1, number, time, lanes, time * 2
+    head["kind"], head["id"], head["time"], head["lanes"], head["clock"] = (
+        layout.STRAY | 1,
+        number,
+        time,
+        lanes,
+        time * 2,
+    )
     gpu.strays.append(head)
 
 
@@ -90,7 +109,10 @@ def test_a_warp_that_comes_apart_is_where_its_first_lane_is(tmp_path):
     gpu = Gpu(sms=1, slots=1)
     gpu.launch(0, 1, lambda b, w: [("", 6_400)], warps=1, ramp=640)
     begin = int(gpu.chunks[0]["head"]["time"])
-    for lanes, at in ((0x0000FFFF, 640), (0xFFFF0000, 3_200)):  # two halves, one after the other, in the same range
+    for lanes, at in (
+        (0x0000FFFF, 640),
+        (0xFFFF0000, 3_200),
+    ):  # two halves, one after the other, in the same range
         stray(gpu, 0, begin + at, name_hash("half") << 2 | layout.BEGIN, lanes)
         stray(gpu, 0, begin + at + 1_280, name_hash("half") << 2 | layout.END, lanes)
     gpu.names.add("half")
@@ -125,9 +147,26 @@ def test_ten_million_marks_take_seconds_and_a_gigabyte(tmp_path):
     fixed = bytearray(layout.TABLE)
     fixed[: layout.LINE] = layout.HEADER.pack(layout.MAGIC, layout.VERSION, 0, 0, 8_000, 400, 1024)
     path = tmp_path / "many.nsam"
-    path.write_bytes(simulated.file(fixed, [], chunks, np.empty(0, dump.HEAD), {"pid": 77, "device": 0, "sms": 132, "names": ["step", "end"]}))
+    path.write_bytes(
+        simulated.file(
+            fixed,
+            [],
+            chunks,
+            np.empty(0, dump.HEAD),
+            {"pid": 77, "device": 0, "sms": 132, "names": ["step", "end"]},
+        )
+    )
     gpu = Gpu(sms=132)
-    gpu.rows.append((5_000_000_000, 5_000_000_000 + int(chunks["marks"]["time"].max()) - start + 2_000, 5, warps, 32, "kernel"))
+    gpu.rows.append(
+        (
+            5_000_000_000,
+            5_000_000_000 + int(chunks["marks"]["time"].max()) - start + 2_000,
+            5,
+            warps,
+            32,
+            "kernel",
+        )
+    )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.monotonic()
     marked = join(dump.read(path), gpu.table())
