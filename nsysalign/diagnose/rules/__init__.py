@@ -1,4 +1,4 @@
-"""Rules that turn budgets into findings: a plain ordered registry, one file per rule.
+"""Rules that turn budgets into findings: a plain ordered registry, one file per question.
 
 A rule reads only the Analysis (as Facts) and returns findings, one per label, or says why it could not check.
 Severity: error = the number answers another question; warning = much of the interval is not what the reader takes
@@ -14,104 +14,63 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.diagnose import (
-    rule_allocation,
-    rule_api_launch,
-    rule_captured,
-    rule_clocks,
-    rule_cold_l2,
-    rule_contention,
-    rule_copy,
-    rule_dependency,
-    rule_different_streams,
-    rule_earlier_work,
-    rule_enqueue_only,
-    rule_event_floor,
-    rule_full_queue,
-    rule_graph_opaque,
-    rule_host_gap,
-    rule_host_timer,
-    rule_inflation,
-    rule_launch_blocking,
-    rule_launch_latency,
-    rule_many_kernels,
-    rule_mark_perturbed,
-    rule_marks_dropped,
-    rule_memset,
-    rule_mixed_work,
-    rule_module_load,
-    rule_not_ready,
-    rule_outliers,
-    rule_overlapping,
-    rule_profiler,
-    rule_recorded_again,
-    rule_samples,
-    rule_sm_imbalance,
-    rule_sync,
-    rule_tail,
-    rule_throttled,
-    rule_two_modes,
-    rule_unknown,
-    rule_variance,
-    rule_warm_up,
-    rule_wrong_stream,
-)
 from nsysalign.diagnose.advice import spoken
 from nsysalign.diagnose.facts import Facts
 from nsysalign.diagnose.finding import SEVERITIES, CouldNotLook, Finding, Rule
+from nsysalign.diagnose.rules import (
+    conditions,
+    contents,
+    kernel_marks,
+    launching,
+    measuring,
+    queueing,
+    series,
+    validity,
+)
 from nsysalign.model import UNSURE, Analysis, SegmentArrays
 
 #: In the order in which findings of equal weight are shown.
-REGISTRY: tuple[Rule, ...] = tuple(
-    module.RULE
-    for module in (
-        # the wrong question
-        rule_wrong_stream,
-        rule_different_streams,
-        rule_enqueue_only,
-        rule_not_ready,
-        rule_recorded_again,
-        rule_captured,
-        # time that is not the kernel
-        rule_launch_blocking,
-        rule_host_gap,
-        rule_many_kernels,
-        rule_api_launch,
-        rule_launch_latency,
-        rule_allocation,
-        rule_module_load,
-        rule_copy,
-        rule_memset,
-        rule_sync,
-        rule_graph_opaque,
-        # queued behind
-        rule_dependency,
-        rule_contention,
-        rule_full_queue,
-        rule_earlier_work,
-        # host timers, the floor, the profiler
-        rule_host_timer,
-        rule_event_floor,
-        rule_inflation,
-        rule_profiler,
-        rule_unknown,
-        # the repetitions as a set
-        rule_warm_up,
-        rule_mixed_work,
-        rule_overlapping,
-        rule_throttled,
-        rule_clocks,
-        rule_cold_l2,
-        rule_two_modes,
-        rule_variance,
-        rule_outliers,
-        rule_samples,
-        # inside kernels
-        rule_tail,
-        rule_sm_imbalance,
-        rule_mark_perturbed,
-        rule_marks_dropped,
-    )
+REGISTRY: tuple[Rule, ...] = (
+    Rule(validity.WRONG_STREAM, validity.wrong_stream),
+    Rule(validity.DIFFERENT_STREAMS, validity.different_streams),
+    Rule(validity.ENQUEUE_ONLY, validity.enqueue_only),
+    Rule(validity.NOT_READY, validity.not_ready),
+    Rule(validity.RECORDED_AGAIN, validity.recorded_again),
+    Rule(validity.CAPTURED, validity.captured),
+    Rule(launching.LAUNCH_BLOCKING, launching.launch_blocking),
+    Rule(launching.HOST_GAP, launching.host_gap),
+    Rule(launching.MANY_KERNELS, launching.many_kernels),
+    Rule(launching.API_LAUNCH, launching.api_launch),
+    Rule(launching.LAUNCH_LATENCY, launching.launch_latency),
+    Rule(launching.ALLOCATION, launching.allocation),
+    Rule(launching.MODULE_LOAD, launching.module_load),
+    Rule(contents.COPY, contents.copy),
+    Rule(contents.MEMSET, contents.memset),
+    Rule(contents.SYNC, contents.sync),
+    Rule(contents.GRAPH_OPAQUE, contents.graph_opaque),
+    Rule(queueing.DEPENDENCY, queueing.dependency),
+    Rule(queueing.CONTENTION, queueing.contention),
+    Rule(queueing.FULL_QUEUE, queueing.full_queue),
+    Rule(queueing.EARLIER_WORK, queueing.earlier_work),
+    Rule(measuring.HOST_TIMER, measuring.host_timer),
+    Rule(measuring.EVENT_FLOOR, measuring.event_floor),
+    Rule(measuring.INFLATION, measuring.inflation),
+    Rule(measuring.PROFILER, measuring.profiler),
+    Rule(measuring.UNKNOWN, measuring.unknown),
+    Rule(series.WARM_UP, series.warm_up),
+    Rule(series.MIXED_WORK, series.mixed_work),
+    Rule(series.OVERLAPPING, series.overlapping),
+    Rule(conditions.THROTTLED, conditions.throttled),
+    Rule(conditions.CLOCKS, conditions.clocks),
+    Rule(conditions.COLD_L2, conditions.cold_l2),
+    Rule(series.TWO_MODES, series.two_modes),
+    Rule(series.VARIANCE, series.variance),
+    Rule(series.OUTLIERS, series.outliers),
+    Rule(series.SAMPLES, series.samples),
+    Rule(kernel_marks.TAIL, kernel_marks.tail),
+    Rule(kernel_marks.SM_IMBALANCE, kernel_marks.sm_imbalance),
+    Rule(kernel_marks.MARK_PERTURBED, kernel_marks.mark_perturbed),
+    Rule(kernel_marks.MARKS_DROPPED, kernel_marks.marks_dropped),
 )
 
 

@@ -1,0 +1,259 @@
+"""Did the machine stay the same?  Throttling, clocks, a cold L2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from nsysalign.diagnose import thresholds, words
+from nsysalign.diagnose.clocks import HARDWARE, MISSING, SLOWED, interval_clocks
+from nsysalign.diagnose.facts import Facts
+from nsysalign.diagnose.finding import CouldNotLook, Finding, evidence
+from nsysalign.diagnose.repetitions import Repetitions, repetitions
+from nsysalign.model import SLOWED_BITS
+
+THROTTLED = "throttled"
+_ADVICE = (
+    "Measure at a clock that the GPU can sustain, and report it:   sudo nvidia-smi --lock-gpu-clocks={:.0f}   "
+    "# or pause between the intervals"
+)
+_ADVICE_HARDWARE = (
+    "Check the machine first (cooling, power supply):   nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"
+)
+CLOCKS = "clock-changed"
+COLD_L2 = "cold-l2"
+_NOT_MEMORY = ("spin_kernel",)  # torch.cuda._sleep: its length is what was asked for
+
+
+def throttled(facts: Facts) -> Iterator[Finding]:
+    """The GPU could not run as fast as it was asked to: power cap, heat, or a hardware slowdown, during the intervals.
+
+    One finding per label.  Where there are no samples, clock-changed says so.
+    """
+    clocks = interval_clocks(facts)
+    slowed = clocks.known & ((clocks.reasons & sum(SLOWED)) != 0)
+    for case in facts.cases(slowed, at_least=thresholds.THROTTLED_SAY_SHARE):
+        hit = case.positions
+        code = int(facts.label[hit[0]])
+        others = facts.repetitions(code)
+        others = others[clocks.known[others] & ~slowed[others]]
+        bits = int(np.bitwise_or.reduce(clocks.reasons[hit]))
+        named = [
+            (int(((clocks.reasons[hit] & bit) != 0).sum()), text)
+            for bit, text in SLOWED.items()
+            if bits & bit
+        ]
+        named.sort(reverse=True)
+        share = len(hit) / max(len(hit) + len(others), 1)
+        clock = float(np.median(clocks.sm_mhz[hit]))
+        highest = int(facts.analysis.gpu_clocks["sm_max_mhz"].max())
+        power, heat = int(clocks.power_mw[hit].max()), int(clocks.temperature[hit].max())
+        yield Finding(
+            THROTTLED,
+            "warning"
+            if bits & HARDWARE
+            or (share >= thresholds.TYPICAL_SHARE and _matters(facts, hit, others, clock / max(highest, 1)))
+            else "info",
+            case.label,
+            f"{words.subject(case.label)}: the GPU was slowed down in {len(hit)} of {len(hit) + len(others)} intervals "
+            f"({', '.join(text for _, text in named)}), to {clock:.0f} MHz; the highest SM clock of the whole run is "
+            f"{highest} MHz.",
+            evidence(
+                reasons={text: count for count, text in named},
+                intervals_slowed_down=len(hit),
+                intervals_not_slowed_down=len(others),
+                sm_clock_mhz=clock,
+                sm_clock_otherwise_mhz=float(np.median(clocks.sm_mhz[others])) if len(others) else None,
+                highest_sm_clock_mhz=highest,
+                kernel_slowed_down_ns=float(np.median(facts.kernel_upper[hit])),
+                kernel_otherwise_ns=float(np.median(facts.kernel_upper[others])) if len(others) else None,
+                highest_power_w=power / 1e3 if power >= 0 else None,
+                highest_temperature_celsius=heat if heat >= 0 else None,
+            ),
+            _ADVICE_HARDWARE if bits & HARDWARE else _ADVICE.format(clock),
+            case.site,
+            hit,
+            0.0,
+            about_row=False,
+        )
+
+
+def _matters(facts: Facts, hit: np.ndarray, others: np.ndarray, clock_share: float) -> bool:
+    """Whether the lower clock can have cost the label much: it is lower, kernels are a good part of the interval, and
+    where runs at the full clock exist they are quicker."""
+    kernel = facts.kernel_upper
+    if clock_share > 1 - thresholds.CLOCK_SHARE:
+        return False
+    if float(np.median(facts.share(kernel)[hit])) < thresholds.WARN_SHARE:
+        return False
+    if len(others) < 2:
+        return True
+    return float(np.median(kernel[hit])) >= (1 + thresholds.CLOCK_SAY_SHARE) * float(
+        np.median(kernel[others])
+    )
+
+
+def clocks(facts: Facts) -> Iterator[Finding | CouldNotLook]:
+    """The SM clock differs between the repetitions of a label, and its kernels follow it.
+
+    One finding per label whose slow kernels are those at the lower clock.
+    """
+    clocks = interval_clocks(facts)
+    if not len(facts.analysis.gpu_clocks):
+        yield CouldNotLook(CLOCKS, f"{MISSING}; throttled needs them, too")
+        return
+    if not clocks.known.any():
+        yield CouldNotLook(CLOCKS, "no interval lies between two samples of the GPU's clock")
+        return
+    work = facts.kernel_upper
+    for r in repetitions(facts):
+        at = r.comparable[clocks.known[r.comparable] & (work[r.comparable] > 0)]
+        if len(at) < thresholds.SPREAD_SAMPLES:
+            continue
+        clock, kernel = clocks.sm_mhz[at], work[at].astype(float)
+        fast = clock >= (1 - thresholds.CLOCK_SHARE) * np.percentile(clock, 95)
+        if min(fast.sum(), (~fast).sum()) < 2:
+            continue
+        high, low = float(np.median(clock[fast])), float(np.median(clock[~fast]))
+        quick, slow = float(np.median(kernel[fast])), float(np.median(kernel[~fast]))
+        follows = slow / max(quick, 1) - 1 >= thresholds.CLOCK_FOLLOWS * (high / max(low, 1) - 1)
+        correlation = _correlation(kernel, 1 / np.maximum(clock, 1))
+        if not follows or slow < (1 + thresholds.CLOCK_SAY_SHARE) * quick:
+            continue
+        if correlation < thresholds.CLOCK_CORRELATION:
+            continue
+        yield _finding(facts, r, at, fast, (low, high, slow, quick, correlation))
+
+
+def _finding(facts: Facts, r: Repetitions, at: np.ndarray, fast: np.ndarray, numbers: tuple) -> Finding:
+    low, high, slow, quick, correlation = numbers
+    behind = int((~fast).sum())
+    # at[] is in time: a clock that is low in the first runs only was still rising
+    clocks = interval_clocks(facts)
+    held = bool(
+        ((clocks.reasons[at[~fast]] & SLOWED_BITS) != 0).any()
+    )  # by power or heat: rule throttled says so
+    ramp = bool((~fast[:behind]).mean() >= 0.9) and not held
+    where = f"the first {behind} of {len(at)}" if ramp else f"{behind} of {len(at)}"
+    return Finding(
+        CLOCKS,
+        "warning" if slow >= (1 + thresholds.CLOCK_WARN_SHARE) * quick else "info",
+        r.label,
+        f"{words.subject(r.label)}: {where} intervals ran at an SM clock of {low:.0f} instead of {high:.0f} MHz"
+        f"{' (it was still rising)' if ramp else ''}, and its kernels take {words.span(slow)} there, "
+        f"{words.span(quick)} in the others.",
+        evidence(
+            low_clock_mhz=low,
+            high_clock_mhz=high,
+            intervals_at_the_low_clock=behind,
+            intervals_at_the_high_clock=int(fast.sum()),
+            kernel_at_the_low_clock_ns=slow,
+            kernel_at_the_high_clock_ns=quick,
+            kernel_if_it_followed_the_clock_alone_ns=quick * high / max(low, 1),
+            correlation_of_kernel_with_clock_period=correlation,
+            highest_temperature_celsius=_highest(clocks.temperature[at]),
+            highest_power_w=_watts(clocks.power_mw[at]),
+            confirmed=False,
+        ),
+        "Warm up until the clock is stable, and compare intervals at one clock only:   for _ in range(200): step()   "
+        "# before the first start.record()"
+        if ramp
+        else "Compare intervals at one clock only, or lock it where you may:   sudo nvidia-smi --lock-gpu-clocks="
+        f"{min(low, high):.0f}",
+        r.site,
+        at[~fast],
+        float(slow - quick),
+        about_row=False,
+    )
+
+
+def _correlation(x: np.ndarray, y: np.ndarray) -> float:
+    if x.std() == 0 or y.std() == 0:
+        return 0.0
+    return float(np.corrcoef(x, y)[0, 1])
+
+
+def _highest(values: np.ndarray) -> int | None:
+    return int(values.max()) if len(values) and values.max() >= 0 else None
+
+
+def _watts(values: np.ndarray) -> float | None:
+    most = _highest(values)
+    return None if most is None else most / 1e3
+
+
+def cold_l2(facts: Facts) -> Iterator[Finding]:
+    """The same kernels take longer in one label than in another: cold against warm L2 is the usual cause (not confirmed).
+
+    Labels whose rows ran the same kernels, steadily, alone: the slower ones of each set.
+    """
+    calm = [
+        r
+        for r in repetitions(facts)
+        if r.row >= 0
+        and facts.on_stream[r.row]
+        and len(r.warm) >= thresholds.FEW_SAMPLES
+        and not len(r.different)
+    ]
+    calm = [
+        r
+        for r in calm
+        if facts.kernel_only[r.row] > 0
+        and not facts.other_ns[r.row]
+        and not facts.part("queued", "graph")[r.row]
+    ]
+    sets: dict[tuple[str, ...], list] = {}
+    kernels = _kernels(facts, np.array([r.row for r in calm], dtype=np.int64))
+    for r in calm:
+        low, median, high = np.percentile(facts.kernel_only[r.warm], [25, 50, 75])
+        names = kernels.get(r.row, ())
+        if names and high - low <= thresholds.COLD_SPREAD_SHARE * median:
+            sets.setdefault(names, []).append((float(median), r))
+    for group in sets.values():
+        fastest, warm = min(group, key=lambda pair: pair[0])
+        for median, r in group:
+            factor = median / max(fastest, 1)
+            if not thresholds.COLD_FACTOR < factor < thresholds.COLD_FACTOR_MAX:
+                continue
+            if np.percentile(facts.kernel_only[r.warm], 5) <= np.percentile(facts.kernel_only[warm.warm], 95):
+                continue
+            yield Finding(
+                COLD_L2,
+                "info",
+                r.label,
+                f"{words.subject(r.label)} runs the same kernels as {words.subject(warm.label)}, {words.percent(factor - 1)} slower ({words.span(median)} "
+                f"against {words.span(fastest)}): a cold L2, if shapes and clocks are the same.",
+                evidence(
+                    kernel_here_ns=median,
+                    kernel_there_ns=fastest,
+                    slower_share=factor - 1,
+                    compared_with=warm.label,
+                    confirmed=False,
+                ),
+                "Decide which one you want and use it for all, e.g. always cold:   flush.zero_(); start.record()",
+                r.site,
+                r.warm,
+                median - fastest,
+                about_row=False,
+            )
+
+
+def _kernels(facts: Facts, rows: np.ndarray) -> dict[int, tuple[str, ...]]:
+    """Names of the kernels of some intervals, in order of execution."""
+    segments = facts.segments(rows)
+    kernels = np.flatnonzero(segments.of_cause("kernel"))
+    names: dict[int, dict[int, str]] = {}
+    for at, ref, name in zip(
+        segments.at[kernels].tolist(),
+        segments.ref_id[kernels].tolist(),
+        segments.details(kernels).tolist(),
+        strict=True,
+    ):
+        names.setdefault(at, {})[ref] = str(name)  # a kernel in two pieces counts once
+    out = {at: tuple(by_ref.values()) for at, by_ref in names.items()}
+    return {
+        at: found
+        for at, found in out.items()
+        if not any(spin in name for name in found for spin in _NOT_MEMORY)
+    }

@@ -1,0 +1,213 @@
+"""What do marks inside kernels say?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from nsysalign.diagnose import thresholds, words
+from nsysalign.diagnose.facts import Facts
+from nsysalign.diagnose.finding import Finding, evidence
+from nsysalign.diagnose.marked import kernels, place
+
+TAIL = "tail"
+_TAIL_ADVICE = (
+    "Give the long blocks first, make blocks smaller, or let as many blocks as fit take their work from a queue "
+    "(persistent blocks, stream-K)."
+)
+_FEW = "There are fewer blocks than SMs: split the work further (smaller tiles, split-K), or run something else beside it."
+SM_IMBALANCE = "sm-imbalance"
+_UNEQUAL = "Look at what its blocks do (the table marks, or the strip of SMs on the page): split the long ones, or start with them."
+_DEALT = "Blocks do not fill the SMs evenly: choose a grid that is a multiple of the blocks that fit, or smaller blocks."
+MARK_PERTURBED = "mark-perturbed"
+_MARK_PERTURBED_ADVICE = "Believe shares and order more than lengths, or make fewer marks: outside of the innermost loop, in one warp of a block."
+MARKS_DROPPED = "marks-dropped"
+
+
+def tail(facts: Facts) -> Iterator[Finding]:
+    """A kernel's last blocks: SMs that are done wait for those that are not.
+
+    One finding per kernel that was marked: SM time after the SMs' last blocks, and of SMs that got none.
+    """
+    for kernel in kernels(facts):
+        after, none = kernel.parts.get("after", 0), kernel.parts.get("none", 0)
+        share = (after + none) / kernel.whole_ns
+        if share < thresholds.SM_SAY_SHARE or kernel.spans.empty:
+            continue
+        last = np.sort(kernel.spans["last_ns"].to_numpy())
+        half = int(last[(len(last) - 1) // 2])
+        late = int((last > half + 0.1 * (last[-1] - half)).sum()) if last[-1] > half else 0
+        slowest = kernel.spans.loc[kernel.spans["last_ns"].idxmax()]
+        what = (
+            f"{words.plural(kernel.sms - len(last), 'SM')} of {kernel.sms} got no block"
+            if none > after
+            else f"half of the SMs were done {words.span(int(last[-1]) - half)} before the last of {words.plural(late, 'other')}"
+        )
+        yield Finding(
+            TAIL,
+            "warning" if share >= thresholds.WARN_SHARE else "info",
+            kernel.label,
+            f"{kernel.name}: {words.percent(share)} of its SM time is after the SMs' last blocks: {what} "
+            f"({words.span(kernel.duration_ns)}, {kernel.blocks:,} blocks on {kernel.sms} SMs).",
+            evidence(
+                kernel=kernel.name,
+                launch=kernel.number,
+                launches=kernel.launches,
+                duration_ns=kernel.duration_ns,
+                share=share,
+                after_ns=after,
+                sms_without_blocks=kernel.sms - len(last),
+                half_of_the_sms_done_after_ns=half,
+                last_sm_done_after_ns=int(last[-1]),
+                last_sm=int(slowest["sm"]),
+                blocks=kernel.blocks,
+            ),
+            _FEW if kernel.blocks < kernel.sms else _TAIL_ADVICE,
+            kernel.site,
+            kernel.positions,
+            0.0,
+            about_row=False,
+        )
+
+
+def sm_imbalance(facts: Facts) -> Iterator[Finding]:
+    """SMs with as many blocks as others that take much longer for them.
+
+    One finding per kernel that was marked: how long its SMs were busy, the longest against the median.
+    """
+    for kernel in kernels(facts):
+        spans = kernel.spans
+        if len(spans) < thresholds.FEW_SAMPLES:
+            continue
+        busy, blocks = spans["busy_ns"].to_numpy(), spans["blocks"].to_numpy()
+        median = float(np.median(busy))
+        worst = int(busy.argmax())
+        factor = busy[worst] / max(median, 1.0)
+        if (
+            factor < thresholds.SM_BUSY_FACTOR
+            or (busy[worst] - median) < thresholds.SM_SAY_SHARE * kernel.duration_ns
+        ):
+            continue
+        dealt = blocks[worst] > np.median(blocks)
+        why = (
+            f"it got {blocks[worst]:,} blocks, half of them {int(np.median(blocks)):,} or fewer"
+            if dealt
+            else f"with {words.plural(int(blocks[worst]), 'block')}, no more than others: its blocks have more to do"
+        )
+        yield Finding(
+            SM_IMBALANCE,
+            "warning" if factor >= thresholds.SM_BUSY_WARN_FACTOR else "info",
+            kernel.label,
+            f"{kernel.name}: SM {int(spans['sm'].iloc[worst])} is busy for {words.span(int(busy[worst]))}, "
+            f"{words.times(factor)} as long as the median SM; {why}.",
+            evidence(
+                kernel=kernel.name,
+                launch=kernel.number,
+                duration_ns=kernel.duration_ns,
+                busiest_sm=int(spans["sm"].iloc[worst]),
+                busiest_ns=int(busy[worst]),
+                median_busy_ns=median,
+                least_busy_ns=int(busy.min()),
+                blocks_of_busiest=int(blocks[worst]),
+                blocks_of_median_sm=float(np.median(blocks)),
+            ),
+            _DEALT if dealt else _UNEQUAL,
+            kernel.site,
+            kernel.positions,
+            0.0,
+            about_row=False,
+        )
+
+
+def mark_perturbed(facts: Facts) -> Iterator[Finding]:
+    """Marks that change the kernel which they are to explain.
+
+    One finding per kernel that is longer with its marks, spills, or leaves room for fewer warps.  Where there was no run
+    without marks, a note says so instead.
+    """
+    table = facts.analysis.marked_kernels
+    for row in facts.analysis.mark_changes.itertuples(index=False):
+        if not row.plain_count:
+            continue
+        fewer = 0 <= row.marked_warps_per_sm < row.plain_warps_per_sm
+        spills = row.marked_local_bytes > row.plain_local_bytes >= 0
+        if np.isnan(row.change) or not (abs(row.change) >= thresholds.MARKS_SAY_SHARE or fewer or spills):
+            continue
+        label, site, positions = place(facts, table[table["name"] == row.name], row.name)
+        said = [
+            f"{words.span(row.marked_ns)} with, {words.span(row.plain_ns)} without ({100 * row.change:+.1f} %)"
+        ]
+        if row.marked_registers != row.plain_registers:
+            said.append(f"{row.plain_registers} -> {row.marked_registers} registers")
+        if spills:
+            said.append(
+                f"{row.plain_local_bytes} -> {row.marked_local_bytes} bytes of local memory per thread"
+            )
+        if fewer:
+            said.append(f"{row.plain_warps_per_sm} -> {row.marked_warps_per_sm} warps fit on an SM")
+        yield Finding(
+            MARK_PERTURBED,
+            "warning" if abs(row.change) >= thresholds.MARKS_WARN_SHARE or fewer else "info",
+            label,
+            f"{words.kernel(row.name)}: its marks change it: {', '.join(said)}.",
+            evidence(
+                kernel=words.kernel(row.name),
+                with_marks_ns=row.marked_ns,
+                without_marks_ns=row.plain_ns,
+                change_share=row.change,
+                registers_with=row.marked_registers,
+                registers_without=row.plain_registers,
+                local_bytes_with=row.marked_local_bytes,
+                local_bytes_without=row.plain_local_bytes,
+                warps_per_sm_with=row.marked_warps_per_sm,
+                warps_per_sm_without=row.plain_warps_per_sm,
+            ),
+            _MARK_PERTURBED_ADVICE,
+            site,
+            positions,
+            0.0,
+            about_row=False,
+        )
+
+
+def marks_dropped(facts: Facts) -> Iterator[Finding]:
+    """Marks or counts that found no room in their buffer.
+
+    One finding per buffer.
+    """
+    table = facts.analysis.marked_kernels
+    for buffer in facts.analysis.calibration.get("marks", ()):
+        if not isinstance(buffer, Mapping) or not (buffer.get("dropped") or buffer.get("counts_dropped")):
+            continue
+        dropped, written, counts = (int(buffer.get(k, 0)) for k in ("dropped", "written", "counts_dropped"))
+        mine = table[(table["pid"] == buffer.get("pid")) & ~table["complete"]]
+        label, site, positions = (
+            place(facts, mine, "marks") if len(mine) else ("marks", "", np.empty(0, np.int64))
+        )
+        size = max(int(buffer.get("capacity", 1)), 1)
+        mib = max(1, math.ceil(64 * 1.3 * (written + dropped) / 3_600_000))
+        lost = [
+            f"{dropped:,} of {written + dropped:,} marks" if dropped else "",
+            f"{counts:,} counts" if counts else "",
+        ]
+        yield Finding(
+            MARKS_DROPPED,
+            "warning",
+            label,
+            f"{' and '.join(x for x in lost if x)} found no room in the buffer: {words.plural(len(mine), 'launch').replace('launchs', 'launches')} "
+            "of marked kernels cannot be told whole.",
+            evidence(
+                written=written,
+                dropped=dropped,
+                counts_dropped=counts,
+                room_for=size,
+                launches_not_whole=len(mine),
+            ),
+            f"A larger buffer, nsysalign.marks.buffer(mib={mib}), or fewer launches: what comes first has room.",
+            site,
+            positions,
+            0.0,
+            about_row=False,
+        )

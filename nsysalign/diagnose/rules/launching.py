@@ -1,0 +1,372 @@
+"""Does the GPU wait for the host to launch?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from nsysalign.diagnose import thresholds, words
+from nsysalign.diagnose.facts import ALLOCATION_CALLS, Case, Facts, Segments, rows_of
+from nsysalign.diagnose.finding import CouldNotLook, Finding, evidence
+from nsysalign.diagnose.remedy import delay_cycles, run_ahead
+from nsysalign.diagnose.rules.contents import drains
+
+LAUNCH_BLOCKING = "launch-blocking"
+HOST_GAP = "host-gap"
+MANY_KERNELS = "many-tiny-kernels"
+API_LAUNCH = "api-launch"
+LAUNCH_LATENCY = "launch-latency"
+ALLOCATION = "allocation-inside"
+MODULE_LOAD = "module-load"
+LOADS = r"^cu(da)?(LibraryLoad|ModuleLoad|Link)"
+
+
+def launch_blocking(facts: Facts) -> Iterator[Finding]:
+    """CUDA_LAUNCH_BLOCKING=1: every launch call returns only when its kernel has ended.
+
+    host    [ launch k -------------) host [ launch k+1 -------
+    GPU             [kernel k )                   [kernel k+1
+                               ^ the rest of launch k, then host, then launch k+1: two launch calls in one gap
+    """
+    rows = facts.row[facts.row >= 0]
+    rows = rows[facts.on_stream[rows] & (facts.operations[rows] > 1) & (facts.part("api_launch")[rows] > 0)]
+    segments = facts.segments(rows)
+    at, run, launch = segments.at, segments.run, segments.of_cause("api_launch")
+    if len(segments) < 3:
+        return
+    # gaps between two operations of one interval, right after a kernel; the last one before the end event launches nothing
+    first = np.flatnonzero((run[1:] >= 0) & segments.of_cause("kernel")[:-1] & (at[1:] == at[:-1])) + 1
+    closing = np.zeros(int(run.max(initial=-1)) + 2, dtype=bool)
+    closing[run[np.append(at[1:] != at[:-1], True)]] = True
+    first = first[~closing[run[first]]]
+    calls = (
+        np.unique(np.stack([run[launch], segments.ref_id[launch]]), axis=1)[0]
+        if launch.any()
+        else np.empty(0, np.int64)
+    )
+    distinct = np.bincount(calls, minlength=int(run.max(initial=0)) + 1)
+    blocked = launch[first] & (distinct[run[first]] >= 2)
+    gaps, hits = np.zeros(facts.count, np.int64), np.zeros(facts.count, np.int64)
+    np.add.at(gaps, at[first], 1)
+    np.add.at(hits, at[first], blocked)
+    for case in facts.cases(
+        (gaps >= thresholds.BLOCKING_KERNELS) & (hits >= thresholds.BLOCKING_SHARE * gaps), at_least=0
+    ):
+        yield Finding(
+            LAUNCH_BLOCKING,
+            "warning",
+            case.label,
+            f"{words.subject(case.label)} seems to run with CUDA_LAUNCH_BLOCKING: after {hits[case.row]} of {gaps[case.row]} kernels the host was still "
+            "inside the call that had launched them.",
+            evidence(
+                kernels_followed_by_their_own_launch_call=hits[case.row],
+                gaps_between_kernels=gaps[case.row],
+                elapsed_ns=facts.elapsed[case.row],
+                kernel_ns=facts.kernel_upper[case.row],
+            ),
+            "",  # there is nothing to measure differently
+            case.site,
+            facts.repetitions(int(facts.label[case.row])),
+            float(facts.elapsed[case.row] - facts.work[case.row]),
+        )
+
+
+def host_gap(facts: Facts) -> Iterator[Finding | CouldNotLook]:
+    """The GPU waits, idle, for the host to issue the next operation: launch-bound."""
+    if any(m.startswith("CUPTI_ACTIVITY_KIND_RUNTIME") for m in facts.analysis.trace.missing):
+        yield CouldNotLook(HOST_GAP, "the trace has no CUDA API rows (record with -t cuda)")
+        return
+    host = facts.part("host") + np.maximum(facts.part("api") - facts.loading - facts.allocating, 0)
+    call = facts.part("api_launch")
+    _, drained = drains(facts)  # what follows a costly synchronisation is its consequence
+    gap = host + call - np.minimum(drained, host + call)
+    mask = (
+        facts.on_stream & (facts.operations > 0) & (host >= call) & (facts.share(gap) > thresholds.WARN_SHARE)
+    )
+    for case in facts.cases(mask):
+        yield _host_gap_finding(facts, case, call, gap)
+
+
+def _host_gap_finding(facts: Facts, case: Case, call: np.ndarray, gap: np.ndarray) -> Finding:
+    at = case.row
+    waited = facts.part("host")[at]
+    inside_call = waited <= thresholds.WARN_SHARE * facts.elapsed[at]
+    waited = gap[at] if inside_call else min(waited, gap[at])
+    segments = facts.segments(np.array([at]))
+    where, longest, then = _where(segments)
+    name = words.subject(case.label)
+    amount = words.of(waited, facts.elapsed[at])
+    kernels = "kernel" if facts.operations[at] < thresholds.MANY_OPERATIONS else "kernels"
+    lead = (
+        f"{name} measures the host, not the {kernels}"
+        if waited >= thresholds.MOSTLY_SHARE * facts.elapsed[at]
+        else (f"{name} is launch-bound")
+    )
+    place = {
+        "before": "for the launch that came after the first event",
+        "between": "while the host was busy between two launches",
+        "after": "for the host to record the end event",
+        "many": f"for the host, before and between {facts.operations[at]:,} operations",
+    }[where]
+    did = rows_of(facts.details, at)
+    did = did[
+        did["cause"].isin(["host", "api", "api_launch", "profiler"]) & (did["detail"] != case.name)
+    ].head(3)
+    alone = not facts.others_worked[at]
+    who = "the GPU waited, idle," if alone else "its stream waited, while other streams kept the GPU busy,"
+    return Finding(
+        HOST_GAP,
+        "warning" if alone else "info",
+        case.label,
+        f"{lead}: for {amount} {who} {place}.",
+        evidence(
+            waiting_share=waited / max(facts.elapsed[at], 1),
+            outside_CUDA_ns=facts.part("host")[at],
+            launch_calls_ns=call[at],
+            other_CUDA_calls_ns=facts.part("api")[at],
+            kernel_ns=facts.kernel_upper[at],
+            copies_in_the_interval_ns=facts.part("memcpy")[at],
+            longest_gap_ns=longest,
+            it_waited_for=then,
+            host_was_in=", ".join(
+                f"{d} {words.span(n)}" for d, n in zip(did["detail"], did["ns"], strict=True)
+            ),
+            seen_in=case.frequency,
+        ),
+        run_ahead(facts, at),
+        case.site,
+        case.positions,
+        float(waited),
+    )
+
+
+def _where(segments: Segments) -> tuple[str, int, str]:
+    """Where most of the wait lies (before, between, after, many), the longest stretch, the operation it waited for."""
+    run = segments.run
+    blamed = segments.of_cause("host", "api", "api_launch")
+    total = np.bincount(run[blamed], segments.ns[blamed], minlength=1)
+    worst = int(total.argmax())
+    rows = np.flatnonzero(run == worst)
+    longest, after = int(total[worst]), int(rows[-1]) + 1
+    then = words.kernel(str(segments.details(np.array([after]))[0])) if after < len(segments) else ""
+    if longest < thresholds.ONE_GAP_SHARE * total.sum():
+        return "many", longest, then
+    if rows[0] == 0:
+        return "before", longest, then
+    return ("between" if then else "after"), longest, then
+
+
+def many_kernels(facts: Facts) -> Iterator[Finding]:
+    """Many short operations, launched one by one: launch calls and latencies cost more than the work."""
+    call, latency = facts.part("api_launch"), facts.part("launch_latency")
+    cost = call + latency
+    mean = facts.work / np.maximum(facts.operations, 1)
+    mask = (
+        facts.on_stream
+        & (facts.operations >= thresholds.MANY_OPERATIONS)
+        & (facts.share(cost) > thresholds.WARN_SHARE)
+    )
+    for case in facts.cases(mask):
+        at = case.row
+        if one_call(facts, at):  # rule api-launch names it
+            continue
+        count = int(facts.operations[at])
+        yield Finding(
+            MANY_KERNELS,
+            "warning",
+            case.label,
+            f"{words.subject(case.label)} pays for {count:,} launches: {words.of(cost[at], facts.elapsed[at])} go into launching operations "
+            f"that run {words.span(mean[at])} each.",
+            evidence(
+                operations=count,
+                launch_calls_ns=call[at],
+                launch_latency_ns=latency[at],
+                working_ns=facts.work[at],
+                per_operation_ns=cost[at] / count,
+                seen_in=case.frequency,
+            ),
+            _advice(facts, at),
+            case.site,
+            case.positions,
+            float(cost[at]),
+        )
+
+
+def one_call(facts: Facts, at: int) -> bool:
+    """Whether one call is most of what interval `at` pays for launching: code that is loaded, a copy that blocks."""
+    segments = facts.segments(np.array([at]))
+    inside = segments.of_cause("api_launch")
+    longest = int(segments.ns[inside].max(initial=0))
+    return bool(longest > thresholds.ONE_GAP_SHARE * facts.part("api_launch", "launch_latency")[at])
+
+
+def _advice(facts: Facts, at: int) -> str:
+    """A graph, and a delay where it helps; neither can be had around a synchronisation."""
+    if facts.part("sync")[at] > 0:
+        return run_ahead(facts, at)
+    graph = (
+        "Capture the work in a CUDA graph and time the replay:   with torch.cuda.graph(g): f()   "
+        "start.record(); g.replay(); end.record()"
+    )
+    if facts.operations[at] >= thresholds.QUEUE_DEPTH:
+        return graph
+    delay = delay_cycles(facts.elapsed[at] - facts.work[at])
+    return f"{graph}   torch.cuda._sleep({delay:_}); start.record()  # or without a graph: let the host run ahead"
+
+
+def api_launch(facts: Facts) -> Iterator[Finding]:
+    """The launch call itself is what the GPU waits for (few operations; many have a rule of their own)."""
+    call = facts.part("api_launch")
+    host = facts.part("host") + facts.part("api") - facts.loading - facts.allocating
+    mask = (
+        facts.on_stream
+        & (facts.operations > 0)
+        & (call > host)
+        & (facts.share(call + host.clip(0)) > thresholds.WARN_SHARE)
+    )
+    for case in facts.cases(mask):
+        at = case.row
+        if facts.operations[at] >= thresholds.MANY_OPERATIONS and not one_call(facts, at):
+            continue
+        rows = rows_of(facts.detail_rows("api_launch"), at)
+        name = str(rows["detail"].iloc[0]) if len(rows) else "the launch call"
+        yield Finding(
+            API_LAUNCH,
+            "warning",
+            case.label,
+            f"{words.subject(case.label)} waits for its launch call: for {words.of(call[at], facts.elapsed[at])} the GPU idled while the host was "
+            f"inside {name}.",
+            evidence(
+                launch_calls_ns=call[at],
+                other_host_ns=max(int(host[at]), 0),
+                kernel_ns=facts.kernel_upper[at],
+                operations=facts.operations[at],
+                seen_in=case.frequency,
+            ),
+            run_ahead(facts, at),
+            case.site,
+            case.positions,
+            float(call[at]),
+        )
+
+
+def launch_latency(facts: Facts) -> Iterator[Finding]:
+    """The host ran ahead, yet the fixed cost of events and launches is a large part of a short interval."""
+    fixed = facts.part("launch_latency", "event")
+    late = facts.part("host", "api", "api_launch", "sync")
+    few = (facts.operations > 0) & (facts.operations < thresholds.MANY_OPERATIONS)
+    mask = (
+        (facts.kind == "event")
+        & few
+        & (facts.share(fixed) > thresholds.FIXED_COST_SAY_SHARE)
+        & (facts.share(late) < thresholds.AHEAD_SHARE)
+    )
+    for case in facts.cases(mask):
+        at = case.row
+        yield Finding(
+            LAUNCH_LATENCY,
+            "info",
+            case.label,
+            f"{words.subject(case.label)} is short for an event pair: {words.of(fixed[at], facts.elapsed[at])} are the cost of the pair itself and launch "
+            "latency, although the host had run ahead.",
+            evidence(
+                kernel_ns=facts.kernel_upper[at],
+                launch_latency_ns=facts.part("launch_latency")[at],
+                event_ns=facts.part("event")[at],
+                seen_in=case.frequency,
+            ),
+            "Time several calls with one pair and divide:   start.record(); [f() for _ in range(20)]; end.record()",
+            case.site,
+            case.positions,
+            float(fixed[at]),
+        )
+
+
+def allocation(facts: Facts) -> Iterator[Finding]:
+    """Memory is allocated or freed inside the interval, and the GPU waits for it."""
+    spent = facts.allocating
+    said = (facts.share(spent) >= thresholds.ALLOCATION_SAY_SHARE) & (spent >= thresholds.ALLOCATION_SAY_NS)
+    rows = facts.detail_rows("api", ALLOCATION_CALLS)
+    for case in facts.cases((facts.on_stream | facts.is_host) & said):
+        at = case.row
+        mine = rows_of(rows, at)
+        warn = spent[at] > thresholds.WARN_SHARE * facts.elapsed[at]
+        yield Finding(
+            ALLOCATION,
+            "warning" if warn else "info",
+            case.label,
+            f"{words.subject(case.label)} allocates inside: for {words.of(spent[at], facts.elapsed[at])} the GPU waited for {mine['detail'].iloc[0]}.",
+            evidence(
+                allocation_ns=spent[at],
+                allocation_share=spent[at] / max(facts.elapsed[at], 1),
+                calls=", ".join(
+                    f"{d} {words.span(n)}"
+                    for d, n in zip(mine["detail"].head(3), mine["ns"].head(3), strict=True)
+                ),
+                kernel_ns=facts.kernel_upper[at],
+                seen_in=case.frequency,
+            ),
+            "Allocate before the start event, or run once so that torch's allocator keeps the memory:   out = torch.empty_like(x); "
+            "f(x, out=out); torch.cuda.synchronize(); start.record()",
+            case.site,
+            case.positions,
+            float(spent[at]),
+        )
+
+
+def loads(facts: Facts) -> np.ndarray:
+    """Time in calls that load code, per interval."""
+    return facts.detail_ns(facts.detail_rows("api", LOADS))
+
+
+def module_load(facts: Facts) -> Iterator[Finding]:
+    """Code is loaded, compiled or chosen inside the interval: the first call is not like the others."""
+    spent = loads(facts)
+    for case in facts.cases(spent >= thresholds.LOAD_NS, at_least=0):
+        code = int(facts.label[case.row])
+        row = int(facts.row[code])
+        if row >= 0 and spent[row] > thresholds.WARN_SHARE * facts.elapsed[row]:
+            yield _module_load_finding(facts, case, "warning", row, spent)
+            continue
+        slowest = int(case.positions[facts.elapsed[case.positions].argmax()])
+        if facts.elapsed[slowest] >= thresholds.WARMUP_FACTOR * facts.median[code] or case.count == 1:
+            yield _module_load_finding(facts, case, "info", slowest, spent)
+
+
+def _module_load_finding(facts: Facts, case: Case, severity: str, at: int, spent: np.ndarray) -> Finding:
+    median = facts.median[facts.label[at]]
+    alone = case.count == 1 or severity == "warning"
+    than = (
+        ""
+        if alone
+        else f", {words.times(facts.elapsed[at] / max(median, 1))} the median of {words.span(median)}"
+    )
+    mine = facts.repetitions(int(facts.label[at]))
+    first = at == int(mine[facts.pid[mine] == facts.pid[at]][0])
+    where = (
+        "its measurement"
+        if case.count == 1
+        else "its first interval"
+        if first
+        else words.subject(str(facts.names[at]))
+    )
+    return Finding(
+        MODULE_LOAD,
+        severity,
+        case.label,
+        f"{words.subject(case.label)} loads code in {where}: that interval took "
+        f"{words.span(facts.elapsed[at])}{than}; {words.span(spent[at])} of it was module loading alone.",
+        evidence(
+            module_loading_ns=spent[at],
+            slow_run_ns=facts.elapsed[at],
+            median_ns=None if alone else median,
+            kernel_ns=facts.kernel_upper[at],
+            loading_runs=f"{len(case.positions)} of {case.count}",
+        ),
+        "Run the code once before timing it:   f(x); torch.cuda.synchronize(); start.record()",
+        case.site,
+        case.positions,
+        float(spent[at]),
+        about_row=severity == "warning",
+    )

@@ -1,0 +1,293 @@
+"""What does measuring itself cost or hide?  Host timers, the floor of an empty pair, the profiler, unknown time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from nsysalign.diagnose import host_pattern, thresholds, words
+from nsysalign.diagnose.facts import Facts
+from nsysalign.diagnose.finding import CouldNotLook, Finding, evidence
+
+HOST_TIMER = "host-timer"
+EVENT_FLOOR = "event-floor"
+INFLATION = "profiler-inflation"
+PROFILER = "profiler-disturbed"
+UNKNOWN = "unknown-time"
+
+
+def host_timer(facts: Facts) -> Iterator[Finding]:
+    """A host timer with a synchronisation at its end: what it contains besides the GPU's work."""
+    waits = facts.part("sync", "kernel", "graph", "memcpy", "memset", "queued") > 0
+    # the GPU's execution hides behind the launch's return and the synchronisation's: what was issued inside counts
+    gpu = facts.kernel_only - facts.kernel_outside
+    done = facts.kernel_outside < thresholds.ENQUEUE_ONLY_SHARE * facts.kernel_only
+    host = facts.elapsed - facts.work
+    mask = (
+        facts.is_host
+        & waits
+        & done
+        & (facts.kernel_only > 0)
+        & (facts.elapsed - gpu > thresholds.WARN_SHARE * facts.elapsed)
+    )
+    for case in facts.cases(mask):
+        at = case.row
+        rest = int(facts.elapsed[at] - gpu[at])
+        pattern = host_pattern.pattern_of(facts, case)
+        idle = host_pattern.idle_share(facts, case)
+        alone = pattern != host_pattern.AFTER
+        waits_itself = pattern in (host_pattern.BOTH, host_pattern.AFTER)
+        what = (
+            "launch, kernel and synchronisation" if waits_itself else "launches and the kernels beside them"
+        )
+        what = what if alone else f"earlier work, {what}"
+        yield Finding(
+            HOST_TIMER,
+            "warning",
+            case.label,
+            f"{words.subject(case.label)} times {what} together: kernels ran for {words.of(gpu[at], facts.elapsed[at])}, the "
+            f"rest is the host's{'' if alone else _waits(idle)}.",
+            evidence(
+                synchronises=pattern,
+                kernel_ns=gpu[at],
+                launch_calls_ns=facts.part("api_launch")[at],
+                synchronisation_ns=facts.part("sync")[at],
+                earlier_work_ns=facts.part("queued")[at],
+                outside_CUDA_ns=facts.part("host")[at],
+                not_overlapped_by_the_GPU_ns=host[at],
+                earlier_work_done_at_the_start_share=idle,
+                seen_in=case.frequency,
+            ),
+            "For the GPU's time, use events and let the host run ahead:   torch.cuda._sleep(2_000_000); start.record(); f(); end.record()"
+            if alone
+            else "Synchronise before the first reading as well; for the GPU's time alone use events:   torch.cuda.synchronize(); "
+            "t0 = time.perf_counter()",
+            case.site,
+            case.positions,
+            float(rest),
+        )
+
+
+def _waits(idle: float) -> str:
+    """It synchronises only at its end: what that means for what had been launched before."""
+    if idle >= thresholds.TYPICAL_SHARE:
+        return " (nothing excludes earlier work; here it had ended)"
+    return " or a wait for earlier work, which was still running"
+
+
+def event_floor(facts: Facts) -> Iterator[Finding | CouldNotLook]:
+    """Intervals about as short as an empty event pair of the same trace: they measure the pair."""
+    if not facts.is_event.any():
+        return
+    nothing = facts.is_event & (facts.operations == 0) & (facts.work == 0) & (facts.other_ns == 0)
+    # what waits for the host between its records is no empty pair
+    waits = nothing & (facts.elapsed >= thresholds.FLOOR_RELEVANT_NS)
+    empty = nothing & ~waits
+    ahead = facts.share(facts.part("host", "api", "api_launch", "sync")) < thresholds.AHEAD_SHARE
+    yield from _waiting(facts, waits)
+    if not empty.any():
+        if not waits.any() and facts.elapsed[facts.is_event].min() < thresholds.FLOOR_RELEVANT_NS:
+            yield CouldNotLook(
+                EVENT_FLOOR,
+                "this trace has no empty event pair to compare with (record one: start.record(); end.record())",
+            )
+        return
+    yield from _empty(facts, empty)
+    # an empty pair behind queued work is cheaper than one on an idle stream: compare like with like
+    working = facts.is_event & (facts.work > 0) & (facts.elapsed > 0)
+    unknown = False
+    for queued in (False, True):
+        pairs, compared = empty & (ahead == queued), working & (ahead == queued)
+        if not pairs.any():
+            unknown |= bool(compared.any())
+            continue
+        floor = float(np.median(facts.elapsed[pairs]))
+        yield from _short(
+            facts,
+            compared & (facts.elapsed < thresholds.FLOOR_SAY_FACTOR * floor),
+            floor,
+            int(pairs.sum()),
+            queued,
+        )
+    if unknown and facts.elapsed[working].min() < thresholds.FLOOR_RELEVANT_NS:
+        state = "behind queued work" if empty[~ahead].any() else "on an idle stream"
+        yield CouldNotLook(EVENT_FLOOR, f"for intervals {state} (this trace has no empty event pair there)")
+
+
+def _waiting(facts: Facts, waits: np.ndarray) -> Iterator[Finding]:
+    """Pairs with nothing between them but the host's own time: loading data, say."""
+    for case in facts.cases(waits, at_least=thresholds.TYPICAL_SHARE + 1e-9):
+        at = case.row
+        host = facts.part("host", "api", "sync", "api_launch")[at]
+        yield Finding(
+            EVENT_FLOOR,
+            "info",
+            case.label,
+            f"{words.subject(case.label)} contains no GPU work: for {words.of(host, facts.elapsed[at])} the host did "
+            "something else before it recorded the end event.",
+            evidence(
+                elapsed_ns=facts.elapsed[at],
+                host_ns=facts.part("host")[at],
+                CUDA_calls_ns=facts.part("api", "sync", "api_launch")[at],
+                seen_in=case.frequency,
+            ),
+            "For host time, use a clock of the host:   t0 = time.perf_counter(); ...; t1 = time.perf_counter()",
+            case.site,
+            case.positions,
+            float(facts.elapsed[at]),
+        )
+
+
+def _empty(facts: Facts, empty: np.ndarray) -> Iterator[Finding]:
+    for case in facts.cases(empty, at_least=thresholds.TYPICAL_SHARE + 1e-9):
+        at = case.row
+        yield Finding(
+            EVENT_FLOOR,
+            "info",
+            case.label,
+            f"{words.subject(case.label)} contains no GPU work: {words.span(facts.elapsed[at])} is what an event pair itself costs here.",
+            evidence(
+                elapsed_ns=facts.elapsed[at],
+                host_ns=facts.part("host", "api")[at],
+                event_ns=facts.part("event")[at],
+                seen_in=case.frequency,
+            ),
+            "",
+            case.site,
+            case.positions,
+            float(facts.elapsed[at]),
+        )
+
+
+def _short(facts: Facts, mask: np.ndarray, floor: float, pairs: int, queued: bool) -> Iterator[Finding]:
+    for case in facts.cases(mask):
+        at = case.row
+        factor = facts.elapsed[at] / floor
+        yield Finding(
+            EVENT_FLOOR,
+            "warning" if factor < thresholds.FLOOR_WARN_FACTOR else "info",
+            case.label,
+            f"{words.subject(case.label)} is close to the shortest possible time: {words.span(facts.elapsed[at])} is {words.times(factor)} an empty event pair "
+            f"({words.span(floor)} {'behind queued work' if queued else 'on an idle stream'}).",
+            evidence(
+                elapsed_ns=facts.elapsed[at],
+                empty_pair_ns=floor,
+                empty_pairs=pairs,
+                kernel_ns=facts.kernel_upper[at],
+                seen_in=case.frequency,
+            ),
+            "Time many calls with one pair, and divide:   start.record(); [f() for _ in range(100)]; end.record()",
+            case.site,
+            case.positions,
+            float(min(floor, facts.elapsed[at])),
+        )
+
+
+def inflation(facts: Facts) -> Iterator[Finding]:
+    """Labels that are longer under nsys than without it: the budget shown is not the one that users have.
+
+    Only a run with --baseline can tell.
+    """
+    code_of = {label: code for code, label in enumerate(facts.labels.tolist())}
+    for row in facts.analysis.baseline.itertuples(index=False):
+        code = code_of.get(row.label)
+        added = row.profiled_ns - row.baseline_ns
+        # one of the two runs did not measure it, or the intervals are too few or too scattered to tell
+        if code is None or math.isnan(added) or not row.low_ns > 0:
+            continue
+        share = added / row.profiled_ns
+        if share < thresholds.SAY_SHARE:
+            continue
+        predicted = None if math.isnan(row.predicted_ns) else row.predicted_ns
+        yield Finding(
+            INFLATION,
+            "warning" if share > thresholds.WARN_SHARE else "info",
+            row.label,
+            f"{words.subject(row.label)} is {row.inflation:.2f} times as long under nsys: {words.span(row.profiled_ns)} "
+            f"profiled, {words.span(row.baseline_ns)} without.",
+            evidence(
+                under_nsys_ns=row.profiled_ns,
+                without_nsys_ns=row.baseline_ns,
+                difference_at_least_ns=row.low_ns,
+                difference_at_most_ns=row.high_ns,
+                profiler_share=share,
+                predicted_without_nsys_ns=predicted,
+                prediction_error_ns=None if predicted is None else row.predicted_ns - row.baseline_ns,
+            ),
+            "Quote the time without nsys; the table of both runs has its predicted budget.  The profiler does not "
+            "stretch the GPU's own work: let the host run ahead, or time a CUDA graph.",
+            row.site,
+            facts.repetitions(code),
+            float(added),
+        )
+
+
+def profiler(facts: Facts) -> Iterator[Finding]:
+    """Intervals that the profiler itself disturbed."""
+    flagged = np.fromiter(
+        ("profiler-disturbed" in f for f in facts.analysis.intervals["flags"]), bool, facts.count
+    )
+    own = facts.part("profiler")
+    for case in facts.cases(flagged | (own > 0), at_least=0):
+        at = case.row
+        mine = facts.repetitions(int(facts.label[at]))
+        calm = mine[~np.isin(mine, case.positions)]
+        slow, usual = (float(np.median(facts.elapsed[g])) if len(g) else 0.0 for g in (case.positions, calm))
+        part = own[at] / max(facts.elapsed[at], 1)
+        often = len(case.positions) >= thresholds.TYPICAL_SHARE * case.count
+        if not often and part < thresholds.SAY_SHARE and slow < thresholds.DISTURBED_FACTOR * usual:
+            continue  # the note that counts them is enough
+        warn = often and part > thresholds.WARN_SHARE
+        yield Finding(
+            PROFILER,
+            "warning" if warn else "info",
+            case.label,
+            f"{words.subject(case.label)}: the profiler was busy with its own work during {len(case.positions)} of {words.plural(case.count, 'interval')}.",
+            evidence(
+                disturbed=len(case.positions),
+                median_disturbed_ns=slow,
+                median_of_the_others_ns=usual or None,
+                profiler_in_the_interval_ns=int(own[at]) or None,
+            ),
+            _advice(facts, case.label),
+            case.site,
+            case.positions,
+            float(own[at]),
+            about_row=bool(warn),
+        )
+
+
+def _advice(facts: Facts, label: str) -> str:
+    """Measure without nsys; where that was done, what it says."""
+    table = facts.analysis.baseline
+    row = table[(table["label"] == label) & table["inflation"].notna()]
+    if row.empty:
+        return "Measure it without nsys as well:   nsysalign run --baseline SCRIPT"
+    without, times = (float(row[c].iloc[0]) for c in ("baseline_ns", "inflation"))
+    return f"Quote the time without nsys: {words.span(without)} (under nsys {times:.2f} times as much)."
+
+
+def unknown(facts: Facts) -> Iterator[Finding]:
+    """Time of which the trace cannot say what it was."""
+    lost = facts.part("unknown")
+    for case in facts.cases(facts.share(lost) >= thresholds.SAY_SHARE):
+        at = case.row
+        warn = lost[at] > thresholds.WARN_SHARE * facts.elapsed[at]
+        yield Finding(
+            UNKNOWN,
+            "warning" if warn else "info",
+            case.label,
+            f"{words.subject(case.label)}: the trace does not say what {words.of(lost[at], facts.elapsed[at])} were (calls missing, or a wait "
+            "whose end is not recorded).",
+            evidence(
+                unknown_ns=lost[at],
+                unknown_share=lost[at] / max(facts.elapsed[at], 1),
+                seen_in=case.frequency,
+            ),
+            "Record the whole program from its start, including the CUDA API:   nsys profile -t cuda,nvtx ...",
+            case.site,
+            case.positions,
+            float(lost[at]),
+        )

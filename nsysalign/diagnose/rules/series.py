@@ -1,0 +1,332 @@
+"""Do the repetitions measure one thing?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from nsysalign.diagnose import thresholds, words
+from nsysalign.diagnose.facts import Facts
+from nsysalign.diagnose.finding import CouldNotLook, Finding, evidence
+from nsysalign.diagnose.repetitions import repetitions, split
+from nsysalign.diagnose.rules.launching import loads
+from nsysalign.model import CAUSES
+
+WARM_UP = "warm-up"
+MIXED_WORK = "mixed-work"
+OVERLAPPING = "overlapping"
+TWO_MODES = "two-modes"
+VARIANCE = "high-variance"
+OUTLIERS = "outliers"
+SAMPLES = "too-few-samples"
+
+
+def warm_up(facts: Facts) -> Iterator[Finding | CouldNotLook]:
+    """The first repetitions are much slower than the rest: warm-up mixed with warm ones."""
+    small = 0
+    loaded = loads(facts)
+    for r in repetitions(facts):
+        if len(r.comparable) < 3:
+            small += 1
+            continue
+        if (
+            not len(r.cold) or loaded[r.cold].max() >= thresholds.LOAD_NS
+        ):  # rule module-load names that more exactly
+            continue
+        slow, warm = float(facts.elapsed[r.cold].max()), float(np.median(facts.elapsed[r.warm]))
+        mean = float(facts.elapsed[r.comparable].mean())
+        which = (
+            "the first interval" if len(r.cold) == 1 else f"the slowest of the first {len(r.cold)} intervals"
+        )
+        yield Finding(
+            WARM_UP,
+            "info",
+            r.label,
+            f"{words.subject(r.label)} warms up: {which} took {words.span(slow)}, {words.times(slow / max(warm, 1))} the later ones "
+            f"({words.span(warm)}); a mean over all would say {words.span(mean)}.",
+            evidence(
+                cold_intervals=len(r.cold),
+                slowest_cold_ns=slow,
+                median_of_the_rest_ns=warm,
+                mean_of_all_ns=mean,
+                kernel_cold_ns=facts.kernel_upper[r.cold[0]],
+                kernel_warm_ns=float(np.median(facts.kernel_upper[r.warm])),
+            ),
+            "Run it a few times before timing:   for _ in range(3): f(x)",
+            r.site,
+            r.cold,
+            slow - warm,
+            about_row=False,
+        )
+    if small:
+        yield CouldNotLook(WARM_UP, f"{words.plural(small, 'label')} with fewer than 3 comparable repetitions")
+
+
+def mixed_work(facts: Facts) -> Iterator[Finding]:
+    """Intervals of one label that hold different amounts of work: their statistics mix two questions."""
+    for r in repetitions(facts):
+        if not len(r.different):
+            continue
+        usual = int(np.median(facts.operations[r.comparable]))
+        least, most = int(facts.operations[r.different].min()), int(facts.operations[r.different].max())
+        others = words.plural(most, "operation") if least == most else f"{least} to {most} operations"
+        total = len(r.comparable) + len(r.different)
+        kinds = facts.kinds_of_work(r.label)
+        if kinds and facts.kind[r.row] == "nvtx":
+            continue  # an operator that is called for several shapes: the table tells them apart, and nothing is wrong
+        held = (
+            f"{words.plural(len(kinds), 'kind')}, which the table tells apart ({_listed(kinds)}); statistics of spread are those "
+            "of the most frequent one."
+            if kinds
+            else f"{len(r.different)} of {total} intervals held {others}, the others {usual}; they are left out of this label's "
+            "statistics of spread."
+        )
+        yield Finding(
+            MIXED_WORK,
+            "info",
+            r.label,
+            f"{words.subject(r.label)} mixes different work: {held}",
+            evidence(
+                kinds_of_work=len(kinds) or None,
+                operations_usually=None if kinds else usual,
+                operations_otherwise=None if kinds else others,
+                median_usual_ns=float(np.median(facts.elapsed[r.comparable])),
+                median_of_the_others_ns=float(np.median(facts.elapsed[r.different])),
+            ),
+            'Give each kind its own name:   with nsysalign.region("name"): ...',
+            r.site,
+            r.different,
+            float(np.abs(facts.elapsed[r.different] - np.median(facts.elapsed[r.comparable])).max()),
+            about_row=False,
+        )
+
+
+def _listed(kinds: list[tuple[str, int]]) -> str:
+    named = [f"{name}: {count:,}" for name, count in kinds[:3]]
+    return ", ".join([*named, "…"] if len(kinds) > 3 else named)
+
+
+def overlapping(facts: Facts) -> Iterator[Finding]:
+    """Intervals of one label and process that overlap: their sum counts time twice."""
+    order, _ = facts.by_time
+    order = order[facts.on_stream[order] & (facts.label[order] < len(facts.labels))]
+    if len(order) < 2:
+        return
+    stream = facts.analysis.intervals["end_stream"].to_numpy()
+    order = order[np.lexsort((facts.start[order], stream[order], facts.pid[order], facts.label[order]))]
+    start, end = facts.start[order], facts.end[order]
+    same = np.zeros(len(order), dtype=bool)
+    for key in (facts.label, facts.pid, stream):
+        same[1:] |= key[order][1:] != key[order][:-1]
+    group = np.cumsum(same)
+    reach = (
+        pd.Series(end)
+        .groupby(group)
+        .cummax()
+        .groupby(group)
+        .shift(1)
+        .fillna(np.iinfo(np.int64).min)
+        .to_numpy()
+        .astype(np.int64)
+    )
+    twice = np.where(reach > start, np.minimum(reach, end) - start, 0)
+    # neighbours that share a record touch; a placement error is not an overlap
+    error = facts.analysis.intervals["error_ns"].to_numpy()[order]
+    mask = np.zeros(facts.count, dtype=bool)
+    mask[order] = twice > 2 * error + 1_000
+    counted = np.zeros(facts.count, np.int64)
+    counted[order] = twice
+    for case in facts.cases(mask, at_least=0):
+        mine = facts.repetitions(int(facts.label[case.row]))
+        total, double = int(facts.elapsed[mine].sum()), int(counted[case.positions].sum())
+        yield Finding(
+            OVERLAPPING,
+            "info",
+            case.label,
+            f"{words.subject(case.label)}: its intervals overlap; added up, {words.of(double, total)} would "
+            "be counted twice.",
+            evidence(sum_ns=total, counted_twice_ns=double, overlapping=len(case.positions)),
+            "Use either the parts or the whole, not both:   total = first.elapsed_time(last)",
+            case.site,
+            case.positions,
+            float(double),
+            about_row=False,
+        )
+
+
+def two_modes(facts: Facts) -> Iterator[Finding]:
+    """The repetitions fall into two groups: a median names one of them, a mean none."""
+    for r in repetitions(facts):
+        order = r.warm[np.argsort(facts.elapsed[r.warm], kind="stable")]
+        at = split(facts.elapsed[order])
+        if not at:
+            continue
+        low, high = (float(np.median(facts.elapsed[g])) for g in (order[:at], order[at:]))
+        kernel_low, kernel_high = (float(np.median(facts.kernel_upper[g])) for g in (order[:at], order[at:]))
+        cause = (
+            "the kernels themselves differ"
+            if abs(kernel_high - kernel_low) > 0.5 * (high - low)
+            else "not in the kernels"
+        )
+        yield Finding(
+            TWO_MODES,
+            "info",
+            r.label,
+            f"{words.subject(r.label)} has two modes: {at} intervals near {words.span(low)}, {len(order) - at} near {words.span(high)} (the difference is "
+            f"{'in the kernels' if cause.startswith('the') else cause}).",
+            evidence(
+                lower_mode_ns=low,
+                lower_runs=at,
+                upper_mode_ns=high,
+                upper_runs=len(order) - at,
+                kernel_in_the_lower_ns=kernel_low,
+                kernel_in_the_upper_ns=kernel_high,
+            ),
+            "Report both, or find what differs (clocks, cache, inputs):   print(analysis.intervals[['name', 'elapsed_ns', 'kernel_only_ns']])",
+            r.site,
+            order[at:],
+            high - low,
+            about_row=False,
+        )
+
+
+def variance(facts: Facts) -> Iterator[Finding | CouldNotLook]:
+    """The warm repetitions spread widely."""
+    few = int((facts.label_count < 2).sum()) if len(facts.labels) else 0
+    for r in repetitions(facts):
+        values = np.sort(facts.elapsed[r.warm])
+        if len(values) < thresholds.SPREAD_SAMPLES:
+            few += 1
+            continue
+        low, median, high = np.percentile(values, [25, 50, 75])
+        if high - low <= thresholds.SPREAD_SHARE * median or split(values):
+            continue
+        parts = {c: np.subtract(*np.percentile(facts.part(c)[r.warm], [75, 25])) for c in CAUSES}
+        worst = max(parts, key=parts.__getitem__)
+        most = parts[worst] > 0
+        yield Finding(
+            VARIANCE,
+            "info",
+            r.label,
+            f"{words.subject(r.label)} varies: half of its intervals lie between {words.span(low)} and {words.span(high)} (median {words.span(median)}); "
+            f"{'most of that is in ' + worst.replace('_', ' ') if most else 'no single part of it does'}.",
+            evidence(
+                intervals=len(values),
+                p25_ns=low,
+                median_ns=median,
+                p75_ns=high,
+                min_ns=values[0],
+                max_ns=values[-1],
+                spread_share=(high - low) / max(median, 1),
+                kernel_spread_ns=parts["kernel"],
+            ),
+            "Take more repetitions and report median and spread; with the host ahead, the spread is the GPU's:   torch.cuda._sleep(2_000_000); "
+            "start.record()",
+            r.site,
+            r.warm,
+            float(high - low),
+            about_row=False,
+        )
+    if few:
+        yield CouldNotLook(
+            VARIANCE,
+            f"{words.plural(few, 'label')} with fewer than {thresholds.SPREAD_SAMPLES} comparable warm repetitions "
+            "(two-modes and outliers need them, too)",
+        )
+
+
+def outliers(facts: Facts) -> Iterator[Finding]:
+    """Single repetitions far above the others: said, never dropped."""
+    for r in repetitions(facts):
+        values = facts.elapsed[r.warm]
+        if len(values) < thresholds.SPREAD_SAMPLES or split(np.sort(values)):
+            continue
+        median = float(np.median(values))
+        sigma = 1.4826 * float(np.median(np.abs(values - median)))
+        far = r.warm[
+            (values > thresholds.OUTLIER_FACTOR * median)
+            & (values > median + thresholds.OUTLIER_SIGMAS * sigma)
+        ]
+        if not len(far):
+            continue
+        worst = int(far[facts.elapsed[far].argmax()])
+        usual = r.warm[np.argsort(values, kind="stable")[len(values) // 2]]
+        extra = {c: int(facts.part(c)[worst] - facts.part(c)[usual]) for c in CAUSES}
+        cause = max(extra, key=extra.__getitem__)
+        yield Finding(
+            OUTLIERS,
+            "info",
+            r.label,
+            f"{words.subject(r.label)} has {words.plural(len(far), 'outlier')} in {len(values)} warm intervals: {words.subject(str(facts.names[worst]))} took "
+            f"{words.span(facts.elapsed[worst])} against a median of {words.span(median)}, {words.span(extra[cause])} more in {cause.replace('_', ' ')}.",
+            evidence(
+                outliers=len(far),
+                slowest_ns=facts.elapsed[worst],
+                median_ns=median,
+                more_than_usual_ns=extra[cause],
+                mostly_in=cause,
+            ),
+            "Report the median and the number of outliers; they are counted here, not dropped.",
+            r.site,
+            far,
+            float(facts.elapsed[worst] - median),
+            about_row=False,
+        )
+
+
+def samples(facts: Facts) -> Iterator[Finding]:
+    """Too few repetitions to know the spread.
+
+    Of what the program measured: a range is no measurement, and a pair that was inferred perhaps none.
+    """
+    inferred = (facts.analysis.intervals["method"] == "inferred").to_numpy()
+    meant = np.bincount(facts.label[(facts.kind != "nvtx") & ~inferred], minlength=len(facts.labels) + 1) > 0
+    few = (facts.label_count > 0) & (facts.label_count < thresholds.FEW_SAMPLES) & meant[: len(facts.labels)]
+    once = np.flatnonzero(few & (facts.label_count == 1))
+    if len(once) > thresholds.MANY_ONCE:
+        yield _together(facts, once)
+        few[once] = False
+    for code in np.flatnonzero(few).tolist():
+        mine = facts.repetitions(code)
+        low, high = int(facts.elapsed[mine].min()), int(facts.elapsed[mine].max())
+        label, count = str(facts.labels[code]), len(mine)
+        once = count == 1
+        yield Finding(
+            SAMPLES,
+            "info",
+            label,
+            f"{words.subject(label)} was measured {'once' if once else f'{count} times'}: "
+            + (
+                f"it is not known whether {words.span(low)} is typical."
+                if once
+                else f"{words.span(low)} to {words.span(high)} is too little to estimate the spread."
+            ),
+            evidence(runs=count, min_ns=low, max_ns=None if once else high),
+            "Repeat it:   for _ in range(20): start.record(); f(x); end.record(); torch.cuda.synchronize()",
+            str(facts.sites[code]),
+            mine,
+            0.0,
+            about_row=False,
+        )
+
+
+def _together(facts: Facts, codes: np.ndarray) -> Finding:
+    """One finding for many labels that were measured once each, under the name of the longest."""
+    rows = np.flatnonzero(np.isin(facts.label, codes))
+    longest = int(rows[facts.elapsed[rows].argmax()])
+    code = int(facts.label[longest])
+    return Finding(
+        SAMPLES,
+        "info",
+        str(facts.labels[code]),
+        f"{words.subject(str(facts.labels[code]))} and {words.plural(len(codes) - 1, 'other label')} were measured once each: "
+        "so it is not known whether these times are typical.",
+        evidence(labels_measured_once=len(codes), intervals=1),
+        "Repeat them:   for _ in range(20): start.record(); f(x); end.record(); torch.cuda.synchronize()",
+        str(facts.sites[code]),
+        rows,
+        0.0,
+        about_row=False,
+    )

@@ -1,0 +1,219 @@
+"""Does the number answer the question?  Other streams, no synchronisation, events asked too early or recorded again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nsysalign.diagnose import host_pattern, thresholds, words
+from nsysalign.diagnose.facts import Case, Facts, rows_of
+from nsysalign.diagnose.finding import Finding, evidence
+from nsysalign.diagnose.unplaced import unplaced
+
+WRONG_STREAM = "wrong-stream"
+DIFFERENT_STREAMS = "different-streams"
+ENQUEUE_ONLY = "enqueue-only"
+_SYNC = "torch.cuda.synchronize()"
+NOT_READY = "asked-too-early"
+RECORDED_AGAIN = "recorded-again"
+CAPTURED = "captured"
+
+
+def wrong_stream(facts: Facts) -> Iterator[Finding]:
+    # other threads launch on their own streams, too: the work must be the timing thread's own, as far as one can tell
+    """The events lie on a stream that did no work, while work launched between them ran on another stream."""
+    threads = facts.analysis.intervals["tid"].nunique()
+    own = (facts.part("api_launch") > 0) | (threads == 1)
+    compared = (facts.analysis.intervals["method"] != "inferred").to_numpy(dtype=bool)
+    mask = (
+        facts.is_event & compared & own & (facts.work == 0) & (facts.other_ns >= thresholds.OTHER_STREAM_NS)
+    )
+    others = facts.analysis.other_streams
+    others = others.assign(at=facts.position(others["interval"].to_numpy())).sort_values("at", kind="stable")
+    for case in facts.cases(mask):
+        at = case.row
+        where = rows_of(others, at)
+        stream = int(facts.analysis.intervals["end_stream"].iloc[at])
+        worked = int(where["stream"].iloc[0])
+        yield Finding(
+            WRONG_STREAM,
+            "error",
+            case.label,
+            f"{words.subject(case.label)} times a stream that did no work: its events are on stream {stream}, the work launched "
+            f"between them ran {words.span(facts.other_ns[at])} on stream {worked}.",
+            evidence(
+                elapsed_ns=facts.elapsed[at],
+                kernel_on_the_timed_stream_ns=0,
+                work_on_other_streams_ns=facts.other_ns[at],
+                timed_stream=stream,
+                working_stream=worked,
+                seen_in=case.frequency,
+            ),
+            "Record both events on the stream that does the work:   start.record(stream); ...; end.record(stream)",
+            case.site,
+            case.positions,
+            float(facts.elapsed[at]),
+        )
+
+
+def different_streams(facts: Facts) -> Iterator[Finding]:
+    """Start and end lie on different streams: their distance is not the duration of the work on either."""
+    v = facts.analysis.intervals
+    start, end = v["start_stream"].to_numpy(), v["end_stream"].to_numpy()
+    mask = facts.is_event & (start >= 0) & (end >= 0) & (start != end)
+    if not mask.any():
+        return
+    waited = facts.detail_rows("queued", names=("dependency", "dependency-inferred", "default-stream-order"))
+    ordered = facts.detail_ns(facts.detail_rows("api", "StreamWaitEvent")) > 0
+    ordered |= facts.detail_ns(waited[waited["stream"].to_numpy() == start[waited["at"].to_numpy()]]) > 0
+    for case in facts.cases(mask):
+        at = case.row
+        joined = bool(ordered[at])
+        how = "a wait joins them inside" if joined else "no wait between them was seen"
+        yield Finding(
+            DIFFERENT_STREAMS,
+            "info" if joined else "warning",
+            case.label,
+            f"{words.subject(case.label)} starts on stream {start[at]} and ends on stream {end[at]} ({how}): "
+            f"{words.span(facts.elapsed[at])} is a distance between two queues, not the duration of one.",
+            evidence(
+                elapsed_ns=facts.elapsed[at],
+                start_stream=start[at],
+                end_stream=end[at],
+                kernel_on_the_end_stream_ns=facts.kernel_only[at],
+                seen_in=case.frequency,
+            ),
+            "Record both on the stream that does the work (start.record(stream); ...; end.record(stream)), or make the end's stream "
+            "wait for the start:   stream.wait_event(start)",
+            case.site,
+            case.positions,
+            float(facts.elapsed[at]),
+        )
+
+
+def enqueue_only(facts: Facts) -> Iterator[Finding]:
+    """A host timer that stops before the GPU has done what was launched inside: it reads the enqueue."""
+    waits = facts.part("sync") > 0
+    issued = facts.is_host & (facts.kernel_only > 0) & ~waits
+    late = issued & (facts.kernel_outside >= thresholds.ENQUEUE_ONLY_SHARE * facts.kernel_only)
+    for case in facts.cases(late):
+        yield _finding(facts, case, "error")
+    # nothing in it waits, yet the GPU had done most of the work: it kept up with the launches
+    waits |= facts.part("kernel", "graph", "memcpy", "memset", "queued") > 0
+    pattern = host_pattern.patterns(facts)
+    open_ended = (pattern == host_pattern.NEVER) | (pattern == host_pattern.BEFORE)
+    for case in facts.cases(issued & ~late & ~waits & open_ended):
+        after = facts.kernel_outside[case.row] > thresholds.SAY_SHARE * facts.kernel_only[case.row]
+        yield _finding(facts, case, "warning" if after else "info")
+
+
+def _finding(facts: Facts, case: Case, severity: str) -> Finding:
+    at = case.row
+    pattern = host_pattern.pattern_of(facts, case)
+    before = pattern in (host_pattern.BEFORE, host_pattern.BOTH)
+    idle = host_pattern.idle_share(facts, case)
+    return Finding(
+        ENQUEUE_ONLY,
+        severity,
+        case.label,
+        _title(facts, case, severity, before, idle),
+        evidence(
+            synchronises=pattern,
+            elapsed_ns=facts.elapsed[at],
+            launch_calls_ns=facts.part("api_launch")[at],
+            host_ns=facts.part("host", "api")[at],
+            kernel_ns=facts.kernel_only[at],
+            kernel_after_the_end_ns=facts.kernel_outside[at],
+            earlier_work_done_at_the_start_share=idle,
+            seen_in=case.frequency,
+        ),
+        f"Synchronise before the second reading as well:   ...; {_SYNC}; t1 = time.perf_counter()"
+        if before
+        else f"Synchronise before both readings:   {_SYNC}; t0 = time.perf_counter(); ...; {_SYNC}; t1 = time.perf_counter()",
+        case.site,
+        case.positions,
+        float(facts.elapsed[at] if severity == "error" else facts.kernel_outside[at]),
+    )
+
+
+def _title(facts: Facts, case: Case, severity: str, before: bool, idle: float) -> str:
+    at, who = case.row, words.subject(case.label)
+    kernel, outside = int(facts.kernel_only[at]), int(facts.kernel_outside[at])
+    if severity == "error":
+        return (
+            f"{who} measures the launching, not the GPU: {_why(before, idle)}; {_amount(outside, kernel)} of kernels ran after "
+            "the clock was read."
+        )
+    where = "synchronises only before the first reading" if before else "never synchronises"
+    meanwhile = f"the GPU worked for {words.of(kernel - outside, int(facts.elapsed[at]))} meanwhile"
+    after = (
+        f"{words.of(outside, kernel)} of kernels ran after the clock was read"
+        if outside
+        else "the GPU had finished when the clock was read, but nothing ensures that"
+    )
+    return f"{who} {where} and measures the host's launching: {meanwhile}, {after}."
+
+
+def _why(before: bool, idle: float) -> str:
+    if before:
+        return "it synchronises only before the first reading, so it measures the API calls alone"
+    if idle >= thresholds.TYPICAL_SHARE:
+        return "nothing waits for the work before the second reading"
+    return "it never synchronises, and earlier work was still running (behind a full queue its launches would wait for that)"
+
+
+def _amount(part: int, whole: int) -> str:
+    return f"all {words.span(whole)}" if part == whole else words.of(part, whole)
+
+
+def not_ready(facts: Facts) -> Iterator[Finding]:
+    """elapsed_time was asked before the work was done: torch raised, the log has it."""
+    for label, site, count, _ in unplaced(
+        facts, r"elapsed_time failed.*(not ready|notready|completed|\b600\b)"
+    ):
+        yield Finding(
+            NOT_READY,
+            "error",
+            label,
+            f"{words.subject(label)} asked for elapsed_time before the end event had completed: so there is no result.",
+            evidence(failed_calls=count),
+            "Wait for the end event first:   end.synchronize(); ms = start.elapsed_time(end)",
+            site,
+        )
+
+
+def recorded_again(facts: Facts) -> Iterator[Finding]:
+    """The pair that was asked for is not the pair that was measured: an event was recorded again, or the pair is swapped."""
+    for label, site, count, reason in unplaced(
+        facts, r"negative elapsed_time|recorded (again|since)|contradicts the trace"
+    ):
+        swapped = "negative" in reason
+        said = (
+            "its end was recorded before its start (swapped, or the start was recorded again since)"
+            if swapped
+            else (
+                "elapsed_time does not fit between the pair's records (an event recorded again since, or an unseen one)"
+            )
+        )
+        yield Finding(
+            RECORDED_AGAIN,
+            "error",
+            label,
+            f"{words.subject(label)} compares the wrong records: {said}.",
+            evidence(pairs=count, reason=reason),
+            "Use a fresh pair per measurement:   start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))",
+            site,
+        )
+
+
+def captured(facts: Facts) -> Iterator[Finding]:
+    """Events that were recorded while a CUDA graph was captured have no time of their own."""
+    for label, site, count, _ in unplaced(facts, r"\bcaptured\b"):
+        yield Finding(
+            CAPTURED,
+            "info",
+            label,
+            f"{words.subject(label)} recorded its events into a CUDA graph: they are stamped at each replay and cannot be placed.",
+            evidence(pairs=count),
+            "Record around the replay:   start.record(); graph.replay(); end.record()",
+            site,
+        )
