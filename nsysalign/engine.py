@@ -29,30 +29,30 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.align.clock import ClockMap
+from nsysalign.align.host_timers import timed, timer_notes
 from nsysalign.align.samples import place_samples
-from nsysalign.align.timers import timed, timer_notes
 from nsysalign.attribute.kernels import kernel_table, longest_gaps
 from nsysalign.attribute.labels import label_table
-from nsysalign.attribute.pictures import FromMemory, Pictures
-from nsysalign.attribute.portion import intervals_table, parts_table
+from nsysalign.attribute.partial import intervals_table, parts_table
+from nsysalign.attribute.segment_source import InMemorySource, SegmentSource
 from nsysalign.attribute.timeline import chosen_intervals
 from nsysalign.attribute.unprofiled import predict, predict_intervals
 from nsysalign.attribute.work import variant_table
-from nsysalign.compare.baseline import side_by_side
-from nsysalign.compare.confirm import attach
+from nsysalign.compare.judge import attach
+from nsysalign.compare.side_by_side import side_by_side
 from nsysalign.diagnose.rules import diagnose
 from nsysalign.errors import AnalysisError, EventLogError
-from nsysalign.memory import give_back
-from nsysalign.model import KIND, Analysis, EventLog, Portion, Trace, TraceInfo
+from nsysalign.memory import trim_memory
+from nsysalign.model import KIND, Analysis, EventLog, PartialResult, Trace, TraceInfo
 from nsysalign.private import without_paths
 from nsysalign.rundir import CONFIRMED, Inputs, RunDirectory
-from nsysalign.slices.crew import Crew, crew, wanted
-from nsysalign.slices.pictures import FromFile
-from nsysalign.slices.plan import SLICE_ROWS, survey
-from nsysalign.slices.run import measure, read_ahead
-from nsysalign.slices.work import whole_trace
+from nsysalign.slices.from_file import FileSource
+from nsysalign.slices.one import whole_trace
+from nsysalign.slices.pool import WorkerPool, wanted, worker_pool
+from nsysalign.slices.rounds import measure, read_ahead
+from nsysalign.slices.survey import SLICE_ROWS, survey
 from nsysalign.store import confirmations
-from nsysalign.trace.clocks import read_clock_samples
+from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.index import rows_at_most, sampled
 from nsysalign.trace.read import lost_notes, read_trace
@@ -113,7 +113,7 @@ def analyze_inputs(
     all_segments: bool = False,
     progress: Progress | None = None,
     jobs: int = 1,
-    others: Crew | None = None,
+    others: WorkerPool | None = None,
 ) -> Analysis:
     """The same of inputs that are put together already, with what the run says besides: verdicts of re-runs, conditions.
     `others`: processes to share the work with, where they wait already."""
@@ -123,7 +123,7 @@ def analyze_inputs(
     rows = rows_at_most(inputs.trace) if inputs.events else 0
     log = None
     if rows >= SLICED_FROM_ROWS:
-        with nullcontext(others) if others is not None else crew(wanted(inputs.trace, jobs)) as helpers:
+        with nullcontext(others) if others is not None else worker_pool(wanted(inputs.trace, jobs)) as helpers:
             found, log = _in_slices(inputs, rows, helpers, all_segments, tell)
     if found is None:
         trace, log = _read(inputs, log, tell)
@@ -223,12 +223,12 @@ class Measured:
     """What alignment and attribution found in a trace.  `lanes`: the streams on which work ran."""
 
     info: TraceInfo
-    portion: Portion
+    portion: PartialResult
     lanes: pd.DataFrame
     clock_maps: Mapping[int, ClockMap]
     calibration: Mapping[str, Any]
     launch_latency: Mapping[int, int]
-    pictures: Pictures
+    source: SegmentSource
 
 
 def _in_one(trace: Trace, log: EventLog | None, tell: Progress) -> Measured:
@@ -243,12 +243,12 @@ def _in_one(trace: Trace, log: EventLog | None, tell: Progress) -> Measured:
         alignment.clock_maps,
         dict(alignment.calibration),
         budgets.launch_latency,
-        FromMemory(trace, alignment, budgets),
+        InMemorySource(trace, alignment, budgets),
     )
 
 
 def _in_slices(
-    inputs: Inputs, rows: int, others: Crew, all_segments: bool, tell: Progress
+    inputs: Inputs, rows: int, others: WorkerPool, all_segments: bool, tell: Progress
 ) -> tuple[Measured | None, EventLog]:
     """A long trace, stretch by stretch, and its log.  None where it cannot be cut: an interval as long as the run, clocks
     that nothing connects."""
@@ -270,13 +270,13 @@ def _in_slices(
     if found is None:
         return None, log
     known = found.known
-    given, log = known.given, known.timed.log
+    context, log = known.context, known.timed.log
     said = timer_notes(found.portion.rows, known.timed.timers.candidates, found.portion.alone)
     info = replace(known.info, notes=(*known.info.notes, *lost_notes(found.lost)))
     whole = replace(found.portion, notes=(*known.notes, *found.portion.notes, *said))
-    pictures = FromFile(trace, found.index, known, whole)
-    lanes = given.lanes[given.busy]
-    return Measured(info, whole, lanes, known.clock_maps, known.calibration, known.latency, pictures), log
+    source = FileSource(trace, found.index, known, whole)
+    lanes = context.lanes[context.busy]
+    return Measured(info, whole, lanes, known.clock_maps, known.calibration, known.latency, source), log
 
 
 def explained(
@@ -289,31 +289,31 @@ def explained(
     all_segments: bool = False,
     inside: Callable[[Analysis], Analysis] | None = None,
 ) -> Analysis:
-    """Names, labels, findings, pictures; `baseline`, the log of a run without nsys, is put beside; `inside` adds what was
+    """Names, labels, findings, source; `baseline`, the log of a run without nsys, is put beside; `inside` adds what was
     marked inside kernels."""
     analysis = _named(measured, log, clocks)
     if inside is not None:
         analysis = inside(analysis)
-    portion, pictures, intervals = measured.portion, measured.pictures, analysis.intervals
+    portion, source, intervals = measured.portion, measured.source, analysis.intervals
     real = (intervals["kind"] != "run").to_numpy()
     pieces, run = portion.size.sum(), portion.size[~real].sum()
     whole = all_segments or pieces - run <= MOST_PIECES
     if whole:
         kept = np.flatnonzero(real | all_segments | (pieces <= MOST_PIECES))
-        analysis = replace(analysis, segments=pictures.segments(kept))
+        analysis = replace(analysis, segments=source.segments(kept))
     if baseline is not None:
         analysis = _with_baseline(analysis, measured, log, baseline)
     wanted = intervals.loc[intervals["name"].isin(list(draw)) & real, "interval"].tolist()
     if not whole:  # rules look at the same intervals that will be drawn, mostly
-        pictures.expect(np.array(chosen_intervals(analysis, wanted), dtype=np.int64))
-    analysis = diagnose(analysis, None if whole else pictures.segment_arrays)
-    give_back()
+        source.expect(np.array(chosen_intervals(analysis, wanted), dtype=np.int64))
+    analysis = diagnose(analysis, None if whole else source.segment_arrays)
+    trim_memory()
     if not whole:
         analysis = _some_segments(analysis, measured, wanted)
     drawn = np.array(chosen_intervals(analysis, wanted), dtype=np.int64)
     if baseline is None:
-        analysis = _with_predictions(analysis, pictures, drawn)
-    return replace(analysis, timeline=pictures.timeline(drawn, analysis))
+        analysis = _with_predictions(analysis, source, drawn)
+    return replace(analysis, timeline=source.timeline(drawn, analysis))
 
 
 def _named(measured: Measured, log: EventLog | None, clocks: Path | None) -> Analysis:
@@ -342,7 +342,7 @@ def _named(measured: Measured, log: EventLog | None, clocks: Path | None) -> Ana
         timeline=frames.empty(frames.TIMELINE),
         kernels=kernel_table(p.durations, intervals),
         gaps=longest_gaps(p.gaps),
-        variants=variant_table(p.rows, intervals, measured.pictures.blocks),
+        variants=variant_table(p.rows, intervals, measured.source.blocks),
         host_ranges=p.host_ranges,
         notes=tuple(dict.fromkeys(notes)),
         calibration=calibration,
@@ -358,7 +358,7 @@ def _disturbed(intervals: pd.DataFrame) -> list[str]:
     return [f"{some} disturbed by the profiler's own work (flag profiler-disturbed)"] if count else []
 
 
-def _with_predictions(analysis: Analysis, pictures: Pictures, drawn: np.ndarray) -> Analysis:
+def _with_predictions(analysis: Analysis, source: SegmentSource, drawn: np.ndarray) -> Analysis:
     """With what the interval in each label's row would have measured without nsys: tables show it beside the profiled time."""
     labels, variants = (
         table["row_interval"].to_numpy(dtype=np.int64) for table in (analysis.labels, analysis.variants)
@@ -366,7 +366,7 @@ def _with_predictions(analysis: Analysis, pictures: Pictures, drawn: np.ndarray)
     rows = np.union1d(np.intersect1d(labels, drawn), variants[: len(drawn)])
     if not len(rows):
         return analysis
-    unprofiled, parts = predict_intervals(pictures, rows, analysis.measured, analysis.parts, wide=False)
+    unprofiled, parts = predict_intervals(source, rows, analysis.measured, analysis.parts, wide=False)
     return replace(analysis, unprofiled=unprofiled, unprofiled_parts=parts)
 
 
@@ -389,7 +389,7 @@ def _some_segments(analysis: Analysis, measured: Measured, wanted: Sequence[int]
         f"segments are kept of {len(kept):,} of {len(analysis.measured):,} intervals (median, slowest and first of each "
         "label, and those of the findings); to keep all: nsysalign analyze --all-segments"
     )
-    return replace(analysis, segments=measured.pictures.segments(kept), notes=(*analysis.notes, note))
+    return replace(analysis, segments=measured.source.segments(kept), notes=(*analysis.notes, note))
 
 
 def _gpu_clocks(measured: Measured, clocks: Path | None) -> tuple[pd.DataFrame, list[str]]:
@@ -410,7 +410,7 @@ def _with_baseline(
 ) -> Analysis:
     """The same with the run without nsys beside it, and what the profiled one says it should have measured."""
     real = analysis.measured
-    unprofiled, parts = predict(measured.pictures, real, analysis.parts, analysis.labels)
+    unprofiled, parts = predict(measured.source, real, analysis.parts, analysis.labels)
     windows = measured.portion.rows.iloc[: len(real)]  # without the run as a whole
     table, notes = side_by_side(real, windows, log, baseline, unprofiled, timed(baseline))
     return replace(

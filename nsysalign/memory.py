@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-def give_back() -> None:
+def trim_memory() -> None:
     """glibc keeps freed arrays of a few megabytes for itself, in pieces: a quarter of the peak of a long trace.
     Elsewhere this does nothing."""
     if sys.platform != "linux":

@@ -203,7 +203,7 @@ class Alignment:
 
 
 @dataclass(frozen=True)
-class Portion:
+class PartialResult:
     """What was found of the intervals of a trace, or of a stretch of it, before they have names and findings.
 
     `rows`: what an interval has by itself, and the columns of its window by which it is known; `total`, `low`, `high`: ns

@@ -1,6 +1,6 @@
 """Processes that work for this one, and end with it.
 
-This module imports nothing that takes time: see `slices.crew`.
+This module imports nothing that takes time: see `slices.pool`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from nsysalign.collect import clocks
+from nsysalign.collect import clock_sampler as clocks
 
 SECONDS = 3.0
 

@@ -17,11 +17,12 @@ import numpy as np
 
 from nsysalign.align.solve import align
 from nsysalign.attribute.budget import attribute
-from nsysalign.attribute.portion import portion
-from nsysalign.attribute.whole import with_runs
+from nsysalign.attribute.partial import partial_result
+from nsysalign.attribute.run_windows import with_runs
 from nsysalign.rundir import event_logs
-from nsysalign.slices import plan, run
-from nsysalign.slices.crew import crew
+from nsysalign.slices import rounds as run
+from nsysalign.slices import survey as plan
+from nsysalign.slices.pool import worker_pool
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.index import sampled
 from nsysalign.trace.read import read_trace
@@ -39,7 +40,7 @@ def main() -> None:
     known = plan.survey(trace, log, index, a.slice_rows)
     if known is None:
         sys.exit("nothing connects the clocks of this run")
-    with crew(a.jobs) as others:
+    with worker_pool(a.jobs) as others:
         found = run.measure(
             trace, index, known, -(-2 * index.calls // a.slice_rows), others, lambda done, of: None
         )
@@ -50,8 +51,8 @@ def main() -> None:
     )
     begin = time.perf_counter()
     read = read_trace(trace)
-    alignment = with_runs(read, align(read, log, found.known.given))
-    whole = portion(alignment, attribute(read, alignment, known.latency), log)
+    alignment = with_runs(read, align(read, log, found.known.context))
+    whole = partial_result(alignment, attribute(read, alignment, known.latency), log)
     print(
         f"whole:  {time.perf_counter() - begin:.1f} s, {len(read.calls):,} calls, {len(whole.rows):,} intervals"
     )

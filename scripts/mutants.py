@@ -40,9 +40,9 @@ ROOT = Path(__file__).resolve().parents[1]
 MODULES = {
     "nsysalign/attribute/*.py": 120,
     "nsysalign/diagnose/facts.py": 20,
-    "nsysalign/trace/redact.py": 25,
+    "nsysalign/trace/redaction.py": 25,
     "nsysalign/commands/cache.py": 15,
-    "nsysalign/compare/diff.py": 20,
+    "nsysalign/compare/label_changes.py": 20,
 }
 #: Where tests are looked for.  Those that need a browser, a GPU or nsys are left out.
 FOLDERS = (

@@ -17,15 +17,15 @@ from waiting import command_line, wait_until
 
 from nsysalign import workers
 from nsysalign.ranks import spread
-from nsysalign.slices.crew import crew
+from nsysalign.slices.pool import worker_pool
 
 LEAVES_TWO_AT_WORK = """
 import os, time
-from nsysalign.slices.crew import crew
+from nsysalign.slices.pool import worker_pool
 from nsysalign.workers import started
 
 if __name__ == "__main__":
-    with crew(2) as others:
+    with worker_pool(2) as others:
         print(others.begin(os.getpid)())
         pool = started(1)
         print(pool.submit(os.getpid).result(), flush=True)
@@ -47,7 +47,7 @@ def test_they_end_with_whoever_started_them(tmp_path, number):
     _end(pids)
 
 
-@pytest.mark.parametrize("by", [spread.processes, crew])
+@pytest.mark.parametrize("by", [spread.processes, worker_pool])
 def test_they_end_when_what_they_do_is_in_vain(by):
     with pytest.raises(ValueError, match="in vain"), by(2) as pool:
         submit = pool.submit if by is spread.processes else pool._others[0].submit
@@ -96,7 +96,7 @@ def test_where_there_are_none_this_process_does_it_all(monkeypatch, lacking):
         monkeypatch.setattr("multiprocessing.context.SpawnProcess.start", no_process)
     before = set(threading.enumerate())
     assert workers.started(2) is None and workers.started(1, print) is None
-    with crew(3) as others:
+    with worker_pool(3) as others:
         assert others.others == 0
         assert others.map(abs, [partial(int, -n) for n in range(5)], lambda done: None) == list(range(5))
         assert others.begin(os.getpid)() == os.getpid()

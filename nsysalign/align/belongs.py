@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from nsysalign.align.given import Seen
+from nsysalign.align.context import Seen
 from nsysalign.errors import EventLogError
 from nsysalign.model import EventLog
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from nsysalign.align.lanes import stream_lane
+from nsysalign.align.streams import stream_lane
 from nsysalign.model import CALL, Trace
 from nsysalign.sweep.issue import FAR, LaneOperations
 

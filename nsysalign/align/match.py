@@ -13,7 +13,7 @@ import pandas as pd
 
 from nsysalign.align.belongs import other_runs
 from nsysalign.align.clock import ClockMap, clock_map, contained, refine
-from nsysalign.align.given import Seen
+from nsysalign.align.context import Seen
 from nsysalign.model import CALL, EventLog, Trace, TraceInfo
 from nsysalign.sweep.tiles import group
 

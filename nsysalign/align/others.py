@@ -10,7 +10,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.align.clock import ClockMap
 from nsysalign.align.inferred import Pairs, record_pairs
-from nsysalign.align.unplaced import Unplaced, unplaced
+from nsysalign.align.reasons import Unplaced, unplaced
 from nsysalign.model import ORIGIN, UNSURE, EventLog, Trace
 from nsysalign.sweep.tiles import distinct, least
 

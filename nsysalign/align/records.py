@@ -10,7 +10,7 @@ import pandas as pd
 from nsysalign.align import bounds
 from nsysalign.align.clock import ClockMap, contained
 from nsysalign.align.lookup import Lookup
-from nsysalign.align.unplaced import Unplaced, unplaced
+from nsysalign.align.reasons import Unplaced, unplaced
 from nsysalign.model import CALL, ORIGIN, EventLog, Trace
 
 

@@ -11,15 +11,18 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.align import bounds, lanes
+from nsysalign.align import bounds
+from nsysalign.align import streams as lanes
 from nsysalign.align.clock import ClockMap
+from nsysalign.align.context import TraceContext, look
 from nsysalign.align.event_clock import EventClock, event_clock
 from nsysalign.align.event_line import ClockPlaces, EventLine, place_records
-from nsysalign.align.given import Given, look
+from nsysalign.align.host_timers import Timers, read_timers, timer_notes, timer_windows
 from nsysalign.align.latency import LatencyModel, calibrate, spacing
 from nsysalign.align.match import match_processes, match_records
 from nsysalign.align.others import host_windows, windows_without_log
 from nsysalign.align.place import frames_of
+from nsysalign.align.reasons import Unplaced, unplaced_frame
 from nsysalign.align.records import (
     awaited,
     build_records,
@@ -29,8 +32,6 @@ from nsysalign.align.records import (
     wait_arrays,
 )
 from nsysalign.align.surroundings import Surroundings, gather, neighbours
-from nsysalign.align.timers import Timers, read_timers, timer_notes, timer_windows
-from nsysalign.align.unplaced import Unplaced, unplaced_frame
 from nsysalign.align.windows import Bounded, event_windows, record_places
 from nsysalign.model import CALL, Alignment, EventLog, Trace
 from nsysalign.sweep.issue import FAR, LaneOperations, lane_operations
@@ -42,25 +43,25 @@ _CLOCK_ROOM_NS = 500
 
 
 def align(
-    trace: Trace, log: EventLog | None, given: Given | None = None, timers: Timers | None = None
+    trace: Trace, log: EventLog | None, context: TraceContext | None = None, timers: Timers | None = None
 ) -> Alignment:
     """Place everything that was measured on the trace's clock.
 
-    `given` and `timers` are what is known of the whole trace and of the program's clock readings, where `trace` and `log`
+    `context` and `timers` are what is known of the whole trace and of the program's clock readings, where `trace` and `log`
     are a stretch of them.
 
     With a log: every successful elapsed_time call and every host timer ends in `windows` or, with the reason, in
     `unaligned`.  Without: NVTX ranges become windows of kind nvtx, consecutive records of a thread inferred pairs.
     """
     known = log if log is not None else no_log()
-    if given is None:
+    if context is None:
         processes, notes = match_processes(look(trace), trace.info.session_start_utc_ns, known)
     else:
-        processes, notes = dict(given.processes), []
-    matched, clocks, more = match_records(trace, known, processes, given.clocks if given else None)
+        processes, notes = dict(context.processes), []
+    matched, clocks, more = match_records(trace, known, processes, context.clocks if context else None)
     notes += more
-    table, operation_lane = lanes.build_lanes(trace, given.lanes if given else None)
-    busy = given.busy if given else None
+    table, operation_lane = lanes.build_lanes(trace, context.lanes if context else None)
+    busy = context.busy if context else None
     busy = lanes.busy_lanes(table, operation_lane) if busy is None else busy
     per_lane = lane_operations(trace, operation_lane, len(table))
     records = build_records(trace, known, processes, matched)
@@ -69,7 +70,7 @@ def align(
     records[["event", "event_sync", "timestamp_ns"]] = rows
     waits["record"] = awaited(trace, waits, records)
     asked = _asked(known, clocks, records)
-    clock = given.event_clock if given else event_clock(known)
+    clock = context.event_clock if context else event_clock(known)
 
     def bounded(offset: int | None) -> tuple[Bounded, list[str]]:
         lane, remarks = lanes.lane_of_log(
@@ -89,11 +90,11 @@ def align(
     surroundings = gather(trace, records, best.around, table, operation_lane, waits)
     usable = (records["lane"].to_numpy() >= 0) & (records["call"].to_numpy() >= 0)
     tracing = event_tracing(trace)
-    places = _by_clock(clock, known, records, tracing, surroundings, given.event_lines if given else None)
+    places = _by_clock(clock, known, records, tracing, surroundings, context.event_lines if context else None)
     on_clock, more = _held_by_clock(places, best)
     notes += more
     lower, upper = _carried(records, best, places, on_clock, wait_arrays(trace, waits))
-    model = given.model if given else None
+    model = context.model if context else None
     if model is None:
         model = _calibrate(surroundings, usable, best.pairs, tracing)
     windows = event_windows(known, records, best, places, on_clock, surroundings, model, lower, upper)
@@ -104,9 +105,9 @@ def align(
         np.where(lane >= 0, table["stream"].to_numpy()[np.maximum(lane, 0)], -1) if len(table) else -1
     )
     read = read_timers(known, processes, clocks) if timers is None else timers
-    others, lost, alone, more = _on_the_host(trace, known, processes, clocks, read, told=given is None)
+    others, lost, alone, more = _on_the_host(trace, known, processes, clocks, read, told=context is None)
     notes += more
-    if given is None and known.records.empty and known.hosts[~known.hosts["implicit"].to_numpy()].empty:
+    if context is None and known.records.empty and known.hosts[~known.hosts["implicit"].to_numpy()].empty:
         spread = model.expected(surroundings)[1]
         found, said = windows_without_log(trace, operation_lane, table, records, waits, spread)
         regions = set(others["region"]) - {""}  # they are NVTX ranges as well

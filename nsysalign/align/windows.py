@@ -13,8 +13,8 @@ from nsysalign.align import bounds
 from nsysalign.align.event_line import ClockPlaces
 from nsysalign.align.latency import LatencyModel
 from nsysalign.align.place import frames_of, place_pairs
+from nsysalign.align.reasons import Unplaced
 from nsysalign.align.surroundings import Surroundings
-from nsysalign.align.unplaced import Unplaced
 from nsysalign.model import ORIGIN, EventLog
 from nsysalign.sweep.issue import FAR
 

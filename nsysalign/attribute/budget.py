@@ -14,14 +14,14 @@ from nsysalign.attribute.busy import Blocks, Streams
 from nsysalign.attribute.gaps import Explainer
 from nsysalign.attribute.groups import Groups
 from nsysalign.attribute.host import HostWindows, host_window_pieces, kernels_issued_inside
-from nsysalign.attribute.launch import launch_latency
+from nsysalign.attribute.launch_latency import launch_latency
 from nsysalign.attribute.pieces import CAUSE, Pieces, join, make, sums
+from nsysalign.attribute.run_windows import devices
 from nsysalign.attribute.stream import StreamWindows, stream_pieces
 from nsysalign.attribute.sums import executing, stream_sums
 from nsysalign.attribute.synchronised import synchronisation_flags
 from nsysalign.attribute.threads import Threads
-from nsysalign.attribute.whole import devices
-from nsysalign.memory import give_back
+from nsysalign.memory import trim_memory
 from nsysalign.model import CAUSES, KIND, Alignment, SegmentArrays, Trace
 from nsysalign.sweep.issue import lane_operations
 
@@ -68,7 +68,7 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
     threads = Threads(trace)
     per_lane = lane_operations(trace, alignment.operation_lane, len(alignment.lanes))
     latency = launch_latency(trace) if latency is None else latency
-    give_back()
+    trim_memory()
     explainer = Explainer(trace, alignment, streams, threads, per_lane, latency)
     groups = Groups(trace, alignment)
     host = (windows["kind"] == "host").to_numpy()
@@ -103,7 +103,7 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
         operations += executing(cut, len(windows))
         size += np.bincount(cut.window, minlength=len(windows))
         groups.add(cut)
-    give_back()
+    trim_memory()
     total = totals[0]
     elapsed = windows["elapsed_ns"].to_numpy()
     if not np.array_equal(total.sum(axis=1), elapsed):
@@ -112,7 +112,7 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
             f"budgets of {len(wrong)} windows do not add up, first: {windows.iloc[wrong[0]].to_dict()}"
         )
     details = groups.table()
-    give_back()
+    trim_memory()
     return Budgets(
         total=total,
         low=np.minimum.reduce(totals),

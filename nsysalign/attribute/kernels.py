@@ -14,7 +14,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.attribute.describe import call_names, operation_names
-from nsysalign.attribute.whole import devices
+from nsysalign.attribute.run_windows import devices
 from nsysalign.model import OPERATION_KINDS, Alignment, Trace
 from nsysalign.sweep.tiles import ragged
 

@@ -20,7 +20,7 @@ from nsysalign.attribute.interior import Interior
 from nsysalign.attribute.pieces import Pieces, sums
 from nsysalign.attribute.stream import Span, StreamWindows, edge_pieces, span_of, stream_pieces
 from nsysalign.effort import threads
-from nsysalign.memory import give_back
+from nsysalign.memory import trim_memory
 from nsysalign.model import CAUSES, KIND, Trace
 from nsysalign.sweep.tiles import ragged
 
@@ -65,7 +65,7 @@ def stream_sums(
                     groups.add(replace(pieces, window=numbers[pieces.window]))
                     _count(pieces, mine[late], operations, size)
         del latest  # 8 bytes per block
-        give_back()
+        trim_memory()
         _add_interiors(Interior(int(lane), blocks, explainer, groups), spans, totals, groups, numbers)
     return totals, operations, size
 

@@ -24,9 +24,9 @@ from nsysalign.attribute.overhead import (
     scaled,
     waiting,
 )
-from nsysalign.attribute.pictures import Pictures
 from nsysalign.attribute.replay import Call, replay
 from nsysalign.attribute.scene import Scene, Scenes
+from nsysalign.attribute.segment_source import SegmentSource
 from nsysalign.model import CAUSES, Alignment, Trace
 from nsysalign.parts import matrices
 
@@ -87,7 +87,7 @@ class Predictor:
 
 
 def predict(
-    source: Pictures, intervals: pd.DataFrame, parts: pd.DataFrame, labels: pd.DataFrame
+    source: SegmentSource, intervals: pd.DataFrame, parts: pd.DataFrame, labels: pd.DataFrame
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Tables UNPROFILED and UNPROFILED_PARTS of up to MOST_PER_LABEL intervals per label, its row among them.
 
@@ -98,7 +98,7 @@ def predict(
 
 
 def predict_intervals(
-    source: Pictures, wanted: np.ndarray, intervals: pd.DataFrame, parts: pd.DataFrame, *, wide: bool = True
+    source: SegmentSource, wanted: np.ndarray, intervals: pd.DataFrame, parts: pd.DataFrame, *, wide: bool = True
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The same of these intervals (ascending numbers); `wide`: what surrounds them may be read once more.
 
@@ -145,7 +145,7 @@ def _no_prediction(window, unknown_ns: int, osrt: bool) -> str:
     return ""
 
 
-def chosen_intervals(intervals: pd.DataFrame, labels: pd.DataFrame, source: Pictures) -> list[int]:
+def chosen_intervals(intervals: pd.DataFrame, labels: pd.DataFrame, source: SegmentSource) -> list[int]:
     """Which intervals are replayed: all of a label with few, else its row and others evenly spread."""
     made = source.calls(labels["row_interval"].to_numpy())
     groups = intervals.groupby("label", sort=False).indices

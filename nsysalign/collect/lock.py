@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from nsysalign.collect.clocks import visible
+from nsysalign.collect.clock_sampler import visible
 from nsysalign.errors import NsysError, UsageError
 
 _DONE = b"done\n"

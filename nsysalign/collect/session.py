@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from nsysalign.collect import command as commands
-from nsysalign.collect.clocks import sampling
+from nsysalign.collect.clock_sampler import sampling
 from nsysalign.collect.convert import convert, errors
 from nsysalign.collect.handover import inheritance, working_directory
 from nsysalign.collect.importing import following

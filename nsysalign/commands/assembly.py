@@ -74,7 +74,7 @@ def recover(run: RunDirectory) -> None:
 
 def baseline_logs(run: RunDirectory) -> list[Path]:
     """Those of the run without nsys, converted where that was killed."""
-    from nsysalign.collect import baseline
+    from nsysalign.collect import without_nsys as baseline
 
     return baseline.baseline_logs(run.path)
 

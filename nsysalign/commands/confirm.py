@@ -213,8 +213,8 @@ def put_to_the_test(
     replaced in confirm.json, its re-run stays.
     """
     from nsysalign.commands.present import store
-    from nsysalign.compare.confirm import attach
     from nsysalign.compare.experiment import confirmable
+    from nsysalign.compare.judge import attach
 
     if unknown := [label for label in labels if label not in set(before.labels["label"])]:
         raise _unknown(before, unknown[0])
@@ -236,7 +236,7 @@ def _plans(
 ) -> tuple[list[Plan], list[Refusal], list[str]]:
     """(what to do, what was refused, what else could be done)."""
     from nsysalign.compare.experiment import Plan, choose
-    from nsysalign.compare.plan import plan
+    from nsysalign.compare.rerun import plan
     from nsysalign.compare.spans import spans
     from nsysalign.rundir import event_logs
     from nsysalign.trace.eventlog import decorated_regions, read_event_logs
@@ -270,7 +270,7 @@ def _test(
     from nsysalign.collect.session import collect
     from nsysalign.commands.present import present
     from nsysalign.commands.progress import ProgressLine
-    from nsysalign.compare.confirm import judge, nothing, table
+    from nsysalign.compare.judge import judge, nothing, table
     from nsysalign.store import confirmations
 
     folder = _folder(run_dir, plan)

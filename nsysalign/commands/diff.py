@@ -83,7 +83,7 @@ def diff(
     In CI:    nsysalign diff baseline/analysis.json run --fail-on slower --threshold 5
     """
     from nsysalign.commands.outputs import refuse_unwritable
-    from nsysalign.compare.diff import compare
+    from nsysalign.compare.label_changes import compare
     from nsysalign.engine import load
     from nsysalign.private import short_path
     from nsysalign.report import changes, diff_html

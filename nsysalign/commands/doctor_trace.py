@@ -248,14 +248,14 @@ def _logs(path: Path, trace: Trace | None, is_run: bool) -> list[Row]:
 
 
 def _of_this_run(trace: Trace, log: EventLog) -> list[str]:
-    from nsysalign.align.given import look
+    from nsysalign.align.context import look
     from nsysalign.align.match import match_processes
 
     return match_processes(look(trace), trace.info.session_start_utc_ns, log)[1]
 
 
 def _private(path: Path, given: Path) -> Row:
-    from nsysalign.trace.private import private_content
+    from nsysalign.trace.private_content import private_content
 
     found = private_content(path)
     if not found:

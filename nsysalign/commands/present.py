@@ -19,9 +19,9 @@ from nsysalign.commands.cache import Cache
 from nsysalign.commands.outputs import refuse_unwritable
 from nsysalign.commands.progress import ProgressLine
 from nsysalign.errors import NsysAlignError, UsageError
-from nsysalign.memory import give_back
+from nsysalign.memory import trim_memory
 from nsysalign.rundir import DATABASE, DOCUMENT, PAGE, RESULTS
-from nsysalign.slices.crew import Crew, cores, crew, wanted
+from nsysalign.slices.pool import WorkerPool, cores, wanted, worker_pool
 
 if TYPE_CHECKING:
     from nsysalign.model import Analysis
@@ -100,13 +100,13 @@ def _present(
         _copy(output, json_out)
     else:
         helpers = wanted(inputs.trace, jobs or cores()) if inputs.events else 1
-        with ProgressLine(quiet) as tell, crew(helpers) as others:
+        with ProgressLine(quiet) as tell, worker_pool(helpers) as others:
             from nsysalign.engine import analyze_inputs
 
             analysis = analyze_inputs(inputs, all_segments=all_segments, progress=tell, others=others)
             presented, text = Presented(output, analysis), None
             tell("writing the report", 97)
-            give_back()  # the trace's memory
+            trim_memory()  # the trace's memory
             store(analysis, output, json_out=json_out, others=others)
     if text is None and not silent:
         text = printed(
@@ -127,14 +127,14 @@ def _present(
 
 
 def store(
-    analysis: Analysis, output: Path, *, json_out: str | Path | None, others: Crew | None = None
+    analysis: Analysis, output: Path, *, json_out: str | Path | None, others: WorkerPool | None = None
 ) -> None:
     """Write analysis.json, analysis.db and report.html to `output`, and the copy that was asked for."""
     from nsysalign.report import html
     from nsysalign.store import database, document
 
     _check_copy(output, json_out)
-    written = (others or Crew(1)).begin(database.write, analysis, output / DATABASE)
+    written = (others or WorkerPool(1)).begin(database.write, analysis, output / DATABASE)
     document.write(analysis, output / DOCUMENT)
     html.write(analysis, output / PAGE)
     written()

@@ -17,13 +17,13 @@ from nsysalign.commands.assembly import baseline_logs, recover
 from nsysalign.commands.progress import ProgressLine
 from nsysalign.errors import EventLogError, NsysAlignError, TraceError
 from nsysalign.ranks import spread
-from nsysalign.ranks.model import Source, SourceResult
+from nsysalign.ranks.results import Source, SourceResult
 from nsysalign.ranks.sources import DOCUMENT, find
 from nsysalign.rundir import PAGE, Inputs, RunDirectory
 from nsysalign.trace.lines import lines_of
 
 if TYPE_CHECKING:
-    from nsysalign.ranks.model import RankComparison
+    from nsysalign.ranks.results import RankComparison
 
 FOLDER, RANKS_PAGE = "nsysalign-ranks", "ranks.html"
 
@@ -73,7 +73,7 @@ def present_many(
             results[0].next_step or "nsysalign analyze TRACE, for one of them",
         )
     from nsysalign.ranks.compare import compare
-    from nsysalign.report import ranks as document
+    from nsysalign.report import ranks_document as document
     from nsysalign.report import ranks_html
 
     comparison = compare(results)
@@ -144,7 +144,7 @@ def one(job: Job) -> SourceResult:
     from nsysalign.commands.present import store
     from nsysalign.engine import analyze_inputs
     from nsysalign.ranks.summary import summaries
-    from nsysalign.trace.collectives import read_shared
+    from nsysalign.trace.nccl import read_shared
 
     source, folder = job.source, job.output / job.folder
     try:

@@ -31,7 +31,7 @@ def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bo
     Example:  nsysalign redact nsysalign-runs/train-001 train-001.shared
               nsysalign redact trace.sqlite shared.sqlite --hash-names
     """
-    from nsysalign.trace.redact import pseudonyms
+    from nsysalign.trace.redaction import pseudonyms
 
     rename = pseudonyms() if hash_names else None
     copy = _folder if trace.is_dir() else _file
@@ -42,8 +42,8 @@ def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bo
 
 def _file(trace: Path, out: Path, rename: object, nsys: str | None, quiet: bool) -> int:
     from nsysalign.commands.assembly import exported
-    from nsysalign.trace.redact import redact as copy
-    from nsysalign.trace.redact import refuse
+    from nsysalign.trace.redaction import redact as copy
+    from nsysalign.trace.redaction import refuse
 
     refuse(out)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.absolute().parent) as private:
@@ -55,7 +55,7 @@ def _folder(run_dir: Path, out: Path, rename: object, nsys: str | None, quiet: b
     at all."""
     from nsysalign.commands.assembly import trace_of
     from nsysalign.rundir import BASELINE, CLOCKS, EXPORT, RunDirectory, event_logs
-    from nsysalign.trace.redact import redact_log, redact_samples, refuse
+    from nsysalign.trace.redaction import redact_log, redact_samples, refuse
 
     refuse(out)
     partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))

@@ -96,7 +96,7 @@ def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple
     again = drawn_again(path, loaded, name)
     if again is not None and (again.timeline["interval"] == number).any():
         return again, ""
-    from nsysalign.report.lanes import from_segments
+    from nsysalign.report.timeline_rows import from_segments
 
     drawn = from_segments(loaded, number)
     if drawn.empty:

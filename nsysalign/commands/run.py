@@ -245,7 +245,7 @@ def without_nsys(
     command: Sequence[str], result: CollectResult, options: CollectOptions, *, quiet: bool
 ) -> None:
     """The command once more, without nsys.  Whatever happens to it, the profiled run keeps its analysis and its status."""
-    from nsysalign.collect.baseline import collect_baseline
+    from nsysalign.collect.without_nsys import collect_baseline
     from nsysalign.errors import NsysAlignError
 
     if result.stopped:

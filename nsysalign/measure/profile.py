@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nsysalign.collect.baseline import MARK
 from nsysalign.collect.session import CollectOptions, collect
+from nsysalign.collect.without_nsys import MARK
 from nsysalign.errors import NsysAlignError
 from nsysalign.measure import runner
 from nsysalign.measure.plan import Job, Options

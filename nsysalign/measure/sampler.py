@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nsysalign.collect.clocks import sampling, visible
+from nsysalign.collect.clock_sampler import sampling, visible
 
 #: More than this in use before the first worker starts, or this much work, is somebody else's.
 IDLE_BYTES, IDLE_PERCENT = 1 << 30, 5

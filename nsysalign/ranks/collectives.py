@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nsysalign.ranks.model import Communicator, Member, RankSummary
+from nsysalign.ranks.results import Communicator, Member, RankSummary
 
 #: Collectives in which every rank needs something of every other.
 TOGETHER = ("AllReduce", "AllGather", "ReduceScatter", "AllToAll")

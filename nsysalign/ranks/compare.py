@@ -10,7 +10,7 @@ import numpy as np
 
 from nsysalign.ranks.collectives import Group, communicators, span
 from nsysalign.ranks.join import Joined, common, join
-from nsysalign.ranks.model import (
+from nsysalign.ranks.results import (
     Clock,
     LabelComparison,
     Rank,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nsysalign.ranks.collectives import FEWEST, PAIRWISE, Fit, Group, Refusal, Trust, group, sequences
-from nsysalign.ranks.model import Clock, RankSummary
+from nsysalign.ranks.results import Clock, RankSummary
 
 
 class Joined(NamedTuple):

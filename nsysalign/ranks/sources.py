@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from nsysalign.errors import TraceError, UsageError
-from nsysalign.ranks.model import Source
+from nsysalign.ranks.results import Source
 from nsysalign.rundir import TRACE_SUFFIXES, RunDirectory, event_logs, natural
 
 #: A comparison's own document: a folder that holds one is a result and not looked into.

@@ -11,10 +11,10 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.model import CAUSES, Analysis
 from nsysalign.parts import matrices
-from nsysalign.ranks.model import LabelTimes, RankSummary
+from nsysalign.ranks.results import LabelTimes, RankSummary
 
 if TYPE_CHECKING:
-    from nsysalign.trace.collectives import Shared
+    from nsysalign.trace.nccl import Shared
 
 
 def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSummary, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nsysalign.model import CAUSES, Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.report.rows import LabelRow, meanwhile, unprofiled
-from nsysalign.report.whole import of_devices
+from nsysalign.report.run_summary import of_devices
 from nsysalign.text import duration, percent, safe_text
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from nsysalign.report.payload import cause_looks
 from nsysalign.text import duration, percent, plural, safe_text
 
 if TYPE_CHECKING:
-    from nsysalign.compare.diff import Change, Comparison, LabelChange
+    from nsysalign.compare.label_changes import Change, Comparison, LabelChange
 
 #: In the order in which a reader wants them.
 VERDICT_ORDER = ("slower", "faster", "cannot say", "same")

@@ -11,7 +11,7 @@ from nsysalign.report.changes import page_data
 from nsysalign.report.html import assemble
 
 if TYPE_CHECKING:
-    from nsysalign.compare.diff import Comparison
+    from nsysalign.compare.label_changes import Comparison
 
 SCRIPTS = ("format.js", "dom.js", "bars.js", "diff.js")
 

@@ -15,7 +15,7 @@ from nsysalign.text import fixed, middle, percent, plural, safe_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nsysalign.compare.diff import Change, Comparison, LabelChange
+    from nsysalign.compare.label_changes import Change, Comparison, LabelChange
 
 STYLES = {"slower": "bold red", "faster": "bold green", "cannot say": "yellow", "same": "dim"}
 MARKS = {"slower": "▲ slower", "faster": "▼ faster", "cannot say": "? cannot say", "same": "= same"}

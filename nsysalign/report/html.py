@@ -21,7 +21,7 @@ from typing import Any
 
 from nsysalign.files import replacing
 from nsysalign.model import Analysis
-from nsysalign.report import beside_html
+from nsysalign.report import baseline_html as baseline_html
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.payload import payload
 from nsysalign.report.rows import LabelRow, causes_present, label_rows
@@ -61,7 +61,7 @@ def write(analysis: Analysis, path: str | os.PathLike[str], focus: int | None = 
 def page(analysis: Analysis, focus: int | None = None, run: str = "") -> str:
     """The whole page as text: style, data and script inside, no network.  `run`: the run's name."""
     data = payload(analysis, focus, run)
-    markup = {"baseline": beside_html.section(analysis), "headline": html.escape(data["headline"]["text"])}
+    markup = {"baseline": baseline_html.section(analysis), "headline": html.escape(data["headline"]["text"])}
     return assemble("page.html", SCRIPTS, data, markup)
 
 

@@ -12,14 +12,14 @@ from nsysalign import examples
 from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.report import answers
-from nsysalign.report.clocks import page_clocks, run_starts, summary
+from nsysalign.report.clock_chart import page_clocks, run_starts, summary
 from nsysalign.report.inside import inside
-from nsysalign.report.lanes import Timelines, timelines
 from nsysalign.report.losses import Card, Entry, Loss, cards, losses
 from nsysalign.report.overview import RUN, headline
 from nsysalign.report.pack import packed
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, label_rows, placed_within_ns, unaligned_reasons
+from nsysalign.report.timeline_rows import Timelines, timelines
 from nsysalign.report.verdict import Verdict, advices, verdicts
 from nsysalign.store.confirmations import NOT_CONFIRMED
 from nsysalign.store.objects import encoded, plain

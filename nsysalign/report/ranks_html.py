@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from nsysalign.files import replacing
 from nsysalign.report.html import assemble
-from nsysalign.report.ranks import page_data
+from nsysalign.report.ranks_document import page_data
 
 if TYPE_CHECKING:
-    from nsysalign.ranks.model import RankComparison
+    from nsysalign.ranks.results import RankComparison
 
 SCRIPTS = ("format.js", "dom.js", "bars.js", "ranks.js")
 

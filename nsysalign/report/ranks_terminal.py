@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nsysalign.report.ranks import clock_words, headline, ordered, verdict
+from nsysalign.report.ranks_document import clock_words, headline, ordered, verdict
 from nsysalign.text import duration, fixed, middle, plural, safe_text
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nsysalign.ranks.model import LabelComparison, RankComparison
+    from nsysalign.ranks.results import LabelComparison, RankComparison
 
 #: A column per rank needs so many characters; with more ranks than fit the fastest and the slowest are named.
 _RANK_WIDTH = 11

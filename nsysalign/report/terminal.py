@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 
 from nsysalign.model import Analysis
 from nsysalign.parts import parts_matrix
-from nsysalign.report import answers, beside_terminal, table, whole
-from nsysalign.report.clocks import summary
+from nsysalign.report import answers, table
+from nsysalign.report import baseline_terminal as baseline_terminal
+from nsysalign.report import run_summary as whole
+from nsysalign.report.clock_chart import summary
 from nsysalign.report.losses import Card, Entry, cards, losses
 from nsysalign.report.overview import headline
 from nsysalign.report.rows import LabelRow, label_rows, placed_within_ns, unaligned_reasons
@@ -65,7 +67,7 @@ def render(
     else:
         console.print(_text("  no interval was placed", "yellow"))
     _listed(answers.range_lines(analysis), console)
-    beside_terminal.render(analysis, console, max_labels=max_labels)
+    baseline_terminal.render(analysis, console, max_labels=max_labels)
     _findings(analysis, console, labels, only)
     _unaligned(analysis, console)
     if only is None:

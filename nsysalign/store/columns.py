@@ -45,7 +45,7 @@ class Listed:
         ]
 
 
-def listed(frame: pd.DataFrame, change: Change | Mapping[str, Change]) -> dict[str, Listed]:
+def as_lists(frame: pd.DataFrame, change: Change | Mapping[str, Change]) -> dict[str, Listed]:
     """The columns of a table by name; `change` for all of them or by column."""
     by_name = change if isinstance(change, Mapping) else dict.fromkeys(frame.columns, change)
     return {name: _column(frame[name], by_name[name]) for name in frame.columns}

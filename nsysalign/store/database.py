@@ -18,7 +18,7 @@ from nsysalign import frames, untrusted
 from nsysalign.errors import AnalysisError
 from nsysalign.files import replacing
 from nsysalign.model import CAUSES, Analysis, TraceInfo
-from nsysalign.store.columns import Listed, listed, series
+from nsysalign.store.columns import Listed, as_lists, series
 from nsysalign.store.objects import plain, to_json, trace_info
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _insert(connection: sqlite3.Connection, spec: frames.Spec, frame: pd.DataFra
     if frame.empty:
         return
     storable = {"str": _encodable, "object": to_json}
-    columns = listed(frame[spec.names], {c.name: storable.get(c.dtype, plain) for c in spec.columns})
+    columns = as_lists(frame[spec.names], {c.name: storable.get(c.dtype, plain) for c in spec.columns})
     marks: list[str] = []
     bound: list[Listed] = []
     for name, column in columns.items():

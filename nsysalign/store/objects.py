@@ -14,7 +14,7 @@ import orjson
 
 from nsysalign import frames
 from nsysalign.model import TraceInfo
-from nsysalign.store.columns import listed
+from nsysalign.store.columns import as_lists
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,7 +63,7 @@ class Records:
 
     def __init__(self, table: pd.DataFrame) -> None:
         self._names = list(table.columns)
-        self._columns = listed(table, plain)
+        self._columns = as_lists(table, plain)
 
     def of(self, rows: Any) -> list[dict[str, Any]]:
         """The objects of these rows, a slice or an array of positions."""

@@ -12,7 +12,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.errors import TraceError
-from nsysalign.memory import give_back
+from nsysalign.memory import trim_memory
 from nsysalign.model import CALL, Trace, TraceInfo, pid_of
 from nsysalign.private import without_paths
 from nsysalign.sweep.tiles import distinct, one_of
@@ -40,7 +40,7 @@ def read_trace(path: Path, excerpt: Excerpt | None = None) -> Trace:
         del runtime
         operations, bad_operations = operations_table(work, calls)
         del work
-        give_back()
+        trim_memory()
         syncs = _syncs(source, calls)
         ids = distinct(calls["name_id"].to_numpy()).tolist()
         for name_id in ids:  # as documentation has them: without _v7000

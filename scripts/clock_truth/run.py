@@ -34,10 +34,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from nsysalign.collect.baseline import baseline_logs
 from nsysalign.collect.command import probe_environment
 from nsysalign.collect.convert import convert, errors
 from nsysalign.collect.nsys import find_nsys
+from nsysalign.collect.without_nsys import baseline_logs
 from nsysalign.errors import NsysError
 from nsysalign.rundir import event_logs
 

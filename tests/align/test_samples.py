@@ -11,7 +11,7 @@ from nsysalign import frames
 from nsysalign.align import samples as samples_module
 from nsysalign.align.clock import ClockMap
 from nsysalign.align.samples import place_samples
-from nsysalign.trace.clocks import read_clock_samples
+from nsysalign.trace.clock_samples import read_clock_samples
 
 MS = 1_000_000
 

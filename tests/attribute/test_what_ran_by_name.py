@@ -13,8 +13,8 @@ from nsysalign import frames
 from nsysalign.align.solve import align
 from nsysalign.attribute import kernels as module
 from nsysalign.attribute.budget import attribute
-from nsysalign.attribute.portion import portion
-from nsysalign.attribute.whole import joined
+from nsysalign.attribute.partial import partial_result
+from nsysalign.attribute.run_windows import joined
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 
@@ -189,5 +189,5 @@ def test_parts_of_a_trace_without_any_run_stay_as_they_are(tmp_path):
     path, logs = export.write(in_nanoseconds(with_gaps()), tmp_path)
     trace, log = read_trace(path), read_event_logs(logs)
     alignment = align(trace, log)
-    found = portion(alignment, attribute(trace, alignment), log)
+    found = partial_result(alignment, attribute(trace, alignment), log)
     assert joined(found) is found

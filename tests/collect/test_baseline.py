@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from nsysalign.collect.baseline import baseline_logs, collect_baseline
+from nsysalign.collect.without_nsys import baseline_logs, collect_baseline
 from nsysalign.errors import NsysError
 from nsysalign.trace.eventlog import read_event_logs
 
@@ -158,7 +158,7 @@ def test_ctrl_c_reaches_the_script_and_keeps_what_it_measured(environment):
     (environment / "script.py").write_text(SCRIPT + "import time; open('ready', 'w').close(); time.sleep(60)")
     (environment / "run").mkdir()
     text = (
-        "from pathlib import Path; from nsysalign.collect.baseline import collect_baseline as c; import sys;"
+        "from pathlib import Path; from nsysalign.collect.without_nsys import collect_baseline as c; import sys;"
         "r = c(['script.py'], Path('run'), profiled_status=0); print(len(r.event_logs), r.exit_status)"
     )
     process = subprocess.Popen(

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from nsysalign.collect import clocks
+from nsysalign.collect import clock_sampler as clocks
 from nsysalign.collect.processes import of_run
-from nsysalign.trace.clocks import read_clock_samples
+from nsysalign.trace.clock_samples import read_clock_samples
 
 from .conftest import FAKE_TORCH, ROOT
 

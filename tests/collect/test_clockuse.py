@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from nsysalign.align.host_timers import clock_sites
 from nsysalign.align.pairing import pair
-from nsysalign.align.timers import clock_sites
 from nsysalign.collect.clockuse import Source
 from nsysalign.trace.eventlog import read_event_logs
 

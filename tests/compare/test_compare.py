@@ -8,7 +8,7 @@ import pytest
 from handmade import build
 
 from nsysalign import frames
-from nsysalign.compare.diff import Change, compare, judge
+from nsysalign.compare.label_changes import Change, compare, judge
 
 
 def runs(host_us, count=12, seed=0, kernel_us=50):

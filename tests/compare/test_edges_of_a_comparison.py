@@ -10,7 +10,7 @@ import pytest
 from handmade import build
 
 from nsysalign import frames
-from nsysalign.compare.diff import Change, compare, judge
+from nsysalign.compare.label_changes import Change, compare, judge
 
 
 def change(low: float, high: float, by: float = 0, before: float = 1_000) -> Change:

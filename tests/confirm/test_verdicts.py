@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nsysalign
-from nsysalign.compare.confirm import LATE, attach, decide, judge, table
 from nsysalign.compare.experiment import Plan, Refusal, choose, confirmable, rows_of
-from nsysalign.compare.plan import plan
+from nsysalign.compare.judge import LATE, attach, decide, judge, table
 from nsysalign.compare.prediction import gpu_time, parts_of
+from nsysalign.compare.rerun import plan
 from nsysalign.compare.spans import spans
 
 from . import runs

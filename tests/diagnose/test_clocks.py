@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from nsysalign import frames
-from nsysalign.diagnose.clocks import interval_clocks
 from nsysalign.diagnose.facts import Facts
+from nsysalign.diagnose.interval_clocks import interval_clocks
 from nsysalign.diagnose.rules import diagnose
 
 from .drawing import analysis, interval

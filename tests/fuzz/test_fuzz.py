@@ -21,7 +21,7 @@ from nsysalign.engine import load
 from nsysalign.errors import NsysAlignError
 from nsysalign.report import html, terminal
 from nsysalign.store import database, document
-from nsysalign.trace.redact import redact, redact_log
+from nsysalign.trace.redaction import redact, redact_log
 
 from .conftest import FUZZ
 from .mutations import byte_changes, cell_changes, change_bytes, change_cells, change_log, log_changes

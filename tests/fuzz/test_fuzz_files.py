@@ -28,9 +28,9 @@ from nsysalign.errors import AnalysisError, NsysAlignError
 from nsysalign.report import html
 from nsysalign.rundir import RunDirectory, last_duration_s
 from nsysalign.store import confirmations, document
-from nsysalign.trace.clocks import read_clock_samples
+from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import decorated_regions
-from nsysalign.trace.redact import redact_log, redact_samples
+from nsysalign.trace.redaction import redact_log, redact_samples
 
 from .conftest import FUZZ
 from .mutations import byte_changes, change_bytes, change_document, change_log, log_changes, node_changes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from nsysalign.compare.baseline import measured
+from nsysalign.compare.side_by_side import measured
 from nsysalign.measure import profile
 from nsysalign.measure.plan import Job, Options, Target
 from nsysalign.measure.profile import Profile

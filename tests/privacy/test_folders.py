@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from nsysalign.cli import cli
 from nsysalign.errors import AnalysisError, EventLogError, NsysAlignError, NsysError, TraceError, UsageError
 from nsysalign.files import write_lines
-from nsysalign.trace.redact import redact_log
+from nsysalign.trace.redaction import redact_log
 
 from .conftest import export_of
 

@@ -22,7 +22,7 @@ from nsysalign.model import EventLog, Trace
 from nsysalign.store import document
 from nsysalign.trace.eventlog import TEXT_KEYS, read_event_logs
 from nsysalign.trace.read import read_trace
-from nsysalign.trace.redact import pseudonyms, redact, redact_log
+from nsysalign.trace.redaction import pseudonyms, redact, redact_log
 
 from .conftest import TESTS, export_of, leaks
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from nsysalign.errors import UsageError
-from nsysalign.trace import redact as module
-from nsysalign.trace.redact import new_file, pseudonyms, redact, redact_log, redact_samples
+from nsysalign.trace import redaction as module
+from nsysalign.trace.redaction import new_file, pseudonyms, redact, redact_log, redact_samples
 
 from .conftest import export_of
 

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 from nsysalign.commands.ranks import Job, one
-from nsysalign.ranks.model import SourceResult
+from nsysalign.ranks.results import SourceResult
 
 
 def dies_once(job: Job) -> SourceResult:

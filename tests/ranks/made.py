@@ -10,8 +10,8 @@ from simulator.ranks import Job
 
 from nsysalign import frames
 from nsysalign.model import TraceInfo
-from nsysalign.ranks.model import LabelTimes, RankSummary, SourceResult
-from nsysalign.trace.collectives import operation_of
+from nsysalign.ranks.results import LabelTimes, RankSummary, SourceResult
+from nsysalign.trace.nccl import operation_of
 
 EPOCH = 1_795_229_128_000_000_000
 

@@ -18,10 +18,10 @@ import nsysalign
 from nsysalign.cli import cli
 from nsysalign.errors import TraceError, UsageError
 from nsysalign.ranks.compare import compare
-from nsysalign.ranks.model import SourceResult
+from nsysalign.ranks.results import SourceResult
 from nsysalign.ranks.sources import find, is_many
 from nsysalign.ranks.summary import summaries
-from nsysalign.trace.collectives import read_shared
+from nsysalign.trace.nccl import read_shared
 
 EXPORTS = Path(
     os.environ.get("NSYSALIGN_EXPORTS", Path(__file__).resolve().parents[3] / "shared" / "data" / "exports")

@@ -9,7 +9,7 @@ from made import measured, results, summary
 from simulator.ranks import run
 
 from nsysalign.ranks.compare import compare, number_ranks
-from nsysalign.ranks.model import SourceResult
+from nsysalign.ranks.results import SourceResult
 
 
 def only(*ranks):

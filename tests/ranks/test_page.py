@@ -15,7 +15,7 @@ from simulator.ranks import run
 
 from nsysalign.ranks.compare import compare
 from nsysalign.report import ranks_html, ranks_terminal
-from nsysalign.report.ranks import document
+from nsysalign.report.ranks_document import document
 
 BAD = "</script><img src=x onerror=alert(1)>\x1b[31m{{@@data@@"
 
@@ -30,7 +30,7 @@ def comparison():
     ranks.append(measured(3, [1_000, 2_000, 3_000], label=BAD))
     found = results(*ranks)
     found = [replace(r, report=f"rank {n}#1/report.html") for n, r in enumerate(found)]
-    from nsysalign.ranks.model import SourceResult
+    from nsysalign.ranks.results import SourceResult
 
     return compare([*found, SourceResult("rank9", BAD, failure=f"damaged {BAD}", next_step="export again")])
 
@@ -61,7 +61,7 @@ def test_more_ranks_than_fit_are_fastest_and_slowest():
 
 
 def test_the_document_holds_no_nan_and_reads_back(comparison):
-    from nsysalign.report.ranks import dumps
+    from nsysalign.report.ranks_document import dumps
 
     again = json.loads(dumps(comparison))
     assert again["format"] == "nsysalign-ranks" and again["version"] == 1

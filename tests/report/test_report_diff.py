@@ -7,7 +7,7 @@ from browsing import quiet, until
 from handmade import CASES, bad, build
 from rich.console import Console
 
-from nsysalign.compare.diff import compare
+from nsysalign.compare.label_changes import compare
 from nsysalign.report import changes, diff_html, diff_terminal
 
 

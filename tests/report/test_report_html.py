@@ -17,10 +17,10 @@ from nsysalign.engine import analyze
 from nsysalign.model import CAUSES
 from nsysalign.report import html
 from nsysalign.report import payload as payload_module
-from nsysalign.report.lanes import timelines
 from nsysalign.report.pack import packed
 from nsysalign.report.palette import CALL_LOOK, LOOKS
 from nsysalign.report.payload import payload
+from nsysalign.report.timeline_rows import timelines
 from nsysalign.report.verdict import verdicts
 
 

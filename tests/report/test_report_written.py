@@ -16,7 +16,7 @@ from nsysalign.model import CAUSES
 from nsysalign.report.payload import payload
 from nsysalign.store import database
 from nsysalign.store import document as json
-from nsysalign.store.columns import listed
+from nsysalign.store.columns import as_lists
 from nsysalign.store.objects import encoded, to_json
 
 
@@ -138,7 +138,7 @@ def test_columns_as_lists():
         }
     )
     told = []
-    columns = listed(table, lambda value: (told.append(value), "-" if value is None else value)[1])
+    columns = as_lists(table, lambda value: (told.append(value), "-" if value is None else value)[1])
     everything = {name: column.rows(slice(None)) for name, column in columns.items()}
     assert repr(everything) == repr(
         {
@@ -158,7 +158,7 @@ def test_columns_as_lists():
     assert told.count(("a",)) == told.count("a") == 1
     assert columns["text"].rows(slice(1, 3)) == ["-", "b"]
     assert columns["number"].rows(np.array([3, 0])) == [0, 1]
-    empty = listed(table.iloc[:0], str)
+    empty = as_lists(table.iloc[:0], str)
     assert not any(column.rows(slice(None)) for column in empty.values())
 
 

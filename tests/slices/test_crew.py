@@ -17,8 +17,8 @@ from nsysalign import engine
 from nsysalign.cli import cli
 from nsysalign.effort import threads
 from nsysalign.errors import TraceError
-from nsysalign.slices import run
-from nsysalign.slices.crew import crew
+from nsysalign.slices import rounds as run
+from nsysalign.slices.pool import worker_pool
 from nsysalign.store.document import dumps
 from nsysalign.trace.index import sampled
 
@@ -40,7 +40,7 @@ def failing(number: int) -> int:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_all_jobs_are_done_in_their_order(count):
-    with crew(count) as others:
+    with worker_pool(count) as others:
         told = []
         found = others.map(squared, [partial(int, n) for n in range(20)], told.append)
     assert [square for square, _ in found] == [n * n for n in range(20)]
@@ -50,7 +50,7 @@ def test_all_jobs_are_done_in_their_order(count):
 
 
 def test_a_process_that_dies_takes_no_slice_with_it():
-    with crew(2) as others:
+    with worker_pool(2) as others:
         others._others[0].submit(squared, 1).result()  # it is there, and will be asked first
         jobs = [partial(lambda n: (n, os.getpid()), n) for n in range(6)]
         assert others.map(dying, jobs, lambda done: None) == list(range(6))
@@ -58,7 +58,7 @@ def test_a_process_that_dies_takes_no_slice_with_it():
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_what_is_wrong_with_a_slice_is_said(count):
-    with crew(count) as others, pytest.raises(TraceError, match="is damaged"):
+    with worker_pool(count) as others, pytest.raises(TraceError, match="is damaged"):
         others.map(failing, [partial(int, n) for n in range(4)], lambda done: None)
 
 

@@ -16,10 +16,12 @@ from simulator.world import LEGACY, NON_BLOCKING
 
 from nsysalign.align.solve import align
 from nsysalign.attribute.budget import attribute
-from nsysalign.attribute.portion import portion
-from nsysalign.attribute.whole import with_runs
-from nsysalign.slices import plan, run, work
-from nsysalign.slices.crew import crew
+from nsysalign.attribute.partial import partial_result
+from nsysalign.attribute.run_windows import with_runs
+from nsysalign.slices import one as work
+from nsysalign.slices import rounds as run
+from nsysalign.slices import survey as plan
+from nsysalign.slices.pool import worker_pool
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.index import FOREVER, sampled
 from nsysalign.trace.read import read_trace
@@ -34,12 +36,12 @@ def sliced(trace: Path, logs, *, block_rows: int, count: int, hosts_ns: int = 0)
     log, index = read_event_logs(logs), sampled(trace, block_rows)
     known = plan.survey(trace, log, index, slice_rows=5_000)
     assert known is not None
-    with crew(1) as alone:
+    with worker_pool(1) as alone:
         found = run.measure(trace, index, known, count, alone, lambda done, of: None)
     assert found is not None, "it can be cut"
     read = read_trace(trace)
-    alignment = with_runs(read, align(read, log, found.known.given))
-    same(portion(alignment, attribute(read, alignment, known.latency), log), found.portion, hosts_ns=hosts_ns)
+    alignment = with_runs(read, align(read, log, found.known.context))
+    same(partial_result(alignment, attribute(read, alignment, known.latency), log), found.portion, hosts_ns=hosts_ns)
     assert found.lost == read.lost
     return found
 
@@ -122,9 +124,9 @@ def test_streams_that_the_survey_did_not_see(puzzle, monkeypatch):
     )
     log, index = read_event_logs(logs), sampled(trace, 512)
     known = plan.survey(trace, log, index, 5_000)
-    assert 99 not in set(known.given.lanes["stream"])
+    assert 99 not in set(known.context.lanes["stream"])
     found = sliced(trace, logs, block_rows=512, count=6)
-    assert 99 in set(found.known.given.lanes["stream"][found.known.given.busy])
+    assert 99 in set(found.known.context.lanes["stream"][found.known.context.busy])
 
 
 def test_more_is_read_where_an_interval_needs_it(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from nsysalign.slices.work import narrow
+from nsysalign.slices.one import narrow
 from nsysalign.trace.index import FOREVER, Excerpt
 
 MS = 1_000_000

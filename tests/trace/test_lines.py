@@ -11,9 +11,9 @@ from test_eventlog import HEADER, PAIR, elapsed, record
 
 from nsysalign.errors import EventLogError
 from nsysalign.trace import lines
-from nsysalign.trace.clocks import read_clock_samples
+from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import decorated_regions, read_event_logs
-from nsysalign.trace.redact import redact_log
+from nsysalign.trace.redaction import redact_log
 
 START = "".join(json.dumps(line) + "\n" for line in PAIR)
 

@@ -11,8 +11,8 @@ import pytest
 from nsysalign import engine
 from nsysalign.align.solve import align
 from nsysalign.attribute.budget import attribute
-from nsysalign.attribute.pictures import FromMemory
-from nsysalign.attribute.portion import intervals_table, parts_table, portion
+from nsysalign.attribute.partial import intervals_table, partial_result, parts_table
+from nsysalign.attribute.segment_source import InMemorySource
 from nsysalign.attribute.unprofiled import predict
 
 from .recordings import unpack
@@ -66,10 +66,10 @@ def test_the_first_recording_against_the_numbers_measured_alone(tmp_path):
     trace, log = engine.read_trace(files["sqlite"]), engine.read_event_logs([files["events.jsonl"]])
     alignment = align(trace, log)
     budgets = attribute(trace, alignment)
-    found = portion(alignment, budgets, log)
+    found = partial_result(alignment, budgets, log)
     intervals = intervals_table(found)
     table, _ = predict(
-        FromMemory(trace, alignment, budgets), intervals, parts_table(found), engine.label_table(intervals)
+        InMemorySource(trace, alignment, budgets), intervals, parts_table(found), engine.label_table(intervals)
     )
     table["label"] = intervals["label"].to_numpy()[table["interval"]]
     predicted = table.dropna().groupby("label")["predicted_ns"].median() / 1e3
@@ -92,10 +92,10 @@ def test_where_more_was_traced_there_is_a_reason_instead(tmp_path, more):
     else:
         trace = replace(trace, os_calls=pd.DataFrame([(0, 1, 2, 3)], columns=trace.os_calls.columns))
     budgets = attribute(trace, alignment)
-    found = portion(alignment, budgets, log)
+    found = partial_result(alignment, budgets, log)
     intervals = intervals_table(found)
     table, parts = predict(
-        FromMemory(trace, alignment, budgets), intervals, parts_table(found), engine.label_table(intervals)
+        InMemorySource(trace, alignment, budgets), intervals, parts_table(found), engine.label_table(intervals)
     )
     assert table["predicted_ns"].isna().all() and table["reason"].str.contains(more).all() and parts.empty
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from nsysalign.diagnose import thresholds, words
-from nsysalign.diagnose.clocks import HARDWARE, MISSING, SLOWED, interval_clocks
 from nsysalign.diagnose.facts import Facts
 from nsysalign.diagnose.finding import CouldNotLook, Finding, evidence
+from nsysalign.diagnose.interval_clocks import HARDWARE, MISSING, SLOWED, interval_clocks
 from nsysalign.diagnose.repetitions import Repetitions, repetitions
 from nsysalign.model import SLOWED_BITS
 

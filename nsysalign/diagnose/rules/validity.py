@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nsysalign.diagnose import host_pattern, thresholds, words
 from nsysalign.diagnose.facts import Case, Facts, rows_of
 from nsysalign.diagnose.finding import Finding, evidence
-from nsysalign.diagnose.unplaced import unplaced
+from nsysalign.diagnose.lost import unplaced
 
 WRONG_STREAM = "wrong-stream"
 DIFFERENT_STREAMS = "different-streams"

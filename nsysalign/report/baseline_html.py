@@ -5,7 +5,15 @@ from __future__ import annotations
 import html
 
 from nsysalign.model import Analysis
-from nsysalign.report.beside import HEADS, MEANING, BesideRow, beside_rows, budget_text, cells, gap_text
+from nsysalign.report.baseline_rows import (
+    HEADS,
+    MEANING,
+    BaselineRow,
+    baseline_rows,
+    budget_text,
+    cells,
+    gap_text,
+)
 from nsysalign.text import safe_text
 
 _UNITS = {"under nsys": "us", "without": "us", "predicted": "us"}
@@ -13,7 +21,7 @@ _UNITS = {"under nsys": "us", "without": "us", "predicted": "us"}
 
 def section(analysis: Analysis) -> str:
     """The section as markup; '' where there was no run without nsys."""
-    rows = beside_rows(analysis)
+    rows = baseline_rows(analysis)
     if not rows:
         return ""
     heads = "".join(
@@ -34,7 +42,7 @@ def section(analysis: Analysis) -> str:
     )
 
 
-def _row(row: BesideRow) -> str:
+def _row(row: BaselineRow) -> str:
     label = f'<th scope="row">{_text(row.label)}<span class="site">{_text(row.site)}</span></th>'
     numbers = "".join(f'<td class="number">{_text(cell)}</td>' for cell in cells(row))
     words = [budget_text(row) if row.budget else "", row.remark, gap_text(row)]

@@ -14,7 +14,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.attribute.budget import Budgets
 from nsysalign.attribute.labels import name_intervals
-from nsysalign.model import CAUSES, ORIGIN, OTHERS_WORKED, Alignment, EventLog, Portion, pid_of, tid_of
+from nsysalign.model import CAUSES, ORIGIN, OTHERS_WORKED, Alignment, EventLog, PartialResult, pid_of, tid_of
 
 #: Columns of windows that intervals have under the same name.
 _SAME = (
@@ -47,9 +47,9 @@ _BESIDE = (
 _COMPUTED = ("kernel_only_ns", "kernel_only_upper_ns", "kernel_outside_ns", "operations")
 
 
-def portion(alignment: Alignment, budgets: Budgets, log: EventLog | None) -> Portion:
+def partial_result(alignment: Alignment, budgets: Budgets, log: EventLog | None) -> PartialResult:
     """What was found of all windows of an alignment."""
-    return Portion(
+    return PartialResult(
         rows=_rows(alignment, budgets, log),
         total=budgets.total,
         low=budgets.low,
@@ -66,7 +66,7 @@ def portion(alignment: Alignment, budgets: Budgets, log: EventLog | None) -> Por
     )
 
 
-def parts_table(p: Portion) -> pd.DataFrame:
+def parts_table(p: PartialResult) -> pd.DataFrame:
     """`frames.PARTS`: a row per interval and cause that occurs at all."""
     used = p.total.any(axis=0) | p.high.any(axis=0)
     interval, cause = np.nonzero(np.broadcast_to(used, p.total.shape))
@@ -82,7 +82,7 @@ def parts_table(p: Portion) -> pd.DataFrame:
     return frames.check(table, frames.PARTS)
 
 
-def intervals_table(p: Portion) -> pd.DataFrame:
+def intervals_table(p: PartialResult) -> pd.DataFrame:
     """`frames.INTERVALS`, named and without findings."""
     if p.rows.empty:
         return frames.empty(frames.INTERVALS)
@@ -92,7 +92,7 @@ def intervals_table(p: Portion) -> pd.DataFrame:
     return frames.check(out, frames.INTERVALS)
 
 
-def together(portions: Sequence[Portion]) -> Portion:
+def together(portions: Sequence[PartialResult]) -> PartialResult:
     """Portions of one trace as one: intervals in the order in which the log has them, whichever portion they are of."""
     rows = pd.concat([p.rows for p in portions], ignore_index=True)
     order = np.lexsort((rows["source"].to_numpy(), rows["origin"].to_numpy()))
@@ -105,7 +105,7 @@ def together(portions: Sequence[Portion]) -> Portion:
             alone[site] = alone.get(site, 0) + count
     unaligned = pd.concat([p.unaligned for p in portions], ignore_index=True)
     segments = [p.segments for p in portions if p.segments is not None]  # of all of them, or of none
-    return Portion(
+    return PartialResult(
         rows=rows.iloc[order].reset_index(drop=True),
         total=np.concatenate([p.total for p in portions])[order],
         low=np.concatenate([p.low for p in portions])[order],
@@ -123,7 +123,7 @@ def together(portions: Sequence[Portion]) -> Portion:
     )
 
 
-def without_timed_regions(p: Portion) -> Portion:
+def without_timed_regions(p: PartialResult) -> PartialResult:
     """A region that holds timed readings has its intervals already, whichever slice they are in."""
     origin, region = p.rows["origin"].to_numpy(), p.rows["region"]
     timed = region[origin == ORIGIN["timer"]].unique().tolist()

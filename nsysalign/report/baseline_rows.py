@@ -19,7 +19,7 @@ MEANING = (
 
 
 @dataclass(frozen=True)
-class BesideRow:
+class BaselineRow:
     label: str
     site: str
     counts: str  # "20" or "20/18": under nsys, without
@@ -44,7 +44,7 @@ class BesideRow:
         return self.baseline_ns < self.lower_ns or self.baseline_ns > self.upper_ns
 
 
-def beside_rows(analysis: Analysis) -> list[BesideRow]:
+def baseline_rows(analysis: Analysis) -> list[BaselineRow]:
     """One per label of either run, in the analysis' order."""
     shown = dict(analysis.labels[["label", "row_interval"]].itertuples(index=False))
     parts = analysis.unprofiled_parts
@@ -53,7 +53,7 @@ def beside_rows(analysis: Analysis) -> list[BesideRow]:
         own = parts[parts["interval"] == shown.get(row.label, -1)]
         budget = sorted(zip(own["cause"].tolist(), own["ns"].tolist(), strict=True), key=lambda p: -p[1])
         rows.append(
-            BesideRow(
+            BaselineRow(
                 label=str(row.label),
                 site=str(row.site),
                 counts=str(row.profiled_count)
@@ -76,7 +76,7 @@ def beside_rows(analysis: Analysis) -> list[BesideRow]:
     return rows
 
 
-def cells(row: BesideRow, unit_ns: int = 1_000, decimals: int = 2) -> tuple[str, ...]:
+def cells(row: BaselineRow, unit_ns: int = 1_000, decimals: int = 2) -> tuple[str, ...]:
     """The numbers of HEADS from `runs` on, as text."""
     predicted = fixed(row.predicted_ns, unit_ns=unit_ns, decimals=decimals)
     if not math.isnan(row.predicted_ns):
@@ -92,13 +92,13 @@ def cells(row: BesideRow, unit_ns: int = 1_000, decimals: int = 2) -> tuple[str,
     )
 
 
-def budget_text(row: BesideRow) -> str:
+def budget_text(row: BaselineRow) -> str:
     """The budget scaled back, largest part first: "255 us: launch 104, host 61.2, kernel 45.0"."""
     parts = ", ".join(f"{LOOKS[cause].short} {fixed(ns)}" for cause, ns in row.budget if cause in CAUSES)
     return f"{fixed(row.budget_ns)} us: {parts}"
 
 
-def gap_text(row: BesideRow) -> str:
+def gap_text(row: BaselineRow) -> str:
     """How long nothing was timed before the label's intervals; '' where that is not known without nsys."""
     if math.isnan(row.gap_baseline_ns):
         return ""

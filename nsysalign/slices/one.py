@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from nsysalign.align.given import Given, Seen, look
-from nsysalign.align.lanes import build_lanes, busy_lanes
+from nsysalign.align.context import Seen, TraceContext, look
 from nsysalign.align.solve import align
+from nsysalign.align.streams import build_lanes, busy_lanes
 from nsysalign.attribute.budget import Budgets, attribute
-from nsysalign.attribute.portion import portion
-from nsysalign.attribute.whole import with_runs
+from nsysalign.attribute.partial import partial_result
+from nsysalign.attribute.run_windows import with_runs
 from nsysalign.errors import NsysAlignError
-from nsysalign.memory import give_back
-from nsysalign.model import ORIGIN, Alignment, EventLog, Portion, Trace
-from nsysalign.slices.timed import Stretch
+from nsysalign.memory import trim_memory
+from nsysalign.model import ORIGIN, Alignment, EventLog, PartialResult, Trace
+from nsysalign.slices.timed_log import Stretch
 from nsysalign.trace import fast
 from nsysalign.trace.index import FOREVER, Blocks, Excerpt
 from nsysalign.trace.read import read_trace
@@ -35,7 +35,7 @@ class Job:
     path: Path
     excerpt: Excerpt
     stretch: Stretch
-    given: Given
+    context: TraceContext
     latency: dict[int, int]
     slice: tuple[int, int]  # begin and end of what it answers for
     segments: bool = False  # whether those of all its intervals are wanted
@@ -45,7 +45,7 @@ class Job:
 class Done:
     """What a slice found; who and what appears in it."""
 
-    portion: Portion
+    portion: PartialResult
     busy: np.ndarray  # on which of the given lanes work ran
     lost: dict[str, int]
     blocks: Mapping[str, Blocks]  # where the rows really lie for which the slice answers
@@ -86,7 +86,7 @@ def _key(path: Path, excerpt: Excerpt) -> tuple:
 class InMemory:
     """What a trace that is one slice holds, and is kept: pictures are drawn from it."""
 
-    portion: Portion
+    portion: PartialResult
     alignment: Alignment
     budgets: Budgets
 
@@ -95,12 +95,12 @@ def whole_trace(trace: Trace, log: EventLog | None, placed: Callable[[], None]) 
     """Place and split all intervals of a trace that is one slice: what a survey would say of it, it finds out by itself.
     `placed` is called when alignment is done."""
     alignment = align(trace, log)
-    give_back()
+    trim_memory()
     placed()
     alignment = with_runs(trace, alignment)
     budgets = attribute(trace, alignment)
-    give_back()
-    return InMemory(portion(alignment, budgets, log), alignment, budgets)
+    trim_memory()
+    return InMemory(partial_result(alignment, budgets, log), alignment, budgets)
 
 
 def work(job: Job) -> Done | Narrow | Unseen:
@@ -109,15 +109,15 @@ def work(job: Job) -> Done | Narrow | Unseen:
     if trace is None:
         _read.clear()  # what was read in vain
         trace = read_trace(job.path, job.excerpt)
-    lanes, operation_lane = build_lanes(trace, job.given.lanes)
+    lanes, operation_lane = build_lanes(trace, job.context.lanes)
     if (operation_lane < 0).any():
         return Unseen(build_lanes(trace)[0], trace.blocks, look(trace))
-    alignment = own(align(trace, job.stretch.log, job.given, job.stretch.timers), job.stretch)
+    alignment = own(align(trace, job.stretch.log, job.context, job.stretch.timers), job.stretch)
     if narrow(trace, alignment, job.excerpt):
         return Narrow(trace.blocks)
     alignment = with_runs(trace, alignment, job.slice)
     budgets = attribute(trace, alignment, job.latency)
-    found = portion(alignment, budgets, job.stretch.log)
+    found = partial_result(alignment, budgets, job.stretch.log)
     if job.segments:
         found = replace(found, segments=budgets.segments(np.arange(len(alignment.windows))))
     return Done(found, busy_lanes(lanes, operation_lane), dict(trace.lost), trace.blocks, look(trace))

@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from nsysalign.attribute.portion import together, without_timed_regions
-from nsysalign.attribute.whole import joined
-from nsysalign.model import Portion
-from nsysalign.slices.crew import Crew
-from nsysalign.slices.plan import LEAN_BLOCKS, Survey, amended, around, cuts, parted
-from nsysalign.slices.work import Done, Job, Narrow, Unseen, work
-from nsysalign.slices.work import read_ahead as ahead
+from nsysalign.attribute.partial import together, without_timed_regions
+from nsysalign.attribute.run_windows import joined
+from nsysalign.model import PartialResult
+from nsysalign.slices.one import Done, Job, Narrow, Unseen, work
+from nsysalign.slices.one import read_ahead as ahead
+from nsysalign.slices.pool import WorkerPool
+from nsysalign.slices.survey import MARGIN_BLOCKS, Survey, amended, around, cuts, parted
 from nsysalign.trace.index import FOREVER, Excerpt, Index
 
 #: How much is read around a slice (blocks of calls), and around one that did not see enough, time after time; then all.
-_WIDER = (LEAN_BLOCKS, 4, 16, 64, None)
+_WIDER = (MARGIN_BLOCKS, 4, 16, 64, None)
 #: How often slices may show that what was known of the trace is not all.
 _ROUNDS = 3
 #: Told how many slices are done, and of how many.
@@ -31,21 +31,21 @@ Progress = Callable[[int, int], None]
 class Whole:
     """All intervals of a trace; what is known of it now; how many rows could not be used."""
 
-    portion: Portion
+    portion: PartialResult
     known: Survey
     index: Index
     lost: dict[str, int]
 
 
-def read_ahead(crew: Crew, path: Path, index: Index, count: int) -> None:
+def read_ahead(pool: WorkerPool, path: Path, index: Index, count: int) -> None:
     """Let the others read the last slices, which are theirs, as far as they can be known before the log is."""
-    slices = parted(index, count)[::-1][: crew.others]
-    read = [index.excerpt([around(index, *slice_, LEAN_BLOCKS)], home=slice_) for slice_ in slices]
-    crew.prepare(ahead, [(path, excerpt) for excerpt in read])
+    slices = parted(index, count)[::-1][: pool.others]
+    read = [index.excerpt([around(index, *slice_, MARGIN_BLOCKS)], home=slice_) for slice_ in slices]
+    pool.prepare(ahead, [(path, excerpt) for excerpt in read])
 
 
 def measure(
-    path: Path, index: Index, known: Survey, count: int, crew: Crew, tell: Progress, segments: bool = False
+    path: Path, index: Index, known: Survey, count: int, pool: WorkerPool, tell: Progress, segments: bool = False
 ) -> Whole | None:
     """All intervals of a trace, from `count` slices, with their segments if these are wanted.  None where it cannot be
     cut."""
@@ -53,7 +53,7 @@ def measure(
         slices = cuts(known.timed, index, count)
         if slices is None:
             return None
-        found, index = _round(path, index, known, slices, crew, tell, segments)
+        found, index = _round(path, index, known, slices, pool, tell, segments)
         done = [f for f in found if isinstance(f, Done)]
         if len(done) < len(found):
             lanes = [f.lanes for f in found if isinstance(f, Unseen)]
@@ -61,8 +61,8 @@ def measure(
             continue
         busy = np.logical_or.reduce([d.busy for d in done])
         now = amended(known, [], busy, [d.seen for d in done])
-        assert known.given.busy is not None  # a survey found it
-        if np.array_equal(busy, known.given.busy) and now.given.processes == known.given.processes:
+        assert known.context.busy is not None  # a survey found it
+        if np.array_equal(busy, known.context.busy) and now.context.processes == known.context.processes:
             lost = {what: sum(d.lost[what] for d in done) for what in done[0].lost}
             portion = without_timed_regions(joined(together([d.portion for d in done])))
             return Whole(portion, now, index, lost)
@@ -75,7 +75,7 @@ def _round(
     index: Index,
     known: Survey,
     slices: Sequence[tuple[int, int]],
-    crew: Crew,
+    pool: WorkerPool,
     tell: Progress,
     segments: bool,
 ) -> tuple[list[Done | Unseen], Index]:
@@ -87,7 +87,7 @@ def _round(
     while left:
         excerpts.update((n, _excerpt(known, index, slices[n], _WIDER[narrow[n]])) for n in left)
         jobs = [partial(_job, path, known, slices[n], excerpts[n], segments) for n in left]
-        results = crew.map(work, jobs, partial(_tell, tell, len(slices) - len(left), len(slices)))
+        results = pool.map(work, jobs, partial(_tell, tell, len(slices) - len(left), len(slices)))
         found.update(zip(left, results, strict=True))
         index = index.corrected([f.blocks for f in results])
         left = [n for n in left if isinstance(found[n], Narrow)]
@@ -102,13 +102,13 @@ def _tell(tell: Progress, before: int, of: int, done: int) -> None:
     tell(before + done, of)
 
 
-def _excerpt(known: Survey, index: Index, slice_: tuple[int, int], lean: int | None) -> Excerpt:
-    if lean is None:
+def _excerpt(known: Survey, index: Index, slice_: tuple[int, int], margin: int | None) -> Excerpt:
+    if margin is None:
         return index.excerpt([(-FOREVER, FOREVER)], home=slice_)
     end = known.timed.longest_until(*slice_)
-    return index.excerpt([around(index, slice_[0], end, lean)], home=slice_)
+    return index.excerpt([around(index, slice_[0], end, margin)], home=slice_)
 
 
 def _job(path: Path, known: Survey, slice_: tuple[int, int], excerpt: Excerpt, segments: bool) -> Job:
     stretch = known.timed.stretch(excerpt, *slice_)
-    return Job(path, excerpt, stretch, known.given.about(stretch.log), known.latency, slice_, segments)
+    return Job(path, excerpt, stretch, known.context.about(stretch.log), known.latency, slice_, segments)

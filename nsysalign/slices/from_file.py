@@ -13,14 +13,14 @@ from nsysalign import frames
 from nsysalign.align.solve import align
 from nsysalign.attribute.budget import Budgets, attribute
 from nsysalign.attribute.timeline import timeline
-from nsysalign.model import ORIGIN, Alignment, Analysis, Portion, SegmentArrays, Trace
-from nsysalign.slices.plan import Survey
-from nsysalign.slices.work import narrow
+from nsysalign.model import ORIGIN, Alignment, Analysis, PartialResult, SegmentArrays, Trace
+from nsysalign.slices.one import narrow
+from nsysalign.slices.survey import Survey
 from nsysalign.trace.index import FOREVER, Index
 from nsysalign.trace.read import read_trace
 
 #: Blocks of calls around each interval: some, more, all.
-_LEAN = (0, 4, 64, None)
+_MARGINS = (0, 4, 64, None)
 _KEPT = 4  # scenes
 #: Where an interval lies was settled when its slice was looked at.
 _SETTLED = ("start_ns", "end_ns", "start_lower_ns", "start_upper_ns", "error_ns")
@@ -36,11 +36,11 @@ class _Scene:
     budgets: Budgets
 
 
-class FromFile:
-    """Pictures of a trace of which nothing is in memory.  An interval that looks different the second time, however much is
+class FileSource:
+    """SegmentSource of a trace of which nothing is in memory.  An interval that looks different the second time, however much is
     read around it, has none."""
 
-    def __init__(self, path: Path, index: Index, known: Survey, found: Portion) -> None:
+    def __init__(self, path: Path, index: Index, known: Survey, found: PartialResult) -> None:
         self._path, self._index, self._known, self._found = path, index, known, found
         self._scenes: list[_Scene] = []
 
@@ -77,7 +77,7 @@ class FromFile:
 
     def around(self, which: np.ndarray, wide: bool = True) -> tuple[np.ndarray, Trace, Alignment]:
         # a replay begins some time before
-        scene = self._made(which, _LEAN[1:]) if wide else self._scene(which)[0]
+        scene = self._made(which, _MARGINS[1:]) if wide else self._scene(which)[0]
         there = np.isin(scene.numbers, which)
         windows = scene.alignment.windows[there].reset_index(drop=True)
         return scene.numbers[there], scene.trace, replace(scene.alignment, windows=windows)
@@ -106,30 +106,30 @@ class FromFile:
         self._scenes = [scene, *self._scenes][:_KEPT]
         return scene, np.flatnonzero(np.isin(scene.numbers, which))
 
-    def _made(self, which: np.ndarray, around: Sequence[int | None] = _LEAN) -> _Scene:
-        for lean in around:
-            scene, good = self._look(which, lean)
+    def _made(self, which: np.ndarray, around: Sequence[int | None] = _MARGINS) -> _Scene:
+        for margin in around:
+            scene, good = self._look(which, margin)
             if good.all() and len(good) == len(which):
                 return scene
         alignment = replace(scene.alignment, windows=scene.alignment.windows[good].reset_index(drop=True))
         budgets = attribute(scene.trace, alignment, self._known.latency)
         return _Scene(scene.numbers[good], scene.trace, alignment, budgets)
 
-    def _look(self, which: np.ndarray, lean: int | None) -> tuple[_Scene, np.ndarray]:
+    def _look(self, which: np.ndarray, margin: int | None) -> tuple[_Scene, np.ndarray]:
         """(the intervals with so much around each, which of them look as they did in their slice)."""
         rows, known, index = self._found.rows.iloc[which], self._known, self._index
         spans = [(-FOREVER, FOREVER)]
-        if lean is not None:
+        if margin is not None:
             begin = np.minimum(rows["open_ns"], rows["start_ns"]).tolist()
             end = np.maximum(rows["close_end_ns"], rows["end_ns"]).tolist()
             spans = [
-                (index.before(a, lean), index.after(b, lean)) for a, b in zip(begin, end, strict=True)
+                (index.before(a, margin), index.after(b, margin)) for a, b in zip(begin, end, strict=True)
             ] or [(-FOREVER, -FOREVER)]
         excerpt = index.excerpt(spans)
         trace = read_trace(self._path, excerpt)
         of_timers = rows.loc[rows["origin"] == ORIGIN["timer"], "source"].tolist()
         stretch = known.timed.some(excerpt, of_timers)
-        alignment = align(trace, stretch.log, known.given, stretch.timers)
+        alignment = align(trace, stretch.log, known.context, stretch.timers)
         windows, keys = alignment.windows, ["origin", "source"]
         at = pd.MultiIndex.from_frame(windows[keys]).get_indexer(pd.MultiIndex.from_frame(rows[keys]))
         there = at >= 0
@@ -139,13 +139,13 @@ class FromFile:
         alignment = replace(alignment, windows=windows)
         budgets = attribute(trace, alignment, known.latency)
         same = (budgets.total == self._found.total[which[there]]).all(axis=1)
-        if lean is not None and narrow(trace, alignment, excerpt):
+        if margin is not None and narrow(trace, alignment, excerpt):
             same[:] = False
         return _Scene(which[there], trace, alignment, budgets), same
 
 
 def _joined(tables: list[pd.DataFrame], spec: frames.Spec) -> pd.DataFrame:
-    """Pictures in the order of their intervals."""
+    """SegmentSource in the order of their intervals."""
     some = [t for t in tables if len(t)]
     if not some:
         return frames.empty(spec)

@@ -14,7 +14,7 @@ from nsysalign.attribute.timeline import timeline
 from nsysalign.model import Alignment, Analysis, SegmentArrays, Trace
 
 
-class Pictures(Protocol):
+class SegmentSource(Protocol):
     """Of intervals by their numbers (ascending)."""
 
     def expect(self, which: np.ndarray) -> None:
@@ -41,8 +41,8 @@ class Pictures(Protocol):
 
 
 @dataclass(frozen=True)
-class FromMemory:
-    """Pictures of a trace that is in memory, whose windows are all intervals."""
+class InMemorySource:
+    """SegmentSource of a trace that is in memory, whose windows are all intervals."""
 
     trace: Trace
     alignment: Alignment

@@ -10,8 +10,8 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.align.clock import ClockMap
+from nsysalign.align.host_timers import Timers, read_timers
 from nsysalign.align.records import log_ends
-from nsysalign.align.timers import Timers, read_timers
 from nsysalign.model import EventLog
 from nsysalign.trace.index import Excerpt
 
@@ -90,7 +90,7 @@ class TimedLog:
             clock_readings=frames.empty(frames.CLOCK_READINGS),
             references=frames.empty(
                 frames.REFERENCES
-            ),  # what they say is known of the whole log: Given.event_clock
+            ),  # what they say is known of the whole log: TraceContext.event_clock
             distances=frames.empty(frames.DISTANCES),
             notes=(),
         )

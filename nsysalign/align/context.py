@@ -54,7 +54,7 @@ def look(trace: Trace) -> Seen:
 
 
 @dataclass(frozen=True)
-class Given:
+class TraceContext:
     """`processes`: log process -> globalPid.  `clocks`: of every process whose clock needs no refinement on record calls.
     `lanes`: all streams; `busy`: on which of them work ran; `model`: how long records take: None where that is to be
     found out.  `event_clock`: of the records of the log, and maybe of others; `event_lines`: where its lines lie, None where that is to be
@@ -68,7 +68,7 @@ class Given:
     event_clock: EventClock | None = None
     event_lines: Mapping[int, EventLine] | None = None
 
-    def about(self, log: EventLog) -> Given:
+    def about(self, log: EventLog) -> TraceContext:
         """The same without what only other stretches of the log need."""
         if self.event_clock is None:
             return self

@@ -28,7 +28,7 @@ MOST = 8
 _GONE = (concurrent.futures.BrokenExecutor, concurrent.futures.CancelledError, RuntimeError)
 
 
-class Crew:
+class WorkerPool:
     """This process and `count` - 1 others, or as many as the machine gives, that are started at once and wait for work."""
 
     def __init__(self, count: int) -> None:
@@ -119,7 +119,7 @@ def _wake() -> None:
     """What slices need is imported, and this process knows that it is not alone."""
     keep_alone()
     look_for_garbage_less_often()
-    importlib.import_module("nsysalign.slices.work")
+    importlib.import_module("nsysalign.slices.one")
 
 
 def cores() -> int:
@@ -136,8 +136,8 @@ def wanted(trace: Path, jobs: int) -> int:
 
 
 @contextmanager
-def crew(count: int) -> Iterator[Crew]:
-    made = Crew(count)
+def worker_pool(count: int) -> Iterator[WorkerPool]:
+    made = WorkerPool(count)
     try:
         yield made
     finally:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from nsysalign import frames
 from nsysalign.model import CALL_KINDS, CAUSES, OPERATION_KINDS, Analysis
-from nsysalign.report.clocks import reason_words
+from nsysalign.report.clock_chart import reason_words
 from nsysalign.report.palette import CALL_LOOK
-from nsysalign.store.columns import listed
+from nsysalign.store.columns import as_lists
 from nsysalign.text import bandwidth, bytes_text, duration, quantity, safe_text, words
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Timelines:
 
 
 def timelines(analysis: Analysis, priority: list[int], max_bytes: int = 2_000_000) -> Timelines:
-    """Pictures of the intervals in `analysis.timeline`, by `priority`, while they fit in `max_bytes`."""
+    """SegmentSource of the intervals in `analysis.timeline`, by `priority`, while they fit in `max_bytes`."""
     strings = Strings()
     items = _by_interval(analysis.timeline, _Item)
     # A label with one run names the same interval as median, slowest and first.
@@ -119,7 +119,7 @@ def timelines(analysis: Analysis, priority: list[int], max_bytes: int = 2_000_00
 
 def _by_interval(table: pd.DataFrame, kind: type[_Row]) -> dict[int, list[_Row]]:
     """The rows of each interval: plain tuples, because a picture looks at every one of them."""
-    columns = listed(table, lambda value: value)
+    columns = as_lists(table, lambda value: value)
     every = slice(None)
     rows = zip(*(columns[name].rows(every) for name in kind._fields), strict=True)
     found: dict[int, list[_Row]] = {}

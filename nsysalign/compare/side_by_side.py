@@ -17,7 +17,7 @@ from nsysalign import frames
 from nsysalign.align.event_clock import event_clock
 from nsysalign.align.records import log_ends
 from nsysalign.compare.bootstrap import change, midmean
-from nsysalign.compare.diff import FEWEST_RUNS
+from nsysalign.compare.label_changes import FEWEST_RUNS
 from nsysalign.model import EventLog
 
 _REPETITION = re.compile(r"#\d+$")

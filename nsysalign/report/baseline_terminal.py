@@ -11,7 +11,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nsysalign.model import Analysis
-from nsysalign.report.beside import HEADS, MEANING, BesideRow, beside_rows, budget_text, cells, gap_text
+from nsysalign.report.baseline_rows import (
+    HEADS,
+    MEANING,
+    BaselineRow,
+    baseline_rows,
+    budget_text,
+    cells,
+    gap_text,
+)
 from nsysalign.text import middle, plural, safe_text
 
 if TYPE_CHECKING:
@@ -25,7 +33,7 @@ def render(analysis: Analysis, console: Console, *, max_labels: int | None = 60)
     """Print the section; nothing where there was no run without nsys."""
     from rich.text import Text
 
-    rows = beside_rows(analysis)
+    rows = baseline_rows(analysis)
     if not rows:
         return
     console.print()
@@ -44,7 +52,7 @@ def render(analysis: Analysis, console: Console, *, max_labels: int | None = 60)
     _lines("Predicted budgets without nsys, of the interval in each row:", inflated, budget_text, console)
 
 
-def _lines(head: str, rows: list[BesideRow], text: Callable[[BesideRow], str], console: Console) -> None:
+def _lines(head: str, rows: list[BaselineRow], text: Callable[[BaselineRow], str], console: Console) -> None:
     """A heading and a line per row that has something to say; the page and analysis.json have all."""
     from rich.table import Table
     from rich.text import Text
@@ -62,7 +70,7 @@ def _lines(head: str, rows: list[BesideRow], text: Callable[[BesideRow], str], c
         console.print(Text(f"  … and {len(telling) - _MOST_LINES} more in the report", "dim"))
 
 
-def _table(rows: list[BesideRow], console: Console) -> None:
+def _table(rows: list[BaselineRow], console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 

@@ -16,7 +16,7 @@ from nsysalign.store.objects import to_json
 from nsysalign.text import duration, percent, plural, safe_text
 
 if TYPE_CHECKING:
-    from nsysalign.ranks.model import Clock, LabelComparison, RankComparison, RankLabel
+    from nsysalign.ranks.results import Clock, LabelComparison, RankComparison, RankLabel
 
 FORMAT, VERSION = "nsysalign-ranks", 1
 #: Ranks of which the page draws a repetition.

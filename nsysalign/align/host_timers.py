@@ -17,7 +17,7 @@ from nsysalign import frames
 from nsysalign.align.clock import ClockMap
 from nsysalign.align.others import host_frame, host_windows
 from nsysalign.align.pairing import Candidates, Pairs, Site, candidates, chosen, pair
-from nsysalign.align.unplaced import Unplaced, unplaced
+from nsysalign.align.reasons import Unplaced, unplaced
 from nsysalign.model import CALL, ORIGIN, EventLog, Trace
 from nsysalign.sweep.tiles import group, index_type, one_of
 

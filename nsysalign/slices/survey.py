@@ -2,12 +2,12 @@
 
     calls    |.......:.......|.......:.......|.......      cuts, about as many calls in each slice
     slice 2          [.. own ................. ]           its own intervals begin between two cuts
-              [ lean ][                       ][ lean ]    what is read: some thousand calls more on either side, and to
+              [ margin ][                       ][ margin ]    what is read: some thousand calls more on either side, and to
                                                            the end of its longest interval
 
 What an interval depends on lies near it: the operations before and after it on its streams, the calls that issued them
 (a stream takes about a thousand launches before the host must wait), the records between.  Whether a slice saw enough
-is looked at afterwards (`work.narrow`), and if not it is read again with more around it.
+is looked at afterwards (`one.narrow`), and if not it is read again with more around it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.align.clock import FROM_MARKS, ClockMap
+from nsysalign.align.context import Seen, TraceContext, look, together
 from nsysalign.align.event_clock import event_clock
-from nsysalign.align.given import Given, Seen, look, together
 from nsysalign.align.match import match_processes, process_clock
 from nsysalign.align.solve import align
-from nsysalign.attribute.launch import launch_latency
+from nsysalign.attribute.launch_latency import launch_latency
 from nsysalign.model import EventLog, TraceInfo
-from nsysalign.slices.timed import TimedLog
+from nsysalign.slices.timed_log import TimedLog
 from nsysalign.trace.index import FOREVER, Index
 from nsysalign.trace.read import read_header, read_trace
 
@@ -37,7 +37,7 @@ from nsysalign.trace.read import read_header, read_trace
 #: fit into a small machine.
 SLICE_ROWS = 1_300_000
 #: Blocks of calls that are read on either side of a slice, at first.
-LEAN_BLOCKS = 1
+MARGIN_BLOCKS = 1
 #: Intervals can be so long that slices overlap; not more than so many times the trace is read.
 _MOST_READ = 1.5
 #: How long records take is learned from so many stretches, spread over the run, of about so many pairs each.
@@ -49,7 +49,7 @@ class Survey:
     """What is known of a trace as a whole."""
 
     info: TraceInfo
-    given: Given
+    context: TraceContext
     latency: dict[int, int]
     timed: TimedLog
     seen: Seen
@@ -75,9 +75,9 @@ def survey(path: Path, log: EventLog, index: Index, slice_rows: int = SLICE_ROWS
     seen = together([look(trace), Seen(frozenset(), frozenset(), *whole)])
     processes, notes = match_processes(seen, info.session_start_utc_ns, log)
     of_events = event_clock(log)
-    alignment = align(trace, timed.stretch(excerpt, 0, 0).log, Given(processes, {}, event_clock=of_events))
+    alignment = align(trace, timed.stretch(excerpt, 0, 0).log, TraceContext(processes, {}, event_clock=of_events))
     clocks = rough | dict(alignment.clock_maps)
-    given = Given(
+    context = TraceContext(
         processes,
         {n: c for n, c in clocks.items() if n in processes and c.source == rough[n].source == FROM_MARKS},
         alignment.lanes,
@@ -88,7 +88,7 @@ def survey(path: Path, log: EventLog, index: Index, slice_rows: int = SLICE_ROWS
     )
     timed = TimedLog(log, processes, clocks, whole)
     calibration, latency = dict(alignment.calibration), launch_latency(trace)
-    return Survey(info, given, latency, timed, seen, calibration, alignment.clock_maps, tuple(notes))
+    return Survey(info, context, latency, timed, seen, calibration, alignment.clock_maps, tuple(notes))
 
 
 def amended(
@@ -96,24 +96,24 @@ def amended(
 ) -> Survey:
     """The same with streams and processes that only a closer look showed."""
     keys = ["process", "context", "stream"]
-    every = pd.concat([known.given.lanes, *lanes], ignore_index=True)
+    every = pd.concat([known.context.lanes, *lanes], ignore_index=True)
     table = every.drop_duplicates(keys).sort_values(keys, ignore_index=True)
-    assert known.given.lanes is not None  # a survey found them
-    before = known.given.lanes.assign(busy=known.given.busy if busy is None else busy)
+    assert known.context.lanes is not None  # a survey found them
+    before = known.context.lanes.assign(busy=known.context.busy if busy is None else busy)
     was = table[keys].merge(before[[*keys, "busy"]], on=keys, how="left")["busy"]
     everybody = together([known.seen, *seen])
     processes, notes = match_processes(everybody, known.info.session_start_utc_ns, known.timed.log)
-    given = replace(
-        known.given,
+    context = replace(
+        known.context,
         processes=processes,
         lanes=frames.check(table, frames.LANES),
         # streams that nobody knew of were seen because work ran on them
         busy=was.astype(object).where(was.notna(), True).to_numpy(dtype=bool),
     )
     timed = known.timed
-    if processes != known.given.processes:
+    if processes != known.context.processes:
         timed = TimedLog(timed.log, processes, timed.clocks, timed.whole)
-    return replace(known, given=given, seen=everybody, timed=timed, notes=tuple(notes))
+    return replace(known, context=context, seen=everybody, timed=timed, notes=tuple(notes))
 
 
 def parted(index: Index, count: int) -> list[tuple[int, int]]:
@@ -124,14 +124,14 @@ def parted(index: Index, count: int) -> list[tuple[int, int]]:
 def cuts(timed: TimedLog, index: Index, count: int) -> list[tuple[int, int]] | None:
     """The slices.  None where an interval is so long that they would hold much of the trace each."""
     slices = parted(index, count)
-    read = [around(index, begin, timed.longest_until(begin, end), LEAN_BLOCKS) for begin, end in slices]
+    read = [around(index, begin, timed.longest_until(begin, end), MARGIN_BLOCKS) for begin, end in slices]
     calls = index.calls_at(np.array(read)).reshape(-1, 2)
     return slices if (calls[:, 1] - calls[:, 0]).sum() <= _MOST_READ * index.calls else None
 
 
-def around(index: Index, begin: int, end: int, lean: int) -> tuple[int, int]:
-    """What is read for a slice whose longest interval ends at `end`: `lean` blocks of calls more on either side."""
-    return index.before(max(begin, index.first_ns), lean), index.after(min(end, index.last_ns), lean)
+def around(index: Index, begin: int, end: int, margin: int) -> tuple[int, int]:
+    """What is read for a slice whose longest interval ends at `end`: `margin` blocks of calls more on either side."""
+    return index.before(max(begin, index.first_ns), margin), index.after(min(end, index.last_ns), margin)
 
 
 def _spread(timed: TimedLog, index: Index, most_calls: int) -> list[tuple[int, int]]:

@@ -17,7 +17,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.attribute.pieces import CAUSE
-from nsysalign.model import ORIGIN, Alignment, Portion, Trace, pid_of
+from nsysalign.model import ORIGIN, Alignment, PartialResult, Trace, pid_of
 from nsysalign.sweep.issue import FAR
 
 #: Columns that say whose run a row is.
@@ -66,7 +66,7 @@ def devices(lanes: pd.DataFrame) -> dict[int, np.ndarray]:
     }
 
 
-def joined(p: Portion) -> Portion:
+def joined(p: PartialResult) -> PartialResult:
     """Portions put together hold a row of each run per stretch: these become one, whose budget is the sum, and `unknown`
     where no stretch saw what ended an idle time."""
     run = np.flatnonzero((p.rows["kind"] == "run").to_numpy())
