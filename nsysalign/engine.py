@@ -123,7 +123,9 @@ def analyze_inputs(
     rows = rows_at_most(inputs.trace) if inputs.events else 0
     log = None
     if rows >= SLICED_FROM_ROWS:
-        with nullcontext(others) if others is not None else worker_pool(wanted(inputs.trace, jobs)) as helpers:
+        with (
+            nullcontext(others) if others is not None else worker_pool(wanted(inputs.trace, jobs)) as helpers
+        ):
             found, log = _in_slices(inputs, rows, helpers, all_segments, tell)
     if found is None:
         trace, log = _read(inputs, log, tell)

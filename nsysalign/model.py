@@ -79,6 +79,10 @@ CALL_KINDS: tuple[str, ...] = (
     "stream_memory_op",
     "other",
 )
+#: Calls that wait for the device; that put an operation on a stream; that put anything on one.
+SYNC_CALLS = ("sync_device", "sync_stream", "sync_event")
+ISSUING_CALLS = ("launch", "graph_launch", "memcpy", "memset")
+ENQUEUEING_CALLS = (*ISSUING_CALLS, "host_function", "stream_memory_op")
 CALL: Mapping[str, int] = {name: code for code, name in enumerate(CALL_KINDS)}
 KIND: Mapping[str, int] = {name: code for code, name in enumerate(OPERATION_KINDS)}
 
@@ -113,14 +117,28 @@ OTHERS_WORKED = "other-streams-worked"
 INTERVAL_KINDS: tuple[str, ...] = ("event", "host", "nvtx", "run")
 
 
+#: nsys packs hardware, VM, process and thread into 64 bits; ids of processes and threads have 24 each.
+_ID_BITS = 0xFFFFFF
+
+
 def pid_of(process: Any) -> Any:
     """Process id inside a globalPid or globalTid."""
-    return (process >> 24) & 0xFFFFFF
+    return (process >> 24) & _ID_BITS
 
 
 def tid_of(thread: Any) -> Any:
     """Linux thread id (24 bits) inside a globalTid."""
-    return thread & 0xFFFFFF
+    return thread & _ID_BITS
+
+
+def process_of(thread: Any) -> Any:
+    """The globalPid inside a globalTid."""
+    return thread & ~_ID_BITS
+
+
+def thread_of(process: Any, tid: Any) -> Any:
+    """The globalTid of a process's thread (Linux thread id)."""
+    return process | (tid & _ID_BITS)
 
 
 @dataclass(frozen=True)

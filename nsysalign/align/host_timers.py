@@ -18,10 +18,9 @@ from nsysalign.align.clock import ClockMap
 from nsysalign.align.others import host_frame, host_windows
 from nsysalign.align.pairing import Candidates, Pairs, Site, candidates, chosen, pair
 from nsysalign.align.reasons import Unplaced, unplaced
-from nsysalign.model import CALL, ORIGIN, EventLog, Trace
+from nsysalign.model import CALL, ENQUEUEING_CALLS, ORIGIN, EventLog, Trace, process_of, thread_of
 from nsysalign.sweep.tiles import group, index_type, one_of
 
-_LAUNCHING = ("launch", "graph_launch", "memcpy", "memset", "host_function", "stream_memory_op")
 #: Calls that are no work and no wait: an interval with nothing else inside is not about CUDA.
 _IDLE = ("record", "query_event", "query_stream", "wait_event")
 #: A wall clock that disagrees by more than this with the monotonic one was set in between.
@@ -42,7 +41,7 @@ class _Inside:
 
     @cached_property
     def _launches(self) -> dict[int, np.ndarray]:
-        return self._starts(_LAUNCHING)
+        return self._starts(ENQUEUEING_CALLS)
 
     @cached_property
     def _workers(self) -> dict[int, np.ndarray]:
@@ -50,7 +49,7 @@ class _Inside:
         out: dict[int, list[np.ndarray]] = {}
         for thread, starts in self._launches.items():
             if thread not in self._readers:
-                out.setdefault(thread & ~0xFFFFFF, []).append(starts)
+                out.setdefault(process_of(thread), []).append(starts)
         return {process: np.sort(np.concatenate(starts)) for process, starts in out.items()}
 
     def _starts(self, kinds: Iterable[str]) -> dict[int, np.ndarray]:
@@ -64,7 +63,7 @@ class _Inside:
     def work(self, thread: int, start: int, end: int) -> bool:
         """Whether a call of this thread, or a launch by a worker of its process, lies inside."""
         return _any(self._own.get(thread), start, end) or _any(
-            self._workers.get(thread & ~0xFFFFFF), start, end
+            self._workers.get(process_of(thread)), start, end
         )
 
     def launch(self, thread: int, start: int, end: int) -> bool:
@@ -139,7 +138,7 @@ def read_timers(log: EventLog, processes: Mapping[int, int], clocks: Mapping[int
     for number, rows in readings.groupby("process"):
         t[rows.index.to_numpy()] = clocks[int(number)].to_trace(rows["t_ns"].to_numpy())
     process = np.array([processes[p] for p in readings["process"].tolist()], dtype=np.int64)
-    thread = process | (readings["tid"].to_numpy() & 0xFFFFFF)
+    thread = thread_of(process, readings["tid"].to_numpy())
     clock = pd.factorize(readings["clock"])[0]
     order = np.lexsort((np.arange(len(thread)), clock, thread))
     previous = np.full(len(thread), -1, dtype=np.int64)

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from nsysalign.model import CALL, Trace
+from nsysalign.model import CALL, SYNC_CALLS, Trace
 
 #: What follows a record on its thread before anything else does: nothing of this, a wait, a question, the end of the event.
 _NOTHING, _WAITED, _ASKED, _DESTROYED = range(4)
-_WAITS = tuple(CALL[k] for k in ("sync_device", "sync_stream", "sync_event"))
+_WAITS = tuple(CALL[k] for k in SYNC_CALLS)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from nsysalign import frames
 from nsysalign.align.clock import ClockMap
 from nsysalign.align.inferred import Pairs, record_pairs
 from nsysalign.align.reasons import Unplaced, unplaced
-from nsysalign.model import ORIGIN, UNSURE, EventLog, Trace
+from nsysalign.model import ORIGIN, UNSURE, EventLog, Trace, pid_of, process_of, thread_of, tid_of
 from nsysalign.sweep.tiles import distinct, least
 
 
@@ -76,7 +76,7 @@ def host_windows(
     ]
     process = np.array([processes[p] for p in rows["process"].tolist()], dtype=np.int64)
     tid = rows["tid"].to_numpy()
-    thread = np.where(tid >= 0, process | (tid & 0xFFFFFF), _busiest_thread(trace, process, start, end))
+    thread = np.where(tid >= 0, thread_of(process, tid), _busiest_thread(trace, process, start, end))
     out = host_frame(
         log_process=rows["process"].to_numpy(),
         process=process,
@@ -139,11 +139,11 @@ def _busiest_thread(trace: Trace, process: np.ndarray, start: np.ndarray, end: n
     """For readings without a thread: the thread of the process with the most calls inside; the main thread where none has any."""
     calls = trace.calls
     thread, at = calls["thread"].to_numpy(), calls["start_ns"].to_numpy()
-    best, most = process | ((process >> 24) & 0xFFFFFF), np.zeros(len(process), np.int64)
+    best, most = thread_of(process, pid_of(process)), np.zeros(len(process), np.int64)
     for number in distinct(thread):
         mine = at[thread == number]
         count = np.searchsorted(mine, end) - np.searchsorted(mine, start)
-        better = (count > most) & ((number & ~0xFFFFFF) == process)
+        better = (count > most) & ((process_of(number)) == process)
         best, most = np.where(better, number, best), np.where(better, count, most)
     return best
 
@@ -222,7 +222,7 @@ def inferred_windows(records: pd.DataFrame, pairs: Pairs, spread: np.ndarray) ->
             "method": "inferred",
             "origin": ORIGIN["records"],
             "region": [
-                f"records of thread {x & 0xFFFFFF}{' (unsure)' if u else ''}"
+                f"records of thread {tid_of(x)}{' (unsure)' if u else ''}"
                 for x, u in zip(of("thread", start).tolist(), pairs.unsure, strict=True)
             ],
         },

@@ -11,7 +11,7 @@ from nsysalign.align import bounds
 from nsysalign.align.clock import ClockMap, contained
 from nsysalign.align.lookup import Lookup
 from nsysalign.align.reasons import Unplaced, unplaced
-from nsysalign.model import CALL, ORIGIN, EventLog, Trace
+from nsysalign.model import CALL, ORIGIN, EventLog, Trace, thread_of
 
 
 def build_records(
@@ -90,7 +90,7 @@ def match_waits(
     for (number, tid), rows in log.waits.groupby(["process", "tid"]):
         if number not in clocks:
             continue
-        here = np.flatnonzero(thread == (processes[int(number)] | (int(tid) & 0xFFFFFF)))
+        here = np.flatnonzero(thread == (thread_of(processes[int(number)], int(tid))))
         rows = rows.sort_values("t0_ns")
         clock = clocks[int(number)]
         found = contained(

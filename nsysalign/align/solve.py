@@ -33,7 +33,7 @@ from nsysalign.align.records import (
 )
 from nsysalign.align.surroundings import Surroundings, gather, neighbours
 from nsysalign.align.windows import Bounded, event_windows, record_places
-from nsysalign.model import CALL, Alignment, EventLog, Trace
+from nsysalign.model import CALL, Alignment, EventLog, Trace, pid_of
 from nsysalign.sweep.issue import FAR, LaneOperations, lane_operations
 
 #: Bounds that cross by less than this are the two clocks' disagreement, not a contradiction.
@@ -369,7 +369,7 @@ def _calibration(
         "scale_ns": {k: round(v, 1) for k, v in model.scale.items()},
         "observations": dict(model.counts),
         "clocks": {
-            str((processes[p] >> 24) & 0xFFFFFF): {"source": c.source, "uncertainty_ns": c.width_ns}
+            str(pid_of(processes[p])): {"source": c.source, "uncertainty_ns": c.width_ns}
             for p, c in clocks.items()
         },
     }

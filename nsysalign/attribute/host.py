@@ -14,12 +14,11 @@ from nsysalign.attribute.busy import Streams
 from nsysalign.attribute.gaps import Explainer, host_pieces
 from nsysalign.attribute.pieces import CAUSE, DETAIL, REF, Pieces, join, make
 from nsysalign.attribute.threads import Threads
-from nsysalign.model import CALL, KIND, Alignment, Trace
+from nsysalign.model import CALL, ISSUING_CALLS, KIND, SYNC_CALLS, Alignment, Trace
 from nsysalign.sweep.issue import LaneOperations
 from nsysalign.sweep.tiles import disjoint, ragged, tile, union
 
-_WAITING = ("sync_device", "sync_stream", "sync_event", "memcpy")
-_LAUNCHING = ("launch", "graph_launch", "memset", "memcpy")
+_WAITING = (*SYNC_CALLS, "memcpy")
 _RANKED = ("kernel", "graph", "memcpy", "memset")  # then: earlier work
 #: A launch this many times slower than the median of its name, with this many operations unfinished, was blocked.
 _SLOW, _QUEUE_DEPTH = 10, 900
@@ -61,7 +60,7 @@ def host_window_pieces(
     copies = np.flatnonzero(is_call & (kind == CALL["memcpy"]))
     # a copy call waits when it has to stage pageable memory, or when it is not an asynchronous one
     waiting[copies] = _blocks(trace, explainer, pieces.ref[copies])
-    launching = is_call & ~waiting & np.isin(kind, [CALL[k] for k in _LAUNCHING])
+    launching = is_call & ~waiting & np.isin(kind, [CALL[k] for k in ISSUING_CALLS])
     parts = [_select(pieces, ~(waiting | launching), is_call)]
     parts.append(_launches(trace, alignment, per_lane, pieces, np.flatnonzero(launching)))
     parts.append(_waits(trace, alignment, streams, explainer, w, pieces, np.flatnonzero(waiting), kind))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsysalign.model import CALL, KIND, Trace
+from nsysalign.model import CALL, ISSUING_CALLS, KIND, SYNC_CALLS, Trace
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,6 @@ SPREAD = (0.6, 1.4)
 #: ... and two runs without nsys differ as well: by this share of the time that the host decides, and of the rest.
 HOST_SPREAD, REST_SPREAD = 0.06, 0.02
 
-_ISSUE = ("launch", "graph_launch", "memcpy", "memset")
-_SYNCS = ("sync_device", "sync_stream", "sync_event")
 PAGEABLE = 0  # CUDA_MEMOPR_MEMORY_KIND_PAGEABLE
 
 
@@ -63,7 +61,7 @@ def overhead(trace: Trace, costs: Costs) -> Overhead:
     calls = trace.calls
     start, end, kind, thread = (calls[c].to_numpy() for c in ("start_ns", "end_ns", "kind", "thread"))
     length, waits = end - start, waiting(trace)
-    share = np.where(np.isin(kind, [CALL[k] for k in _ISSUE]), costs.issue_share, costs.other_share)
+    share = np.where(np.isin(kind, [CALL[k] for k in ISSUING_CALLS]), costs.issue_share, costs.other_share)
     inside = np.minimum(share * length, costs.inside_most_ns)
     inside = np.where(waits, np.minimum(costs.wait_ns, 0.5 * length), inside)
     outer = np.flatnonzero(calls["outer"].to_numpy() == np.arange(len(calls)))
@@ -87,7 +85,7 @@ def scaled(cost: Overhead, calls: np.ndarray, length: np.ndarray, factor: float)
 def waiting(trace: Trace) -> np.ndarray:
     """Which calls are long because they wait for the GPU, or copy pageable memory themselves."""
     calls, operations = trace.calls, trace.operations
-    out = np.isin(calls["kind"].to_numpy(), [CALL[k] for k in _SYNCS])
+    out = np.isin(calls["kind"].to_numpy(), [CALL[k] for k in SYNC_CALLS])
     call, end, source, target = (operations[c].to_numpy() for c in ("call", "end_ns", "src_kind", "dst_kind"))
     copies = np.flatnonzero((operations["kind"].to_numpy() == KIND["memcpy"]) & (call >= 0))
     done = end[copies] <= calls["end_ns"].to_numpy()[call[copies]]

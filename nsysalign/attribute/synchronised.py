@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from nsysalign.model import CALL, Alignment, Trace
+from nsysalign.model import CALL, ENQUEUEING_CALLS, SYNC_CALLS, Alignment, Trace
 from nsysalign.sweep.tiles import group
 
 #: Flags of an interval.
 BEFORE, AFTER, IDLE = "synchronised-before", "synchronised-after", "idle-before"
-_SYNC = ("sync_device", "sync_stream", "sync_event")
-_LAUNCHING = ("launch", "graph_launch", "memcpy", "memset", "host_function", "stream_memory_op")
 _NEVER = np.iinfo(np.int64).min
 
 
@@ -35,8 +33,8 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
         return out
     outer = np.flatnonzero(calls["outer"].to_numpy() == np.arange(len(calls)))
     kind, begin, end = (calls[c].to_numpy()[outer] for c in ("kind", "start_ns", "end_ns"))
-    syncs = np.isin(kind, [CALL[k] for k in _SYNC]) & (calls["return_value"].to_numpy()[outer] == 0)
-    launches = np.isin(kind, [CALL[k] for k in _LAUNCHING])
+    syncs = np.isin(kind, [CALL[k] for k in SYNC_CALLS]) & (calls["return_value"].to_numpy()[outer] == 0)
+    launches = np.isin(kind, [CALL[k] for k in ENQUEUEING_CALLS])
     of_thread = group(calls["thread"].to_numpy()[outer], np.arange(len(outer)))
     drained = _drained(trace)
     start_ns, end_ns, thread, process = (w[c].to_numpy() for c in ("start_ns", "end_ns", "thread", "process"))

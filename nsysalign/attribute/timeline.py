@@ -13,7 +13,7 @@ import pandas as pd
 from nsysalign import examples, frames
 from nsysalign.attribute.clock_lane import clock_rows
 from nsysalign.attribute.describe import call_names, operation_names
-from nsysalign.model import CALL_KINDS, KIND, OPERATION_KINDS, Alignment, Analysis, Trace
+from nsysalign.model import CALL_KINDS, KIND, OPERATION_KINDS, Alignment, Analysis, Trace, pid_of, tid_of
 from nsysalign.sweep.tiles import distinct, ragged
 
 #: A page draws about this many intervals, and at most this many rows of each (the rest is counted, not
@@ -92,7 +92,7 @@ def everything(trace: Trace, alignment: Alignment | None = None) -> pd.DataFrame
             for part in make(trace, alignment, views)
             if len(part)
         ]
-        pid = f" (pid {(int(process) >> 24) & 0xFFFFFF})" if len(processes) > 1 else ""
+        pid = f" (pid {pid_of(int(process))})" if len(processes) > 1 else ""
         parts += [part.assign(lane=part["lane"] + pid) for part in made]
     return (
         frames.check(pd.concat(parts, ignore_index=True), frames.TIMELINE)
@@ -141,7 +141,7 @@ def _calls(trace: Trace, _: Alignment | None, views: _Views) -> list[pd.DataFram
     owner, row, lost = _touching(calls, views)
     omitted = _omitted(views, calls, owner[lost], row[lost], "CUDA calls")
     owner, row = owner[~lost], row[~lost]
-    lanes = [f"thread {t & 0xFFFFFF}" for t in calls["thread"].to_numpy()[row].tolist()]
+    lanes = [f"thread {tid_of(t)}" for t in calls["thread"].to_numpy()[row].tolist()]
     kind = np.array(CALL_KINDS, dtype=object)[calls["kind"].to_numpy()[row]]
     return [
         omitted,
@@ -154,7 +154,7 @@ def _ranges(trace: Trace, _: Alignment | None, views: _Views) -> list[pd.DataFra
     owner, row, lost = _touching(ranges, views)
     omitted = _omitted(views, ranges, owner[lost], row[lost], "NVTX ranges")
     owner, row = owner[~lost], row[~lost]
-    lanes = [f"thread {t & 0xFFFFFF}" for t in ranges["thread"].to_numpy()[row].tolist()]
+    lanes = [f"thread {tid_of(t)}" for t in ranges["thread"].to_numpy()[row].tolist()]
     text = ranges["text"].to_numpy(dtype=object)[row]
     return [omitted, _rows(views.interval[owner], "nvtx", lanes, "range", text, ranges, row, "nvtx")]
 

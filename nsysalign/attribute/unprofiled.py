@@ -98,7 +98,12 @@ def predict(
 
 
 def predict_intervals(
-    source: SegmentSource, wanted: np.ndarray, intervals: pd.DataFrame, parts: pd.DataFrame, *, wide: bool = True
+    source: SegmentSource,
+    wanted: np.ndarray,
+    intervals: pd.DataFrame,
+    parts: pd.DataFrame,
+    *,
+    wide: bool = True,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The same of these intervals (ascending numbers); `wide`: what surrounds them may be read once more.
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.model import CAUSES, Analysis
+from nsysalign.model import CAUSES, Analysis, pid_of
 from nsysalign.parts import matrices
 from nsysalign.ranks.results import LabelTimes, RankSummary
 
@@ -23,7 +23,7 @@ def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSumm
     A trace in which nobody did either is one empty rank: it is there, and tables say that it measured nothing.
     """
     collectives = shared.collectives
-    pids = (collectives["process"].to_numpy() >> 24) & 0xFFFFFF
+    pids = pid_of(collectives["process"].to_numpy())
     seen = sorted({*analysis.measured["pid"].unique().tolist(), *np.unique(pids).tolist()})
     ranks = [
         _summary(analysis, shared, source, pid, collectives[pids == pid].reset_index(drop=True), len(seen))

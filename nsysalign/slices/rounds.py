@@ -45,7 +45,13 @@ def read_ahead(pool: WorkerPool, path: Path, index: Index, count: int) -> None:
 
 
 def measure(
-    path: Path, index: Index, known: Survey, count: int, pool: WorkerPool, tell: Progress, segments: bool = False
+    path: Path,
+    index: Index,
+    known: Survey,
+    count: int,
+    pool: WorkerPool,
+    tell: Progress,
+    segments: bool = False,
 ) -> Whole | None:
     """All intervals of a trace, from `count` slices, with their segments if these are wanted.  None where it cannot be
     cut."""

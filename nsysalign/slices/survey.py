@@ -75,7 +75,9 @@ def survey(path: Path, log: EventLog, index: Index, slice_rows: int = SLICE_ROWS
     seen = together([look(trace), Seen(frozenset(), frozenset(), *whole)])
     processes, notes = match_processes(seen, info.session_start_utc_ns, log)
     of_events = event_clock(log)
-    alignment = align(trace, timed.stretch(excerpt, 0, 0).log, TraceContext(processes, {}, event_clock=of_events))
+    alignment = align(
+        trace, timed.stretch(excerpt, 0, 0).log, TraceContext(processes, {}, event_clock=of_events)
+    )
     clocks = rough | dict(alignment.clock_maps)
     context = TraceContext(
         processes,

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.model import CALL
+from nsysalign.model import CALL, ISSUING_CALLS
 from nsysalign.sweep.tiles import distinct, one_of
 from nsysalign.trace import schema
 from nsysalign.trace.gathered import chosen
@@ -203,7 +203,7 @@ def _by_id(ids: np.ndarray, position: np.ndarray) -> Callable[[np.ndarray], np.n
 def _issuing_call(operations: Mapping[str, np.ndarray], calls: pd.DataFrame) -> np.ndarray:
     process, correlation = operations["process"], operations["correlation"]
     kind = calls["kind"].to_numpy()
-    issuing = one_of(kind, [CALL[k] for k in ("launch", "graph_launch", "memcpy", "memset")])
+    issuing = one_of(kind, [CALL[k] for k in ISSUING_CALLS])
     call = joined(calls, process, correlation, issuing)
     rest = call < 0  # operations issued by calls of other names (prefetch, library internals)
     if rest.any():

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.model import pid_of
 from nsysalign.trace import schema
 from nsysalign.trace.sqlite import Source, open_readonly
 
@@ -116,4 +117,4 @@ def _processes(source: Source) -> tuple[int, ...]:
     rows = source.connection.execute(
         f'select distinct "{column}" from "{schema.KERNEL.name}" where "{column}" > 0'
     )
-    return tuple(sorted({(int(p) >> 24) & 0xFFFFFF for (p,) in rows}))
+    return tuple(sorted({pid_of(int(p)) for (p,) in rows}))

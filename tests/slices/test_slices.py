@@ -41,7 +41,11 @@ def sliced(trace: Path, logs, *, block_rows: int, count: int, hosts_ns: int = 0)
     assert found is not None, "it can be cut"
     read = read_trace(trace)
     alignment = with_runs(read, align(read, log, found.known.context))
-    same(partial_result(alignment, attribute(read, alignment, known.latency), log), found.portion, hosts_ns=hosts_ns)
+    same(
+        partial_result(alignment, attribute(read, alignment, known.latency), log),
+        found.portion,
+        hosts_ns=hosts_ns,
+    )
     assert found.lost == read.lost
     return found
 

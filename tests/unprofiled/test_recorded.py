@@ -69,7 +69,10 @@ def test_the_first_recording_against_the_numbers_measured_alone(tmp_path):
     found = partial_result(alignment, budgets, log)
     intervals = intervals_table(found)
     table, _ = predict(
-        InMemorySource(trace, alignment, budgets), intervals, parts_table(found), engine.label_table(intervals)
+        InMemorySource(trace, alignment, budgets),
+        intervals,
+        parts_table(found),
+        engine.label_table(intervals),
     )
     table["label"] = intervals["label"].to_numpy()[table["interval"]]
     predicted = table.dropna().groupby("label")["predicted_ns"].median() / 1e3
@@ -95,7 +98,10 @@ def test_where_more_was_traced_there_is_a_reason_instead(tmp_path, more):
     found = partial_result(alignment, budgets, log)
     intervals = intervals_table(found)
     table, parts = predict(
-        InMemorySource(trace, alignment, budgets), intervals, parts_table(found), engine.label_table(intervals)
+        InMemorySource(trace, alignment, budgets),
+        intervals,
+        parts_table(found),
+        engine.label_table(intervals),
     )
     assert table["predicted_ns"].isna().all() and table["reason"].str.contains(more).all() and parts.empty
 

@@ -61,7 +61,9 @@ def warm_up(facts: Facts) -> Iterator[Finding | CouldNotLook]:
             about_row=False,
         )
     if small:
-        yield CouldNotLook(WARM_UP, f"{words.plural(small, 'label')} with fewer than 3 comparable repetitions")
+        yield CouldNotLook(
+            WARM_UP, f"{words.plural(small, 'label')} with fewer than 3 comparable repetitions"
+        )
 
 
 def mixed_work(facts: Facts) -> Iterator[Finding]:
