@@ -136,7 +136,7 @@ def test_nothing_timed_is_said(environment):
     (environment / "empty.py").write_text("print('hello')")
     (environment / "run").mkdir()
     result = collect_baseline(["empty.py"], environment / "run", profiled_status=0)
-    assert result.event_logs == () and "nothing was timed" in result.notes[0]
+    assert result.event_logs == () and "timed nothing" in result.notes[0]
 
 
 def test_a_script_that_does_not_end_is_stopped_with_its_children(environment):

@@ -60,7 +60,7 @@ def test_other_tools_and_settings(tmp_path):
     environ = {"PATH": "/nonexistent", "CUDA_INJECTION64_PATH": "/x/libother.so", "CUDA_LAUNCH_BLOCKING": "1"}
     rows = doctor.look_at_machine({**environ, "CUDA_VISIBLE_DEVICES": ""}, "/nonexistent/nsys")
     said = {r.found for r in rows}
-    assert "another tool enters CUDA programs here (CUDA_INJECTION64_PATH: libother.so)" in said
+    assert "another tool is injected into CUDA programs here (CUDA_INJECTION64_PATH: libother.so)" in said
     assert {"CUDA_LAUNCH_BLOCKING=1", "CUDA_VISIBLE_DEVICES hides every GPU"} <= said
 
 

@@ -109,7 +109,7 @@ REFUSED = [
     ({}, 1450, "UsageError NVIDIA H200 does not support an SM clock of 1450 MHz", "1200 and 1500"),
     ({"CUDA_VISIBLE_DEVICES": ""}, 1500, "UsageError --lock-clocks: no GPU is visible", "CUDA_VISIBLE_DEVICES"),
     ({"CUDA_VISIBLE_DEVICES": "MIG-1"}, 1500, "UsageError --lock-clocks: a MIG slice", "leave out"),
-    ({"CUDA_VISIBLE_DEVICES": "GPU-"}, 1500, "UsageError --lock-clocks: CUDA_VISIBLE_DEVICES names GPU-", "no one GPU of that name"),
+    ({"CUDA_VISIBLE_DEVICES": "GPU-"}, 1500, "UsageError --lock-clocks: CUDA_VISIBLE_DEVICES names GPU-", "no single GPU of that name"),
     (
         {"CUDA_VISIBLE_DEVICES": "0", "FAKE_NVML_GPUS": "A,B"}, 1500, "UsageError --lock-clocks: CUDA numbers",
         "PCI_BUS_ID",

@@ -55,11 +55,11 @@ def test_why_it_cannot_be_said():
     small, scattered, both = change(1, 130, 63), change(-1, 130, 64), change(-1, 130, 63)
     assert judge(small, 5, 5, 0.02)[1] == "a small change: it may or may not matter"
     for unclear in (scattered, both):
-        assert judge(unclear, 5, 5, 0.02)[1] == "the runs scatter too much: more runs would tell"
+        assert judge(unclear, 5, 5, 0.02)[1] == "the intervals vary too much: more of them would tell"
     assert (
         judge(small, 4, 9, 0.02)[1]
         == judge(small, 4, 9, 9)[1]
-        == "4 and 9 runs: at least 5 on each side are needed"
+        == "4 and 9 intervals: at least 5 on each side are needed"
     )
     assert judge(small, 9, 4, 0.02)[0] == "cannot say"
 

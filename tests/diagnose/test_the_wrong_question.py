@@ -137,7 +137,7 @@ def test_a_host_timer_that_never_synchronises_is_always_named():
     )
     assert "worked for 0.60 of 6.30 ms meanwhile" in overlapped.title
     assert rules["ended", "enqueue-only"].severity == "info"
-    assert "which nothing makes sure of" in rules["ended", "enqueue-only"].title
+    assert "but nothing ensures that" in rules["ended", "enqueue-only"].title
     assert "only before the first reading" in rules["before", "enqueue-only"].title
     assert ("closed", "enqueue-only") not in rules and ("copied", "enqueue-only") not in rules
 

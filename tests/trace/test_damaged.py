@@ -134,6 +134,6 @@ def test_a_stale_export_that_cannot_be_made_anew_is_no_answer(stale, tmp_path, m
 
     monkeypatch.setattr("nsysalign.collect.nsys.find_nsys", absent)
     with pytest.raises(
-        NsysError, match=r"trace\.sqlite is older than trace\.nsys-rep and cannot be made anew"
+        NsysError, match=r"trace\.sqlite is older than trace\.nsys-rep and cannot be exported again"
     ):
         exported(report, tmp_path, nsys=None)

@@ -100,7 +100,7 @@ def test_event_logs_beside_the_trace(export, log, tmp_path):
     log.write_text(
         lines[0].replace("1700000000", "1800000000").replace('"trace_ns": 0', '"x": 0') + "\n" + lines[1]
     )
-    assert "is of another run" in rows_of(trace)["event logs"].found
+    assert "belongs to another run" in rows_of(trace)["event logs"].found
     log.write_text("no log\n")
     assert "line 1 is not JSON" in rows_of(trace)["event logs"].found
 

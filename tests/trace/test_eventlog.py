@@ -233,10 +233,10 @@ def test_a_log_of_another_run_is_refused_although_the_process_id_is_the_same(
         return
     with pytest.raises(EventLogError, match=said) as error:
         nsysalign.analyze(trace, [other])
-    assert "of the run that left this trace" in error.value.next_step
+    assert "of the run that made this trace" in error.value.next_step
     both = nsysalign.analyze(trace, [log, other])
     assert len(both.measured) == 1 and len(both.unaligned) == 1
-    assert any("is of another run" in note for note in both.notes)
+    assert any("belongs to another run" in note for note in both.notes)
 
 
 def test_clock_sites_and_readings(read):
