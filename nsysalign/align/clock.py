@@ -142,10 +142,13 @@ def _through_all(near: ClockMap, threads: list[tuple]) -> ClockMap:
     order = np.argsort(t, kind="stable")
     t, low, high = t[order], low[order], high[order]
     edges = np.searchsorted(t, np.arange(t[0], t[-1] + _STRAIGHT_NS, _STRAIGHT_NS)).tolist() if len(t) else []
-    long = [(a, b) for a, b in pairwise([*edges, len(t)]) if b - a >= _FEWEST]
-    found_lines = [_line(t[a:b], low[a:b], high[a:b]) for a, b in long]
+    stretches: list[tuple[int, int]] = []
+    for a, b in pairwise([*edges, len(t)]):  # none is left out: past its last point a map stands still
+        few = stretches and min(b - a, stretches[-1][1] - stretches[-1][0]) < _FEWEST
+        stretches.append((stretches.pop()[0], b) if few else (a, b))
+    found_lines = [_line(t[a:b], low[a:b], high[a:b]) for a, b in stretches if b - a >= _FEWEST]
     lines = [line for line in found_lines if line is not None]
-    if not lines or len(lines) < len(found_lines):
+    if not lines or len(lines) < len(stretches):
         return near
     at = np.concatenate([line.at_ns for line in lines])
     offset = np.concatenate([line.offset_ns for line in lines])

@@ -121,7 +121,7 @@ print(time.time() > 1e9)
     assert len(run.lines("record")) == 1 and run.lines("clock_reading") == []
     (note,) = run.lines("note")
     assert note["text"].startswith(
-        "readings of the host's clocks are not logged: memory may not become executable"
+        "readings of the host's clocks are not logged: this system does not allow executable memory"
     )
 
 

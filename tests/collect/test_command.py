@@ -32,7 +32,7 @@ def test_a_script_runs_under_this_python(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("options", ["-I", "-E", "-S", "-sE", "-W error -I", "-X dev -S", "-uI"])
 def test_python_options_that_keep_the_probe_out_are_refused(options):
-    with pytest.raises(UsageError, match="keeps the probe out"):
+    with pytest.raises(UsageError, match="disables the probe"):
         refuse_isolated(["/usr/bin/python3.12", *options.split(), "x.py"])
 
 

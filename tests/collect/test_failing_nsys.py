@@ -56,7 +56,7 @@ def test_what_nsys_lacks_permission_for_is_passed_on(played):
     assert (status, out) == (3, "") and "left no report (exit status 1): Insufficient permissions" in err
     tool.chmod(0o644)
     process = user.run("print('ran')")
-    assert "it may not be run" in process.communicate(timeout=60)[1] and process.returncode == 3
+    assert "it is not executable" in process.communicate(timeout=60)[1] and process.returncode == 3
 
 
 @pytest.mark.parametrize("ending", ["exit 0", "exit 1", "kill -ABRT $$"])

@@ -109,7 +109,7 @@ def test_unusable_versions_are_refused(fake, version, said):
 def test_no_permission_is_said(tmp_path):
     path = tmp_path / "nsys"
     path.write_text("not executable")
-    with pytest.raises(NsysError, match="may not be run"):
+    with pytest.raises(NsysError, match="is not executable"):
         find_nsys(str(path))
 
 

@@ -398,7 +398,7 @@ os.posix_fallocate = interrupted
     (lines,) = run.logs.values()
     assert [x["type"] for x in lines].count("header") == 1 and len(run.lines("elapsed")) == 1
     assert [r["site"] for r in run.lines("record")] == ["script.py:12", "script.py:13"]
-    assert "just beginning is not in the log" in run.errors
+    assert "while the probe was starting is not in the log" in run.errors
 
 
 def test_a_probe_that_cannot_write_is_silent(probed):

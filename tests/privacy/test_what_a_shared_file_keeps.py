@@ -151,7 +151,7 @@ def test_what_came_in_the_meantime_is_not_replaced(tmp_path, monkeypatch, links)
     if not links:
         monkeypatch.setattr(module.os, "link", lambda *_: (_ for _ in ()).throw(OSError(1, "no links")))
     with (
-        pytest.raises(UsageError, match="exists, and nothing is overwritten"),
+        pytest.raises(UsageError, match="already exists and is never overwritten"),
         new_file(tmp_path / "out") as partial,
     ):
         partial.write_text("mine")
@@ -264,7 +264,7 @@ def test_a_number_column_with_one_value_that_is_none(tmp_path, value):
         export_of(tmp_path / "trace.sqlite"),
         f"update CUPTI_ACTIVITY_KIND_RUNTIME set correlationId = {value} where rowid = 2",
     )
-    with pytest.raises(module.TraceError, match="number column holds something else"):
+    with pytest.raises(module.TraceError, match="a column of numbers holds something else"):
         redact(trace, tmp_path / "out.sqlite")
 
 

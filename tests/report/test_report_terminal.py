@@ -144,6 +144,7 @@ def test_what_is_folded_is_named_where_it_is_much():
         parts_ns=parts,
         no_prediction="",
         findings=(),
+        meanwhile_ns=0,
         library=False,
     )
     plan = table.Layout("us", (), ("launch_latency", "sync"), 8)
