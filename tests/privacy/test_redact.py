@@ -320,7 +320,7 @@ def test_a_trace_that_cannot_be_read_leaves_nothing(tmp_path):
     with closing(sqlite3.connect(trace)) as db:
         db.execute("update CUPTI_ACTIVITY_KIND_KERNEL set streamId = 'a secret'")
         db.commit()
-    with pytest.raises(TraceError, match="number column holds something else"):
+    with pytest.raises(TraceError, match="a column of numbers holds something else"):
         redact(trace, tmp_path / "out.sqlite")
     assert os.listdir(tmp_path) == ["trace.sqlite"]
 
