@@ -264,7 +264,7 @@ def test_a_number_column_with_one_value_that_is_none(tmp_path, value):
         export_of(tmp_path / "trace.sqlite"),
         f"update CUPTI_ACTIVITY_KIND_RUNTIME set correlationId = {value} where rowid = 2",
     )
-    with pytest.raises(module.TraceError, match="number column holds something else"):
+    with pytest.raises(module.TraceError, match="a column of numbers holds something else"):
         redact(trace, tmp_path / "out.sqlite")
 
 
