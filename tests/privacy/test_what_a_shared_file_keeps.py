@@ -151,7 +151,7 @@ def test_what_came_in_the_meantime_is_not_replaced(tmp_path, monkeypatch, links)
     if not links:
         monkeypatch.setattr(module.os, "link", lambda *_: (_ for _ in ()).throw(OSError(1, "no links")))
     with (
-        pytest.raises(UsageError, match="exists, and nothing is overwritten"),
+        pytest.raises(UsageError, match="already exists and is never overwritten"),
         new_file(tmp_path / "out") as partial,
     ):
         partial.write_text("mine")
