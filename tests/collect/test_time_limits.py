@@ -102,7 +102,7 @@ def test_no_exception_of_the_users_is_lost(probed):
     run = probed(LIMITS.replace("SECONDS", "4").replace("LIMITS", "400"))
     assert run.status == 0, run.err
     *rows, probe = (line.split() for line in run.out.splitlines())
-    assert len(rows) == 12 and probe[2:] == ["0", "0"] and run.errors == ""
+    assert run.errors == "" and len(rows) == 12 and probe[2:] == ["0", "0"]
     for way, work, arrived, lost in rows:
         assert int(arrived) >= 20 and lost == "0", f"{way} {work}: {lost} of {arrived} lost"
 
