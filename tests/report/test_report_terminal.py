@@ -146,7 +146,6 @@ def test_what_is_folded_is_named_where_it_is_much():
         findings=(),
         meanwhile_ns=0,
         library=False,
-        meanwhile_ns=None,
     )
     plan = table.Layout("us", (), ("launch_latency", "sync"), 8)
     assert (
