@@ -121,13 +121,15 @@ def test_a_hang_is_an_error_that_says_where(measured):
 
 
 def test_a_budget_too_short_for_a_process_says_so_or_measures_what_it_can(measured):
-    began = time.monotonic()
+    began, batches = time.monotonic(), (1, 2, 4, 8, 16, 32)
     try:
-        done = measured("make", batches=(1, 2, 4, 8, 16, 32), processes=3, budget_s=3.0, modes=("event",))
+        done = measured("make", batches=batches, processes=3, budget_s=3.0, modes=("event",))
     except MeasureError as error:
         assert "budget" in str(error)
     else:
-        assert any("the budget of 3 s ended" in n for n in load(done.folder).notes)
+        result = load(done.folder)
+        all_of_them = all(len(result.processes(0, batch, "event")) >= 3 for batch in batches)
+        assert all_of_them or any("the budget of 3 s ended" in n for n in result.notes)
     assert time.monotonic() - began < 3.0 + 6.0  # one process may be under way on a busy machine
 
 
