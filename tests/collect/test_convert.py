@@ -188,12 +188,16 @@ def test_lines_of_code_are_those_of_the_places_and_of_the_file_that_ran(tmp_path
     began = (tmp_path / "binary.py").stat().st_mtime_ns + 1
     os.utime(tmp_path / "new.py", ns=(began + 1, began + 1))
     texts = [{"header": {"clock": {"realtime_ns": began}}, "first_seq": 0}, {"ctx": 1, "frames": frames}]
+    texts += [
+        {"clk": 1, "frames": [[str(tmp_path / "x.py"), 1, 0, "<module>", 1, 30]]}
+    ]  # readings say more of a place
     (raw / "12-0.txt").write_bytes(b"\n".join(json.dumps(t).encode() for t in texts))
     (path,) = convert(raw, tmp_path, tmp_path, source=True)
     lines = [x for x in map(json.loads, path.read_text().splitlines()) if x["type"] == "source"]
     assert [(x["site"], x["text"]) for x in lines] == [
         ("x.py:2", "start.record()  # \u00e9"),
         ("x.py:3", "y" * 199 + "\u2026"),
+        ("x.py:1", "import torch"),
     ]
     (path,) = convert(raw, tmp_path, tmp_path)  # raw files that somebody sent may name any file
     assert '"source"' not in path.read_text()
