@@ -146,7 +146,7 @@ def _through_all(near: ClockMap, threads: list[tuple]) -> ClockMap:
     for a, b in pairwise([*edges, len(t)]):  # none is left out: past its last point a map stands still
         few = stretches and min(b - a, stretches[-1][1] - stretches[-1][0]) < _FEWEST
         stretches.append((stretches.pop()[0], b) if few else (a, b))
-    found_lines = [_line(t[a:b], low[a:b], high[a:b]) for a, b in stretches if b - a >= _FEWEST]
+    found_lines = (_line(t[a:b], low[a:b], high[a:b]) for a, b in stretches if b - a >= _FEWEST)
     lines = [line for line in found_lines if line is not None]
     if not lines or len(lines) < len(stretches):
         return near

@@ -143,23 +143,21 @@ def seconds(text: str, option: str) -> float:
 
 def share(text: str, option: str) -> float:
     """`0.5%` or `0.005`."""
-    try:
-        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 0.5:
-        raise UsageError(f"{option} {text}: not a share between 0 and 50 %", f"{option} 0.5%")
-    return value
+    return _share(text, option, 0.5, "between 0 and 50 %", "0.5%")
 
 
 def part(text: str, option: str) -> float:
     """`90%` or `0.9`: a share up to the whole."""
+    return _share(text, option, 1, "up to 100 %", "90%")
+
+
+def _share(text: str, option: str, most: float, allowed: str, example: str) -> float:
     try:
         value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
         value = 0.0
-    if not 0 < value <= 1:
-        raise UsageError(f"{option} {text}: not a share up to 100 %", f"{option} 90%")
+    if not 0 < value <= most:
+        raise UsageError(f"{option} {text}: not a share {allowed}", f"{option} {example}")
     return value
 
 

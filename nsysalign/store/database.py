@@ -284,8 +284,8 @@ def _read(connection: sqlite3.Connection, spec: frames.Spec, size: int) -> pd.Da
     names = [n for n in spec.names if n in there or (spec.name, n) not in frames.LATER_COLUMNS]
     rows = list(_rows(connection, spec.name, names, size))
     read = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {}
-    absent = {n: [frames.LATER_COLUMNS[spec.name, n]] * len(rows) for n in spec.names if n not in names}
-    lists = [list({**read, **absent}.get(name, ())) for name in spec.names]
+    instead = [[frames.LATER_COLUMNS.get((spec.name, name))] * len(rows) for name in spec.names]
+    lists = [list(read.get(name, other)) for name, other in zip(spec.names, instead, strict=True)]
     for position, column in enumerate(spec.columns):
         if column.dtype == "object":
             lists[position] = [json.loads(value) for value in lists[position]]
