@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -44,16 +45,32 @@ def running() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name == "nsysalign-clocks"]
 
 
+def until(true) -> None:
+    """Wait for it, however busy the machine is."""
+    end = time.monotonic() + 60
+    while True:
+        with contextlib.suppress(OSError):
+            if true():
+                return
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 def test_samples_carry_both_clocks_and_end_with_the_block(nvml, tmp_path):
     nvml(FAKE_NVML_SHUTDOWN=str(tmp_path / "ended"))
     before = time.monotonic_ns()
-    with clocks.sampling(tmp_path / "clocks.jsonl") as notes:
+    with clocks.sampling(tmp_path / "clocks.jsonl", flush_s=0) as notes:
         assert running()
-        time.sleep(0.5)
+        until(
+            lambda: (
+                (tmp_path / "clocks.jsonl").read_text().count("\n") > 12
+                and time.monotonic_ns() - before > 5e8
+            )
+        )
     after = time.monotonic_ns()
     assert notes == [] and not running() and (tmp_path / "ended").exists()
     samples, notes = read_clock_samples(tmp_path / "clocks.jsonl")
-    assert notes == [] and 8 <= len(samples) <= 22
+    assert notes == [] and 12 <= len(samples) <= 2 + (after - before) // 24_000_000
     t = samples["monotonic_ns"].to_numpy()
     assert before <= t.min() and t.max() <= after and (t[1:] - t[:-1] >= 24_000_000).all()
     apart = time.time_ns() - time.monotonic_ns()
@@ -92,8 +109,7 @@ def test_a_gpu_that_does_not_tell_its_clock_is_given_up(nvml, tmp_path, monkeypa
     nvml(FAKE_NVML="clock")
     monkeypatch.setattr(clocks, "_GIVE_UP", 2)
     with clocks.sampling(tmp_path / "a") as notes:
-        time.sleep(0.2)
-        assert not running()
+        until(lambda: not running())
     assert "does not report it" in notes[0]
 
 

@@ -1,11 +1,12 @@
-"""NVML of a made-up GPU, by the functions that the sampler asks: idle at 345 MHz, rising for 0.2 s, then 1980 MHz with
-the power cap pulling it to 1755 every other 0.2 s.  FAKE_NVML makes it fail: init, clock, hang or gone."""
+"""NVML of a made-up GPU, by the functions that the sampler asks: idle at 345 MHz, rising for 0.2 s from the first time
+its clock is read, then 1980 MHz with the power cap pulling it to 1755 every other 0.2 s.  FAKE_NVML makes it fail: init,
+clock, hang or gone."""
 
 import os
 import time
 
 NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
-_began = time.monotonic()
+_began: list[float] = []  # not the import: a busy machine may take long from there to the first reading
 _how = os.environ.get("FAKE_NVML", "")
 _names = os.environ.get("FAKE_NVML_NAMES", "GPU A").split(",")
 
@@ -15,7 +16,10 @@ class NVMLError(Exception):
 
 
 def _since():
-    return time.monotonic() - _began
+    now = time.monotonic()
+    if not _began:
+        _began.append(now)
+    return now - _began[0]
 
 
 def _capped():
