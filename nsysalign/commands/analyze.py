@@ -102,7 +102,8 @@ def analyze(
     from nsysalign.ranks.sources import is_many
 
     trace = traces[0]
-    if ranks or len(traces) > 1 or is_many(trace):
+    elsewhere = dask is not None and not trace.exists()  # on the disks of the cluster's machines
+    if ranks or len(traces) > 1 or elsewhere or is_many(trace):
         from nsysalign.commands.ranks import present_many
 
         if fail_on or baseline or marks:
