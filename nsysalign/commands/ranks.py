@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,30 +68,15 @@ def present_many(
 
     A trace that cannot be analysed is named and left out; TraceError only where none can be.
     """
-    from nsysalign.rundir import make_run_dir, numbered
-
-    def made() -> Path:
-        return make_run_dir("", output) if output else numbered(Path.cwd(), FOLDER)
-
+    analysed = partial(analyse, nsys=nsys, quiet=quiet, debug=debug)
     if dask in (None, "local"):
         sources = recovered(paths, events)
         count = spread.workers([source.trace for source in sources], jobs)
         with spread.processes(count) if dask is None else spread.dask(dask, count) as executor:
-            target = made()
-            results = analyse(sources, target, executor, nsys=nsys, quiet=quiet, debug=debug)
+            target = _folder_of_results(output)
+            results = analysed(sources, target, executor)
     else:
-        with contextlib.suppress(TraceError):  # the traces need not lie here
-            recovered(paths, events)
-        with spread.dask(dask, 0) as cluster:
-            target = made()
-            try:
-                named = [[path.absolute() for path in listed] for listed in (paths, events)]
-                places = placed(cluster, *named, target)
-            except NsysAlignError:
-                _remove_if_empty(target)
-                raise
-            found, where = zip(*places, strict=True)
-            results = analyse(found, target, cluster, where, nsys=nsys, quiet=quiet, debug=debug)
+        target, results = _where_they_lie(paths, events, output, dask, analysed)
     if not any(result.ranks for result in results):
         _remove_if_empty(target)
         raise TraceError(
@@ -119,6 +105,33 @@ def present_many(
         shown = os.path.relpath(target / RANKS_PAGE) if output is None else str(target / RANKS_PAGE)
         ranks_terminal.render(comparison, Console(highlight=False), shown)
     return comparison
+
+
+def _folder_of_results(output: Path | None) -> Path:
+    from nsysalign.rundir import make_run_dir, numbered
+
+    return make_run_dir("", output) if output else numbered(Path.cwd(), FOLDER)
+
+
+def _where_they_lie(
+    paths: Sequence[Path],
+    events: Sequence[Path],
+    output: Path | None,
+    scheduler: str,
+    analysed: Callable[..., list[SourceResult]],
+) -> tuple[Path, list[SourceResult]]:
+    """(folder of the results, what came of every trace) of the machines of a cluster."""
+    with contextlib.suppress(TraceError):  # the traces need not lie here
+        recovered(paths, events)
+    with spread.dask(scheduler, 0) as cluster:
+        target = _folder_of_results(output)
+        try:
+            named = [[path.absolute() for path in listed] for listed in (paths, events)]
+            found, places = zip(*placed(cluster, *named, target), strict=True)
+        except NsysAlignError:
+            _remove_if_empty(target)
+            raise
+        return target, analysed(found, target, cluster, places)
 
 
 def recovered(paths: Sequence[Path], events: Sequence[Path]) -> tuple[Source, ...]:
