@@ -182,6 +182,29 @@ def test_an_nsys_that_loses_the_report_in_silence(played):
     assert elapsed(run_dir) == 6
 
 
+def test_the_reason_of_a_failing_import_is_found_in_its_dump(played):
+    """As nsys 2024.2.3 printed it for a run that started thousands of processes."""
+    dump = r"""Import Failed
+      Items {
+        Type: OriginalLine
+        Value: \"25\"
+      }
+      Items {
+        Type: ErrorText
+        Value: \"Multiple different definitions of the same VmTidToPidInfo\"
+      }
+}
+Generated:
+    x.qdstrm"""
+    user = played(profile=f'APP "$@"; echo "{dump}"; exit 0')
+    status, _out, err = user.the_end(user.run("pair(6)"))
+    assert (
+        status == 3
+        and "(exit status 0): Multiple different definitions of the same VmTidToPidInfo; 1 event" in err
+    )
+    assert "kernel.pid_max" in err and "Generated" not in err and "OriginalLine" not in err
+
+
 # --- the export ------------------------------------------------------------------------------------------------
 
 
