@@ -592,6 +592,24 @@ HOST_RANGES = _spec(
     ("gpu_ns", "int64", "sum of the spans of their work on the GPU, first start to last end on any stream"),
 )
 
+HOST_ACTIVITY = _spec(
+    "host_activity",
+    "what the host did while streams waited for it (cause host), by label: three views of the same time, never to be added up",
+    ("label", "str", "label of the intervals"),
+    (
+        "view",
+        "str",
+        "all: the label's host gaps; python: sampled stacks; range: innermost NVTX ranges; os: calls of the OS runtime",
+    ),
+    ("name", "str", "function, range or call; '' for the rest (for time outside of all ranges)"),
+    ("place", "str", "python: file:line of the function's line with most samples"),
+    ("within", "str", "python: the library function that was running inside it most often, '' for none"),
+    ("samples", "int64", "python and all: samples taken in the gaps, on the thread that was waited for"),
+    ("count", "int64", "all: gaps; range: pieces of gaps; os: calls"),
+    ("ns", "int64", "nanoseconds of the gaps; 0 for python, whose samples are no durations"),
+    ("share", "float64", "of the label's samples (python), or of the nanoseconds of its gaps"),
+)
+
 VARIANTS = _spec(
     "variants",
     "labels whose intervals did different work, told apart: one row per kind of work",
@@ -1039,6 +1057,7 @@ ANALYSIS_SPECS = (
     KERNELS,
     GAPS,
     HOST_RANGES,
+    HOST_ACTIVITY,
     UNALIGNED,
     FINDINGS,
     CONFIRMATIONS,
