@@ -2,7 +2,7 @@
 
 label     intervals  under nsys  without  inflation     predicted  error
                              us       us                       us
-small50          20      351.34   268.90       1.31  254.78 ± 52.0   -5 %
+small50          20      351.34   268.90       1.31  255 ±52   -5 %
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from nsysalign.text import duration, percent, plural, safe_text
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from nsysalign.model import Analysis
+    from nsysalign.report.losses import Loss
     from nsysalign.report.rows import LabelRow
 
 #: Functions, ranges or calls in a sentence; rows of the page's table.
@@ -22,15 +24,15 @@ _WORTH_SAMPLING_NS = 5_000_000
 VIEWS = {"python": "Python stacks", "range": "NVTX ranges", "os": "OS calls"}
 
 
-def sentences(analysis: Analysis) -> dict[str, str]:
-    """Label -> what its host gaps were made of, view by view; labels of which that cannot be said, and it would be worth while,
-    say how to record it."""
+def sentences(analysis: Analysis, found: Mapping[str, Loss]) -> dict[str, str]:
+    """Label -> what its host gaps were made of, view by view; where that is not known and much time was lost in warm intervals, how
+    to record it."""
     table = analysis.host_activity
     sampled = bool(table["samples"].any())
     return {
         str(label): said
         for label, rows in table.groupby("label", sort=False)
-        if (said := _sentence(rows, sampled))
+        if (said := _sentence(rows, sampled, found[label].lost_ns if label in found else 0))
     }
 
 
@@ -39,7 +41,7 @@ def matters(row: LabelRow) -> bool:
     return row.parts_ns.get("host", 0) >= _MATTERS * row.elapsed_ns
 
 
-def _sentence(rows: pd.DataFrame, sampled: bool) -> str:
+def _sentence(rows: pd.DataFrame, sampled: bool, lost_ns: int) -> str:
     whole = rows[rows["view"] == "all"].iloc[0]
     parts = []
     if whole["samples"]:
@@ -48,7 +50,7 @@ def _sentence(rows: pd.DataFrame, sampled: bool) -> str:
     elif sampled:
         parts.append(f"not sampled: none of the samples fell into its {duration(whole['ns'])} of gaps")
     parts += [f"{VIEWS[view]}: {said}" for view in ("range", "os") if (said := _listed(rows, view))]
-    if not parts and whole["ns"] >= _WORTH_SAMPLING_NS:
+    if not parts and min(whole["ns"], lost_ns) >= _WORTH_SAMPLING_NS:
         return "not recorded; nsysalign run --sample-python SCRIPT.py names its functions"
     return "; ".join(parts)
 

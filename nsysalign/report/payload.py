@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -101,7 +101,7 @@ def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict
         "source": {
             safe_text(site): safe_text(text) for site, text in analysis.source_lines.itertuples(index=False)
         },
-        "host": _host(analysis, rows),
+        "host": _host(analysis, rows, found),
         "answers": answers.page_tables(analysis),
         "unaligned": [
             {"reason": safe_text(reason), "count": count, "names": [safe_text(n) for n in names]}
@@ -192,9 +192,9 @@ def _measured(analysis: Analysis) -> dict[str, list[float]]:
     }
 
 
-def _host(analysis: Analysis, rows: list[LabelRow]) -> dict[str, str]:
+def _host(analysis: Analysis, rows: list[LabelRow], found: Mapping[str, Loss]) -> dict[str, str]:
     """Label -> what the host did in its gaps, where waiting for it matters."""
-    said = host_activity.sentences(analysis)
+    said = host_activity.sentences(analysis, found)
     return {
         safe_text(row.label): said[row.label]
         for row in rows

@@ -138,10 +138,11 @@ def _findings(
     """The findings as the page ranks them: first what says that a number is not what it seems, then the largest loss."""
     said = [v for v in verdicts(analysis, rows) if v.rule]
     known = {row.label: row for row in rows}
-    ranked = cards(said, losses(analysis, rows, parts_matrix(analysis)))
+    found = losses(analysis, rows, parts_matrix(analysis))
+    ranked = cards(said, found)
     chosen = [(card, entry) for card in ranked for entry in card.entries[:1]][:MOST_FINDINGS]
     if only is not None:
-        loss = losses(analysis, rows, parts_matrix(analysis)).get(only[0])
+        loss = found.get(only[0])
         chosen = [
             (
                 Card(v.rule, v.severity, 0, ()),
@@ -151,7 +152,7 @@ def _findings(
             if (v.label, v.rule) == only and loss is not None
         ]
     source = dict(analysis.source_lines.itertuples(index=False))
-    host = host_activity.sentences(analysis)
+    host = host_activity.sentences(analysis, found)
     for card, entry in chosen:
         console.print()
         # once for a label: what its host did is the same for all its findings
