@@ -264,7 +264,7 @@ def _in_slices(
     read_ahead(others, trace, index, slices)
     log = read_event_logs(inputs.events)
     _refuse_baseline(log)
-    tell("looking over the trace", 10)
+    tell("surveying the trace", 10)
     known = survey(trace, log, index) if index.calls else None
     if known is None:
         return None, log

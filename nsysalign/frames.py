@@ -666,7 +666,7 @@ FINDINGS = _spec(
     (
         "advice",
         "str",
-        "what to change to measure the GPU's time alone, or to measure right; code follows three blanks",
+        "what to change to measure the GPU's time alone, or to measure right; code follows after three spaces",
     ),
     (
         "faster",
@@ -1082,12 +1082,12 @@ CURVE = _spec(
     ("latency_high_ns", "float64", "and its upper end"),
     ("p90_ns", "float64", "90th percentile of the latency, all processes together"),
     ("p99_ns", "float64", "99th percentile"),
-    ("p99_bounded", "bool", "whether there are samples enough for it: else it is 'at least'"),
+    ("p99_bounded", "bool", "whether there are enough samples for it; otherwise it is a lower bound"),
     ("rate", "float64", "outputs per second with calls queued one behind the other"),
     ("rate_low", "float64", "its 95 % interval"),
     ("rate_high", "float64", "and its upper end"),
     ("memory_bytes", "int64", "the most that torch's allocator held"),
-    ("sm_mhz", "float64", "median SM clock while it was measured, NaN where nobody knows"),
+    ("sm_mhz", "float64", "median SM clock while it was measured, NaN where unknown"),
     ("marks", "str", "best, knee, largest"),
 )
 
@@ -1104,13 +1104,13 @@ MODES = _spec(
     ("p50_ns", "float64", "median of all processes together"),
     ("p90_ns", "float64", "90th percentile"),
     ("p99_ns", "float64", "99th percentile"),
-    ("p99_bounded", "bool", "whether there are samples enough for it: else it is 'at least'"),
+    ("p99_bounded", "bool", "whether there are enough samples for it; otherwise it is a lower bound"),
     ("mean_ns", "float64", "mean of all samples"),
     ("std_ns", "float64", "their standard deviation"),
     ("min_ns", "float64", "least"),
     ("max_ns", "float64", "most"),
     ("samples", "int64", "samples, none removed"),
-    ("effective", "float64", "independent samples that they are worth"),
+    ("effective", "float64", "effective number of independent samples"),
     ("outliers", "int64", "far outliers among them (three times the middle half's width away)"),
     ("processes", "int64", "fresh processes"),
     ("differ", "bool", "the processes differ by more than their samples explain"),
@@ -1129,7 +1129,7 @@ SAMPLES = _spec(
     ("k", "int64", "place in the block"),
     ("ns", "int64", "what was measured"),
     ("t0_ns", "int64", "start of the block, CLOCK_MONOTONIC"),
-    ("sm_mhz", "float64", "SM clock during the block, NaN where nobody knows"),
+    ("sm_mhz", "float64", "SM clock during the block, NaN where unknown"),
 )
 
 MEASURED_BUDGETS = _spec(

@@ -103,7 +103,8 @@ def describe(path: str) -> Nsys:
     match = re.search(r"version\s+(\d{4}\.\d+[\w.\-]*)", version)
     if match is None:
         raise NsysError(
-            f"{path}: `--version` says {version.strip()[:80]!r}, which names no version", INSTALL_HINT
+            f"{path}: `--version` says {version.strip()[:80]!r}, which contains no version number",
+            INSTALL_HINT,
         )
     return Nsys(path, match[1], parse_flags(_ask(path, "profile", "--help")))
 
@@ -221,7 +222,7 @@ def export_sqlite(
         raise NsysError(
             f"{report.name} was recorded by nsys {found[1]}, which is newer than this one ({nsys.version.split('-')[0]}): it cannot "
             "read that",
-            f"name an nsys as new: nsysalign analyze {shlex.quote(str(report))} --nsys PATH; or export it where it was recorded:   "
+            f"use an nsys at least as new: nsysalign analyze {shlex.quote(str(report))} --nsys PATH; or export it where it was recorded:   "
             f"nsys export --type sqlite {report.name}",
         )
     raise NsysError(problem, f"check the free space beside {report.name}, then: nsysalign analyze {report}")

@@ -202,7 +202,7 @@ def _last_words(log: Path) -> str:
 
 
 def _told(status: int | None) -> str:
-    return "it was ended from outside" if status is None else f"exit status {status}"
+    return "it was terminated from outside" if status is None else f"exit status {status}"
 
 
 def _write_manifest(result: CollectResult, nsys: Nsys, took_s: float, conditions: Sequence[str]) -> None:

@@ -227,7 +227,7 @@ def with_marks(
     from nsysalign.rundir import MARKED, RunDirectory
 
     if result.stopped:
-        click.echo("note: the run was stopped: it is not run again with marks", err=True)
+        click.echo("note: the run was stopped, so it is not repeated with marks", err=True)
         return
     if not quiet:
         click.echo("running once more, with marks", err=True)
@@ -257,7 +257,7 @@ def without_nsys(
     from nsysalign.errors import NsysAlignError
 
     if result.stopped:
-        click.echo("note: the profiled run was stopped: so it is not run again without nsys", err=True)
+        click.echo("note: the profiled run was stopped, so it is not repeated without nsys", err=True)
         return
     if not quiet:
         click.echo("running once more without nsys", err=True)

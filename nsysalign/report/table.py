@@ -250,13 +250,13 @@ def legend(rows: Sequence[LabelRow], plan: Layout) -> list[str]:
     if any(row.parts_ns["graph"] for row in rows):
         lines.append("<= a CUDA graph traced as one row: the gaps and copies inside it are not visible")
     if any(beside(row) for row in rows):
-        lines.append("(in brackets: kernels ran so long beside the host's time, which is the row's)")
+        lines.append("(in brackets: how long kernels ran meanwhile; the row shows the host's time)")
     if plan.folded:
         folded = [_folded(c, rows, plan.unit) for c in LOOKS if c in plan.folded]
         lines.append("other: " + ", ".join(folded) + " (a wider terminal shows them)")
     if plan.columns and plan.columns[-1].head == REST:
         lines.append(
-            "largest other: what took most beside kernels (a wider terminal has a column for every cause)"
+            "largest other: what took most apart from kernels (a wider terminal has a column for every cause)"
         )
     marks = {("!" if row.flagged else "i") for row in rows if row.findings}
     if marks:

@@ -29,7 +29,7 @@ def os_calls(path: Path, first_ns: int, last_ns: int) -> tuple[pd.DataFrame, dic
         source = Source(connection, path)
         low, high = source.row_numbers(schema.OSRT)
         if high - low >= MOST_OS_CALLS:
-            note = f"calls of the OS runtime were not looked at: there are more than {MOST_OS_CALLS:,}"
+            note = f"calls of the OS runtime were not read: there are more than {MOST_OS_CALLS:,}"
             return frames.empty(frames.OS_CALLS), {}, [note]
         table = source.read(schema.OSRT)
         if table is None or table.empty:
