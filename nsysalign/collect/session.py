@@ -27,9 +27,21 @@ from nsysalign.collect.nsys import (
     utf8_name,
 )
 from nsysalign.collect.processes import of_run
+from nsysalign.collect.stacks import FREQUENCY_HZ, keep_stacks
 from nsysalign.errors import NsysError
 from nsysalign.files import write_lines
-from nsysalign.rundir import CLOCKS, EXPORT, MANIFEST, NSYS_LOG, RAW, REPORT, STREAM, make_run_dir, private
+from nsysalign.rundir import (
+    CLOCKS,
+    EXPORT,
+    MANIFEST,
+    NSYS_LOG,
+    RAW,
+    REPORT,
+    STACKS,
+    STREAM,
+    make_run_dir,
+    private,
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +58,7 @@ class CollectOptions:
     timeout_s: float | None = None  # stop the script after so long
     stdout_to_stderr: bool = False  # the script's, where our own stdout is for the analysis
     clocks: bool = True  # sample the GPUs' clocks through NVML meanwhile
+    sample_python: bool = False  # nsys samples the Python stacks
     conditions: tuple[str, ...] = ()  # what was set up around the run (locked clocks): for the report
     environment: Mapping[str, str] = field(default_factory=dict)  # more variables for the probe
 
@@ -96,7 +109,11 @@ def collect(
             following(log, importing),
         ):
             profile, notes = profile_arguments(
-                nsys, named / "trace", accurate=options.accurate, graph_trace=options.graph_trace
+                nsys,
+                named / "trace",
+                accurate=options.accurate,
+                graph_trace=options.graph_trace,
+                python_hz=FREQUENCY_HZ if options.sample_python else None,
             )
             notes += commands.environment_notes(os.environ)
             go = partial(launch, profile, argv, env, log, given, timeout_s=options.timeout_s)
@@ -128,6 +145,9 @@ def collect(
             run_dir / EXPORT,
             progress and (lambda percent: progress("exporting the report", percent)),
         )
+        if options.sample_python and "python-sampling" in nsys.flags:
+            telling = progress and (lambda percent: progress("reading the Python stacks", percent))
+            notes += keep_stacks(nsys, report, run_dir, run_dir / STACKS, working_directory(), telling)
     result = CollectResult(run_dir, status, report, sqlite, tuple(logs), tuple(notes), ended.stopped)
     _write_manifest(result, nsys, took_s, options.conditions)
     return result
@@ -195,7 +215,7 @@ def _last_words(log: Path) -> str:
 
 
 def _told(status: int | None) -> str:
-    return "it was ended from outside" if status is None else f"exit status {status}"
+    return "it was terminated from outside" if status is None else f"exit status {status}"
 
 
 def _write_manifest(result: CollectResult, nsys: Nsys, took_s: float, conditions: Sequence[str]) -> None:

@@ -91,7 +91,9 @@ def test_an_nsys_that_crashes_leaves_the_event_logs(played):
     status, _, err = user.the_end(user.run(text))
     (run_dir,) = user.run_dirs()
     assert (
-        status == 3 and "left no report (it was ended from outside)" in err and "1 event logs are kept" in err
+        status == 3
+        and "left no report (it was terminated from outside)" in err
+        and "1 event logs are kept" in err
     )
     assert elapsed(run_dir) == 6, "the script, which ran on as an orphan, was ended"
 
@@ -152,7 +154,7 @@ esac""",
         hung = name in ("late", "hangs", "impatient")
         assert ("the script was not begun, nsys does nothing" in err) == (name == "late")
         assert status == ({"busy": 7, "writes": 8, "long": 9}.get(name, 3)), f"{name}: {err}"
-        assert ("left no report (it was ended from outside)" in err) == hung
+        assert ("left no report (it was terminated from outside)" in err) == hung
         assert "it will be ended in" not in err or hung
 
 
