@@ -40,9 +40,10 @@ class HostSpeed:
     def __init__(self, log: EventLog | None, clocks: Mapping[int, Any] | None = None) -> None:
         self._known: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # process -> (times, ns), one per stretch
         self._headers = log.headers if log is not None else ()
-        if log is None:
+        self._work = -1
+        if log is None or not len(log.meters):
             return
-        newest = log.meters["work"].max() if len(log.meters) else 0
+        self._work = newest = int(log.meters["work"].max())
         for process, rows in log.meters[log.meters["work"] == newest].groupby("process"):
             t = rows["t0_ns"].to_numpy()
             if clocks is not None:
@@ -88,9 +89,12 @@ class HostSpeed:
         if len(took) >= _FEWEST:
             found.append((float(np.percentile(took, 25)), *np.percentile(took, _RANGE).tolist()))
         header = self._headers[process] if 0 <= process < len(self._headers) else {}
+        comparable = header.get("meter_work") == self._work and header.get("meter_python") == header.get(
+            "python"
+        )
         before = [header.get(k) for k in ("meter_usual_ns", "meter_least_ns", "meter_most_ns")]
         numbers = [float(v) for v in before if isinstance(v, int | float) and 0 < v < _LONGEST_NS]
-        if len(numbers) == len(before):
+        if comparable and len(numbers) == len(before):
             found.append((numbers[0], numbers[1], numbers[2]))
         if not found:
             return (np.nan,) * 3

@@ -37,6 +37,7 @@ PLAIN_KEYS = {
         "meter_usual_ns",
         "meter_least_ns",
         "meter_most_ns",
+        "meter_work",
         "baseline",
         "exit_status",
         "profiled_exit_status",
@@ -70,7 +71,7 @@ PLAIN_KEYS = {
     "end": {"signal"},
 }
 TEXT_KEYS = {
-    "header": {"format", "device_name", "torch", "python", "nvtx"},
+    "header": {"format", "device_name", "torch", "python", "nvtx", "meter_python"},
     "record": {"region", "site"},
     "wait": set(),
     "elapsed": {"region", "site", "error"},

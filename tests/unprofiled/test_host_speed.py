@@ -15,6 +15,7 @@ from nsysalign.trace.eventlog import read_event_logs
 from .recordings import unpack
 
 MS = 1_000_000
+SAME = {"meter_work": 1, "meter_python": "3.11.7", "python": "3.11.7"}
 
 
 def log_of(folder, readings, *, header=None, name="log"):
@@ -62,15 +63,22 @@ def test_few_readings_do_not_say_what_is_usual(tmp_path):
 
 def test_what_was_measured_on_the_machine_before_counts_as_well(tmp_path):
     """A run that was slow from beginning to end."""
-    header = {"meter_usual_ns": 4_000, "meter_least_ns": 3_900, "meter_most_ns": 7_000}
+    header = {"meter_usual_ns": 4_000, "meter_least_ns": 3_900, "meter_most_ns": 7_000, **SAME}
     found = speeds(log_of(tmp_path, [(100 * k, 6) for k in range(9)], header=header), (100, 101))
     assert (found.slowdown.tolist(), found.least.tolist()) == ([1.5], [0.65])
     assert found.most == pytest.approx([7 / 6])
 
 
+@pytest.mark.parametrize("other", [{"meter_work": 2}, {"meter_python": "3.12.1"}, {"meter_python": None}])
+def test_another_work_or_python_is_not_compared(tmp_path, other):
+    header = {"meter_usual_ns": 4_000, "meter_least_ns": 3_900, "meter_most_ns": 7_000, **SAME, **other}
+    found = speeds(log_of(tmp_path, [(100 * k, 6) for k in range(9)], header=header), (100, 101))
+    assert found.slowdown.tolist() == [1.0]
+
+
 @pytest.mark.parametrize("bad", [0, -1, 1e12, None, "4000"])
 def test_headers_of_others_may_hold_anything(tmp_path, bad):
-    header = {"meter_usual_ns": bad, "meter_least_ns": 3_900, "meter_most_ns": 7_000}
+    header = {"meter_usual_ns": bad, "meter_least_ns": 3_900, "meter_most_ns": 7_000, **SAME}
     found = speeds(log_of(tmp_path, [(100 * k, 6) for k in range(9)], header=header), (100, 101))
     assert found.slowdown.tolist() == [1.0]
 
@@ -148,7 +156,14 @@ def test_where_the_host_was_slow_there_is_a_reason_instead(recorded, tmp_path):
     """The recording is half a second long, and readings half a second away still count: so all of it is slow, against what
     was measured on the machine before."""
     lines = recorded["events.jsonl"].read_text().splitlines()
-    before = {"meter_usual_ns": 4_000, "meter_least_ns": 4_000, "meter_most_ns": 4_400}
+    python = json.loads(lines[0])["python"]
+    before = {
+        "meter_usual_ns": 4_000,
+        "meter_least_ns": 4_000,
+        "meter_most_ns": 4_400,
+        "meter_work": 1,
+        "meter_python": python,
+    }
     files = {**recorded, "events.jsonl": tmp_path / "with_header.jsonl"}
     files["events.jsonl"].write_text(
         "\n".join([json.dumps(json.loads(lines[0]) | before), *lines[1:]]) + "\n"

@@ -23,8 +23,8 @@ _TRIES = 3
 _sum, _numbers = sum, range(500)  # the program may put others in their place
 
 
-def read(rt: Any) -> int:
-    """Take the time and log it.  Returns when it was taken (CLOCK_MONOTONIC, ns)."""
+def measure() -> tuple[int, int]:
+    """Do the work.  Returns when it began (CLOCK_MONOTONIC) and how long it took, ns."""
     clock = time.perf_counter_ns
     best, began = -1, 0
     for _ in range(_TRIES):
@@ -33,5 +33,11 @@ def read(rt: Any) -> int:
         took = clock() - t0
         if best < 0 or took < best:
             best, began = took, t0
-    rt.write(METER, 0, next(rt.count), t0=began, t1=began + best, a=WORK)
+    return began, best
+
+
+def read(rt: Any) -> int:
+    """Do the work and log it.  Returns when it began."""
+    began, took = measure()
+    rt.write(METER, 0, next(rt.count), t0=began, t1=began + took, a=WORK)
     return began
