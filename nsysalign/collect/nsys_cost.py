@@ -27,6 +27,7 @@ from nsysalign.collect.nsys import Nsys, profile_arguments
 from nsysalign.collect.probe import meter
 from nsysalign.errors import NsysAlignError, OutputError
 from nsysalign.files import write_lines
+from nsysalign.untrusted import open_regular
 
 FORMAT, VERSION = "nsysalign-nsys-cost", 1
 #: Older measurements are not used: drivers' settings, kernels and neighbours change.
@@ -138,8 +139,8 @@ def load(of: Machine, environ: Mapping[str, str] = os.environ) -> NsysCost | Non
     STALE_S."""
     path = cache_file(of, environ)
     try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(1 << 20)
+        with open_regular(path) as file:
+            text = file.read(1 << 20).decode("utf-8")
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -83,6 +84,14 @@ def test_a_damaged_file_is_not_used(environ, text):
     path = save(cost(), environ)
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(Unusable, match=r"cannot be read|damaged"):
+        load(HERE, environ)
+
+
+def test_a_pipe_in_its_place_is_not_waited_for(environ):
+    path = cache_file(HERE, environ)
+    path.parent.mkdir(parents=True)
+    os.mkfifo(path)
+    with pytest.raises(Unusable, match="cannot be read"):
         load(HERE, environ)
 
 
@@ -225,8 +234,6 @@ def test_without_a_gpu_two_lines_say_so(nsys, tmp_path):
 @pytest.mark.nsys
 def test_with_a_torch_that_is_played_and_a_real_nsys(nsys, machine, environ, monkeypatch, tmp_path):
     """Four kinds of call exist there; what lacks is named; the measurement is kept and used."""
-    import os
-
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FAKE_TORCH), str(ROOT)]))
     said = []
     found = nsys_cost.calibrate(nsys, HERE, lambda step, percent: said.append((step, percent)), rounds=2)
