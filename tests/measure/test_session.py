@@ -276,6 +276,11 @@ def test_a_gpu_that_others_use_is_a_caveat(monkeypatch):
     texts = gpu.caveats()
     assert "30.0 GiB of its memory were in use, it was 87 % busy by 1 other process" in texts[0]
     assert "MIG" in texts[1] and "confidential computing" in texts[2]
+    assert gpu.newcomers() == []
+    Nvml.nvmlDeviceGetComputeRunningProcesses = staticmethod(
+        lambda h: [type("P", (), {"pid": pid}) for pid in (1, 2, 3)]
+    )
+    assert gpu.newcomers() == ["somebody else began to use this GPU while it was measured: 2 processes"]
 
 
 def test_a_neighbours_memory_is_not_the_searchs(tmp_path):
