@@ -124,7 +124,7 @@ def test_a_mark_without_a_warp_is_the_compilers_error(tmp_path):
 
 
 @needs_nvcc
-@pytest.mark.parametrize("program", ["checks.cu", "triggers.cu"])
+@pytest.mark.parametrize("program", ["checks.cu", "triggers.cu", "launches.cu"])
 @pytest.mark.parametrize(
     "flags", [["-DNSYSALIGN_MARKS"], ["-DNSYSALIGN_MARKS", "-DNSYSALIGN_UNIFORM"], ["-DNOTHING"]]
 )
