@@ -19,11 +19,13 @@ build() {
   return $status
 }
 checked() { # BIN OUT VARIANT PARTS...: run parts of checks.cu and judge what they wrote
+  set -o pipefail
   mkdir -p "$2/$3"
   "$1/checks-$3" "$2/$3" "${@:4}" | tee "$2/$3/said.jsonl" | "$PYTHON" scripts/marks/judge.py "$2/$3"
   rm -f "$2/$3"/many-*.nsam
 }
 launched() { # BIN OUT VARIANT: dependent launches, clusters, every GPU; plainly, then under nsys with its rows
+  set -o pipefail
   local to=$2/launches-$3
   mkdir -p "$to/plain" "$to/nsys"
   "$1/launches-$3" "$to/plain" | "$PYTHON" scripts/marks/judge_launches.py "$to/plain"
