@@ -94,8 +94,7 @@ def profile(
             return replace(nothing, problem=f"under nsys the worker failed: {failed['message']}")
         if not any(f["type"] == "profiled" for f in facts):
             return replace(
-                nothing,
-                problem=f"under nsys the worker did not come to its end (status {result.exit_status})",
+                nothing, problem=f"under nsys the worker did not finish (status {result.exit_status})"
             )
         base = next(f["label"] for f in facts if f["type"] == "profiled")
         logs = [without_nsys(run, base, timed, environment)] if any(timed.values()) else []

@@ -194,19 +194,19 @@ class Difference:
     ratio: float
     low: float
     high: float
-    verdict: str  # faster, slower, cannot say
+    verdict: str  # faster, slower, unclear
 
 
 def difference(a: Estimate, b: Estimate) -> Difference:
     """How much longer b takes than a.  A verdict needs two processes on each side."""
     ratio = b.value / a.value - 1 if a.value > 0 else math.nan
     if min(len(a.medians), len(b.medians)) < 2 or a.value <= 0 or b.value <= 0:
-        return Difference(ratio, -math.inf, math.inf, "cannot say")
+        return Difference(ratio, -math.inf, math.inf, "unclear")
     own = [np.array([e.own_ns]) for e in (a, b)]
     found, low, high = (
         float(x[0]) for x in compared(np.array([a.medians]), np.array([b.medians]), own[0], own[1])
     )
-    return Difference(found, low, high, "slower" if low > 0 else "faster" if high < 0 else "cannot say")
+    return Difference(found, low, high, "slower" if low > 0 else "faster" if high < 0 else "unclear")
 
 
 def compared(

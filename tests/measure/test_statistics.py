@@ -86,7 +86,7 @@ def test_processes_that_agree_by_chance_are_no_difference():
     noise -= np.median(noise, axis=1, keepdims=True)
     a, b = (estimate(list(level + noise + np.arange(3)[:, None])) for level in (1e6, 1.0015e6))
     assert b.medians[0] - a.medians[0] == pytest.approx(1_500) and a.own_ns > 500
-    assert difference(a, b).verdict == "cannot say"
+    assert difference(a, b).verdict == "unclear"
 
 
 def test_a_true_difference_is_found_and_its_size_is_right():
@@ -107,4 +107,4 @@ def test_a_true_difference_is_found_and_its_size_is_right():
 
 def test_one_process_each_tells_nothing_about_others():
     one = [estimate([[1e6 + k for k in range(100)]]), estimate([[2e6 + k for k in range(100)]])]
-    assert difference(*one).verdict == "cannot say"
+    assert difference(*one).verdict == "unclear"
