@@ -77,7 +77,9 @@ def main() -> None:
             strip(path, Path(room) / name, rows=asked.rows)
         found = {version: placed(checkout, Path(room), list(truth)) for version, checkout in versions.items()}
     table = pd.concat(
-        rows.assign(recording=recording).merge(placed[placed["name"] == name], on=_KEY).assign(version=version)
+        rows.assign(recording=recording)
+        .merge(placed[placed["name"] == name], on=_KEY)
+        .assign(version=version)
         for name, (recording, rows) in truth.items()
         for version, placed in found.items()
     )
@@ -135,7 +137,10 @@ def strip(path: Path, target: Path, *, rows: bool) -> None:
         elif "timestamp" in columns:
             c.execute(f"update {_ROWS} set timestamp = 0")
         c.commit()
-    with open(path.with_suffix(".events.jsonl")) as log, open(target.with_suffix(".events.jsonl"), "w") as out:
+    with (
+        open(path.with_suffix(".events.jsonl")) as log,
+        open(target.with_suffix(".events.jsonl"), "w") as out,
+    ):
         for line in map(json.loads, log):
             if line["type"] not in ("reference", "distance", "link"):
                 for key in ("reference", "start_ms", "end_ms"):
@@ -147,7 +152,9 @@ def placed(checkout: Path, room: Path, names: list[str]) -> pd.DataFrame:
     """What a checkout makes of the stripped recordings."""
     command = [sys.executable, "-c", _PLACE, *(str(room / n) for n in names)]
     environment = os.environ | {"PYTHONPATH": str(checkout)}
-    said = subprocess.run(command, env=environment, cwd=checkout, stdout=subprocess.PIPE, text=True, check=True)
+    said = subprocess.run(
+        command, env=environment, cwd=checkout, stdout=subprocess.PIPE, text=True, check=True
+    )
     rows = [line.split() for line in said.stdout.splitlines()]
     table = pd.DataFrame(rows, columns=["name", *_KEY, "start_ns", "error_ns"])
     whole = [*_KEY, "start_ns", "error_ns"]

@@ -20,7 +20,7 @@ of a record is that second stamp, the one that nsys shows.  So all of it follows
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -63,9 +63,10 @@ def observe(
     """What the records with a place `at` on the event clock (where `known`) say.  `stamp`: CUPTI's, 0 where there is none."""
     seen = model.observe(s)
     first = np.where(seen.class_ == CLASSES.index("ahead"), s.ahead[seen.record], s.behind[seen.record]) == 0
+    alone = ~s.previous_is_node[seen.record] | (seen.class_ != CLASSES.index("busy"))
     quick = (s.call_end - s.call_start)[seen.record] < _QUICK_NS
     seen = seen.take(
-        seen.certain & first & known[seen.record] & (quick | (seen.class_ != CLASSES.index("idle")))
+        seen.certain & first & known[seen.record] & (quick | (seen.class_ != CLASSES.index("idle"))) & alone
     )
     place = seen.known_ns + np.rint(seen.x @ model.vector).astype(np.int64)
     stamped = np.flatnonzero(known & (stamp > 0))
@@ -111,9 +112,6 @@ def place_records(
     one, two = one[same], two[same]
     apart = spacing(s, one, two, at[two] - at[one])
     model = assumed(tracing, apart, np.empty(0))
-    model = replace(
-        model, value=dict(model.value) | {"contended_ns": 0.0}
-    )  # its floor: late ones lose their say
     found: dict[int, EventLine] = {}
     place, error = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
     for number in np.unique(line[line >= 0]).tolist():

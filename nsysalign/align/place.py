@@ -90,10 +90,10 @@ def _place(
     """(origin, half-width that holds it in 95 of 100) of every frame.  `s`: of the frames' records."""
     seen = model.observe(s)
     seen = seen.take(np.argsort(frames.frame[seen.record], kind="stable"))
-    frame, lag = frames.frame[seen.record], model.lag_ns(s)
+    frame = frames.frame[seen.record]
     wanted = seen.known_ns - frames.shift_ns[seen.record] + np.rint(seen.x @ model.vector).astype(np.int64)
     tie = np.hypot(_TIE_NS, _RATE * frames.apart_ns)
-    scale = np.hypot(seen.scale_ns, np.hypot(tie, lag)[seen.record])
+    scale = np.hypot(seen.scale_ns, tie[seen.record])
     # middle of the grid: the latest of what the records' past says (being late is common, early is not)
     origin, (place, spread, _) = low.copy(), model.expected(s)
     early = place - 2 * (spread - model.scale["idle"]) - frames.shift_ns
