@@ -28,9 +28,6 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.align.clock import ClockMap
-from nsysalign.align.host_timers import timed, timer_notes
-from nsysalign.align.samples import place_samples
 from nsysalign.attribute.kernels import kernel_table, longest_gaps
 from nsysalign.attribute.labels import label_table
 from nsysalign.attribute.partial import intervals_table, parts_table
@@ -38,6 +35,8 @@ from nsysalign.attribute.segment_source import InMemorySource, SegmentSource
 from nsysalign.attribute.timeline import chosen_intervals
 from nsysalign.attribute.unprofiled import predict, predict_intervals
 from nsysalign.attribute.work import variant_table
+from nsysalign.clocks.host import ClockMap
+from nsysalign.clocks.samples import place_samples
 from nsysalign.compare.judge import attach
 from nsysalign.compare.side_by_side import side_by_side
 from nsysalign.diagnose.rules import diagnose
@@ -52,6 +51,7 @@ from nsysalign.slices.pool import WorkerPool, wanted, worker_pool
 from nsysalign.slices.rounds import measure, read_ahead
 from nsysalign.slices.survey import SLICE_ROWS, survey
 from nsysalign.store import confirmations
+from nsysalign.timers.windows import timed, timer_notes
 from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.index import rows_at_most, sampled

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsysalign.align.event_clock import EventClock
 from nsysalign.align.latency import CLASSES, LatencyModel, assumed, spacing
 from nsysalign.align.surroundings import Surroundings
+from nsysalign.clocks.events import EventClock
 
 #: Consecutive records behind work are so far apart, without event tracing and with it (ns).
 SPACING_NS, TRACED_SPACING_NS = 1_290, 2_545

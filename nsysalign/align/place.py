@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsysalign.align.event_clock import hanging_together
 from nsysalign.align.latency import CLASSES, LatencyModel
 from nsysalign.align.surroundings import Surroundings
+from nsysalign.clocks.events import hanging_together
 from nsysalign.effort import together
 
 _STEP_NS, _BELOW_NS, _ABOVE_NS = 40, 8_000, 24_000

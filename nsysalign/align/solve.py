@@ -13,16 +13,12 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.align import bounds
 from nsysalign.align import streams as lanes
-from nsysalign.align.clock import ClockMap
 from nsysalign.align.context import TraceContext, look
-from nsysalign.align.event_clock import EventClock, event_clock
 from nsysalign.align.event_line import ClockPlaces, EventLine, place_records
-from nsysalign.align.host_timers import Timers, read_timers, timer_notes, timer_windows
+from nsysalign.align.inferred import windows_without_log
 from nsysalign.align.latency import LatencyModel, calibrate, spacing
 from nsysalign.align.match import match_processes, match_records
-from nsysalign.align.others import host_windows, windows_without_log
 from nsysalign.align.place import frames_of
-from nsysalign.align.reasons import Unplaced, unplaced_frame
 from nsysalign.align.records import (
     awaited,
     build_records,
@@ -33,8 +29,13 @@ from nsysalign.align.records import (
 )
 from nsysalign.align.surroundings import Surroundings, gather, neighbours
 from nsysalign.align.windows import Bounded, event_windows, record_places
+from nsysalign.clocks.events import EventClock, event_clock
+from nsysalign.clocks.host import ClockMap
 from nsysalign.model import CALL, Alignment, EventLog, Trace, pid_of
 from nsysalign.sweep.issue import FAR, LaneOperations, lane_operations
+from nsysalign.timers.regions import host_windows
+from nsysalign.timers.windows import Timers, read_timers, timer_notes, timer_windows
+from nsysalign.windows import Unplaced, unplaced_frame
 
 #: Bounds that cross by less than this are the two clocks' disagreement, not a contradiction.
 _CROSSING_NS = 2_000

@@ -13,10 +13,10 @@ from nsysalign.align import bounds
 from nsysalign.align.event_line import ClockPlaces
 from nsysalign.align.latency import LatencyModel
 from nsysalign.align.place import frames_of, place_pairs
-from nsysalign.align.reasons import Unplaced
 from nsysalign.align.surroundings import Surroundings
 from nsysalign.model import ORIGIN, EventLog
 from nsysalign.sweep.issue import FAR
+from nsysalign.windows import Unplaced
 
 
 @dataclass(frozen=True)

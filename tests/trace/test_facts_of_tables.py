@@ -16,9 +16,9 @@ from handmade import build
 from tiny_export import US, P, call, tiny, work
 
 import nsysalign
-from nsysalign.align.clock import clock_map
 from nsysalign.align.surroundings import gather
 from nsysalign.attribute.labels import label_table
+from nsysalign.clocks.host import clock_map
 
 
 @pytest.mark.parametrize(
