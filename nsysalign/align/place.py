@@ -68,9 +68,15 @@ def frames_of(start: np.ndarray, end: np.ndarray, elapsed: np.ndarray) -> Frames
 
 
 def place_pairs(
-    s: Surroundings, model: LatencyModel, frames: Frames, lower: np.ndarray, upper: np.ndarray
+    s: Surroundings,
+    model: LatencyModel,
+    frames: Frames,
+    start: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(start, error bar) of every pair; `lower`, `upper` bound its start.  int64 trace ns."""
+    """(start, error bar) of every pair; `start`: position of its start record, which `lower`, `upper` bound.  int64 trace ns.
+    The bar holds the event's own stamp, from which elapsed_time counts, and CUPTI's late one too."""
     count = int(frames.pair_frame.max()) + 1
     low, high = np.full(count, np.iinfo(np.int64).min), np.full(count, np.iinfo(np.int64).max)
     np.maximum.at(low, frames.pair_frame, lower - frames.pair_shift_ns)
@@ -80,6 +86,7 @@ def place_pairs(
     begin = np.clip(origin[frames.pair_frame] + frames.pair_shift_ns, lower, upper)
     farthest = np.maximum(np.maximum(begin - lower, upper - begin), 1)
     more = _WIDEN_TRACED_NS if model.traced else _WIDEN_NS
+    more = more + model.lag_ns(s.take(start))
     bar = np.minimum(np.ceil(_WIDEN * spread[frames.pair_frame] + more), farthest)
     return begin, bar.astype(np.int64)
 

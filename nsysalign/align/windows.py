@@ -148,7 +148,9 @@ def _by_neighbours(
     rest = np.flatnonzero(~by_start & ~by_end)
     if len(rest):
         frames = frames_of(start[rest], end[rest], elapsed[rest])
-        begin[rest], error[rest] = place_pairs(surroundings, model, frames, low[rest], high[rest])
+        begin[rest], error[rest] = place_pairs(
+            surroundings, model, frames, start[rest], low[rest], high[rest]
+        )
     return begin, error, np.minimum(low, begin), np.maximum(high, begin)
 
 
