@@ -25,23 +25,24 @@ from nsysalign.sweep.issue import FAR
 _PRIOR = {
     "idle_ns": (4_800.0, 800.0),  # record's place after its call began, for a call of 1.5 us
     "idle_short": (0.85, 0.3),  # per ns of call duration, up to _KNEE_NS
-    "idle_long": (0.37, 0.1),  # per ns of call duration beyond
+    "idle_long": (0.55, 0.25),  # per ns of call duration beyond
     "busy_ns": (2_400.0, 1_800.0),  # end of the previous kernel to the record
     "copy_ns": (445.0, 60.0),  # more after a copy or memset
     "graph_ns": (400.0, 200.0),  # more after a CUDA graph
-    "node_ns": (
-        0.0,
-        1_500.0,
-    ),  # more after a CUDA graph traced node by node: it may end with events of its own
+    "node_ns": (0.0, 1_500.0),  # more after a graph traced node by node: it may end with events of its own
     "spacing_ns": (2_770.0, 1_800.0),  # consecutive records behind busy streams
     "ahead_ns": (1_540.0, 25.0),  # record to the start of a queued kernel
 }
 PARAMETERS = tuple(_PRIOR)
 #: The same with CUPTI's event tracing, where records take longer, and without.
-_TRACED = {"idle_ns": (5_100.0, 800.0), "busy_ns": (2_175.0, 1_800.0), "spacing_ns": (2_545.0, 1_800.0)}
+_TRACED = {
+    "idle_ns": (5_100.0, 800.0), "idle_long": (0.37, 0.1), "busy_ns": (2_175.0, 1_800.0), "spacing_ns": (2_545.0, 1_800.0)
+}  # fmt: skip
 _UNTRACED = {
     "idle_ns": (3_900.0, 800.0), "idle_long": (0.7, 0.25), "busy_ns": (925.0, 600.0), "spacing_ns": (1_295.0, 600.0)
 }  # fmt: skip
+#: Consecutive records further apart than this were traced: 1.3 us without event tracing, 2.5 or 5 with it.
+_TRACED_FROM_NS = 1_900
 #: Outside of these a calibrated latency is a mistake.
 _PLAUSIBLE_NS = {
     "idle_ns": (1_000, 20_000), "busy_ns": (300, 8_000), "spacing_ns": (600, 8_000), "ahead_ns": (1_000, 3_000)
@@ -216,6 +217,8 @@ def _tight_gaps(s: Surroundings) -> np.ndarray:
 def assumed(tracing: str, spacings: np.ndarray, gaps: np.ndarray) -> LatencyModel:
     """The model before anything is fitted: with event tracing "on", "off" or "unknown", and with how long a record takes
     where the trace shows it directly: by the spacing of records, else by the gap that one leaves between two kernels."""
+    if tracing == "unknown" and len(spacings) >= _ENOUGH:
+        tracing = "on" if np.median(spacings) > _TRACED_FROM_NS else "off"
     prior = _PRIOR | {"on": _TRACED, "off": _UNTRACED}.get(tracing, {})
     unsure = 0.0
     if len(spacings) >= _ENOUGH:
