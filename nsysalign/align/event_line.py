@@ -35,7 +35,7 @@ SPACING_NS, TRACED_SPACING_NS = 1_290, 2_545
 CLASSES_OF_LINE = (*CLASSES, "stamp")
 _SCATTER = np.array([80.0, 160.0, 350.0, 20.0])
 _UNSEEN = np.array([60.0, 120.0, 600.0, 5.0])
-_QUICK_NS = 6_000  # calls on an idle stream that took longer were interrupted
+_QUICK_NS, _TRACED_QUICK_NS = 6_000, 4_000  # calls on an idle stream that took longer were interrupted
 #: GPUs are late, never early: on which side of the expected place an observation has a tail (Student's t, soon without a
 #: say); on the other side it keeps its say (Huber).  0: a tail on both.
 _TAIL = np.array([-1, 1, 0, 1])
@@ -64,7 +64,7 @@ def observe(
     seen = model.observe(s)
     first = np.where(seen.class_ == CLASSES.index("ahead"), s.ahead[seen.record], s.behind[seen.record]) == 0
     alone = ~s.previous_is_node[seen.record] | (seen.class_ != CLASSES.index("busy"))
-    quick = (s.call_end - s.call_start)[seen.record] < _QUICK_NS
+    quick = (s.call_end - s.call_start)[seen.record] < (_TRACED_QUICK_NS if model.traced else _QUICK_NS)
     seen = seen.take(
         seen.certain & first & known[seen.record] & (quick | (seen.class_ != CLASSES.index("idle"))) & alone
     )
