@@ -85,8 +85,7 @@ def place_pairs(
     origin, spread = _place(s.take(frames.record), model, frames, low, high)
     begin = np.clip(origin[frames.pair_frame] + frames.pair_shift_ns, lower, upper)
     farthest = np.maximum(np.maximum(begin - lower, upper - begin), 1)
-    more = _WIDEN_TRACED_NS if model.traced else _WIDEN_NS
-    more = more + model.lag_ns(s.take(start))
+    more = model.lag_ns(s.take(start)) + (_WIDEN_TRACED_NS if model.traced else _WIDEN_NS)
     bar = np.minimum(np.ceil(_WIDEN * spread[frames.pair_frame] + more), farthest)
     return begin, bar.astype(np.int64)
 

@@ -72,7 +72,10 @@ def test_records_in_a_row_count_those_behind_and_ahead():
     )
     around = pd.DataFrame({name: np.full(count, -1) for name in names})
     operations = pd.DataFrame(
-        {name: np.empty(0, np.int64) for name in ("kind", "start_ns", "end_ns", "call", "copy_kind")}
+        {
+            name: np.empty(0, np.int64)
+            for name in ("kind", "start_ns", "end_ns", "call", "copy_kind", "graph_node")
+        }
     )
     trace = SimpleNamespace(operations=operations, calls=pd.DataFrame({"start_ns": np.empty(0, np.int64)}))
     found = gather(
