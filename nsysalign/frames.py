@@ -7,7 +7,7 @@ clock.  -1 stands for "none" in integer reference columns, nullable columns use 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,22 +40,34 @@ def check(frame: pd.DataFrame, spec: Spec) -> pd.DataFrame:
     missing = [c for c in spec.names if c not in frame.columns]
     if missing:
         raise KeyError(f"{spec.name}: missing columns {missing}")
-    out = frame[spec.names]
-    wrong = {c.name: c.dtype for c in spec.columns if str(out[c.name].dtype) != c.dtype}
-    return out.astype(wrong) if wrong else out
+    return _converted(frame[spec.names], spec, _same)
 
 
 def check_narrow(frame: pd.DataFrame, spec: Spec) -> pd.DataFrame:
     """The same for tables of millions of rows, whose int64 columns may be held as int32 where that holds every value
     (never times)."""
-    out = frame[spec.names]
-    wrong = {
-        c.name: c.dtype
-        for c in spec.columns
-        if str(out[c.name].dtype) != c.dtype
-        and (c.name.endswith("_ns") or (c.dtype, str(out[c.name].dtype)) != ("int64", "int32"))
-    }
-    return out.astype(wrong) if wrong else out
+    return _converted(frame[spec.names], spec, _same_or_narrow)
+
+
+def _converted(frame: pd.DataFrame, spec: Spec, good: Callable[[Column, str], bool]) -> pd.DataFrame:
+    """With the declared dtype where what a column has is not `good`.  Columns are not taken out of the table for that: each
+    would be an object that costs more than a look at its dtype."""
+    found = zip(spec.columns, frame.dtypes.tolist(), strict=True)
+    wrong = {column.name: column.dtype for column, dtype in found if not good(column, _spelled(dtype))}
+    return frame.astype(wrong) if wrong else frame
+
+
+def _same(column: Column, found: str) -> bool:
+    return found == column.dtype
+
+
+def _same_or_narrow(column: Column, found: str) -> bool:
+    narrow = (column.dtype, found) == ("int64", "int32") and not column.name.endswith("_ns")
+    return narrow or found == column.dtype
+
+
+#: There are few dtypes, and numpy spells each anew.
+_spelled = cache(str)
 
 
 def empty(spec: Spec) -> pd.DataFrame:
@@ -264,6 +276,15 @@ DISTANCES = _spec(
     ("reference", "int64", "number of a reference, -1 none"),
     ("start_ms", "float64", "distance of the first from it, NaN unknown"),
     ("end_ms", "float64", "distance of the second from it, NaN unknown"),
+)
+
+METERS = _spec(
+    "meters",
+    "how long a fixed piece of work took on the host, taken where nothing was timed",
+    ("process", "int64", "number of the header it belongs to"),
+    ("work", "int64", "number of the work: times of different works cannot be compared"),
+    ("t0_ns", "int64", "CLOCK_MONOTONIC at its begin"),
+    ("t1_ns", "int64", "CLOCK_MONOTONIC at its end"),
 )
 
 HOSTS = _spec(
@@ -951,11 +972,18 @@ BASELINE = _spec(
         "float64",
         "without nsys: the same, by the events' own clock; NaN without references",
     ),
+    (
+        "host_slowdown",
+        "float64",
+        "how many times longer a fixed piece of work took on the host around these intervals under nsys than without; "
+        "NaN where the logs do not say",
+    ),
 )
 #: Columns that an analysis stored before they existed does not have, and what stands there instead.
 LATER_COLUMNS: Mapping[tuple[str, str], Any] = {
     ("baseline", "gap_profiled_ns"): None,
     ("baseline", "gap_baseline_ns"): None,
+    ("baseline", "host_slowdown"): None,
     ("findings", "faster"): "",
 }
 
@@ -1025,6 +1053,7 @@ LOG_SPECS = (
     ELAPSED,
     REFERENCES,
     DISTANCES,
+    METERS,
     HOSTS,
     CLOCK_SITES,
     CLOCK_READINGS,
