@@ -59,6 +59,8 @@ WARMUP_FACTOR = 1.5
 WARMUP_SHARE = 0.3
 #: Loading code is named from this time on.
 LOAD_NS = 100_000
+#: ... where it is this share of the slow interval at least: else something else made it slow.
+LOAD_SHARE = 0.05
 #: Half of the repetitions spread over more than this share of the median: high variance.
 SPREAD_SHARE = 0.15
 #: Statistics of the spread need this many repetitions.
