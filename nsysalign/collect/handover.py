@@ -37,7 +37,7 @@ class Inheritance:
     """What this process was given and would hand on.
 
     `descriptors`: number in the started program -> ours; `umask`; `ignored`: signals, which exec does not reset; `unset`:
-    variables in our environment that nobody gave us.
+    variables in our environment that were not inherited.
     """
 
     descriptors: Mapping[int, int]

@@ -1,4 +1,4 @@
-"""The same command once more, without nsys: what the program measures when nobody profiles it.
+"""The same command once more, without nsys: what the program measures without a profiler.
 
 Same environment, same probe, same calibration; everything goes to RUN_DIR/baseline.  The probe is in both runs, so that the
 same intervals can be told apart.  It makes `Event.record()` about 1.3 us cheaper than torch's own (it hands on the Stream

@@ -368,7 +368,9 @@ def _module_load_finding(facts: Facts, case: Case, severity: str, at: int, spent
         ),
         "Run the code once before timing it:   f(x); torch.cuda.synchronize(); start.record()",
         case.site,
-        case.positions,
+        case.positions
+        if alone
+        else np.array([at]),  # the interval that is spoken of is the one that is drawn
         float(spent[at]),
         about_row=severity == "warning",
     )
