@@ -169,7 +169,7 @@ def _silenced(texts: _Texts, cwd: Path) -> Iterator[dict[str, Any]]:
 
 def _read_texts(path: Path, pid: int) -> _Texts:
     texts = _Texts(header={"type": "header", "format": "nsysalign-events", "version": 1, "pid": pid})
-    data = path.read_bytes() if path.is_file() else b""  # not a pipe in a folder that somebody sent
+    data = path.read_bytes() if path.is_file() else b""  # not a pipe in a folder from someone else
     bursts = 0
     for raw in data.split(b"\0", 1)[0].split(b"\n"):
         try:

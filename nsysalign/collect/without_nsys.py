@@ -25,7 +25,7 @@ from nsysalign.errors import NsysError
 from nsysalign.files import write_lines
 from nsysalign.rundir import BASELINE, MANIFEST, RAW, event_logs
 
-#: In the header of every log of such a run: nobody takes it for the log of a trace.
+#: In the header of every log of such a run, so that it is not taken for the log of a trace.
 MARK = {"baseline": True}
 
 
