@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -190,14 +191,26 @@ def _report(run_dir: Path, nsys: Nsys, status: int | None, logs: Sequence[Path])
     kept = f"; {len(logs)} event logs are kept in {run_dir}" if logs else ""
     if not logs and not any(run_dir.glob("*.qdstrm")):
         shutil.rmtree(run_dir / RAW, ignore_errors=True)
-    raise NsysError(
-        f"nsys {nsys.version} left no report ({_told(status)}): {said}{kept}",
-        "read the script's own output above; then check the free space and: nsysalign doctor",
-    )
+    kept += f"; nsys's own recording is kept: {stream.name}" if stream.is_file() else ""
+    step = "read the script's own output above; then check the free space and: nsysalign doctor"
+    if _NUMBER_TWICE in said:
+        step = (
+            "this nsys cannot import a run in which Linux gave a process or thread number twice: record a part that "
+            "starts fewer processes, raise the limit (sysctl kernel.pid_max), or use a newer nsys (--nsys)"
+        )
+    raise NsysError(f"nsys {nsys.version} left no report ({_told(status)}): {said}{kept}", step)
+
+
+#: What nsys 2024.2's importer says of process numbers that were used again (seen in a suite that starts thousands).
+_NUMBER_TWICE = "definitions of the same VmTidToPidInfo"
 
 
 def _last_words(log: Path) -> str:
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    """The reasons that nsys's importer names in its dump of an error, or else the last lines."""
+    text = log.read_text(errors="replace")
+    if reasons := re.findall(r"Type: ErrorText\s+Value: \"([^\"\n]*)\"", text):
+        return "; ".join(dict.fromkeys(reasons))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return " ".join(lines[-3:]) or "it said nothing"
 
 
