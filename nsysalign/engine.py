@@ -470,7 +470,7 @@ def _with_host_activity(
     else:
         segments = analysis.segments[analysis.segments["interval"].isin(real["interval"])]
     table, more = opened(real, segments)
-    notes = [*(notes if len(table) else []), *more]
+    notes = [*(notes if (table["view"] != "all").any() else []), *more]
     return replace(analysis, host_activity=table, notes=tuple(dict.fromkeys([*analysis.notes, *notes])))
 
 

@@ -109,7 +109,7 @@ def amended(
         known.context,
         processes=processes,
         lanes=frames.check(table, frames.LANES),
-        # streams that nobody knew of were seen because work ran on them
+        # streams that were not known before were seen because work ran on them
         busy=was.astype(object).where(was.notna(), True).to_numpy(dtype=bool),
     )
     timed = known.timed

@@ -245,7 +245,7 @@ def _undisturbed(
 
 
 def clock_sites(table: pd.DataFrame, readings: pd.DataFrame) -> tuple[list[Site], np.ndarray]:
-    """Sites, and the position of each reading's among them; one that the log does not describe knows nothing."""
+    """Sites, and the position of each reading's among them; one that the log does not describe has none."""
     columns = ("site", "callers", "function", "position", "use", "stores", "subtracts", "interleaved")
     sites = [Site(*row) for row in table[list(columns)].itertuples(index=False)]
     index = {key: n for n, key in enumerate(table[["process", "number"]].itertuples(index=False, name=None))}
