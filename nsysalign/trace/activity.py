@@ -60,7 +60,7 @@ def calls_table(columns: dict[str, np.ndarray] | None, names: dict[int, str]) ->
         columns["name_id"], lambda name: _pieced(name, np.int8, lambda n: kinds[np.searchsorted(ids, n)])
     )
     columns["outer"] = outermost(columns["thread"], columns["start_ns"], columns["end_ns"])
-    return frames.check_narrow(pd.DataFrame(columns, copy=False), frames.CALLS), bad
+    return frames.check(pd.DataFrame(columns, copy=False), frames.CALLS, narrow=True), bad
 
 
 def _pieced(
@@ -142,7 +142,7 @@ def operations_table(
         if len(processes) == 1:
             whole["process"] = np.where(unknown, processes[0], whole["process"])
     whole["call"] = _issuing_call(whole, calls)
-    return frames.check_narrow(pd.DataFrame(whole, copy=False), frames.OPERATIONS), bad
+    return frames.check(pd.DataFrame(whole, copy=False), frames.OPERATIONS, narrow=True), bad
 
 
 def _stacked(parts: Sequence[np.ndarray | int], counts: Sequence[int]) -> np.ndarray:
