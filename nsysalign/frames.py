@@ -11,7 +11,7 @@ A table is a paragraph: `name: meaning`, then a line per column with its dtype a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -52,6 +52,16 @@ def check(frame: pd.DataFrame, spec: Spec, *, narrow: bool = False) -> pd.DataFr
         ]
         wrong = {c: dtype for c, dtype in wrong.items() if c not in kept}
     return out.astype(wrong) if wrong else out
+
+
+def of_rows(rows: Sequence[tuple], spec: Spec) -> pd.DataFrame:
+    """A table from tuples in the order of the declared columns."""
+    import pandas as pd
+
+    if not rows:
+        return empty(spec)
+    columns = zip(spec.columns, zip(*rows, strict=True), strict=True)
+    return check(pd.DataFrame({c.name: pd.Series(list(v), dtype=c.dtype) for c, v in columns}), spec)
 
 
 def empty(spec: Spec) -> pd.DataFrame:
