@@ -87,9 +87,9 @@ def page_tables(analysis: Analysis) -> dict[str, Any]:
     gaps = analysis.gaps[analysis.gaps["interval"].isin(of_devices(analysis)["interval"])]
     gaps = gaps.assign(run=labels.reindex(gaps["interval"]).to_numpy()).nlargest(20, "ns")
     return {
-        "ranges": _plain(analysis.host_ranges.head(MOST_ROWS)),
-        "gaps": _plain(gaps[["run", "ns", "next", "call", "call_ns"]]),
-        "variants": _plain(
+        "ranges": plain_rows(analysis.host_ranges.head(MOST_ROWS)),
+        "gaps": plain_rows(gaps[["run", "ns", "next", "call", "call_ns"]]),
+        "variants": plain_rows(
             analysis.variants[
                 ["label", "variant", "count", "row_interval", "median_ns", "min_ns", "max_ns"]
             ].head(MOST_ROWS)
@@ -102,7 +102,8 @@ def page_tables(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def _plain(table: pd.DataFrame) -> list[dict[str, Any]]:
+def plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as the page's data: foreign text made plain."""
     return [
         {name: safe_text(value) if isinstance(value, str) else value for name, value in row.items()}
         for row in table.to_dict("records")

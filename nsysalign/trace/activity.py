@@ -8,13 +8,12 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.model import CALL, ISSUING_CALLS
+from nsysalign.model import CALL, ISSUING_CALLS, process_of
 from nsysalign.sweep.tiles import distinct, one_of
 from nsysalign.trace import schema
 from nsysalign.trace.gathered import chosen
 from nsysalign.trace.sqlite import possible
 
-PROCESS_MASK = ~np.int64(0xFFFFFF)
 _AT_ONCE = 1 << 18
 _MOST_INT32 = np.iinfo(np.int32).max
 
@@ -53,7 +52,7 @@ def calls_table(columns: dict[str, np.ndarray] | None, names: dict[int, str]) ->
     if bad:
         columns = chosen(columns, ok)
     columns = _in_order(columns, lambda of, rows: (-of["end_ns"][rows], of["row"][rows]))
-    columns["process"] = _each(columns["thread"], lambda thread: thread & PROCESS_MASK)
+    columns["process"] = _each(columns["thread"], process_of)
     ids = distinct(columns["name_id"])
     kinds = np.array([schema.call_kind(names.get(int(i), "")) for i in ids], dtype=np.int8)
     columns["kind"] = _each(
