@@ -34,7 +34,7 @@ def start():
     return webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
 
 
-def until(driver, script, what, seconds=15):
+def until(driver, script, what, seconds=60):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if value := driver.execute_script("return " + script):

@@ -7,6 +7,11 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# no time limit for an example, which a busy machine would exceed, and the same examples each time
+settings.register_profile("calm", deadline=None, derandomize=True, database=None)
+settings.load_profile("calm")
 
 
 def _gpu() -> str | None:

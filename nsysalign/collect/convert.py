@@ -171,7 +171,8 @@ def _read_texts(path: Path, pid: int) -> _Texts:
     texts = _Texts(header={"type": "header", "format": "nsysalign-events", "version": 1, "pid": pid})
     data = path.read_bytes() if path.is_file() else b""  # not a pipe in a folder that somebody sent
     bursts = 0
-    for raw in data.split(b"\0", 1)[0].split(b"\n"):
+    # zeros in between: an exception of the user's came before a line was written, but after its place was taken
+    for raw in re.split(rb"\n|\0+", data.rstrip(b"\0")):
         try:
             line = json.loads(raw)
         except ValueError:

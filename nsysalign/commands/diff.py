@@ -11,7 +11,7 @@ FAILURES = {
     "slower": ("slower",),
     "faster": ("faster",),
     "changed": ("slower", "faster"),
-    "unclear": ("cannot say",),
+    "unclear": ("unclear",),
 }
 
 

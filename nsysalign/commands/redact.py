@@ -51,11 +51,11 @@ def _file(trace: Path, out: Path, rename: object, nsys: str | None, quiet: bool)
 
 
 def _folder(run_dir: Path, out: Path, rename: object, nsys: str | None, quiet: bool) -> int:
-    """`trace.sqlite`, the event logs, those of the run without nsys and the clock samples; the folder appears whole or not
-    at all."""
+    """`trace.sqlite`, the event logs, those of the run without nsys, clock samples and Python stacks; the folder appears
+    whole or not at all."""
     from nsysalign.commands.assembly import trace_of
-    from nsysalign.rundir import BASELINE, CLOCKS, EXPORT, RunDirectory, event_logs
-    from nsysalign.trace.redaction import redact_log, redact_samples, refuse
+    from nsysalign.rundir import BASELINE, CLOCKS, EXPORT, STACKS, RunDirectory, event_logs
+    from nsysalign.trace.redaction import redact_log, redact_samples, redact_stacks, refuse
 
     refuse(out)
     partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
@@ -68,6 +68,8 @@ def _folder(run_dir: Path, out: Path, rename: object, nsys: str | None, quiet: b
                 redact_log(log, partial / folder / log.name.removesuffix(".gz"), rename=rename)
         if (run_dir / CLOCKS).is_file():
             redact_samples(run_dir / CLOCKS, partial / CLOCKS)
+        if (run_dir / STACKS).is_file():
+            redact_stacks(run_dir / STACKS, partial / STACKS, rename=rename)
         refuse(out)
         os.rename(partial, out)
     except BaseException:

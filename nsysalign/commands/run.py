@@ -57,6 +57,12 @@ if TYPE_CHECKING:
     help="Do not turn the script's own readings of time.perf_counter and similar clocks into intervals.",
 )
 @click.option(
+    "--sample-python",
+    is_flag=True,
+    help="Let nsys sample the Python stacks, to name the functions that the GPU waited for.  Costs about a tenth "
+    "of the host's time.",
+)
+@click.option(
     "--graph-trace", type=click.Choice(["graph", "node"]), help="Passed to nsys as --cuda-graph-trace."
 )
 @click.option(
@@ -110,6 +116,7 @@ def run(
     no_references: bool,
     no_clocks: bool,
     no_host_timers: bool,
+    sample_python: bool,
     graph_trace: str | None,
     timeout: float | None,
     lock_clocks: int | None,
@@ -151,6 +158,7 @@ def run(
         references=not no_references,
         clocks=not no_clocks,
         host_timers=not no_host_timers,
+        sample_python=sample_python,
         graph_trace=graph_trace,
         timeout_s=timeout,
         stdout_to_stderr=str(json_out) == "-",
@@ -219,7 +227,7 @@ def with_marks(
     from nsysalign.rundir import MARKED, RunDirectory
 
     if result.stopped:
-        click.echo("note: the run was stopped: it is not run again with marks", err=True)
+        click.echo("note: the run was stopped, so it is not repeated with marks", err=True)
         return
     if not quiet:
         click.echo("running once more, with marks", err=True)
@@ -249,7 +257,7 @@ def without_nsys(
     from nsysalign.errors import NsysAlignError
 
     if result.stopped:
-        click.echo("note: the profiled run was stopped: so it is not run again without nsys", err=True)
+        click.echo("note: the profiled run was stopped, so it is not repeated without nsys", err=True)
         return
     if not quiet:
         click.echo("running once more without nsys", err=True)

@@ -191,12 +191,14 @@ def warm(q: Question) -> Plan | str:
     """The first call of every process must take what the later ones take."""
     if q.label not in q.decorated:
         return (
-            f"it is no function marked @nsysalign.region({q.label!r}): calling the user's code twice can have side effects, "
+            f"it is not a function marked @nsysalign.region({q.label!r}): calling the user's code twice can have side effects, "
             "so only what is named is repeated"
         )
     first, rest = first_runs(q.analysis.intervals.iloc[q.rows])
     if len(rest) < FEWEST:
-        return f"{len(rest)} calls after the first: at least {FEWEST} are needed to know a warm one"
+        return (
+            f"{len(rest)} calls after the first: at least {FEWEST} are needed to know what a warm call takes"
+        )
     slow = float(np.median(first))
     error = WORK_ERROR_SHARE * float(np.median(rest)) + RESOLUTION_NS + latencies(q.analysis).fixed[1]
     low, middle, high = (float(v) for v in np.percentile(rest, [0, 50, 100]))

@@ -113,7 +113,7 @@ class Session:
             self.notes += unsampled
             self.complete = True
         except KeyboardInterrupt:
-            self.notes.append("interrupted: what was measured until then")
+            self.notes.append("interrupted: these are the results until then")
         finally:
             self.workers.close()
             self.gpu.close()
@@ -133,9 +133,7 @@ class Session:
                 batches = self._searched()
             self._timed(batches)
         except OutOfTime:
-            self.notes.append(
-                f"the budget of {o.budget_s:g} s ended before all the processes had run that were wanted"
-            )
+            self.notes.append(f"the budget of {o.budget_s:g} s ran out before all planned processes had run")
         if o.profile:
             self._profiled(batches)
 
@@ -290,7 +288,7 @@ class Session:
             expected = max(self._profiling, default=PROFILING_S)
             if self.left_s < 0.8 * expected:
                 self.notes.append(
-                    "the budget did not hold a profile of every batch: --no-profile, or a larger --budget"
+                    "the budget did not suffice for a profile of every batch: --no-profile, or a larger --budget"
                 )
                 return
             self._say(f"profiling batch {batch}" if batch is not None else "profiling", 92)
@@ -502,11 +500,11 @@ def _caveats(runs: Sequence[Run], outcomes: Sequence[Outcome]) -> list[str]:
     found = sorted({name for r in runs for name in r.clean.get("found", ())})
     if found:
         notes.append(
-            f"a profiler or hook is in the timed processes ({', '.join(found[:4])}): the numbers contain it"
+            f"a profiler or hook is in the timed processes ({', '.join(found[:4])}): the numbers include its cost"
         )
     if any(r.memory.get("retries") for r in timed):
         most = max((r.batch or 0) for r in timed if r.memory.get("retries"))
-        notes.append(f"at batch {most} torch had to free its cache and allocate again: it fits, barely")
+        notes.append(f"at batch {most} torch had to free its cache and allocate again: it barely fits")
     return notes
 
 
@@ -514,7 +512,7 @@ def _next_step(failure: Failure, folder: Path) -> str:
     if failure.kind in ("usage", "no-work"):
         return "see: nsysalign measure --help"
     if failure.kind == "hang":
-        return "does the call come back by itself? a longer --budget helps where it is only slow"
+        return "does the call return at all? if it is only slow, a longer --budget helps"
     if failure.memory:
         return "a smaller --batch, or --memory nearer to 1"
     if failure.stage == "starting CUDA":

@@ -33,7 +33,7 @@ _BOUNDS = {"parts_ns": "ns", "parts_lower_ns": "lower_ns", "parts_upper_ns": "up
 _Budgets = Mapping[str, np.ndarray]
 #: Tables that older files do not have.
 _LATER = (
-    *(frames.VARIANTS, frames.KERNELS, frames.GAPS, frames.HOST_RANGES),
+    *(frames.VARIANTS, frames.KERNELS, frames.GAPS, frames.HOST_RANGES, frames.HOST_ACTIVITY),
     *(frames.CONFIRMATIONS, frames.GPU_CLOCKS),
 )
 _ELAPSED = ("median_ns", "mean_ns", "std_ns", "min_ns", "max_ns", "p05_ns", "p95_ns")
@@ -77,7 +77,7 @@ def _document(analysis: Analysis, intervals: list[dict[str, Any]], budgets: _Bud
         "intervals": intervals,
         "unaligned": records(analysis.unaligned),
         "labels": _labels(analysis, budgets["parts_ns"]),
-        **{spec.name: records(getattr(analysis, spec.name)) for spec in _LATER[:4]},
+        **{spec.name: records(getattr(analysis, spec.name)) for spec in _LATER[:5]},
         "findings": _findings(analysis),
         "confirmations": records(analysis.confirmations),
         "gpu_clocks": records(analysis.gpu_clocks),

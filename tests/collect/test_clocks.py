@@ -61,20 +61,17 @@ def test_samples_carry_both_clocks_and_end_with_the_block(nvml, tmp_path):
     before = time.monotonic_ns()
     with clocks.sampling(tmp_path / "clocks.jsonl", flush_s=0) as notes:
         assert running()
-        until(
-            lambda: (
-                (tmp_path / "clocks.jsonl").read_text().count("\n") > 12
-                and time.monotonic_ns() - before > 5e8
-            )
-        )
+        until(lambda: (tmp_path / "clocks.jsonl").read_text().count("\n") > 20)
     after = time.monotonic_ns()
     assert notes == [] and not running() and (tmp_path / "ended").exists()
     samples, notes = read_clock_samples(tmp_path / "clocks.jsonl")
-    assert notes == [] and 12 <= len(samples) <= 2 + (after - before) // 24_000_000
+    # 25 ms after a round began, or twenty times as long as it took, begins the next one
+    assert notes == [] and 20 <= len(samples) <= 2 + (after - before) // 23_000_000
     t = samples["monotonic_ns"].to_numpy()
-    assert before <= t.min() and t.max() <= after and (t[1:] - t[:-1] >= 24_000_000).all()
+    assert before <= t.min() and t.max() <= after and (t[1:] - t[:-1] >= 23_000_000).all()
     apart = time.time_ns() - time.monotonic_ns()
-    assert (abs(samples["realtime_ns"] - samples["monotonic_ns"] - apart) < 50_000_000).all()
+    # of most: between the two clocks' readings this process may have had to wait for a processor
+    assert abs(samples["realtime_ns"] - samples["monotonic_ns"] - apart).median() < 50_000_000
     assert samples["sm_mhz"].iloc[0] < 1000 and samples["sm_mhz"].max() == 1980
     assert (samples["mem_mhz"] == 2619).all() and samples["reasons"].iloc[0] == 1
     slow = samples["power_mw"] >= 0
@@ -101,7 +98,7 @@ def test_what_cannot_be_sampled_is_said(nvml, tmp_path, monkeypatch):
     assert notes == [] and not (tmp_path / "a").exists()
     nvml(FAKE_NVML="init")
     with clocks.sampling(tmp_path / "a") as notes:
-        time.sleep(0.1)
+        pass
     assert "NVML: Driver Not Loaded" in notes[0] and not (tmp_path / "a").exists()
 
 
@@ -114,19 +111,18 @@ def test_a_gpu_that_does_not_tell_its_clock_is_given_up(nvml, tmp_path, monkeypa
 
 
 def test_a_driver_that_hangs_does_not_hold_up_the_run(nvml, tmp_path, monkeypatch):
-    nvml(FAKE_NVML="hang")
+    driver = nvml(FAKE_NVML="hang")
     monkeypatch.setattr(clocks, "JOIN_S", 0.05)
     began = time.monotonic()
     with clocks.sampling(tmp_path / "a") as notes:
-        time.sleep(0.05)
-    assert time.monotonic() - began < 2 and "stopped answering" in notes[0]
+        assert driver.hanging.wait(30)
+    assert time.monotonic() - began < 50 and "stopped answering" in notes[0]  # it hangs for 60 s
 
 
-def test_a_full_disk_ends_the_samples_and_nothing_else(nvml, monkeypatch):
+def test_a_full_disk_ends_the_samples_and_nothing_else(nvml):
     nvml()
-    monkeypatch.setattr(clocks, "_FLUSH_S", 0)
-    with clocks.sampling(Path("/dev/full")) as notes:
-        time.sleep(0.1)
+    with clocks.sampling(Path("/dev/full"), flush_s=0) as notes:
+        until(lambda: notes)
     assert "end early" in notes[0] and "space" in notes[0]
 
 
@@ -157,8 +153,8 @@ def test_unequal_gpus_need_the_pci_order(nvml):
 @pytest.mark.parametrize("ending", ["by itself", "Ctrl-C"])
 def test_a_whole_run_is_sampled_whatever_ends_it(nsys, tmp_path, ending):
     (tmp_path / "script.py").write_text(
-        "import time, nvtx\nprint('go', flush=True)\ntime.sleep(0.3)\n"
-        + ("" if ending == "by itself" else "time.sleep(60)\n")
+        "import time, nvtx\nwhile open('out/clocks.jsonl').read().count('\\n') < 9:\n    time.sleep(0.05)\n"
+        "print('go', flush=True)\n" + ("" if ending == "by itself" else "time.sleep(600)\n")
     )
     env = {k: v for k, v in os.environ.items() if not k.startswith(("NSYSALIGN", "NSYS_", "CUDA"))}
     env |= {"NSYS": nsys.path, "PYTHONPATH": os.pathsep.join([str(FAKE_NVML), str(FAKE_TORCH), str(ROOT)])}
@@ -166,11 +162,10 @@ def test_a_whole_run_is_sampled_whatever_ends_it(nsys, tmp_path, ending):
         [sys.executable, "-m", "nsysalign", "run", "-o", "out", "script.py"],
         cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
-    assert process.stdout.readline() == "go\n"
-    time.sleep(0.4)
+    assert process.stdout.readline() == "go\n", process.stderr.read()
     if ending != "by itself":
         process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     samples, notes = read_clock_samples(tmp_path / "out" / "clocks.jsonl")
     assert notes == [] and len(samples) >= 8
     assert of_run(tmp_path / "out") == []

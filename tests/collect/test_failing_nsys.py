@@ -91,7 +91,9 @@ def test_an_nsys_that_crashes_leaves_the_event_logs(played):
     status, _, err = user.the_end(user.run(text))
     (run_dir,) = user.run_dirs()
     assert (
-        status == 3 and "left no report (it was ended from outside)" in err and "1 event logs are kept" in err
+        status == 3
+        and "left no report (it was terminated from outside)" in err
+        and "1 event logs are kept" in err
     )
     assert elapsed(run_dir) == 6, "the script, which ran on as an orphan, was ended"
 
@@ -113,10 +115,10 @@ os.kill(pid, signal.SIGSTOP)
 @pytest.mark.nsys
 def test_a_real_nsys_that_hangs_after_the_script_is_ended(whole):
     """Stopped by a signal, it neither computes nor writes: its agent wrote the report all the same."""
-    status, _, err = whole.the_end(whole.run(STOPS_ITS_NSYS, impatient=1.5))
+    status, _, err = whole.the_end(whole.run(STOPS_ITS_NSYS, impatient=3.5))
     (run_dir,) = whole.run_dirs()
     assert (
-        status == 3 and "the script has ended, nsys has not and does nothing; it will be ended in 1 s" in err
+        status == 3 and "the script has ended, nsys has not and does nothing; it will be ended in 3 s" in err
     )
     assert "the script's own exit status is not known" in err and "ended with status" not in err
     assert json.loads((run_dir / "run.json").read_text())["exit_status"] is None
@@ -131,28 +133,28 @@ case "$OUT" in
   */late-*) kill -STOP $$;;
   */hangs-*) APP "$@"; kill -STOP $$;;
   */impatient-*) APP "$@"; kill -STOP $$;;
-  */busy-*) APP "$@"; end=$((${EPOCHREALTIME/[.,]/} + 2000000))
+  */busy-*) APP "$@"; end=$((${EPOCHREALTIME/[.,]/} + 4000000))
     while [ ${EPOCHREALTIME/[.,]/} -lt $end ]; do :; done; FINISH; exit 7;;
   */writes-*) APP "$@"; mkfifo fifo; exec 5<>fifo
-    for i in 1 2 3 4 5 6 7 8; do read -t 0.3 -u 5; echo $i >>"$OUT.part"; done; FINISH; exit 8;;
+    for i in 1 2 3 4 5 6 7 8 9 10 11 12 13; do read -t 0.3 -u 5; echo $i >>"$OUT.part"; done; FINISH; exit 8;;
   */long-*) APP "$@"; FINISH; exit 9;;
 esac""",
         export=f'{DATABASE} >"$OUT"',
     )
-    patience = {"late": 1.2, "hangs": 1.2, "impatient": 60, "busy": 1.2, "writes": 1.5, "long": 1.2}
-    text = {name: "pair(3)" for name in patience} | {"long": "import time\npair(3)\ntime.sleep(2.5)"}
+    patience = {"late": 3, "hangs": 3, "impatient": 600, "busy": 3, "writes": 3, "long": 3}
+    text = {name: "pair(3)" for name in patience} | {"long": "import time\npair(3)\ntime.sleep(4)"}
     runs = {name: user.run(text[name], script=f"{name}.py", impatient=s) for name, s in patience.items()}
     while "at once with Ctrl-C" not in (said := runs["impatient"].stderr.readline()):
         assert said, "never said"
     runs["impatient"].send_signal(signal.SIGINT)
     for name, process in runs.items():
-        process.wait(timeout=30)
+        process.wait(timeout=120)
         status, _, err = user.the_end(process, user.folder / RUNS / f"{name}-001")
         assert elapsed(user.folder / RUNS / f"{name}-001") == (0 if name == "late" else 3)
         hung = name in ("late", "hangs", "impatient")
         assert ("the script was not begun, nsys does nothing" in err) == (name == "late")
         assert status == ({"busy": 7, "writes": 8, "long": 9}.get(name, 3)), f"{name}: {err}"
-        assert ("left no report (it was ended from outside)" in err) == hung
+        assert ("left no report (it was terminated from outside)" in err) == hung
         assert "it will be ended in" not in err or hung
 
 
@@ -182,6 +184,29 @@ def test_an_nsys_that_loses_the_report_in_silence(played):
     assert elapsed(run_dir) == 6
 
 
+def test_the_reason_of_a_failing_import_is_found_in_its_dump(played):
+    """As nsys 2024.2.3 printed it for a run that started thousands of processes."""
+    dump = r"""Import Failed
+      Items {
+        Type: OriginalLine
+        Value: \"25\"
+      }
+      Items {
+        Type: ErrorText
+        Value: \"Multiple different definitions of the same VmTidToPidInfo\"
+      }
+}
+Generated:
+    x.qdstrm"""
+    user = played(profile=f'APP "$@"; echo "{dump}"; exit 0')
+    status, _out, err = user.the_end(user.run("pair(6)"))
+    assert (
+        status == 3
+        and "(exit status 0): Multiple different definitions of the same VmTidToPidInfo; 1 event" in err
+    )
+    assert "kernel.pid_max" in err and "Generated" not in err and "OriginalLine" not in err
+
+
 # --- the export ------------------------------------------------------------------------------------------------
 
 
@@ -195,7 +220,7 @@ def test_an_export_that_fails_leaves_report_and_logs(played):
     runs = {name: user.run("pair(6)", script=f"{name}.py") for name in names}
     for name, process in runs.items():
         run_dir = user.folder / RUNS / f"{name}-001"
-        process.wait(timeout=60)
+        process.wait(timeout=120)
         status, _, err = user.the_end(process, run_dir)
         assert (
             status == 3 and "nsys export left no SQLite file" in err and "next: check the free space" in err
@@ -205,14 +230,13 @@ def test_an_export_that_fails_leaves_report_and_logs(played):
 
 
 def test_an_export_that_hangs_is_stopped(played, tmp_path, monkeypatch):
-    monkeypatch.setattr(nsys_module, "STALL_S", 0.5)
+    monkeypatch.setattr(nsys_module, "STALL_S", 3)
     waits = f'sleep 98765 & echo $! >"{tmp_path}/child"; wait'
     user = played(export=f'{DATABASE} >"$OUT"; echo "Processing 5 events: [= 7%]" >&2; {waits}')
     tool = describe(user.env["NSYS"])
-    began = time.monotonic()
-    with pytest.raises(NsysError, match=r"nsys export made no progress for 0.5 s and was stopped") as error:
+    with pytest.raises(NsysError, match=r"nsys export made no progress for 3 s and was stopped") as error:
         export_sqlite(tool, tmp_path / "trace.nsys-rep", tmp_path / "trace.sqlite")
-    assert time.monotonic() - began < 10 and "nsysalign analyze" in error.value.next_step
+    assert "nsysalign analyze" in error.value.next_step
     assert not list(tmp_path.glob("trace*"))
     child = (tmp_path / "child").read_text().strip()
     wait_until(lambda: not command_line(child), "its child never ended")
@@ -220,23 +244,35 @@ def test_an_export_that_hangs_is_stopped(played, tmp_path, monkeypatch):
 
 def test_an_export_that_is_slow_but_works_is_waited_for(played, tmp_path, monkeypatch):
     """Longer than a stall altogether; between two words lies a fifth of one, for a shell on a busy machine is slow, too."""
-    monkeypatch.setattr(nsys_module, "STALL_S", 3)
-    steps = f'for i in 1 2 3 4 5 6; do sleep 0.6; echo "[= ${{i}}0%]" >&2; done; {DATABASE} >"$OUT"'
+    monkeypatch.setattr(nsys_module, "STALL_S", 4)
+    steps = f'for i in 1 2 3 4 5 6; do sleep 0.8; echo "[= ${{i}}0%]" >&2; done; {DATABASE} >"$OUT"'
     tool = describe(played(export=steps).env["NSYS"])
     seen: list[int] = []
     export_sqlite(tool, tmp_path / "trace.nsys-rep", tmp_path / "trace.sqlite", seen.append)
-    assert seen == [10, 20, 30, 40, 50, 60] and (tmp_path / "trace.sqlite").is_file()
+    # two words may come at once where this process had to wait for a processor
+    assert (
+        seen == sorted(set(seen))
+        and {*seen} <= {10, 20, 30, 40, 50, 60}
+        and seen[-1] == 60
+        and (tmp_path / "trace.sqlite").is_file()
+    )
 
 
 def test_signals_during_the_export_are_held(played):
-    slow = f'touch "$(dirname "$OUT")/exporting"; sleep 1; {DATABASE} >"$OUT"'
+    slow = (
+        f'cd "$(dirname "$OUT")"; touch exporting; while [ ! -e go ]; do sleep 0.05; done; {DATABASE} >"$OUT"'
+    )
     user = played(profile='APP "$@"; FINISH', export=slow)
     process = user.run("pair(6)")
     wait_for(user.folder / RUNS / "script-001" / "exporting")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         os.killpg(process.pid, number)
-    _, _, err = user.the_end(process)
-    assert err.count("finishing the run directory, please wait") == 3
+    held = 0
+    while held < 3:
+        held += "finishing the run directory, please wait" in (line := process.stderr.readline())
+        assert line, "the signals were not held"
+    (user.folder / RUNS / "script-001" / "go").touch()
+    user.the_end(process)
     assert (user.run_dirs()[0] / "trace.sqlite").is_file() and (user.run_dirs()[0] / "run.json").is_file()
 
 

@@ -13,7 +13,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -88,7 +87,7 @@ def ending(tmp_path, cupti):
                 [sys.executable, "-u", "script.py"], cwd=folder, env=full, text=True, stdout=subprocess.PIPE,
                 stderr=err,
             )  # fmt: skip
-        guard = threading.Timer(60, process.kill)
+        guard = threading.Timer(90, process.kill)
         guard.start()
         try:
             out = process.stdout.readline()
@@ -199,10 +198,9 @@ def test_signals_that_come_twice_flush_once_and_end_it_once(ending):
 
 
 def test_a_flush_that_hangs_does_not_keep_the_process(ending):
-    began = time.monotonic()
+    """It hangs for longer than `ending` waits."""
     run = ending("print(1)\ntime.sleep(100)", signal.SIGTERM, FAKE_CUPTI_HANGS="1")
     assert run.status == -15 and run.flushes == "1" and run.end == {"type": "end", "how": "killed"}
-    assert time.monotonic() - began < 40
 
 
 def test_nsys_library_that_crashes_at_its_end_does_not_change_the_status(ending):
@@ -287,10 +285,14 @@ def work(n):
         return n, os.getpid(), "no CUDA in a forked process"
     a, b = torch.cuda.Event(), torch.cuda.Event()
     a.record(); b.record(); a.elapsed_time(b)
-    time.sleep(0.3)  # so that both get some
+    both.wait()  # so that each gets some
     return n, os.getpid()
+def begins(barrier):
+    global both
+    both = barrier
 if __name__ == "__main__":
-    with multiprocessing.get_context({start!r}).Pool(2) as pool:
+    context = multiprocessing.get_context({start!r})
+    with context.Pool(2, begins, (context.Barrier(2),)) as pool:
         print(sorted(x[0] for x in pool.map(work, range(6))))
     pool.join()
     p = multiprocessing.get_context({start!r}).Process(target=time.sleep, args=(100,))
@@ -378,7 +380,7 @@ def test_a_real_nsys_gets_all_rows(real):
         for name, (text, _) in REALLY.items()
     }
     for process in runs.values():
-        process.wait(timeout=120)
+        process.wait(timeout=240)
     for name, (_, status) in REALLY.items():
         run_dir = real.folder / RUNS / f"{name}-001"
         got, _, err = real.the_end(runs[name], run_dir)

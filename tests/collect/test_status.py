@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+from waiting import wait_until
 
 from nsysalign.collect.importing import following, said_percent
 from nsysalign.commands.title import title
@@ -39,9 +40,10 @@ def test_the_percentages_are_told_once_each(tmp_path, monkeypatch):
     with following(tmp_path / "nsys.log", told.append):  # the file comes later
         time.sleep(0.05)
         (tmp_path / "nsys.log").write_bytes(GENERATING)
-        time.sleep(0.1)
+        wait_until(lambda: told == [0], "never said that it began")
         (tmp_path / "nsys.log").write_bytes(GENERATING + STEPS)
-        time.sleep(0.1)
+        wait_until(lambda: told[1:], "never said how far it is")
+        time.sleep(0.05)  # for it to say the same again
     assert told == [0, 30]
 
 

@@ -99,7 +99,7 @@ print("probe", "steps_aside", int(probe._runtime.aside or probe._timers._over), 
 
 
 def test_no_exception_of_the_users_is_lost(probed):
-    run = probed(LIMITS.replace("SECONDS", "4").replace("LIMITS", "400"))
+    run = probed(LIMITS.replace("SECONDS", "2").replace("LIMITS", "400"))
     assert run.status == 0, run.err
     *rows, probe = (line.split() for line in run.out.splitlines())
     assert run.errors == "" and len(rows) == 12 and probe[2:] == ["0", "0"]
@@ -221,3 +221,69 @@ e.record()
 """)
     assert run.out.split() == ["'limit'"] * 2, run.err
     assert [r.get("region") for r in run.lines("record")] == ["outer#0", "inner#1", "outer#0", None]
+
+
+EVERYWHERE = """
+import sys, time
+import torch, nsysalign
+torch.cuda.init()
+event, probe = torch.cuda.Event(), sys.modules["_nsysalign_probe"]
+event.record(); time.time()
+
+class Limit(Exception):
+    pass
+
+def interrupting(number):
+    # an exception before the instruction of this number that the probe's own code would run
+    left = [number]
+    def trace(frame, kind, argument):
+        if not frame.f_code.co_filename.startswith("<nsysalign/"):
+            return None
+        frame.f_trace_opcodes = True
+        if kind == "opcode":
+            left[0] -= 1
+            if left[0] == 0:
+                raise Limit("limit")
+        return trace
+    return trace
+
+WORK
+for number in range(1, 100_000):
+    work = new(number)
+    sys.settrace(interrupting(number))
+    try:
+        work()
+        ended = True
+    except Limit:
+        ended = False
+    sys.settrace(None)
+    with nsysalign.region(f"again {number}"):
+        work()
+    if ended:
+        break
+print(number, probe._failures, probe.running().aside, probe._timers._over)
+"""
+FIRST_TIMES = {
+    "region": 'def new(n):\n    def work():\n        with nsysalign.region(f"mine {n}"):\n            event.record()\n    return work\n',
+    "code": 'def new(n):\n    code = compile("event.record()", f"new{n}.py", "exec")\n    return lambda: exec(code, globals())\n',
+    "clock": 'def new(n):\n    code = compile("time.time()", f"new{n}.py", "exec")\n    return lambda: exec(code, globals())\n',
+}
+
+
+@pytest.mark.parametrize("name", FIRST_TIMES)
+def test_what_is_seen_for_the_first_time_may_be_interrupted_anywhere(probed, name):
+    """What is learned then, a region's name, a line of the program's, is known whole afterwards or not at all."""
+    run = probed(EVERYWHERE.replace("WORK", FIRST_TIMES[name]))
+    assert run.status == 0 and run.err == "" and run.errors == "", run.err + run.errors
+    instructions, *state = run.out.split()
+    assert int(instructions) > 100 and state == ["0", "False", "False"]
+    if name == "region":
+        named = {r.get("region", "").partition("#")[0] for r in run.lines("record")}
+        assert {f"mine {n}" for n in range(1, int(instructions) + 1)} <= named
+    elif name == "code":
+        second = [r for r in run.lines("record") if "region" in r]
+        assert [r["site"] for r in second] == [f"new{n}.py:1" for n in range(1, int(instructions) + 1)]
+    else:
+        sites = {s["number"]: s.get("site") for s in run.lines("clock_site")}
+        second = {r["region"]: sites[r["site"]] for r in run.lines("clock_reading") if "region" in r}
+        assert second == {f"again {n}#0": f"new{n}.py:1" for n in range(1, int(instructions) + 1)}

@@ -1,13 +1,16 @@
-"""NVML of a made-up GPU, by the functions that the sampler asks: idle at 345 MHz, rising for 0.2 s from the first time
-its clock is read, then 1980 MHz with the power cap pulling it to 1755 every other 0.2 s.  FAKE_NVML makes it fail: init,
-clock, hang or gone."""
+"""NVML of a made-up GPU, by the functions that the sampler asks: idle at 345 MHz, rising while its SM clock is read eight
+times, then 1980 MHz with the power cap pulling it to 1755 for every other eight.  It lives by these readings, so that a
+busy machine changes nothing.  FAKE_NVML makes it fail: init, clock, hang or gone."""
 
 import os
+import threading
 import time
 
 NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
-_began: list[float] = []  # not the import: a busy machine may take long from there to the first reading
+_STEP_S = 0.025  # the sampler's period
+_readings = 0
 _how = os.environ.get("FAKE_NVML", "")
+hanging = threading.Event()  # a call that never ends has begun
 _names = os.environ.get("FAKE_NVML_NAMES", "GPU A").split(",")
 
 
@@ -16,10 +19,8 @@ class NVMLError(Exception):
 
 
 def _since():
-    now = time.monotonic()
-    if not _began:
-        _began.append(now)
-    return now - _began[0]
+    """Seconds, as if it had been read in time."""
+    return max(0, _readings - 1) * _STEP_S
 
 
 def _capped():
@@ -53,12 +54,15 @@ def nvmlDeviceGetUUID(handle):
 
 
 def nvmlDeviceGetClockInfo(handle, kind):
+    global _readings
     if _how == "clock":
         raise NVMLError("Not Supported")
     if _how == "hang":
+        hanging.set()
         time.sleep(60)
     if kind == NVML_CLOCK_MEM:
         return 2619
+    _readings += 1
     if _since() < 0.2:
         return 345 + int(1635 * _since() / 0.2)
     return 1755 if _capped() else 1980

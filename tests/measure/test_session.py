@@ -11,6 +11,7 @@ import sys
 import time
 
 import pytest
+from waiting import wait_until
 
 import nsysalign
 from nsysalign.cli import cli
@@ -117,11 +118,11 @@ def test_nothing_measured_is_an_error_with_a_next_step(measured):
 
 def test_a_hang_is_an_error_that_says_where(measured):
     with pytest.raises(MeasureError, match=r"did not come to an end in its time in warm-up \(calls.py:\d+\)"):
-        measured("hangs", job_limit_s=4.0)
+        measured("hangs", job_limit_s=8.0)
 
 
 def test_a_budget_too_short_for_a_process_says_so_or_measures_what_it_can(measured):
-    began, batches = time.monotonic(), (1, 2, 4, 8, 16, 32)
+    began, batches = time.monotonic_ns(), (1, 2, 4, 8, 16, 32)
     try:
         done = measured("make", batches=batches, processes=3, budget_s=3.0, modes=("event",))
     except MeasureError as error:
@@ -130,7 +131,9 @@ def test_a_budget_too_short_for_a_process_says_so_or_measures_what_it_can(measur
         result = load(done.folder)
         all_of_them = all(len(result.processes(0, batch, "event")) >= 3 for batch in batches)
         assert all_of_them or any("the budget of 3 s ended" in n for n in result.notes)
-    assert time.monotonic() - began < 3.0 + 6.0  # one process may be under way on a busy machine
+        # the session's budget began a little later; the last process may be under way when it ends
+        starts = sorted(o.began_ns - began for o in done.outcomes)
+        assert starts[0] > 0 and starts[-1] < starts[0] + 3.0e9
 
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path, monkeypatch):
@@ -176,12 +179,10 @@ def test_sigterm_keeps_what_was_measured_and_leaves_no_process(tmp_path):
         stderr=subprocess.PIPE,
     )
     workers = tmp_path / "o" / "workers"
-    end = time.monotonic() + 60
-    while time.monotonic() < end and not _reached(workers):
-        time.sleep(0.1)
+    wait_until(lambda: _reached(workers), "batch 2 never hung")
     pids = [json.loads(p.read_text().splitlines()[2])["pid"] for p in workers.glob("*.jsonl")]
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     assert process.returncode == 130
     m = load(tmp_path / "o")
     assert not m.complete and len(m.samples) and {p.batch for p in m.points} == {1}
@@ -196,7 +197,7 @@ def test_ctrl_c_in_the_middle_of_a_process_keeps_its_blocks(tmp_path):
 
 
 def test_a_hang_in_the_middle_keeps_its_blocks_and_says_where(measured):
-    m = load(measured("hangs_late", modes=("event",), processes=1, job_limit_s=6.0).folder)
+    m = load(measured("hangs_late", modes=("event",), processes=1, job_limit_s=10.0).folder)
     assert len(m.samples) > 0 and any(
         "did not come to an end in its time while measuring (calls.py:" in n for n in m.notes
     )

@@ -115,11 +115,12 @@ class ClockSites(Sites):
         if number is None:
             if len(self._numbers) >= _KEEP:
                 return IGNORED
-            number = self._numbers[key] = len(self._numbers) + 1
+            number = next(self._count)
             value: dict[str, Any] = {"frames": [self._describe(f) for f in users]}
             if loop is not None:
                 value["loop"] = loop.f_lasti
             self._add(number, value)
+            self._numbers[key] = number
         return number
 
     def _describe(self, frame: FrameType) -> list:

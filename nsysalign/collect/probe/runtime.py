@@ -79,9 +79,11 @@ class Runtime:
         self.intervene: Any = None  # intervene.Intervention of a confirming re-run
         self._decorated: set[str] = set()  # regions that are decorators
         self._texts: dict[str, Any] = {}
+        # what is known of these is in the log already: an exception of the user's may come between any two instructions
         self._strings: dict[str, int] = {}
         self._errors: dict[str, int] = {}
         self._counters: dict[str, Any] = {}
+        self._string_numbers, self._error_numbers = itertools.count(1), itertools.count(1)
         self._lock = threading.RLock()
         self.next_sync = 0
         os.register_at_fork(after_in_child=self._after_fork)
@@ -196,8 +198,9 @@ class Runtime:
         number = self._errors.get(text)
         if number is None:
             with self._lock:
-                number = self._errors[text] = min(len(self._errors) + 1, 65535)
+                number = min(next(self._error_numbers), 65535)
                 self._line({"err": number, "text": text})
+                self._errors[text] = number
         return number
 
     # --- regions -----------------------------------------------------------------------------------
@@ -208,9 +211,10 @@ class Runtime:
         if number is None:
             with self._lock:
                 self.connect()
-                number = self._strings.setdefault(name, len(self._strings) + 1)
+                number = next(self._string_numbers)
                 self._counters.setdefault(name, itertools.count())
                 self._line({"str": number, "text": name})
+                number = self._strings.setdefault(name, number)
         repetition = next(self._counters[name])
         range_id = self.nvtx.start(self.text(name), repetition) if self.nvtx else None
         me.stack.append((number, repetition, range_id))
@@ -229,8 +233,8 @@ class Runtime:
         """Remember that this region is a decorator; whether a confirming re-run repeats its calls."""
         if name not in self._decorated:
             with self._lock:
-                self._decorated.add(name)
                 self._line({"note": {"decorated": name}})
+                self._decorated.add(name)
         return self.intervene is not None and self.intervene.repeats(name)
 
     def text(self, message: str) -> Any:

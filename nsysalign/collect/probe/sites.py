@@ -8,6 +8,7 @@ us per frame, without touching names or line numbers.
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from types import CodeType, FrameType
@@ -39,6 +40,7 @@ class Sites:
         self._trie: dict = {}
         self._kinds: dict[str, int] = {}
         self._numbers: dict[tuple, int] = {}
+        self._count = itertools.count(1)
         self._alive: list[CodeType] = []  # an id in the trie must not be given to another code object
         self._roots = _roots()
         self.labels: dict[int, str] = {0: "unknown"}
@@ -60,7 +62,7 @@ class Sites:
     def clear(self) -> None:
         """Forget the numbers (after fork: the new process writes its own files)."""
         self._forget()
-        self._numbers = {}
+        self._numbers, self._count = {}, itertools.count(1)
 
     def _forget(self) -> None:
         self._trie = {}
@@ -100,10 +102,11 @@ class Sites:
         key = (places, tuple(f.f_lasti for f in users), library)
         number = self._numbers.get(key)
         if number is None:
-            number = self._numbers[key] = len(self._numbers) + 1
+            number = next(self._count)
             self.places[number] = places
             self.labels[number] = f"{os.path.basename(places[0][0])}:{places[0][1]}" if places else "unknown"
             self._add(number, {"frames": [list(p) for p in places], "library": library})
+            self._numbers[key] = number  # last: an exception of the user's may come in between
         return number
 
     def _remember(self, path: list, number: int) -> None:

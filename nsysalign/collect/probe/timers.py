@@ -56,6 +56,7 @@ class Timers:
         self._count = itertools.count(0, READING_SIZE)
         self._tls = [_local() for _ in range(1 << CLOCK_BITS)]  # one per clock: its word names the clock
         self._threads: dict[int, int] = {}
+        self._thread_numbers = itertools.count(1)
         self._early: collections.deque = collections.deque(maxlen=_EARLY)
         self._lines: list[dict] = []  # for the text file, from before there is one
         self._sampled: collections.Counter = collections.Counter()
@@ -231,8 +232,9 @@ class Timers:
         number = self._threads.get(tid)
         if number is None:
             with self._lock:
-                number = self._threads.setdefault(tid, min(len(self._threads) + 1, (1 << THREAD_BITS) - 1))
+                number = min(next(self._thread_numbers), (1 << THREAD_BITS) - 1)
                 self._line({"thread": number, "tid": tid})
+                number = self._threads.setdefault(tid, number)
         word = (number << CLOCK_BITS | clock) << CONTEXT_BITS
         if tid == get_native_id():
             self._tls[clock].word = word
@@ -329,6 +331,7 @@ class Timers:
             self._sampled.clear()
             self._count = itertools.count(0, READING_SIZE)
             self._threads.clear()
+            self._thread_numbers = itertools.count(1)
             for local in self._tls:
                 local.__dict__.clear()
             self._room, self._area, self._whole = 0, b"", b""

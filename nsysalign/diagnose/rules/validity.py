@@ -156,7 +156,7 @@ def not_ready(facts: Facts) -> Iterator[Finding]:
         yield lost.finding(
             NOT_READY,
             "error",
-            f"{lost.who} asked for elapsed_time before the end event had completed: so there is no result.",
+            f"{lost.who} asked for elapsed_time before the end event had completed, so there is no result.",
             "Wait for the end event first:   end.synchronize(); ms = start.elapsed_time(end)",
             failed_calls=lost.count,
         )
