@@ -187,6 +187,7 @@ LOG_SPECS = (
     ELAPSED,
     REFERENCES,
     DISTANCES,
+    METERS,
     HOSTS,
     CLOCK_SITES,
     CLOCK_READINGS,
@@ -250,6 +251,12 @@ distances: further distances that the probe measured: of two records, or of a pa
     reference  int64    number of a reference, -1 none
     start_ms   float64  distance of the first from it, NaN unknown
     end_ms     float64  distance of the second from it, NaN unknown
+
+meters: how long a fixed piece of work took on the host, taken where nothing was timed
+    process  int64  number of the header it belongs to
+    work     int64  number of the work: times of different works cannot be compared
+    t0_ns    int64  CLOCK_MONOTONIC at its begin
+    t1_ns    int64  CLOCK_MONOTONIC at its end
 
 hosts: pairs of host timestamps around a region
     process   int64  number of the header it belongs to
@@ -616,6 +623,8 @@ baseline: one row per label of a run with --baseline: profiled and unprofiled si
     gap_profiled_ns     float64  under nsys: from the end of whatever was timed before on the GPU to the start of an
                                  interval (midmean), NaN for none
     gap_baseline_ns     float64  without nsys: the same, by the events' own clock; NaN without references
+    host_slowdown       float64  how many times longer a fixed piece of work took on the host around these intervals under
+                                 nsys than without; NaN where the logs do not say
 
 unprofiled: what an interval would have measured without nsys, predicted from the profiled trace alone; at most 32 per
         label
@@ -745,6 +754,7 @@ ANALYSIS_SPECS = (*_MAIN_SPECS, SOURCE_LINES, *BASELINE_SPECS, *MARKS_SPECS)
 LATER_COLUMNS: Mapping[tuple[str, str], Any] = {
     ("baseline", "gap_profiled_ns"): None,
     ("baseline", "gap_baseline_ns"): None,
+    ("baseline", "host_slowdown"): None,
     ("findings", "faster"): "",
 }
 

@@ -126,8 +126,8 @@ class _Reader:
         """Store a row of a table; False where it lacks what it needs."""
         if not (_has_times(item, *line.times) and all(_is_int(item.get(key)) for key in line.numbers)):
             return False
-        if line.amend is not None:
-            line.amend(item)
+        if line.amend is not None and line.amend(item) is False:
+            return True
         get = item.get
         self.rows[line.spec.name].append((process, *[read(get(key)) for key, read in line.columns]))
         return True
@@ -253,13 +253,19 @@ def _read(item: dict[str, Any]) -> None:
     item["count"] = max(_int(item.get("count")), 0)
 
 
+def _took_time(item: dict[str, Any]) -> bool:
+    return item["t1_ns"] > item["t0_ns"]
+
+
 class Line(NamedTuple):
     """A type of line that is a row of a table: its keys are the table's columns, but for the process."""
 
     spec: frames.Spec
     times: tuple[str, ...] = ()  # what is needed: times,
     numbers: tuple[str, ...] = ()  # and other whole numbers
-    amend: Callable[[dict[str, Any]], None] | None = None  # what one key says about another
+    amend: Callable[[dict[str, Any]], bool | None] | None = (
+        None  # what one key says about another; False: it says nothing
+    )
     columns: tuple[tuple[str, Callable[[Any], Any]], ...] = ()  # key, and how it is read
     also: tuple[str, ...] = ()  # numbers of use to others
 
@@ -268,7 +274,7 @@ def _line(
     spec: frames.Spec,
     times: tuple[str, ...] = (),
     numbers: tuple[str, ...] = (),
-    amend: Callable[[dict[str, Any]], None] | None = None,
+    amend: Callable[[dict[str, Any]], bool | None] | None = None,
     also: tuple[str, ...] = (),
 ) -> Line:
     by_type = {"int64": _int, "bool": _flag, "float64": _ms, "str": _str, "object": _texts}
@@ -287,6 +293,7 @@ LINES = {
     "calibration": _COMPARED,
     "reference": _line(frames.REFERENCES, _CALL, ("id",), also=("tid", "stream_id")),
     "distance": _line(frames.DISTANCES, amend=_from_reference),
+    "meter": _line(frames.METERS, _CALL, ("work",), _took_time, also=("tid",)),
     "host": _line(frames.HOSTS, _CALL),
     "clock_site": _line(frames.CLOCK_SITES, numbers=("number",)),
     "clock_reading": _line(frames.CLOCK_READINGS, ("t_ns",), ("site",), _read),
@@ -300,12 +307,13 @@ def _keys(line: Line, *dtypes: str) -> set[str]:
 
 
 _IN_HEADER = ("version", "calibration_ns", "baseline", "stopped", *_HEADER_NUMBERS)
+_METER = ("meter_usual_ns", "meter_least_ns", "meter_most_ns", "meter_work")
 #: What analysis reads of each type of line: numbers and flags, and texts.  (`callers` and `clock` are both.)
 PLAIN_KEYS = {name: _keys(line, "int64", "float64", "bool") | {*line.also} for name, line in LINES.items()}
-PLAIN_KEYS |= {"header": {*_IN_HEADER}, "note": set(), "end": {"signal"}}
+PLAIN_KEYS |= {"header": {*_IN_HEADER, *_METER}, "note": set(), "end": {"signal"}}
 TEXT_KEYS = {name: _keys(line, "str") for name, line in LINES.items()}
 TEXT_KEYS |= {
-    "header": {"format", "device_name", "torch", "python", "nvtx"},
+    "header": {"format", "device_name", "torch", "python", "nvtx", "meter_python"},
     "note": {"text"},
     "end": {"how"},
 }
