@@ -33,6 +33,12 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write UTF-8; the file appears whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 def write_lines(path: Path, lines: Iterable[str]) -> int:
     """Write lines as UTF-8, compressed where the name ends in .gz; the file appears whole or not at all.  Returns how many."""
     count = 0

@@ -1,13 +1,17 @@
-"""The columns of every DataFrame, declared once: name, dtype, unit and meaning.
+"""The data dictionary: the columns of every DataFrame, declared once: name, dtype, unit and meaning.
 
 `check(frame, SPEC)` is called at each stage's exit: it selects the columns by name, in this order, and converts them
 to the declared dtype, so that a reader can rely on what this file says.  Times are int64 nanoseconds on the trace's
 clock.  -1 stands for "none" in integer reference columns, nullable columns use pandas' Int64.
+
+A table is a paragraph: `name: meaning`, then a line per column with its dtype and meaning (deeper lines go on with it);
+`like TABLE: columns` says that some are those of a table above.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,43 +35,39 @@ class Spec(NamedTuple):
         return [c.name for c in self.columns]
 
 
-def _spec(name: str, meaning: str, *columns: tuple[str, str, str]) -> Spec:
-    return Spec(name, meaning, tuple(Column(*c) for c in columns))
+def check(frame: pd.DataFrame, spec: Spec, *, narrow: bool = False) -> pd.DataFrame:
+    """Select and convert the declared columns.  KeyError names a missing one.
 
-
-def check(frame: pd.DataFrame, spec: Spec) -> pd.DataFrame:
-    """Select and convert the declared columns.  KeyError names a missing one."""
+    `narrow`: for tables of millions of rows, whose int64 columns may be held as int32 where that holds every value (never
+    times).
+    """
     missing = [c for c in spec.names if c not in frame.columns]
     if missing:
         raise KeyError(f"{spec.name}: missing columns {missing}")
-    return _converted(frame[spec.names], spec, _same)
-
-
-def check_narrow(frame: pd.DataFrame, spec: Spec) -> pd.DataFrame:
-    """The same for tables of millions of rows, whose int64 columns may be held as int32 where that holds every value
-    (never times)."""
-    return _converted(frame[spec.names], spec, _same_or_narrow)
-
-
-def _converted(frame: pd.DataFrame, spec: Spec, good: Callable[[Column, str], bool]) -> pd.DataFrame:
-    """With the declared dtype where what a column has is not `good`.  Columns are not taken out of the table for that: each
-    would be an object that costs more than a look at its dtype."""
-    found = zip(spec.columns, frame.dtypes.tolist(), strict=True)
-    wrong = {column.name: column.dtype for column, dtype in found if not good(column, _spelled(dtype))}
-    return frame.astype(wrong) if wrong else frame
-
-
-def _same(column: Column, found: str) -> bool:
-    return found == column.dtype
-
-
-def _same_or_narrow(column: Column, found: str) -> bool:
-    narrow = (column.dtype, found) == ("int64", "int32") and not column.name.endswith("_ns")
-    return narrow or found == column.dtype
+    out = frame[spec.names]
+    # columns are not taken out of the table: each would be an object that costs more than a look at its dtype
+    found = zip(spec.columns, map(_spelled, out.dtypes.tolist()), strict=True)
+    wrong = {
+        c.name: c.dtype
+        for c, dtype in found
+        if dtype != c.dtype
+        and not (narrow and (c.dtype, dtype) == ("int64", "int32") and not c.name.endswith("_ns"))
+    }
+    return out.astype(wrong) if wrong else out
 
 
 #: There are few dtypes, and numpy spells each anew.
 _spelled = cache(str)
+
+
+def of_rows(rows: Sequence[tuple], spec: Spec) -> pd.DataFrame:
+    """A table from tuples in the order of the declared columns."""
+    import pandas as pd
+
+    if not rows:
+        return empty(spec)
+    columns = zip(spec.columns, zip(*rows, strict=True), strict=True)
+    return check(pd.DataFrame({c.name: pd.Series(list(v), dtype=c.dtype) for c, v in columns}), spec)
 
 
 def empty(spec: Spec) -> pd.DataFrame:
@@ -83,970 +83,110 @@ def _empty(spec: Spec) -> pd.DataFrame:
     return pd.DataFrame({c.name: pd.Series(dtype=c.dtype) for c in spec.columns})
 
 
-# --- trace -----------------------------------------------------------------------------------------------------
+def _specs(text: str) -> tuple[Spec, ...]:
+    """The tables of some paragraphs; `like` finds what was declared before."""
+    found = []
+    for paragraph in text.strip().split("\n\n"):
+        found.append(_spec(paragraph))
+        _declared[found[-1].name] = found[-1]
+    return tuple(found)
 
-OPERATIONS = _spec(
-    "operations",
-    "one row per kernel, copy, memset or whole-graph execution, sorted by start_ns",
-    ("kind", "int8", "code into model.OPERATION_KINDS"),
-    ("start_ns", "int64", "start of execution on the GPU"),
-    ("end_ns", "int64", "end of execution on the GPU"),
-    ("process", "int64", "nsys globalPid"),
-    ("device", "int64", "CUDA device id"),
-    ("context", "int64", "CUDA context id"),
-    ("stream", "int64", "CUPTI stream id"),
-    ("correlation", "int64", "CUPTI correlation id, -1 where absent"),
-    ("name_id", "int64", "key into Trace.names, -1 for copies and memsets"),
-    ("bytes", "int64", "bytes copied or set, 0 for kernels"),
-    ("copy_kind", "int64", "CUDA_MEMCPY_KIND code, -1 for others"),
-    ("src_kind", "int64", "memory kind of a copy's source, -1 for others"),
-    ("dst_kind", "int64", "memory kind of a copy's (or memset's) destination, -1 for others"),
-    ("graph_node", "int64", "graph node id, -1 outside graphs"),
-    ("row", "int64", "rowid in the nsys table of its kind"),
-    (
-        "call",
-        "int64",
-        "position in `calls` of the outermost API call that issued it, -1 where the trace has none",
-    ),
-)
 
-CALLS = _spec(
-    "calls",
-    "one row per CUDA API call (runtime and driver), sorted by start_ns",
-    ("start_ns", "int64", "start of the call on the host"),
-    ("end_ns", "int64", "end of the call on the host"),
-    ("thread", "int64", "nsys globalTid"),
-    ("process", "int64", "nsys globalPid"),
-    ("correlation", "int64", "CUPTI correlation id, unique per process"),
-    ("name_id", "int64", "key into Trace.names"),
-    ("kind", "int8", "code into model.CALL_KINDS"),
-    ("outer", "int64", "position of the outermost call that contains it on its thread (itself if none does)"),
-    ("return_value", "int64", "CUDA error code, 0 is success"),
-    ("row", "int64", "rowid in CUPTI_ACTIVITY_KIND_RUNTIME"),
-)
+_declared: dict[str, Spec] = {}
 
-SYNCS = _spec(
-    "syncs",
-    "one row per synchronisation record, joined to its API call",
-    ("call", "int64", "position in `calls` of the API call, -1 where absent"),
-    ("start_ns", "int64", "start"),
-    ("end_ns", "int64", "end"),
-    ("process", "int64", "nsys globalPid"),
-    ("context", "int64", "CUDA context id"),
-    ("stream", "int64", "CUPTI stream id, -1 for none"),
-    ("event", "int64", "CUPTI event id, -1 for none"),
-    ("event_sync", "int64", "eventSyncId (joins a wait to its record), -1 where the schema has none"),
-    ("correlation", "int64", "CUPTI correlation id"),
-)
 
-EVENT_ROWS = _spec(
-    "event_rows",
-    "one row per CUDA event record that CUPTI reported",
-    ("process", "int64", "nsys globalPid"),
-    ("device", "int64", "CUDA device id"),
-    ("context", "int64", "CUDA context id"),
-    ("stream", "int64", "CUPTI stream id"),
-    ("correlation", "int64", "CUPTI correlation id of the record call"),
-    ("event", "int64", "CUPTI event id (reused)"),
-    ("event_sync", "int64", "eventSyncId, -1 where the schema has none"),
-    ("timestamp_ns", "int64", "GPU timestamp of the record, 0 where not traced"),
-)
+def _spec(paragraph: str) -> Spec:
+    title, *lines = re.sub(r"\n {5,}", " ", paragraph).split("\n")
+    columns: list[Column] = []
+    for line in lines:
+        if like := re.fullmatch(r" +like (\w+): (.+)", line):
+            known = {c.name: c for c in _declared[like[1]].columns}
+            columns += (known[name] for name in like[2].split())
+        else:
+            columns.append(Column(*line.split(maxsplit=2)))
+    name, _, meaning = title.partition(": ")
+    return Spec(name, meaning, tuple(columns))
 
-RANGES = _spec(
-    "ranges",
-    "NVTX push/pop and start/end ranges",
-    ("start_ns", "int64", "begin"),
-    ("end_ns", "int64", "end; the session's end for ranges never closed"),
-    ("thread", "int64", "nsys globalTid that began the range"),
-    ("process", "int64", "nsys globalPid"),
-    ("text", "str", "message"),
-    ("kind", "int64", "nsys eventType: 59 push/pop, 60 start/end"),
-    ("row", "int64", "rowid in NVTX_EVENTS"),
-)
 
-MARKS = _spec(
-    "marks",
-    "the probe's clock marks, seen from the trace",
-    ("trace_ns", "int64", "when nsys saw the mark"),
-    ("payload", "int64", "CLOCK_MONOTONIC that the mark carries"),
-    ("process", "int64", "nsys globalPid"),
-)
+# --- trace -------------------------------------------------------------------------------------------------------------
 
-STREAMS = _spec(
-    "streams",
-    "streams the profiler knows",
-    ("process", "int64", "nsys globalPid"),
-    ("context", "int64", "CUDA context id"),
-    ("stream", "int64", "CUPTI stream id"),
-    ("flag", "int64", "3 legacy default, 1 blocking, 2 non-blocking, -1 unknown"),
-    ("device", "int64", "CUDA device id, -1 unknown"),
-)
+(OPERATIONS, CALLS, SYNCS, EVENT_ROWS, RANGES, MARKS, STREAMS, OVERHEAD, OS_CALLS) = _specs("""
+operations: one row per kernel, copy, memset or whole-graph execution, sorted by start_ns
+    kind         int8   code into model.OPERATION_KINDS
+    start_ns     int64  start of execution on the GPU
+    end_ns       int64  end of execution on the GPU
+    process      int64  nsys globalPid
+    device       int64  CUDA device id
+    context      int64  CUDA context id
+    stream       int64  CUPTI stream id
+    correlation  int64  CUPTI correlation id, -1 where absent
+    name_id      int64  key into Trace.names, -1 for copies and memsets
+    bytes        int64  bytes copied or set, 0 for kernels
+    copy_kind    int64  CUDA_MEMCPY_KIND code, -1 for others
+    src_kind     int64  memory kind of a copy's source, -1 for others
+    dst_kind     int64  memory kind of a copy's (or memset's) destination, -1 for others
+    graph_node   int64  graph node id, -1 outside graphs
+    row          int64  rowid in the nsys table of its kind
+    call         int64  position in `calls` of the outermost API call that issued it, -1 where the trace has none
 
-OVERHEAD = _spec(
-    "overhead",
-    "the profiler's own work",
-    ("start_ns", "int64", "start"),
-    ("end_ns", "int64", "end"),
-    ("thread", "int64", "nsys globalTid"),
-    ("process", "int64", "nsys globalPid"),
-    ("name_id", "int64", "key into Trace.names"),
-)
+calls: one row per CUDA API call (runtime and driver), sorted by start_ns
+    start_ns      int64  start of the call on the host
+    end_ns        int64  end of the call on the host
+    thread        int64  nsys globalTid
+    process       int64  nsys globalPid
+    correlation   int64  CUPTI correlation id, unique per process
+    name_id       int64  key into Trace.names
+    kind          int8   code into model.CALL_KINDS
+    outer         int64  position of the outermost call that contains it on its thread (itself if none does)
+    return_value  int64  CUDA error code, 0 is success
+    row           int64  rowid in CUPTI_ACTIVITY_KIND_RUNTIME
 
-OS_CALLS = _spec(
-    "os_calls",
-    "OS runtime library calls (only with -t osrt)",
-    ("start_ns", "int64", "start"),
-    ("end_ns", "int64", "end"),
-    ("thread", "int64", "nsys globalTid"),
-    ("name_id", "int64", "key into Trace.names"),
-)
+syncs: one row per synchronisation record, joined to its API call
+    call         int64  position in `calls` of the API call, -1 where absent
+    start_ns     int64  start
+    end_ns       int64  end
+    like operations: process context
+    stream       int64  CUPTI stream id, -1 for none
+    event        int64  CUPTI event id, -1 for none
+    event_sync   int64  eventSyncId (joins a wait to its record), -1 where the schema has none
+    correlation  int64  CUPTI correlation id
 
-# --- event log -------------------------------------------------------------------------------------------------
+event_rows: one row per CUDA event record that CUPTI reported
+    like operations: process device context stream
+    correlation   int64  CUPTI correlation id of the record call
+    event         int64  CUPTI event id (reused)
+    event_sync    int64  eventSyncId, -1 where the schema has none
+    timestamp_ns  int64  GPU timestamp of the record, 0 where not traced
 
-RECORDS = _spec(
-    "records",
-    "Event.record() calls the probe saw, in file order",
-    ("process", "int64", "number of the header it belongs to"),
-    ("seq", "int64", "number within the process"),
-    ("tid", "int64", "Linux thread id"),
-    ("device", "int64", "CUDA device index, -1 unknown"),
-    ("stream_handle", "int64", "cudaStream_t, 0 for the default stream, -1 unknown"),
-    ("stream_id", "int64", "cuStreamGetId's answer, -1 unknown"),
-    ("t0_ns", "int64", "CLOCK_MONOTONIC just before the call"),
-    ("t1_ns", "int64", "CLOCK_MONOTONIC just after the call"),
-    ("region", "str", "region name with repetition (`name#k`), '' for none"),
-    ("site", "str", "innermost frame outside torch, triton and nsysalign, '' unknown"),
-    ("callers", "object", "tuple of up to three user frames above the site"),
-    ("library", "bool", "made inside a library, not by the user's own code"),
-    ("captured", "bool", "recorded into a CUDA graph"),
-    ("calibration", "bool", "made by the harness's own calibration work"),
-    ("intervened", "bool", "nsysalign confirm did something just before it (the log's notes say what)"),
-)
+ranges: NVTX push/pop and start/end ranges
+    start_ns  int64  begin
+    end_ns    int64  end; the session's end for ranges never closed
+    thread    int64  nsys globalTid that began the range
+    process   int64  nsys globalPid
+    text      str    message
+    kind      int64  nsys eventType: 59 push/pop, 60 start/end
+    row       int64  rowid in NVTX_EVENTS
 
-WAITS = _spec(
-    "waits",
-    "Stream waits on an event the probe saw",
-    ("process", "int64", "number of the header it belongs to"),
-    ("seq", "int64", "number within the process"),
-    ("record", "int64", "seq of the record waited for, -1 unknown"),
-    ("tid", "int64", "Linux thread id"),
-    ("stream_handle", "int64", "cudaStream_t of the waiting stream, -1 unknown"),
-    ("stream_id", "int64", "cuStreamGetId's answer, -1 unknown"),
-    ("t0_ns", "int64", "CLOCK_MONOTONIC just before the call"),
-    ("t1_ns", "int64", "CLOCK_MONOTONIC just after the call"),
-)
+marks: the probe's clock marks, seen from the trace
+    trace_ns  int64  when nsys saw the mark
+    payload   int64  CLOCK_MONOTONIC that the mark carries
+    process   int64  nsys globalPid
 
-ELAPSED = _spec(
-    "elapsed",
-    "Event.elapsed_time() calls the probe saw",
-    ("process", "int64", "number of the header it belongs to"),
-    ("start", "int64", "seq of the start record, -1 for one the probe did not see"),
-    ("end", "int64", "seq of the end record, -1 for one the probe did not see"),
-    ("ms", "float64", "what torch returned, NaN where it raised"),
-    ("error", "str", "why there is no number, '' where there is one"),
-    ("region", "str", "region name with repetition, '' for none"),
-    ("site", "str", "where elapsed_time was called, '' unknown"),
-    ("t1_ns", "int64", "CLOCK_MONOTONIC just after the call, -1 unknown"),
-    ("calibration", "bool", "made by the harness's own calibration work"),
-    ("reference", "int64", "number of the reference event that both events were measured from, -1 none"),
-    ("start_ms", "float64", "distance of the start event from the reference, NaN unknown"),
-    ("end_ms", "float64", "distance of the end event from the reference, NaN unknown"),
-)
+streams: streams the profiler knows
+    like operations: process context stream
+    flag    int64  3 legacy default, 1 blocking, 2 non-blocking, -1 unknown
+    device  int64  CUDA device id, -1 unknown
 
-REFERENCES = _spec(
-    "references",
-    "reference events of the probe: all distances to one are on one clock",
-    ("process", "int64", "number of the header it belongs to"),
-    ("id", "int64", "number within the process"),
-    ("device", "int64", "CUDA device index, -1 unknown"),
-    ("t0_ns", "int64", "CLOCK_MONOTONIC just before its record call"),
-    ("t1_ns", "int64", "CLOCK_MONOTONIC just after its record call"),
-    ("previous", "int64", "the reference that it was measured from, -1 none"),
-    ("ms", "float64", "its distance from that one, NaN unknown"),
-    ("record", "int64", "seq of its own record among the records, -1 where that is not logged"),
-)
+overhead: the profiler's own work
+    like syncs: start_ns end_ns
+    like calls: thread process name_id
 
-DISTANCES = _spec(
-    "distances",
-    "further distances that the probe measured: of two records, or of a pair from an older reference",
-    ("process", "int64", "number of the header it belongs to"),
-    ("start", "int64", "seq of a record"),
-    ("end", "int64", "seq of another record"),
-    ("ms", "float64", "distance of the second from the first, NaN where a reference is named"),
-    ("reference", "int64", "number of a reference, -1 none"),
-    ("start_ms", "float64", "distance of the first from it, NaN unknown"),
-    ("end_ms", "float64", "distance of the second from it, NaN unknown"),
-)
+os_calls: OS runtime library calls (only with -t osrt)
+    like overhead: start_ns end_ns thread name_id
+""")
 
-METERS = _spec(
-    "meters",
-    "how long a fixed piece of work took on the host, taken where nothing was timed",
-    ("process", "int64", "number of the header it belongs to"),
-    ("work", "int64", "number of the work: times of different works cannot be compared"),
-    ("t0_ns", "int64", "CLOCK_MONOTONIC at its begin"),
-    ("t1_ns", "int64", "CLOCK_MONOTONIC at its end"),
-)
+# --- event log, and the runner's clock samples -------------------------------------------------------------------------
 
-HOSTS = _spec(
-    "hosts",
-    "pairs of host timestamps around a region",
-    ("process", "int64", "number of the header it belongs to"),
-    ("region", "str", "region name with repetition"),
-    ("t0_ns", "int64", "CLOCK_MONOTONIC at the start"),
-    ("t1_ns", "int64", "CLOCK_MONOTONIC at the end"),
-    ("tid", "int64", "Linux thread id, -1 unknown"),
-    ("site", "str", "call site, '' unknown"),
-    ("implicit", "bool", "counts as an interval only where CUDA calls lie inside"),
-)
-
-CLOCK_SITES = _spec(
-    "clock_sites",
-    "places at which the program read a clock of the host",
-    ("process", "int64", "number of the header it belongs to"),
-    ("number", "int64", "number within the process"),
-    ("site", "str", "the frame that does something with the reading, '' unknown"),
-    ("callers", "object", "tuple of user frames above it"),
-    ("function", "str", "file:first line:name of its function, '' unknown"),
-    ("position", "int64", "order of the sites within the function"),
-    (
-        "use",
-        "str",
-        "start, difference, compared (a deadline), kept, unused, loop (of timeit), '' where no source tells",
-    ),
-    (
-        "stores",
-        "object",
-        "tuple of the variables that hold the reading; an attribute's text begins with a dot",
-    ),
-    ("subtracts", "object", "tuple of the variables that are subtracted from it"),
-    ("interleaved", "bool", "in a coroutine: several of its activations take turns on one thread"),
-)
-
-CLOCK_READINGS = _spec(
-    "clock_readings",
-    "readings of the host's clocks, in the order of each thread",
-    ("process", "int64", "number of the header it belongs to"),
-    ("site", "int64", "number of the clock site"),
-    ("clock", "str", "name of the function of `time`"),
-    ("t_ns", "int64", "CLOCK_MONOTONIC of the reading"),
-    ("value_ns", "int64", "what the program got; t_ns for the clocks that read CLOCK_MONOTONIC"),
-    ("tid", "int64", "Linux thread id, -1 unknown"),
-    ("region", "str", "region name with repetition, '' for none"),
-    ("count", "int64", "repetitions of timeit's loop, 0 for others"),
-)
-
-CLOCKS = _spec(
-    "clocks",
-    "clock readings",
-    ("process", "int64", "number of the header it belongs to"),
-    ("monotonic_ns", "int64", "CLOCK_MONOTONIC"),
-    ("realtime_ns", "int64", "CLOCK_REALTIME, -1 unknown"),
-    ("trace_ns", "int64", "the same instant on the trace's clock, -1 unknown"),
-)
-
-CLOCK_SAMPLES = _spec(
-    "clock_samples",
-    "what the runner read through NVML, one row per GPU and round; -1 is unknown",
-    ("monotonic_ns", "int64", "CLOCK_MONOTONIC, the middle of the reading"),
-    ("half_width_ns", "int64", "half of how long the reading took"),
-    ("realtime_ns", "int64", "CLOCK_REALTIME"),
-    ("device", "int64", "CUDA device"),
-    ("sm_mhz", "int64", "SM clock"),
-    ("mem_mhz", "int64", "memory clock"),
-    ("reasons", "int64", "NVML's bits: why the clock is not higher"),
-    ("power_mw", "int64", "power draw in milliwatt, as the driver averages it"),
-    ("temperature_c", "int64", "degrees Celsius"),
-)
-
-MARKED = _spec(
-    "marked",
-    "the probe's clock marks, seen from the process: the mark fell between the two readings",
-    ("process", "int64", "number of the header it belongs to"),
-    ("payload", "int64", "what the mark carries"),
-    ("before_ns", "int64", "CLOCK_MONOTONIC just before the mark"),
-    ("after_ns", "int64", "CLOCK_MONOTONIC just after the mark"),
-)
-
-# --- alignment -------------------------------------------------------------------------------------------------
-
-PLACED_RECORDS = _spec(
-    "placed_records",
-    "every record of the log, matched to its API call and stream",
-    ("log_process", "int64", "number of the header in the event log"),
-    ("seq", "int64", "number within the process"),
-    ("process", "int64", "nsys globalPid, -1 where the trace does not know the process"),
-    ("thread", "int64", "nsys globalTid, -1 unknown"),
-    ("call", "int64", "position in `calls`, -1 where no call was found"),
-    ("call_start_ns", "int64", "start of the record call"),
-    ("call_end_ns", "int64", "end of the record call"),
-    ("device", "int64", "CUDA device, -1 unknown"),
-    ("lane", "int64", "number of the (process, context, stream) in Alignment.lanes, -1 unknown"),
-    ("stream", "int64", "CUPTI stream id, -1 unknown"),
-    ("timestamp_ns", "int64", "the GPU's own timestamp, 0 where not traced"),
-    ("lower_ns", "int64", "the record cannot be earlier"),
-    ("upper_ns", "int64", "the record cannot be later"),
-    ("t_ns", "int64", "likeliest place"),
-    ("problem", "str", "why it cannot be placed, '' for placed ones"),
-)
-
-LANES = _spec(
-    "lanes",
-    "streams as the analysis numbers them",
-    ("process", "int64", "nsys globalPid"),
-    ("device", "int64", "CUDA device"),
-    ("context", "int64", "CUDA context id"),
-    ("stream", "int64", "CUPTI stream id"),
-    ("flag", "int64", "3 legacy default, 1 blocking, 2 non-blocking, -1 unknown"),
-)
-
-WINDOWS = _spec(
-    "windows",
-    "one row per interval with a place on the trace's clock",
-    ("kind", "str", "event, host, nvtx or run (all work of a process on a device or stream; in no label)"),
-    ("log_process", "int64", "number of the header in the event log, -1 without a log"),
-    ("process", "int64", "nsys globalPid"),
-    ("thread", "int64", "nsys globalTid of the start"),
-    ("end_thread", "int64", "nsys globalTid of the end"),
-    ("start", "int64", "position in `records` (event), -1 for other kinds"),
-    ("end", "int64", "position in `records` (event), -1 for other kinds"),
-    ("start_lane", "int64", "lane of the start, -1 for host intervals"),
-    ("end_lane", "int64", "lane of the end, -1 for host intervals"),
-    (
-        "open_ns",
-        "int64",
-        "host time at which the interval began to be issued: start of the start record's call",
-    ),
-    ("close_ns", "int64", "host time of the end record's call: work issued later is outside"),
-    ("close_end_ns", "int64", "end of that call"),
-    ("elapsed_ns", "int64", "round(ms * 1e6)"),
-    ("start_ns", "int64", "window start"),
-    ("end_ns", "int64", "window end"),
-    ("start_lower_ns", "int64", "the start cannot be earlier"),
-    ("start_upper_ns", "int64", "the start cannot be later"),
-    ("error_ns", "int64", "half-width that holds the true start in 95 of 100"),
-    ("method", "str", "clock, event-trace, bounds, inferred, exact"),
-    ("clock_residual_ns", "Int64", "distance of the end's own timestamp from end_ns"),
-    ("region", "str", "region or range name, '' for none"),
-    ("site", "str", "call site of the start"),
-    ("end_site", "str", "call site of the end"),
-    ("callers", "object", "user frames above the site"),
-    ("library", "bool", "timed by a library"),
-    ("remarks", "object", "tuple of remarks that become flags of the interval"),
-    ("origin", "int8", "code into model.ORIGINS: what it was made of"),
-    (
-        "source",
-        "int64",
-        "which of these: row of the event log's table, number of the pair of readings, of the range; else -1",
-    ),
-)
-
-# --- analysis --------------------------------------------------------------------------------------------------
-
-INTERVALS = _spec(
-    "intervals",
-    "one row per placed interval",
-    ("interval", "int64", "number of the interval, the key of the other tables"),
-    ("name", "str", "unique name: label#repetition"),
-    ("label", "str", "what was measured by the same code"),
-    ("kind", "str", "event, host, nvtx or run (all work of a process on a device or stream; in no label)"),
-    ("pid", "int64", "process id"),
-    ("tid", "int64", "thread of the start record (event), of the readings (host), of the range (nvtx)"),
-    ("start_record", "int64", "seq of the start record, -1 for other kinds"),
-    ("end_record", "int64", "seq of the end record, -1 for other kinds"),
-    ("device", "int64", "CUDA device, -1 for host intervals"),
-    ("start_stream", "int64", "CUPTI stream id of the start record, -1 for host intervals"),
-    ("end_stream", "int64", "CUPTI stream id of the end record, -1 for host intervals"),
-    ("elapsed_ns", "int64", "what was measured: round(ms * 1e6)"),
-    ("start_ns", "int64", "window start"),
-    ("end_ns", "int64", "window end: start_ns + elapsed_ns"),
-    ("start_lower_ns", "int64", "the start cannot be earlier"),
-    ("start_upper_ns", "int64", "the start cannot be later"),
-    ("error_ns", "int64", "half-width that holds the true start in at least 95 of 100 intervals"),
-    ("method", "str", "clock, event-trace, bounds, inferred (event); exact (host, nvtx)"),
-    (
-        "clock_residual_ns",
-        "Int64",
-        "distance of the end's own GPU timestamp from end_ns, NA without timestamps",
-    ),
-    ("kernel_only_ns", "int64", "union of kernel execution on the end stream inside the window"),
-    ("kernel_only_upper_ns", "int64", "the same plus whole-graph executions"),
-    ("kernel_outside_ns", "int64", "host intervals: kernel time issued inside that ran after the end"),
-    ("operations", "int64", "operations on the end stream that touch the window"),
-    ("site", "str", "call site of the start"),
-    ("end_site", "str", "call site of the end"),
-    ("callers", "object", "tuple of user frames above the site"),
-    ("library", "bool", "timed by a library, not by the user's own code"),
-    (
-        "flags",
-        "object",
-        "tuple of remarks: profiler-disturbed; other-streams-worked (while its own was idle, most of the time); unsure-pair "
-        "(records of which nothing says that they belong together); of host intervals synchronised-before, synchronised-after, idle-before, "
-        "guessed-pair, loop-of-N (timeit)",
-    ),
-    ("findings", "object", "tuple of rule names that concern this interval"),
-)
-
-PARTS = _spec(
-    "parts",
-    "the budget: one row per interval and cause that is not always zero; ns sums to elapsed_ns",
-    ("interval", "int64", "number of the interval"),
-    ("cause", "str", "one of model.CAUSES"),
-    ("ns", "int64", "nanoseconds of this cause"),
-    ("lower_ns", "int64", "least over the error bar of the window's place"),
-    ("upper_ns", "int64", "most over the error bar of the window's place"),
-)
-
-SEGMENTS = _spec(
-    "segments",
-    "the window in order: touching pieces with one cause each",
-    ("interval", "int64", "number of the interval"),
-    ("start_ns", "int64", "begin"),
-    ("end_ns", "int64", "end"),
-    ("cause", "str", "one of model.CAUSES"),
-    (
-        "ref_kind",
-        "str",
-        "kernel, graph, memcpy, memset (nsys tables), api (RUNTIME), nvtx, overhead, event or ''",
-    ),
-    ("ref_id", "int64", "rowid in that nsys table, seq of the record for event, -1 for none"),
-    ("detail", "str", "what it was, in words"),
-)
-
-DETAILS = _spec(
-    "details",
-    "parts broken down further",
-    ("interval", "int64", "number of the interval"),
-    ("cause", "str", "one of model.CAUSES"),
-    ("detail", "str", "dependency, contention, full-queue, staging, copy, call name, range name..."),
-    ("ns", "int64", "nanoseconds inside the window"),
-    ("direction", "str", "H2D, D2H, D2D, P2P for copies, '' otherwise"),
-    ("memory", "str", "pageable, pinned, device, managed for the host side of copies, '' otherwise"),
-    ("bytes", "int64", "bytes moved by the operations involved, 0 otherwise"),
-    ("stream", "int64", "the stream that was waited for, -1 otherwise"),
-    ("ref_kind", "str", "as in segments, for the longest piece"),
-    ("ref_id", "int64", "as in segments"),
-    ("bandwidth_gb_s", "float64", "bytes over the whole duration of those copies or memsets, NaN otherwise"),
-)
-
-OTHER_STREAMS = _spec(
-    "other_streams",
-    "work launched inside the interval that ran on other streams, beside the budget",
-    ("interval", "int64", "number of the interval"),
-    ("stream", "int64", "CUPTI stream id"),
-    ("ns", "int64", "union of its execution"),
-)
-
-LABELS = _spec(
-    "labels",
-    "one row per label; the budget shown is that of one real interval (`row`)",
-    ("label", "str", "what was measured by the same code"),
-    ("kind", "str", "event, host, nvtx or run (all work of a process on a device or stream; in no label)"),
-    ("count", "int64", "intervals placed"),
-    ("row", "str", "name of the interval with the lower-median elapsed time"),
-    ("row_interval", "int64", "its number"),
-    ("site", "str", "call site"),
-    ("median_ns", "float64", "median of elapsed_ns"),
-    ("mean_ns", "float64", "mean"),
-    ("std_ns", "float64", "sample standard deviation, NaN for one"),
-    ("min_ns", "int64", "least"),
-    ("max_ns", "int64", "most"),
-    ("p05_ns", "float64", "5th percentile"),
-    ("p95_ns", "float64", "95th percentile"),
-    ("library", "bool", "timed by a library"),
-)
-
-KERNELS = _spec(
-    "kernels",
-    "what ran, by label and name: kernels, graphs, copies and memsets; of labels and of the run as a whole",
-    ("label", "str", "the label, of a run: that of its interval"),
-    ("kernel", "str", "name of the kernel; direction and host memory of copies"),
-    ("kind", "str", "kernel, graph, memcpy or memset"),
-    ("count", "int64", "how many begin in the label's intervals (host intervals: are issued)"),
-    ("total_ns", "int64", "sum of their durations"),
-    ("median_ns", "int64", "lower median of their durations"),
-    (
-        "share",
-        "float64",
-        "total_ns over the sum of the label's measured times; more than 1 where work overlaps",
-    ),
-    (
-        "idle_before_ns",
-        "int64",
-        "how long the stream (of a run: the device) was idle just before them, within the interval; 0 of host "
-        "intervals",
-    ),
-)
-
-GAPS = _spec(
-    "gaps",
-    "the longest idle stretches of each run",
-    ("interval", "int64", "number of the run's interval"),
-    ("start_ns", "int64", "begin"),
-    ("ns", "int64", "how long nothing of the run's process executed on its device (or stream)"),
-    ("next", "str", "the operation that ended it"),
-    (
-        "call",
-        "str",
-        "the call of the issuing thread that lasted through most of it, '' where it was outside of CUDA",
-    ),
-    ("call_ns", "int64", "how long that call lasted within it"),
-)
-
-HOST_RANGES = _spec(
-    "host_ranges",
-    "NVTX ranges on the host (each with all ranges inside it), the longest first; of traces without an event log",
-    (
-        "label",
-        "str",
-        "name of the range: the label of its intervals, where it has any (these may add the stream)",
-    ),
-    ("count", "int64", "ranges"),
-    ("with_work", "int64", "of these issued work to a GPU"),
-    ("host_ns", "int64", "sum of their durations on the host"),
-    ("median_ns", "int64", "lower median of their durations"),
-    ("max_ns", "int64", "the longest"),
-    ("launch_ns", "int64", "of host_ns, on the range's thread: in calls that launch kernels and graphs"),
-    ("copy_ns", "int64", "in calls that copy or set memory, waiting included"),
-    ("sync_ns", "int64", "in synchronisation calls"),
-    ("other_ns", "int64", "in other CUDA calls"),
-    ("outside_ns", "int64", "outside of CUDA: the five add up to host_ns"),
-    ("gpu_ns", "int64", "sum of the spans of their work on the GPU, first start to last end on any stream"),
-)
-
-HOST_ACTIVITY = _spec(
-    "host_activity",
-    "what the host did while streams waited for it (cause host), by label: three views of the same time, never to be added up",
-    ("label", "str", "label of the intervals"),
-    (
-        "view",
-        "str",
-        "all: the label's host gaps; python: sampled stacks; range: innermost NVTX ranges; os: calls of the OS runtime",
-    ),
-    ("name", "str", "function, range or call; '' for the rest (for time outside of all ranges)"),
-    ("place", "str", "python: file:line of the function's line with most samples"),
-    ("within", "str", "python: the library function that was running inside it most often, '' for none"),
-    ("samples", "int64", "python and all: samples taken in the gaps, on the thread that was waited for"),
-    ("count", "int64", "all: gaps; range: pieces of gaps; os: calls"),
-    ("ns", "int64", "nanoseconds of the gaps; 0 for python, whose samples are no durations"),
-    ("share", "float64", "of the label's samples (python), or of the nanoseconds of its gaps"),
-)
-
-VARIANTS = _spec(
-    "variants",
-    "labels whose intervals did different work, told apart: one row per kind of work",
-    ("label", "str", "the label"),
-    (
-        "variant",
-        "str",
-        "in what it differs: bytes, operations, blocks (of the kernels' grids), kernel; `other`: what is rare",
-    ),
-    ("kind", "str", "event, host or nvtx"),
-    ("count", "int64", "intervals"),
-    ("row", "str", "name of the interval with the lower-median elapsed time"),
-    ("row_interval", "int64", "its number"),
-    ("site", "str", "call site"),
-    ("median_ns", "float64", "median of elapsed_ns"),
-    ("mean_ns", "float64", "mean"),
-    ("std_ns", "float64", "sample standard deviation, NaN for one"),
-    ("min_ns", "int64", "least"),
-    ("max_ns", "int64", "most"),
-    ("p05_ns", "float64", "5th percentile"),
-    ("p95_ns", "float64", "95th percentile"),
-    ("library", "bool", "timed by a library"),
-    ("intervals", "object", "tuple of the intervals' numbers"),
-)
-
-DURATIONS = _spec(
-    "durations",
-    "how often an operation of one name lasted so long, in windows that will have one label",
-    ("interval", "int64", "number of the first of these windows"),
-    ("kernel", "str", "as in kernels"),
-    ("kind", "str", "as in kernels"),
-    ("ns", "int64", "duration"),
-    ("count", "int64", "how often"),
-    ("idle_before_ns", "int64", "sum of the idle time before"),
-)
-
-UNALIGNED = _spec(
-    "unaligned",
-    "what was measured but could not be placed",
-    ("name", "str", "name of the interval"),
-    ("label", "str", "its label"),
-    ("reason", "str", "why"),
-    ("site", "str", "call site, '' unknown"),
-)
-
-FINDINGS = _spec(
-    "findings",
-    "diagnoses",
-    ("rule", "str", "name of the rule"),
-    ("severity", "str", "error, warning or info"),
-    ("label", "str", "the label it concerns"),
-    ("title", "str", "one line"),
-    ("evidence", "object", "numbers, as a dict"),
-    (
-        "advice",
-        "str",
-        "what to change to measure the GPU's time alone, or to measure right; code follows after three spaces",
-    ),
-    (
-        "faster",
-        "str",
-        "what to change to make the program faster, '' where the finding is about the measurement only",
-    ),
-    ("site", "str", "call site"),
-)
-
-CONFIRMATIONS = _spec(
-    "confirmations",
-    "what a re-run with one intervention said about a cause (nsysalign confirm)",
-    ("label", "str", "the label whose cause was put to the test"),
-    ("rules", "object", "tuple of the rules whose findings about it this settles"),
-    ("intervention", "str", "delay, synchronize, flush or warm: what was done before its start records"),
-    ("target", "str", "the label it was done to (flush: the warm one that a cold one is compared with)"),
-    ("verdict", "str", "confirmed, refuted or not conclusive"),
-    ("reason", "str", "the verdict in words"),
-    ("metric", "str", "what was compared: elapsed, kernel, or first run"),
-    ("before_ns", "float64", "midmean of the metric without the intervention"),
-    ("predicted_ns", "float64", "what the budget predicts with it, NaN where nothing could be predicted"),
-    ("predicted_low_ns", "float64", "least that agrees with the prediction"),
-    ("predicted_high_ns", "float64", "most that agrees with the prediction"),
-    ("after_ns", "float64", "midmean of the metric in the re-run, NaN where there was none to compare"),
-    ("after_low_ns", "float64", "its lower bound (95 %)"),
-    ("after_high_ns", "float64", "its upper bound (95 %)"),
-    ("before_count", "int64", "intervals compared, before"),
-    ("after_count", "int64", "intervals compared, after"),
-    ("changed", "str", "what was changed in the re-run"),
-    ("run", "str", "folder of the re-run, relative to the run directory, '' unknown"),
-)
-
-TIMELINE = _spec(
-    "timeline",
-    "what ran around the chosen intervals, for drawing: host calls, ranges, operations",
-    ("interval", "int64", "number of the interval whose picture it belongs to"),
-    (
-        "lane_kind",
-        "str",
-        "host (API calls), nvtx (ranges), stream (operations), event (records and the waits they release, "
-        "on their stream), before (the stream's last operation that began before the interval), clock (SM clock samples, where "
-        "there are), omitted (a count of what did not fit)",
-    ),
-    ("lane", "str", "thread or stream, in words"),
-    ("kind", "str", "kind of call or operation"),
-    ("name", "str", "name of the call, range or kernel"),
-    ("start_ns", "int64", "begin"),
-    ("end_ns", "int64", "end"),
-    ("ref_kind", "str", "as in segments"),
-    ("ref_id", "int64", "as in segments"),
-    (
-        "link",
-        "int64",
-        "an arrow from: operations and records their API call (rowid), waits the record that released them "
-        "(seq), -1 for none",
-    ),
-    ("detail", "object", "dict for hovering: bytes, grid, bandwidth..."),
-)
-
-GPU_CLOCKS = _spec(
-    "gpu_clocks",
-    "stretches (of at most a second) of samples in which a GPU's clocks and reasons stayed the same; what "
-    "changes does so between two of them, unseen when; -1 is unknown",
-    ("device", "int64", "CUDA device"),
-    ("start_ns", "int64", "first sample, on the trace's clock"),
-    ("end_ns", "int64", "last sample, the same as start_ns for a single one"),
-    ("samples", "int64", "how many"),
-    (
-        "sm_min_mhz",
-        "int64",
-        "least SM clock of the stretch (the only one, unless neighbours had to be joined)",
-    ),
-    ("sm_max_mhz", "int64", "highest SM clock of the stretch"),
-    ("mem_mhz", "int64", "memory clock"),
-    ("reasons", "int64", "NVML's bits (nvmlClocksEventReason*): why the clock is not higher"),
-    ("power_mw", "int64", "highest power draw in milliwatt"),
-    ("temperature_c", "int64", "highest temperature in degrees Celsius"),
-)
-
-MARKED_KERNELS = _spec(
-    "marked_kernels",
-    "one row per kernel that left marks or counts (nsysalign.marks), sorted by start_ns",
-    ("kernel", "int64", "its number, the key of the tables of marks"),
-    ("name", "str", "the kernel's name, '' unknown"),
-    ("pid", "int64", "process id"),
-    ("device", "int64", "CUDA device"),
-    ("stream", "int64", "CUPTI stream id, -1 unknown"),
-    ("grid_id", "int64", "PTX %gridid, nsys's gridId"),
-    ("replay", "int64", "which launch of that grid id: a graph's kernels may keep theirs"),
-    (
-        "interval",
-        "int64",
-        "number of the interval whose stream it ran on, -1 none (with `run --marks`: of the run without marks)",
-    ),
-    ("row", "int64", "rowid of its kernel row, -1 where the trace has none: placed by the clock alone"),
-    ("start_ns", "int64", "start; without a kernel row that of its first mark"),
-    ("end_ns", "int64", "end; without a kernel row that of its last mark"),
-    (
-        "error_ns",
-        "int64",
-        "its marks lie within this of where they are said to be, -1: not placed, times are the GPU timer's",
-    ),
-    ("sms", "int64", "SMs of the device"),
-    ("blocks", "int64", "blocks of its grid, -1 unknown"),
-    ("threads", "int64", "threads of a block"),
-    ("marked_blocks", "int64", "blocks that left marks"),
-    ("warps", "int64", "warps that left marks"),
-    ("marks", "int64", "marks written, without those that end a warp"),
-    ("complete", "bool", "every warp of the grid was seen from its beginning to its end"),
-    ("outside", "int64", "marks outside of the kernel row by more than error_ns"),
-    ("registers", "int64", "per thread, -1 unknown"),
-    ("local_bytes", "int64", "local memory (spills, stack) per thread, -1 unknown"),
-    ("shared_bytes", "int64", "shared memory per block, -1 unknown"),
-)
-
-KERNEL_MARKS = _spec(
-    "marks",
-    "marks of some launches of each kernel (the median and the slowest), in time order; kernel_phases and sm_time are of all",
-    ("kernel", "int64", "row of marked_kernels"),
-    ("sm", "int64", "SM number (%smid)"),
-    ("block_x", "int64", "blockIdx.x"),
-    ("block_y", "int64", "blockIdx.y"),
-    ("block_z", "int64", "blockIdx.z"),
-    ("warp", "int64", "warp in its block"),
-    ("lanes", "int64", "how many lanes made it"),
-    (
-        "first_lane",
-        "bool",
-        "the warp's first lane is among them: those marks, in order, are that lane's way through the kernel",
-    ),
-    ("kind", "str", "enter and exit of a warp; begin and end of a range; mark"),
-    ("name", "str", "its name, '' for enter and exit"),
-    ("t_ns", "int64", "when, on the trace's clock: good to the kernel's error_ns"),
-    ("timer_ns", "int64", "the GPU's timer (%globaltimer)"),
-    ("clock", "int64", "low 32 bits of the SM's clock64: differences on one SM are cycles"),
-)
-
-KERNEL_PHASES = _spec(
-    "kernel_phases",
-    "ranges inside kernels, by name",
-    ("kernel", "int64", "row of marked_kernels"),
-    ("phase", "str", "name of the range"),
-    ("count", "int64", "how often a warp passed it"),
-    ("total_ns", "int64", "sum over warps"),
-    ("min_ns", "int64", "shortest"),
-    ("median_ns", "int64", "lower median"),
-    ("max_ns", "int64", "longest"),
-    ("unclosed", "int64", "begun and not ended, or the reverse"),
-)
-
-SM_TIME = _spec(
-    "sm_time",
-    "the SM-time budget: SMs x duration of a kernel, split exactly; ns sums to sms * (end_ns - start_ns)",
-    ("kernel", "int64", "row of marked_kernels"),
-    (
-        "part",
-        "str",
-        "before (the SM's first block), phase, unmarked (blocks there, outside of ranges), between (its blocks), after (its "
-        "last block), none (SMs without a block), unknown (marks are missing)",
-    ),
-    ("phase", "str", "name of the innermost range; '' for the other parts"),
-    ("ns", "int64", "nanoseconds of SM time; an instant is shared equally by the warps that are on the SM"),
-)
-
-SM_SPANS = _spec(
-    "sm_spans",
-    "each SM's share in a kernel",
-    ("kernel", "int64", "row of marked_kernels"),
-    ("sm", "int64", "SM number"),
-    ("blocks", "int64", "blocks that ran there"),
-    ("first_ns", "int64", "its first block began, after the kernel's start_ns"),
-    ("last_ns", "int64", "its last block ended, after the kernel's start_ns"),
-    ("busy_ns", "int64", "a block was there"),
-)
-
-PATH_COUNTS = _spec(
-    "path_counts",
-    "how often a path inside a kernel was taken, per launch and SM",
-    ("kernel", "int64", "row of marked_kernels"),
-    ("sm", "int64", "SM number"),
-    ("counter", "str", "its name; prof_trigger_00 and so on for replaced __prof_trigger calls"),
-    (
-        "warps",
-        "int64",
-        "NSYSALIGN_COUNT: warps of which a thread passed; COUNT_WARPS and prof_trigger: executions by a warp",
-    ),
-    ("lanes", "int64", "executions by a thread"),
-)
-
-LATENCIES = _spec(
-    "latencies",
-    "cycles measured inside kernels (NSYSALIGN_LATENCY), per launch: the whole, then its histogram",
-    ("kernel", "int64", "row of marked_kernels"),
-    ("counter", "str", "its name"),
-    ("low", "int64", "at least so many cycles (of the whole: the least)"),
-    ("high", "int64", "less than so many cycles (of the whole: the most, itself)"),
-    ("lanes", "int64", "threads that measured it"),
-    ("sum", "int64", "sum of cycles, 0 for bins"),
-    ("bin", "int64", "-1 the whole, else number of the bin"),
-)
-
-MARK_CHANGES = _spec(
-    "mark_changes",
-    "what marks change in a kernel: the run with them and the run without (nsysalign run --marks)",
-    ("name", "str", "the kernel"),
-    ("marked_count", "int64", "launches with marks"),
-    ("plain_count", "int64", "launches without, 0: not measured"),
-    ("marked_ns", "float64", "median duration with marks"),
-    ("plain_ns", "float64", "median duration without, NaN where not measured"),
-    ("change", "float64", "marked_ns / plain_ns - 1, NaN where not measured"),
-    ("marked_registers", "int64", "registers per thread with marks, -1 unknown"),
-    ("plain_registers", "int64", "without, -1 unknown"),
-    ("marked_local_bytes", "int64", "local memory per thread (spills, stack) with marks, -1 unknown"),
-    ("plain_local_bytes", "int64", "without, -1 unknown"),
-    (
-        "marked_warps_per_sm",
-        "int64",
-        "warps that fit on an SM by registers, threads and shared memory, with marks; -1 unknown",
-    ),
-    ("plain_warps_per_sm", "int64", "without, -1 unknown"),
-)
-
-UNPROFILED = _spec(
-    "unprofiled",
-    "what an interval would have measured without nsys, predicted from the profiled trace alone; at most 32 per label",
-    ("interval", "int64", "number of the interval"),
-    ("predicted_ns", "Int64", "the prediction, NA where there is none"),
-    ("lower_ns", "Int64", "lower end of its error bar"),
-    ("upper_ns", "Int64", "upper end of its error bar"),
-    ("reason", "str", "why there is no prediction, '' where there is one"),
-)
-
-UNPROFILED_PARTS = _spec(
-    "unprofiled_parts",
-    "the budget scaled back to the prediction; ns sums to unprofiled.predicted_ns",
-    ("interval", "int64", "number of the interval"),
-    ("cause", "str", "one of model.CAUSES"),
-    ("ns", "int64", "nanoseconds of this cause"),
-)
-
-BASELINE = _spec(
-    "baseline",
-    "one row per label of a run with --baseline: profiled and unprofiled side by side (midmeans of the intervals)",
-    ("label", "str", "what was measured by the same code"),
-    ("kind", "str", "event or host"),
-    ("site", "str", "call site"),
-    ("profiled_count", "int64", "intervals in the profiled run, 0: measured without nsys only"),
-    ("baseline_count", "int64", "intervals in the run without nsys, 0: measured under nsys only"),
-    ("profiled_ns", "float64", "measured under nsys: mean of the middle half, NaN for none"),
-    ("baseline_ns", "float64", "measured without nsys: the same, NaN for none"),
-    (
-        "low_ns",
-        "float64",
-        "profiled_ns - baseline_ns is more than this (95 %), NaN for fewer than 5 intervals on a side",
-    ),
-    ("high_ns", "float64", "and less than this"),
-    ("inflation", "float64", "profiled_ns / baseline_ns, NaN for none"),
-    (
-        "paired_ns",
-        "float64",
-        "median difference of the k-th interval under nsys and the k-th without, NaN where the runs "
-        "did not measure the same number in every process",
-    ),
-    (
-        "predicted_ns",
-        "float64",
-        "baseline_ns as predicted from the profiled run alone, NaN where it cannot be",
-    ),
-    ("predicted_lower_ns", "float64", "lower end of the prediction's error bar"),
-    ("predicted_upper_ns", "float64", "upper end of the prediction's error bar"),
-    ("predicted_from", "int64", "intervals replayed for it"),
-    ("error", "float64", "predicted_ns / baseline_ns - 1, NaN where one is missing"),
-    ("remark", "str", "what to know about this row: different counts, why there is no prediction"),
-    (
-        "gap_profiled_ns",
-        "float64",
-        "under nsys: from the end of whatever was timed before on the GPU to the start of an interval (midmean), "
-        "NaN for none",
-    ),
-    (
-        "gap_baseline_ns",
-        "float64",
-        "without nsys: the same, by the events' own clock; NaN without references",
-    ),
-    (
-        "host_slowdown",
-        "float64",
-        "how many times longer a fixed piece of work took on the host around these intervals under nsys than without; "
-        "NaN where the logs do not say",
-    ),
-)
-#: Columns that an analysis stored before they existed does not have, and what stands there instead.
-LATER_COLUMNS: Mapping[tuple[str, str], Any] = {
-    ("baseline", "gap_profiled_ns"): None,
-    ("baseline", "gap_baseline_ns"): None,
-    ("baseline", "host_slowdown"): None,
-    ("findings", "faster"): "",
-}
-
-LAUNCHES = _spec(
-    "launches",
-    "kernel rows with their grid ids, sorted by start_ns",
-    ("row", "int64", "rowid of the kernel row"),
-    ("start_ns", "int64", "start of execution"),
-    ("end_ns", "int64", "end of execution"),
-    ("pid", "int64", "process id"),
-    ("device", "int64", "CUDA device id"),
-    ("stream", "int64", "CUPTI stream id"),
-    ("name", "str", "name of the kernel"),
-    ("grid_id", "int64", "nsys's gridId, -1 unknown"),
-    ("blocks", "int64", "blocks of the grid, 0 unknown"),
-    ("grid_x", "int64", "blocks in x"),
-    ("grid_y", "int64", "blocks in y"),
-    ("threads", "int64", "threads of a block, 0 unknown"),
-    ("registers", "int64", "per thread, -1 unknown"),
-    ("local_bytes", "int64", "local memory per thread, -1 unknown"),
-    ("shared_bytes", "int64", "static and dynamic shared memory of a block, -1 unknown"),
-)
-
-# --- ranks -----------------------------------------------------------------------------------------------------
-
-COLLECTIVES = _spec(
-    "collectives",
-    "NCCL's kernels, sorted by start_ns: where the ranks of one job meet",
-    ("start_ns", "int64", "start of execution on the GPU: this rank has arrived"),
-    ("end_ns", "int64", "end of execution on the GPU"),
-    ("process", "int64", "nsys globalPid"),
-    ("device", "int64", "CUDA device id"),
-    ("stream", "int64", "CUPTI stream id"),
-    ("name", "str", "kernel name without its arguments"),
-    (
-        "operation",
-        "str",
-        "AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, SendRecv, ... or '' where the name "
-        "does not say",
-    ),
-    (
-        "signature",
-        "int64",
-        "channels * 65536 + threads: grows with the message, the same on all ranks of a communicator",
-    ),
-)
-
-RANK_WINDOWS = _spec(
-    "rank_windows",
-    "the placed intervals of one rank, as far as other ranks are compared with them",
-    ("label", "int64", "position in the rank's labels"),
-    ("start_ns", "int64", "window start on the trace's clock"),
-    ("end_ns", "int64", "window end"),
-)
-
-SOURCE_LINES = _spec(
-    "source_lines",
-    "the lines of the program that call sites name, as they were when it ran; none after redaction",
-    ("site", "str", "call site: file:line"),
-    ("text", "str", "that line"),
-)
-
-TRACE_SPECS = (OPERATIONS, CALLS, SYNCS, EVENT_ROWS, RANGES, MARKS, STREAMS, OVERHEAD, OS_CALLS)
 LOG_SPECS = (
     RECORDS,
     WAITS,
@@ -1060,22 +200,192 @@ LOG_SPECS = (
     CLOCKS,
     MARKED,
     SOURCE_LINES,
-)
-ALIGN_SPECS = (PLACED_RECORDS, LANES, WINDOWS)
-#: Only a run with --baseline fills these; an analysis stored before they existed has none.
-BASELINE_SPECS = (BASELINE, UNPROFILED, UNPROFILED_PARTS)
-#: Only of programs that mark their kernels.
-MARKS_SPECS = (
-    MARKED_KERNELS,
-    KERNEL_MARKS,
-    KERNEL_PHASES,
-    SM_TIME,
-    SM_SPANS,
-    PATH_COUNTS,
-    LATENCIES,
-    MARK_CHANGES,
-)
-ANALYSIS_SPECS = (
+) = _specs("""
+records: Event.record() calls the probe saw, in file order
+    process        int64   number of the header it belongs to
+    seq            int64   number within the process
+    tid            int64   Linux thread id
+    device         int64   CUDA device index, -1 unknown
+    stream_handle  int64   cudaStream_t, 0 for the default stream, -1 unknown
+    stream_id      int64   cuStreamGetId's answer, -1 unknown
+    t0_ns          int64   CLOCK_MONOTONIC just before the call
+    t1_ns          int64   CLOCK_MONOTONIC just after the call
+    region         str     region name with repetition (`name#k`), '' for none
+    site           str     innermost frame outside torch, triton and nsysalign, '' unknown
+    callers        object  tuple of up to three user frames above the site
+    library        bool    made inside a library, not by the user's own code
+    captured       bool    recorded into a CUDA graph
+    calibration    bool    made by the harness's own calibration work
+    intervened     bool    nsysalign confirm did something just before it (the log's notes say what)
+
+waits: Stream waits on an event the probe saw
+    like records: process seq
+    record         int64  seq of the record waited for, -1 unknown
+    tid            int64  Linux thread id
+    stream_handle  int64  cudaStream_t of the waiting stream, -1 unknown
+    like records: stream_id t0_ns t1_ns
+
+elapsed: Event.elapsed_time() calls the probe saw
+    process      int64    number of the header it belongs to
+    start        int64    seq of the start record, -1 for one the probe did not see
+    end          int64    seq of the end record, -1 for one the probe did not see
+    ms           float64  what torch returned, NaN where it raised
+    error        str      why there is no number, '' where there is one
+    region       str      region name with repetition, '' for none
+    site         str      where elapsed_time was called, '' unknown
+    t1_ns        int64    CLOCK_MONOTONIC just after the call, -1 unknown
+    calibration  bool     made by the harness's own calibration work
+    reference    int64    number of the reference event that both events were measured from, -1 none
+    start_ms     float64  distance of the start event from the reference, NaN unknown
+    end_ms       float64  distance of the end event from the reference, NaN unknown
+
+references: reference events of the probe: all distances to one are on one clock
+    process   int64    number of the header it belongs to
+    id        int64    number within the process
+    device    int64    CUDA device index, -1 unknown
+    t0_ns     int64    CLOCK_MONOTONIC just before its record call
+    t1_ns     int64    CLOCK_MONOTONIC just after its record call
+    previous  int64    the reference that it was measured from, -1 none
+    ms        float64  its distance from that one, NaN unknown
+    record    int64    seq of its own record among the records, -1 where that is not logged
+
+distances: further distances that the probe measured: of two records, or of a pair from an older reference
+    process    int64    number of the header it belongs to
+    start      int64    seq of a record
+    end        int64    seq of another record
+    ms         float64  distance of the second from the first, NaN where a reference is named
+    reference  int64    number of a reference, -1 none
+    start_ms   float64  distance of the first from it, NaN unknown
+    end_ms     float64  distance of the second from it, NaN unknown
+
+meters: how long a fixed piece of work took on the host, taken where nothing was timed
+    process  int64  number of the header it belongs to
+    work     int64  number of the work: times of different works cannot be compared
+    t0_ns    int64  CLOCK_MONOTONIC at its begin
+    t1_ns    int64  CLOCK_MONOTONIC at its end
+
+hosts: pairs of host timestamps around a region
+    process   int64  number of the header it belongs to
+    region    str    region name with repetition
+    t0_ns     int64  CLOCK_MONOTONIC at the start
+    t1_ns     int64  CLOCK_MONOTONIC at the end
+    tid       int64  Linux thread id, -1 unknown
+    site      str    call site, '' unknown
+    implicit  bool   counts as an interval only where CUDA calls lie inside
+
+clock_sites: places at which the program read a clock of the host
+    process      int64   number of the header it belongs to
+    number       int64   number within the process
+    site         str     the frame that does something with the reading, '' unknown
+    callers      object  tuple of user frames above it
+    function     str     file:first line:name of its function, '' unknown
+    position     int64   order of the sites within the function
+    use          str     start, difference, compared (a deadline), kept, unused, loop (of timeit), '' where no source
+                         tells
+    stores       object  tuple of the variables that hold the reading; an attribute's text begins with a dot
+    subtracts    object  tuple of the variables that are subtracted from it
+    interleaved  bool    in a coroutine: several of its activations take turns on one thread
+
+clock_readings: readings of the host's clocks, in the order of each thread
+    process   int64  number of the header it belongs to
+    site      int64  number of the clock site
+    clock     str    name of the function of `time`
+    t_ns      int64  CLOCK_MONOTONIC of the reading
+    value_ns  int64  what the program got; t_ns for the clocks that read CLOCK_MONOTONIC
+    tid       int64  Linux thread id, -1 unknown
+    region    str    region name with repetition, '' for none
+    count     int64  repetitions of timeit's loop, 0 for others
+
+clocks: clock readings
+    process       int64  number of the header it belongs to
+    monotonic_ns  int64  CLOCK_MONOTONIC
+    realtime_ns   int64  CLOCK_REALTIME, -1 unknown
+    trace_ns      int64  the same instant on the trace's clock, -1 unknown
+
+marked: the probe's clock marks, seen from the process: the mark fell between the two readings
+    process    int64  number of the header it belongs to
+    payload    int64  what the mark carries
+    before_ns  int64  CLOCK_MONOTONIC just before the mark
+    after_ns   int64  CLOCK_MONOTONIC just after the mark
+
+source_lines: the lines of the program that call sites name, as they were when it ran; none after redaction
+    site  str  call site: file:line
+    text  str  that line
+""")
+
+(CLOCK_SAMPLES,) = _specs("""
+clock_samples: what the runner read through NVML, one row per GPU and round; -1 is unknown
+    monotonic_ns   int64  CLOCK_MONOTONIC, the middle of the reading
+    half_width_ns  int64  half of how long the reading took
+    realtime_ns    int64  CLOCK_REALTIME
+    device         int64  CUDA device
+    sm_mhz         int64  SM clock
+    mem_mhz        int64  memory clock
+    reasons        int64  NVML's bits: why the clock is not higher
+    power_mw       int64  power draw in milliwatt, as the driver averages it
+    temperature_c  int64  degrees Celsius
+""")
+
+# --- alignment ---------------------------------------------------------------------------------------------------------
+
+(PLACED_RECORDS, LANES, WINDOWS) = _specs("""
+placed_records: every record of the log, matched to its API call and stream
+    log_process    int64  number of the header in the event log
+    seq            int64  number within the process
+    process        int64  nsys globalPid, -1 where the trace does not know the process
+    thread         int64  nsys globalTid, -1 unknown
+    call           int64  position in `calls`, -1 where no call was found
+    call_start_ns  int64  start of the record call
+    call_end_ns    int64  end of the record call
+    device         int64  CUDA device, -1 unknown
+    lane           int64  number of the (process, context, stream) in Alignment.lanes, -1 unknown
+    stream         int64  CUPTI stream id, -1 unknown
+    timestamp_ns   int64  the GPU's own timestamp, 0 where not traced
+    lower_ns       int64  the record cannot be earlier
+    upper_ns       int64  the record cannot be later
+    t_ns           int64  likeliest place
+    problem        str    why it cannot be placed, '' for placed ones
+
+lanes: streams as the analysis numbers them
+    process  int64  nsys globalPid
+    device   int64  CUDA device
+    like streams: context stream flag
+
+windows: one row per interval with a place on the trace's clock
+    kind               str     event, host, nvtx or run (all work of a process on a device or stream; in no label)
+    log_process        int64   number of the header in the event log, -1 without a log
+    process            int64   nsys globalPid
+    thread             int64   nsys globalTid of the start
+    end_thread         int64   nsys globalTid of the end
+    start              int64   position in `records` (event), -1 for other kinds
+    end                int64   position in `records` (event), -1 for other kinds
+    start_lane         int64   lane of the start, -1 for host intervals
+    end_lane           int64   lane of the end, -1 for host intervals
+    open_ns            int64   host time at which the interval began to be issued: start of the start record's call
+    close_ns           int64   host time of the end record's call: work issued later is outside
+    close_end_ns       int64   end of that call
+    elapsed_ns         int64   round(ms * 1e6)
+    start_ns           int64   window start
+    end_ns             int64   window end
+    start_lower_ns     int64   the start cannot be earlier
+    start_upper_ns     int64   the start cannot be later
+    error_ns           int64   half-width that holds the true start in 95 of 100
+    method             str     clock, event-trace, bounds, inferred, exact
+    clock_residual_ns  Int64   distance of the end's own timestamp from end_ns
+    region             str     region or range name, '' for none
+    site               str     call site of the start
+    end_site           str     call site of the end
+    callers            object  user frames above the site
+    library            bool    timed by a library
+    remarks            object  tuple of remarks that become flags of the interval
+    origin             int8    code into model.ORIGINS: what it was made of
+    source             int64   which of these: row of the event log's table, number of the pair of readings, of the range;
+                               else -1
+""")
+
+# --- analysis ----------------------------------------------------------------------------------------------------------
+
+_MAIN_SPECS = (
     INTERVALS,
     PARTS,
     SEGMENTS,
@@ -1092,83 +402,469 @@ ANALYSIS_SPECS = (
     CONFIRMATIONS,
     TIMELINE,
     GPU_CLOCKS,
-    SOURCE_LINES,
-    *BASELINE_SPECS,
-    *MARKS_SPECS,
-)
-RANK_SPECS = (COLLECTIVES, RANK_WINDOWS)
+) = _specs("""
+intervals: one row per placed interval
+    interval              int64   number of the interval, the key of the other tables
+    name                  str     unique name: label#repetition
+    label                 str     what was measured by the same code
+    kind                  str     event, host, nvtx or run (all work of a process on a device or stream; in no label)
+    pid                   int64   process id
+    tid                   int64   thread of the start record (event), of the readings (host), of the range (nvtx)
+    start_record          int64   seq of the start record, -1 for other kinds
+    end_record            int64   seq of the end record, -1 for other kinds
+    device                int64   CUDA device, -1 for host intervals
+    start_stream          int64   CUPTI stream id of the start record, -1 for host intervals
+    end_stream            int64   CUPTI stream id of the end record, -1 for host intervals
+    elapsed_ns            int64   what was measured: round(ms * 1e6)
+    start_ns              int64   window start
+    end_ns                int64   window end: start_ns + elapsed_ns
+    like windows: start_lower_ns start_upper_ns
+    error_ns              int64   half-width that holds the true start in at least 95 of 100 intervals
+    method                str     clock, event-trace, bounds, inferred (event); exact (host, nvtx)
+    clock_residual_ns     Int64   distance of the end's own GPU timestamp from end_ns, NA without timestamps
+    kernel_only_ns        int64   union of kernel execution on the end stream inside the window
+    kernel_only_upper_ns  int64   the same plus whole-graph executions
+    kernel_outside_ns     int64   host intervals: kernel time issued inside that ran after the end
+    operations            int64   operations on the end stream that touch the window
+    like windows: site end_site
+    callers               object  tuple of user frames above the site
+    library               bool    timed by a library, not by the user's own code
+    flags                 object  tuple of remarks: profiler-disturbed; other-streams-worked (while its own was idle, most
+                                  of the time); unsure-pair (records of which nothing says that they belong together); of
+                                  host intervals synchronised-before, synchronised-after, idle-before, guessed-pair,
+                                  loop-of-N (timeit)
+    findings              object  tuple of rule names that concern this interval
 
-# --- measure ---------------------------------------------------------------------------------------------------
+parts: the budget: one row per interval and cause that is not always zero; ns sums to elapsed_ns
+    interval  int64  number of the interval
+    cause     str    one of model.CAUSES
+    ns        int64  nanoseconds of this cause
+    lower_ns  int64  least over the error bar of the window's place
+    upper_ns  int64  most over the error bar of the window's place
 
-CURVE = _spec(
-    "curve",
-    "one row per target and batch of `nsysalign measure`: its headline",
-    ("target", "str", "what was measured"),
-    ("batch", "Int64", "batch size, NA for the function's own default"),
-    ("processes", "int64", "fresh processes that measured it"),
-    ("latency_ns", "float64", "one request on an idle GPU: mean of the processes' medians"),
-    ("latency_low_ns", "float64", "its 95 % interval; -inf where too few samples bound nothing"),
-    ("latency_high_ns", "float64", "and its upper end"),
-    ("p90_ns", "float64", "90th percentile of the latency, all processes together"),
-    ("p99_ns", "float64", "99th percentile"),
-    ("p99_bounded", "bool", "whether there are enough samples for it; otherwise it is a lower bound"),
-    ("rate", "float64", "outputs per second with calls queued one behind the other"),
-    ("rate_low", "float64", "its 95 % interval"),
-    ("rate_high", "float64", "and its upper end"),
-    ("memory_bytes", "int64", "the most that torch's allocator held"),
-    ("sm_mhz", "float64", "median SM clock while it was measured, NaN where unknown"),
-    ("marks", "str", "best, knee, largest"),
-)
+segments: the window in order: touching pieces with one cause each
+    interval  int64  number of the interval
+    start_ns  int64  begin
+    end_ns    int64  end
+    cause     str    one of model.CAUSES
+    ref_kind  str    kernel, graph, memcpy, memset (nsys tables), api (RUNTIME), nvtx, overhead, event or ''
+    ref_id    int64  rowid in that nsys table, seq of the record for event, -1 for none
+    detail    str    what it was, in words
 
-MODES = _spec(
-    "modes",
-    "one row per target, batch, mode and L2 of `nsysalign measure`",
-    ("target", "str", "what was measured"),
-    ("batch", "Int64", "batch size, NA for the function's own default"),
-    ("mode", "str", "latency, event, device, steady, graph, transfer"),
-    ("l2", "str", "warm (as called) or cold"),
-    ("value_ns", "float64", "mean of the processes' medians"),
-    ("low_ns", "float64", "its 95 % interval"),
-    ("high_ns", "float64", "and its upper end"),
-    ("p50_ns", "float64", "median of all processes together"),
-    ("p90_ns", "float64", "90th percentile"),
-    ("p99_ns", "float64", "99th percentile"),
-    ("p99_bounded", "bool", "whether there are enough samples for it; otherwise it is a lower bound"),
-    ("mean_ns", "float64", "mean of all samples"),
-    ("std_ns", "float64", "their standard deviation"),
-    ("min_ns", "float64", "least"),
-    ("max_ns", "float64", "most"),
-    ("samples", "int64", "samples, none removed"),
-    ("effective", "float64", "effective number of independent samples"),
-    ("outliers", "int64", "far outliers among them (three times the middle half's width away)"),
-    ("processes", "int64", "fresh processes"),
-    ("differ", "bool", "the processes differ by more than their samples explain"),
-)
+details: parts broken down further
+    like parts: interval cause
+    detail          str      dependency, contention, full-queue, staging, copy, call name, range name...
+    ns              int64    nanoseconds inside the window
+    direction       str      H2D, D2H, D2D, P2P for copies, '' otherwise
+    memory          str      pageable, pinned, device, managed for the host side of copies, '' otherwise
+    bytes           int64    bytes moved by the operations involved, 0 otherwise
+    stream          int64    the stream that was waited for, -1 otherwise
+    ref_kind        str      as in segments, for the longest piece
+    ref_id          int64    as in segments
+    bandwidth_gb_s  float64  bytes over the whole duration of those copies or memsets, NaN otherwise
 
-SAMPLES = _spec(
-    "samples",
-    "one row per timed repetition of `nsysalign measure`",
-    ("target", "str", "what was measured"),
-    ("batch", "Int64", "batch size, NA for the function's own default"),
-    ("process", "int64", "number of the worker"),
-    ("role", "str", "time, or probe: of the search"),
-    ("mode", "str", "latency, event, device, steady, graph, transfer"),
-    ("l2", "str", "warm or cold"),
-    ("block", "int64", "number of the block: samples made one behind the other"),
-    ("k", "int64", "place in the block"),
-    ("ns", "int64", "what was measured"),
-    ("t0_ns", "int64", "start of the block, CLOCK_MONOTONIC"),
-    ("sm_mhz", "float64", "SM clock during the block, NaN where unknown"),
-)
+other_streams: work launched inside the interval that ran on other streams, beside the budget
+    interval  int64  number of the interval
+    stream    int64  CUPTI stream id
+    ns        int64  union of its execution
 
-MEASURED_BUDGETS = _spec(
-    "measured_budgets",
-    "one row per profiled batch and cause: the event interval's budget under nsys",
-    ("target", "str", "what was measured"),
-    ("batch", "Int64", "batch size, NA for the function's own default"),
-    ("cause", "str", "one of model.CAUSES"),
-    ("ns", "float64", "of the median interval under nsys"),
-    ("share", "float64", "of that interval"),
-    ("run", "str", "run directory inside the measurement's"),
-)
-MEASURE_SPECS = (CURVE, MODES, SAMPLES, MEASURED_BUDGETS)
+labels: one row per label; the budget shown is that of one real interval (`row`)
+    like intervals: label kind
+    count         int64    intervals placed
+    row           str      name of the interval with the lower-median elapsed time
+    row_interval  int64    its number
+    site          str      call site
+    median_ns     float64  median of elapsed_ns
+    mean_ns       float64  mean
+    std_ns        float64  sample standard deviation, NaN for one
+    min_ns        int64    least
+    max_ns        int64    most
+    p05_ns        float64  5th percentile
+    p95_ns        float64  95th percentile
+    library       bool     timed by a library
+
+variants: labels whose intervals did different work, told apart: one row per kind of work
+    label      str     the label
+    variant    str     in what it differs: bytes, operations, blocks (of the kernels' grids), kernel; `other`: what is
+                       rare
+    kind       str     event, host or nvtx
+    count      int64   intervals
+    like labels: row row_interval site median_ns mean_ns std_ns min_ns max_ns p05_ns p95_ns library
+    intervals  object  tuple of the intervals' numbers
+
+kernels: what ran, by label and name: kernels, graphs, copies and memsets; of labels and of the run as a whole
+    label           str      the label, of a run: that of its interval
+    kernel          str      name of the kernel; direction and host memory of copies
+    kind            str      kernel, graph, memcpy or memset
+    count           int64    how many begin in the label's intervals (host intervals: are issued)
+    total_ns        int64    sum of their durations
+    median_ns       int64    lower median of their durations
+    share           float64  total_ns over the sum of the label's measured times; more than 1 where work overlaps
+    idle_before_ns  int64    how long the stream (of a run: the device) was idle just before them, within the interval; 0
+                             of host intervals
+
+gaps: the longest idle stretches of each run
+    interval  int64  number of the run's interval
+    start_ns  int64  begin
+    ns        int64  how long nothing of the run's process executed on its device (or stream)
+    next      str    the operation that ended it
+    call      str    the call of the issuing thread that lasted through most of it, '' where it was outside of CUDA
+    call_ns   int64  how long that call lasted within it
+
+host_ranges: NVTX ranges on the host (each with all ranges inside it), the longest first; of traces without an event log
+    label       str    name of the range: the label of its intervals, where it has any (these may add the stream)
+    count       int64  ranges
+    with_work   int64  of these issued work to a GPU
+    host_ns     int64  sum of their durations on the host
+    median_ns   int64  lower median of their durations
+    max_ns      int64  the longest
+    launch_ns   int64  of host_ns, on the range's thread: in calls that launch kernels and graphs
+    copy_ns     int64  in calls that copy or set memory, waiting included
+    sync_ns     int64  in synchronisation calls
+    other_ns    int64  in other CUDA calls
+    outside_ns  int64  outside of CUDA: the five add up to host_ns
+    gpu_ns      int64  sum of the spans of their work on the GPU, first start to last end on any stream
+
+host_activity: what the host did while streams waited for it (cause host), by label: three views of the same time, never
+        to be added up
+    label    str      label of the intervals
+    view     str      all: the label's host gaps; python: sampled stacks; range: innermost NVTX ranges; os: calls of the
+                      OS runtime
+    name     str      function, range or call; '' for the rest (for time outside of all ranges)
+    place    str      python: file:line of the function's line with most samples
+    within   str      python: the library function that was running inside it most often, '' for none
+    samples  int64    python and all: samples taken in the gaps, on the thread that was waited for
+    count    int64    all: gaps; range: pieces of gaps; os: calls
+    ns       int64    nanoseconds of the gaps; 0 for python, whose samples are no durations
+    share    float64  of the label's samples (python), or of the nanoseconds of its gaps
+
+unaligned: what was measured but could not be placed
+    name    str  name of the interval
+    label   str  its label
+    reason  str  why
+    site    str  call site, '' unknown
+
+findings: diagnoses
+    rule      str     name of the rule
+    severity  str     error, warning or info
+    label     str     the label it concerns
+    title     str     one line
+    evidence  object  numbers, as a dict
+    advice    str     what to change to measure the GPU's time alone, or to measure right; code follows after three spaces
+    faster    str     what to change to make the program faster, '' where the finding is about the measurement only
+    site      str     call site
+
+confirmations: what a re-run with one intervention said about a cause (nsysalign confirm)
+    label              str      the label whose cause was put to the test
+    rules              object   tuple of the rules whose findings about it this settles
+    intervention       str      delay, synchronize, flush or warm: what was done before its start records
+    target             str      the label it was done to (flush: the warm one that a cold one is compared with)
+    verdict            str      confirmed, refuted or not conclusive
+    reason             str      the verdict in words
+    metric             str      what was compared: elapsed, kernel, or first run
+    before_ns          float64  midmean of the metric without the intervention
+    predicted_ns       float64  what the budget predicts with it, NaN where nothing could be predicted
+    predicted_low_ns   float64  least that agrees with the prediction
+    predicted_high_ns  float64  most that agrees with the prediction
+    after_ns           float64  midmean of the metric in the re-run, NaN where there was none to compare
+    after_low_ns       float64  its lower bound (95 %)
+    after_high_ns      float64  its upper bound (95 %)
+    before_count       int64    intervals compared, before
+    after_count        int64    intervals compared, after
+    changed            str      what was changed in the re-run
+    run                str      folder of the re-run, relative to the run directory, '' unknown
+
+timeline: what ran around the chosen intervals, for drawing: host calls, ranges, operations
+    interval   int64   number of the interval whose picture it belongs to
+    lane_kind  str     host (API calls), nvtx (ranges), stream (operations), event (records and the waits they release, on
+                       their stream), before (the stream's last operation that began before the interval), clock (SM clock
+                       samples, where there are), omitted (a count of what did not fit)
+    lane       str     thread or stream, in words
+    kind       str     kind of call or operation
+    name       str     name of the call, range or kernel
+    like segments: start_ns end_ns
+    ref_kind   str     as in segments
+    ref_id     int64   as in segments
+    link       int64   an arrow from: operations and records their API call (rowid), waits the record that released them
+                       (seq), -1 for none
+    detail     object  dict for hovering: bytes, grid, bandwidth...
+
+gpu_clocks: stretches (of at most a second) of samples in which a GPU's clocks and reasons stayed the same; what changes
+        does so between two of them, unseen when; -1 is unknown
+    device         int64  CUDA device
+    start_ns       int64  first sample, on the trace's clock
+    end_ns         int64  last sample, the same as start_ns for a single one
+    samples        int64  how many
+    sm_min_mhz     int64  least SM clock of the stretch (the only one, unless neighbours had to be joined)
+    sm_max_mhz     int64  highest SM clock of the stretch
+    mem_mhz        int64  memory clock
+    reasons        int64  NVML's bits (nvmlClocksEventReason*): why the clock is not higher
+    power_mw       int64  highest power draw in milliwatt
+    temperature_c  int64  highest temperature in degrees Celsius
+""")
+
+# --- predictions, and the run without nsys: only a run with --baseline fills BASELINE ----------------------------------
+
+BASELINE_SPECS = (BASELINE, UNPROFILED, UNPROFILED_PARTS) = _specs("""
+baseline: one row per label of a run with --baseline: profiled and unprofiled side by side (midmeans of the intervals)
+    label               str      what was measured by the same code
+    kind                str      event or host
+    site                str      call site
+    profiled_count      int64    intervals in the profiled run, 0: measured without nsys only
+    baseline_count      int64    intervals in the run without nsys, 0: measured under nsys only
+    profiled_ns         float64  measured under nsys: mean of the middle half, NaN for none
+    baseline_ns         float64  measured without nsys: the same, NaN for none
+    low_ns              float64  profiled_ns - baseline_ns is more than this (95 %), NaN for fewer than 5 intervals on a
+                                 side
+    high_ns             float64  and less than this
+    inflation           float64  profiled_ns / baseline_ns, NaN for none
+    paired_ns           float64  median difference of the k-th interval under nsys and the k-th without, NaN where the
+                                 runs did not measure the same number in every process
+    predicted_ns        float64  baseline_ns as predicted from the profiled run alone, NaN where it cannot be
+    predicted_lower_ns  float64  lower end of the prediction's error bar
+    predicted_upper_ns  float64  upper end of the prediction's error bar
+    predicted_from      int64    intervals replayed for it
+    error               float64  predicted_ns / baseline_ns - 1, NaN where one is missing
+    remark              str      what to know about this row: different counts, why there is no prediction
+    gap_profiled_ns     float64  under nsys: from the end of whatever was timed before on the GPU to the start of an
+                                 interval (midmean), NaN for none
+    gap_baseline_ns     float64  without nsys: the same, by the events' own clock; NaN without references
+    host_slowdown       float64  how many times longer a fixed piece of work took on the host around these intervals under
+                                 nsys than without; NaN where the logs do not say
+
+unprofiled: what an interval would have measured without nsys, predicted from the profiled trace alone; at most 32 per
+        label
+    interval      int64  number of the interval
+    predicted_ns  Int64  the prediction, NA where there is none
+    lower_ns      Int64  lower end of its error bar
+    upper_ns      Int64  upper end of its error bar
+    reason        str    why there is no prediction, '' where there is one
+
+unprofiled_parts: the budget scaled back to the prediction; ns sums to unprofiled.predicted_ns
+    like parts: interval cause ns
+""")
+
+# --- insides of kernels: only of programs that mark them ---------------------------------------------------------------
+
+MARKS_SPECS = (
+    MARKED_KERNELS,
+    KERNEL_MARKS,
+    KERNEL_PHASES,
+    SM_TIME,
+    SM_SPANS,
+    PATH_COUNTS,
+    LATENCIES,
+    MARK_CHANGES,
+) = _specs("""
+marked_kernels: one row per kernel that left marks or counts (nsysalign.marks), sorted by start_ns
+    kernel         int64  its number, the key of the tables of marks
+    name           str    the kernel's name, '' unknown
+    pid            int64  process id
+    device         int64  CUDA device
+    stream         int64  CUPTI stream id, -1 unknown
+    grid_id        int64  PTX %gridid, nsys's gridId
+    replay         int64  which launch of that grid id: a graph's kernels may keep theirs
+    interval       int64  number of the interval whose stream it ran on, -1 none (with `run --marks`: of the run without
+                          marks)
+    row            int64  rowid of its kernel row, -1 where the trace has none: placed by the clock alone
+    start_ns       int64  start; without a kernel row that of its first mark
+    end_ns         int64  end; without a kernel row that of its last mark
+    error_ns       int64  its marks lie within this of where they are said to be, -1: not placed, times are the GPU
+                          timer's
+    sms            int64  SMs of the device
+    blocks         int64  blocks of its grid, -1 unknown
+    threads        int64  threads of a block
+    marked_blocks  int64  blocks that left marks
+    warps          int64  warps that left marks
+    marks          int64  marks written, without those that end a warp
+    complete       bool   every warp of the grid was seen from its beginning to its end
+    outside        int64  marks outside of the kernel row by more than error_ns
+    registers      int64  per thread, -1 unknown
+    local_bytes    int64  local memory (spills, stack) per thread, -1 unknown
+    shared_bytes   int64  shared memory per block, -1 unknown
+
+marks: marks of some launches of each kernel (the median and the slowest), in time order; kernel_phases and sm_time are of
+        all
+    kernel      int64  row of marked_kernels
+    sm          int64  SM number (%smid)
+    block_x     int64  blockIdx.x
+    block_y     int64  blockIdx.y
+    block_z     int64  blockIdx.z
+    warp        int64  warp in its block
+    lanes       int64  how many lanes made it
+    first_lane  bool   the warp's first lane is among them: those marks, in order, are that lane's way through the kernel
+    kind        str    enter and exit of a warp; begin and end of a range; mark
+    name        str    its name, '' for enter and exit
+    t_ns        int64  when, on the trace's clock: good to the kernel's error_ns
+    timer_ns    int64  the GPU's timer (%globaltimer)
+    clock       int64  low 32 bits of the SM's clock64: differences on one SM are cycles
+
+kernel_phases: ranges inside kernels, by name
+    kernel     int64  row of marked_kernels
+    phase      str    name of the range
+    count      int64  how often a warp passed it
+    total_ns   int64  sum over warps
+    min_ns     int64  shortest
+    median_ns  int64  lower median
+    max_ns     int64  longest
+    unclosed   int64  begun and not ended, or the reverse
+
+sm_time: the SM-time budget: SMs x duration of a kernel, split exactly; ns sums to sms * (end_ns - start_ns)
+    kernel  int64  row of marked_kernels
+    part    str    before (the SM's first block), phase, unmarked (blocks there, outside of ranges), between (its blocks),
+                   after (its last block), none (SMs without a block), unknown (marks are missing)
+    phase   str    name of the innermost range; '' for the other parts
+    ns      int64  nanoseconds of SM time; an instant is shared equally by the warps that are on the SM
+
+sm_spans: each SM's share in a kernel
+    kernel    int64  row of marked_kernels
+    sm        int64  SM number
+    blocks    int64  blocks that ran there
+    first_ns  int64  its first block began, after the kernel's start_ns
+    last_ns   int64  its last block ended, after the kernel's start_ns
+    busy_ns   int64  a block was there
+
+path_counts: how often a path inside a kernel was taken, per launch and SM
+    like sm_spans: kernel sm
+    counter  str    its name; prof_trigger_00 and so on for replaced __prof_trigger calls
+    warps    int64  NSYSALIGN_COUNT: warps of which a thread passed; COUNT_WARPS and prof_trigger: executions by a warp
+    lanes    int64  executions by a thread
+
+latencies: cycles measured inside kernels (NSYSALIGN_LATENCY), per launch: the whole, then its histogram
+    kernel   int64  row of marked_kernels
+    counter  str    its name
+    low      int64  at least so many cycles (of the whole: the least)
+    high     int64  less than so many cycles (of the whole: the most, itself)
+    lanes    int64  threads that measured it
+    sum      int64  sum of cycles, 0 for bins
+    bin      int64  -1 the whole, else number of the bin
+
+mark_changes: what marks change in a kernel: the run with them and the run without (nsysalign run --marks)
+    name                 str      the kernel
+    marked_count         int64    launches with marks
+    plain_count          int64    launches without, 0: not measured
+    marked_ns            float64  median duration with marks
+    plain_ns             float64  median duration without, NaN where not measured
+    change               float64  marked_ns / plain_ns - 1, NaN where not measured
+    marked_registers     int64    registers per thread with marks, -1 unknown
+    plain_registers      int64    without, -1 unknown
+    marked_local_bytes   int64    local memory per thread (spills, stack) with marks, -1 unknown
+    plain_local_bytes    int64    without, -1 unknown
+    marked_warps_per_sm  int64    warps that fit on an SM by registers, threads and shared memory, with marks; -1 unknown
+    plain_warps_per_sm   int64    without, -1 unknown
+""")
+
+ANALYSIS_SPECS = (*_MAIN_SPECS, SOURCE_LINES, *BASELINE_SPECS, *MARKS_SPECS)
+
+#: Columns that an analysis stored before they existed does not have, and what stands there instead.
+LATER_COLUMNS: Mapping[tuple[str, str], Any] = {
+    ("baseline", "gap_profiled_ns"): None,
+    ("baseline", "gap_baseline_ns"): None,
+    ("baseline", "host_slowdown"): None,
+    ("findings", "faster"): "",
+}
+
+# --- on the way there: what ran, by series and duration; kernels by grid id --------------------------------------------
+
+(DURATIONS, LAUNCHES) = _specs("""
+durations: how often an operation of one name lasted so long, in windows that will have one label
+    interval        int64  number of the first of these windows
+    kernel          str    as in kernels
+    kind            str    as in kernels
+    ns              int64  duration
+    count           int64  how often
+    idle_before_ns  int64  sum of the idle time before
+
+launches: kernel rows with their grid ids, sorted by start_ns
+    row           int64  rowid of the kernel row
+    start_ns      int64  start of execution
+    end_ns        int64  end of execution
+    pid           int64  process id
+    like operations: device stream
+    name          str    name of the kernel
+    grid_id       int64  nsys's gridId, -1 unknown
+    blocks        int64  blocks of the grid, 0 unknown
+    grid_x        int64  blocks in x
+    grid_y        int64  blocks in y
+    threads       int64  threads of a block, 0 unknown
+    registers     int64  per thread, -1 unknown
+    local_bytes   int64  local memory per thread, -1 unknown
+    shared_bytes  int64  static and dynamic shared memory of a block, -1 unknown
+""")
+
+# --- ranks -------------------------------------------------------------------------------------------------------------
+
+(COLLECTIVES, RANK_WINDOWS) = _specs("""
+collectives: NCCL's kernels, sorted by start_ns: where the ranks of one job meet
+    start_ns   int64  start of execution on the GPU: this rank has arrived
+    like operations: end_ns process device stream
+    name       str    kernel name without its arguments
+    operation  str    AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, SendRecv, ... or '' where the name does not
+                      say
+    signature  int64  channels * 65536 + threads: grows with the message, the same on all ranks of a communicator
+
+rank_windows: the placed intervals of one rank, as far as other ranks are compared with them
+    label     int64  position in the rank's labels
+    start_ns  int64  window start on the trace's clock
+    end_ns    int64  window end
+""")
+
+# --- measure -----------------------------------------------------------------------------------------------------------
+
+MEASURE_SPECS = (CURVE, MODES, SAMPLES, MEASURED_BUDGETS) = _specs("""
+curve: one row per target and batch of `nsysalign measure`: its headline
+    target           str      what was measured
+    batch            Int64    batch size, NA for the function's own default
+    processes        int64    fresh processes that measured it
+    latency_ns       float64  one request on an idle GPU: mean of the processes' medians
+    latency_low_ns   float64  its 95 % interval; -inf where too few samples bound nothing
+    latency_high_ns  float64  and its upper end
+    p90_ns           float64  90th percentile of the latency, all processes together
+    p99_ns           float64  99th percentile
+    p99_bounded      bool     whether there are enough samples for it; otherwise it is a lower bound
+    rate             float64  outputs per second with calls queued one behind the other
+    rate_low         float64  its 95 % interval
+    rate_high        float64  and its upper end
+    memory_bytes     int64    the most that torch's allocator held
+    sm_mhz           float64  median SM clock while it was measured, NaN where unknown
+    marks            str      best, knee, largest
+
+modes: one row per target, batch, mode and L2 of `nsysalign measure`
+    like curve: target batch
+    mode       str      latency, event, device, steady, graph, transfer
+    l2         str      warm (as called) or cold
+    value_ns   float64  mean of the processes' medians
+    low_ns     float64  its 95 % interval
+    high_ns    float64  and its upper end
+    p50_ns     float64  median of all processes together
+    p90_ns     float64  90th percentile
+    like curve: p99_ns p99_bounded
+    mean_ns    float64  mean of all samples
+    std_ns     float64  their standard deviation
+    min_ns     float64  least
+    max_ns     float64  most
+    samples    int64    samples, none removed
+    effective  float64  effective number of independent samples
+    outliers   int64    far outliers among them (three times the middle half's width away)
+    processes  int64    fresh processes
+    differ     bool     the processes differ by more than their samples explain
+
+samples: one row per timed repetition of `nsysalign measure`
+    like curve: target batch
+    process  int64    number of the worker
+    role     str      time, or probe: of the search
+    mode     str      latency, event, device, steady, graph, transfer
+    l2       str      warm or cold
+    block    int64    number of the block: samples made one behind the other
+    k        int64    place in the block
+    ns       int64    what was measured
+    t0_ns    int64    start of the block, CLOCK_MONOTONIC
+    sm_mhz   float64  SM clock during the block, NaN where unknown
+
+measured_budgets: one row per profiled batch and cause: the event interval's budget under nsys
+    like curve: target batch
+    cause  str      one of model.CAUSES
+    ns     float64  of the median interval under nsys
+    share  float64  of that interval
+    run    str      run directory inside the measurement's
+""")

@@ -52,7 +52,7 @@ def main() -> None:
     begin = time.perf_counter()
     read = read_trace(trace)
     alignment = with_runs(read, align(read, log, found.known.context))
-    whole = partial_result(alignment, attribute(read, alignment, known.latency), log)
+    whole = partial_result(read, alignment, attribute(read, alignment, known.latency), log)
     print(
         f"whole:  {time.perf_counter() - begin:.1f} s, {len(read.calls):,} calls, {len(whole.rows):,} intervals"
     )

@@ -15,9 +15,6 @@ MOST_LINES = 60
 TOO_LONG = {
     "align/solve.py align",
     "align/windows.py event_windows",
-    "attribute/budget.py attribute",
-    "attribute/gaps.py _issued",
-    "attribute/host.py _waits",
     "collect/convert.py _slot_lines",
     "collect/probe/timers.py _clock",  # wrappers are closures over machine code that is made once
     "collect/probe/wrap.py _record",
@@ -26,8 +23,6 @@ TOO_LONG = {
     "commands/analyze.py analyze",  # click's options are its arguments
     "commands/confirm.py confirm",
     "commands/run.py run",
-    "report/payload.py payload",
-    "trace/eventlog.py _item",
 }
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.attribute import describe, kernels, ranges, work
+from nsysalign.attribute import describe
 from nsysalign.attribute.busy import Blocks, Streams
 from nsysalign.attribute.gaps import Explainer
 from nsysalign.attribute.groups import Groups
 from nsysalign.attribute.host import HostWindows, host_window_pieces, kernels_issued_inside
 from nsysalign.attribute.launch_latency import launch_latency
-from nsysalign.attribute.pieces import CAUSE, Pieces, join, make, sums
+from nsysalign.attribute.pieces import CAUSE, Pieces, join, sums
 from nsysalign.attribute.run_windows import devices
 from nsysalign.attribute.stream import StreamWindows, stream_pieces
 from nsysalign.attribute.sums import executing, stream_sums
@@ -47,13 +47,6 @@ class Budgets:
     segment_arrays: Callable[[np.ndarray], SegmentArrays]
     #: About how many segments each window has.
     size: np.ndarray
-    #: What ran, by name and duration, and the longest idle stretches of runs.
-    durations: Callable[[], pd.DataFrame]
-    gaps: Callable[[], pd.DataFrame]
-    #: What each window did (`work.COLUMNS`); ranges on the host; a note on what neither ranges nor calls account for.
-    work: Callable[[], pd.DataFrame]
-    host_ranges: Callable[[], pd.DataFrame]
-    left_out: Callable[[], list[str]]
 
 
 def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None = None) -> Budgets:
@@ -72,64 +65,57 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
     explainer = Explainer(trace, alignment, streams, threads, per_lane, latency)
     groups = Groups(trace, alignment)
     host = (windows["kind"] == "host").to_numpy()
-    on_stream, on_host = np.flatnonzero(~host), np.flatnonzero(host)
-
-    def stream_at(which: np.ndarray, shift: np.ndarray) -> StreamWindows:
-        return _stream_windows(alignment, which, shift[which])
+    shifts = [np.zeros(len(windows), np.int64), *_shifts(windows)]
 
     def host_pieces(which: np.ndarray) -> Pieces:
         w = HostWindows(*(windows[c].to_numpy()[which] for c in ("start_ns", "end_ns", "thread", "process")))
-        found = host_window_pieces(trace, alignment, streams, threads, explainer, per_lane, w)
-        return _renumber(found, which)
+        return _renumber(host_window_pieces(explainer, w), which)
 
     def pieces(which: np.ndarray) -> Pieces:
         on = which[~host[which]]
-        at = stream_pieces(trace, streams, explainer, stream_at(on, np.zeros(len(windows), np.int64)))
+        at = stream_pieces(explainer, _stream_windows(alignment, on, shifts[0][on]))
         return join([_renumber(at, on), host_pieces(which[host[which]])])
 
-    shifts = [np.zeros(len(windows), np.int64), *_shifts(windows)]
     totals = [np.zeros((len(windows), len(CAUSES)), np.int64) for _ in shifts]
     operations, size = np.zeros(len(windows), np.int64), np.zeros(len(windows), np.int64)
-    found, operations[on_stream], size[on_stream] = stream_sums(
-        trace, streams, explainer, [stream_at(on_stream, shift) for shift in shifts], groups, on_stream
-    )
+    on = np.flatnonzero(~host)
+    places = [_stream_windows(alignment, on, shift[on]) for shift in shifts]
+    found, operations[on], size[on] = stream_sums(explainer, places, groups, on)
     for total, here in zip(totals, found, strict=True):
-        total[on_stream] = here
-    for some in _lots(trace, windows, on_host):
+        total[on] = here
+    for some in _lots(trace, windows, np.flatnonzero(host)):
         cut = host_pieces(some)
-        total = sums(cut, len(windows))
-        for at_place in totals:  # a host reading has no error bar that is worth another look
-            at_place += total
+        spent = sums(cut, len(windows))
+        for total in totals:  # a host reading has no error bar that is worth another look
+            total += spent
         operations += executing(cut, len(windows))
         size += np.bincount(cut.window, minlength=len(windows))
         groups.add(cut)
     trim_memory()
-    total = totals[0]
-    elapsed = windows["elapsed_ns"].to_numpy()
-    if not np.array_equal(total.sum(axis=1), elapsed):
-        wrong = np.flatnonzero(total.sum(axis=1) != elapsed)
-        raise AssertionError(
-            f"budgets of {len(wrong)} windows do not add up, first: {windows.iloc[wrong[0]].to_dict()}"
-        )
+    _refuse_other_sums(totals[0], windows)
     details = groups.table()
     trim_memory()
     return Budgets(
-        total=total,
+        total=totals[0],
         low=np.minimum.reduce(totals),
         high=np.maximum.reduce(totals),
         details=details,
         other_streams=_other_streams(trace, alignment, streams),
-        columns=_columns(trace, alignment, streams, total, operations),
+        columns=_columns(trace, alignment, streams, totals[0], operations),
         launch_latency=latency,
         segments=lambda which: describe.segments(trace, alignment, pieces(which)),
         segment_arrays=lambda which: describe.segment_arrays(trace, alignment, pieces(which)),
         size=size,
-        durations=lambda: kernels.durations(trace, alignment),
-        gaps=lambda: kernels.gaps(trace, alignment),
-        work=lambda: work.of_windows(trace, alignment),
-        host_ranges=lambda: ranges.host_ranges(trace, alignment),
-        left_out=lambda: ranges.left_out(trace, alignment),
     )
+
+
+def _refuse_other_sums(total: np.ndarray, windows: pd.DataFrame) -> None:
+    """AssertionError where the parts of a window are not its time."""
+    wrong = np.flatnonzero(total.sum(axis=1) != windows["elapsed_ns"].to_numpy())
+    if len(wrong):
+        raise AssertionError(
+            f"budgets of {len(wrong)} windows do not add up, first: {windows.iloc[wrong[0]].to_dict()}"
+        )
 
 
 def _lots(trace: Trace, windows: pd.DataFrame, which: np.ndarray) -> list[np.ndarray]:
@@ -143,16 +129,7 @@ def _lots(trace: Trace, windows: pd.DataFrame, which: np.ndarray) -> list[np.nda
 
 
 def _renumber(p: Pieces, index: np.ndarray) -> Pieces:
-    return make(
-        index[p.window] if len(index) else p.window,
-        p.start,
-        p.end,
-        p.cause,
-        p.ref_kind,
-        p.ref,
-        p.detail,
-        p.lane,
-    )
+    return replace(p, window=index[p.window]) if len(index) else p
 
 
 def _stream_windows(alignment: Alignment, which: np.ndarray, shift: np.ndarray) -> StreamWindows:

@@ -9,7 +9,6 @@ P ran before, N runs next; N is the end record where nothing else was issued bef
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +18,7 @@ from nsysalign.attribute.pieces import CAUSE, DETAIL, REF, Pieces, join, make
 from nsysalign.attribute.threads import Threads
 from nsysalign.model import CALL, KIND, Alignment, Trace
 from nsysalign.sweep.issue import FAR, LaneOperations
-from nsysalign.sweep.tiles import one_of, pick, ragged, tile
+from nsysalign.sweep.tiles import Columns, one_of, pick, ragged, tile
 
 LEGACY_DEFAULT, BLOCKING = 3, 1
 NEVER = -FAR  # a time before all others
@@ -28,7 +27,7 @@ _COPY_DEVICE_KINDS = (1, 2)  # host-to-device, device-to-host
 
 
 @dataclass(frozen=True)
-class Gaps:
+class Gaps(Columns):
     """Idle stretches: arrays of equal length.
 
     window, start, end; lane; next, previous (positions in operations, -1: the end record / none);
@@ -48,9 +47,6 @@ class Gaps:
     issue_call: np.ndarray
     known: np.ndarray
     record: np.ndarray
-
-    def take(self, index: np.ndarray) -> Gaps:
-        return Gaps(**{f: getattr(self, f)[index] for f in self.__dataclass_fields__})
 
 
 class Explainer:
@@ -106,24 +102,16 @@ class Explainer:
 
     def explain(self, gaps: Gaps) -> Pieces:
         """Pieces that tile every gap exactly."""
-        start = gaps.start.copy()
+        start = gaps.start
         # rule 5, P's side: the call of a pageable copy that has ended on the stream but not on the host
         call = pick(self.call, gaps.previous, -1)
         until = np.minimum(pick(self.call_end, call, NEVER), gaps.end)
         staged = pick(self.pageable, gaps.previous, False) & (until > start)
         staged &= pick(self.call_start, call, FAR) <= start
-        parts = [
-            make(
-                gaps.window[staged],
-                start[staged],
-                until[staged],
-                CAUSE["memcpy"],
-                self._op_ref(gaps.previous[staged]),
-                gaps.previous[staged],
-                DETAIL["staging"],
-            )
-        ]
-        start[staged] = until[staged]
+        copy, ref = self._op_ref(gaps.previous), gaps.previous
+        staging = make(gaps.window, start, until, CAUSE["memcpy"], copy, ref, DETAIL["staging"], where=staged)
+        parts = [staging]
+        start = np.where(staged, until, start)
         left = np.flatnonzero(start < gaps.end)
         gaps, start = gaps.take(left), start[left]
         lost = np.flatnonzero(~gaps.known)  # rule 16
@@ -176,78 +164,49 @@ class Explainer:
         lo = np.maximum(start, gaps.issue_end)
         here = np.flatnonzero(gaps.end > lo)
         g, lo = gaps.take(here), lo[here]
-        parts = []
         opaque = self._behind_host_function(self._of_streams(g))
         veiled, open_ = np.flatnonzero(opaque), np.flatnonzero(~opaque)
-        parts.append(self._unknown(g.take(veiled), lo[veiled], DETAIL["host-function"]))
+        parts = [self._unknown(g.take(veiled), lo[veiled], DETAIL["host-function"])]
         g, lo = g.take(open_), lo[open_]
         until, lane, ref_kind, ref, detail = self._dependency(self._of_streams(g))
-        held = until > lo
-        stop = np.minimum(until, g.end)
-        parts.append(
-            make(
-                g.window[held],
-                lo[held],
-                stop[held],
-                CAUSE["queued"],
-                ref_kind[held],
-                ref[held],
-                detail[held],
-                lane[held],
-            )
-        )
+        held, stop = until > lo, np.minimum(until, g.end)
+        parts.append(make(g.window, lo, stop, CAUSE["queued"], ref_kind, ref, detail, lane, where=held))
         lo = np.where(held, stop, lo)
+        late = self._ordinary(g, lo)
         cause = np.where(g.next >= 0, CAUSE["launch_latency"], CAUSE["event"])
-        # rule 7: past the ordinary latency, while other streams keep the device (or the copy engine) busy
+        parts.append(make(g.window, lo, late, cause, self._op_ref(g.next), self._ref(g), where=late > lo))
+        rest = np.flatnonzero(g.end > np.maximum(late, lo))
+        return parts + self._contended(g.take(rest), late[rest])
+
+    def _ordinary(self, g: Gaps, lo: np.ndarray) -> np.ndarray:
+        """Until when N may be on its way: the ordinary latency after its call, or after P."""
         previous_end = pick(self.op_end, g.previous, NEVER)
         latency = np.array([self.launch_latency.get(k, 0) for k in range(4)], dtype=np.int64)
         late = np.maximum(g.issue_end, previous_end) + pick(latency, pick(self.kind, g.next, -1), 0)
-        late = np.where(g.next >= 0, np.clip(late, lo, g.end), g.end)
-        ordinary = late > lo
-        parts.append(
-            make(
-                g.window[ordinary],
-                lo[ordinary],
-                late[ordinary],
-                cause[ordinary],
-                self._op_ref(g.next)[ordinary],
-                self._ref(g)[ordinary],
-            )
-        )
-        rest = np.flatnonzero(g.end > np.maximum(late, lo))
-        rival_of = self._competitor(g.next[rest])
-        for number, what in set(zip(g.lane[rest].tolist(), rival_of.tolist(), strict=True)):
-            mine = rest[(g.lane[rest] == number) & (rival_of == what)]
+        return np.where(g.next >= 0, np.clip(late, lo, g.end), g.end)
+
+    def _contended(self, g: Gaps, late: np.ndarray) -> list[Pieces]:
+        """Rule 7: past the ordinary latency, while other streams keep the device (or the copy engine) busy."""
+        parts, own, rival_of = [], self._op_ref(g.next), self._competitor(g.next)
+        for number, what in set(zip(g.lane.tolist(), rival_of.tolist(), strict=True)):
+            mine = np.flatnonzero((g.lane == number) & (rival_of == what))
             if what == NO_RIVAL:
-                parts.append(
-                    make(
-                        g.window[mine],
-                        late[mine],
-                        g.end[mine],
-                        CAUSE["launch_latency"],
-                        self._op_ref(g.next[mine]),
-                        g.next[mine],
-                    )
-                )
+                parts.append(make(g.window, late, g.end, CAUSE["launch_latency"], own, g.next, where=mine))
                 continue
             s, e, operation = self.streams.others(number, what)
             cut = tile(late[mine], g.end[mine], s, e)
-            n, busy = mine[cut.piece], cut.block >= 0
-            rival = operation[np.maximum(cut.block, 0)] if len(operation) else cut.block
+            n, rival = mine[cut.piece], pick(operation, cut.block, -1)
+            busy = rival >= 0
             parts.append(
                 make(
                     g.window[n],
                     cut.start,
                     cut.end,
                     np.where(busy, CAUSE["queued"], CAUSE["launch_latency"]),
-                    np.where(busy, self._op_ref(rival), self._op_ref(g.next[n])),
+                    np.where(busy, self._op_ref(rival), own[n]),
                     np.where(busy, rival, g.next[n]),
                     np.where(busy, DETAIL["contention"], 0),
-                    np.where(
-                        busy,
-                        self.alignment.operation_lane[np.maximum(rival, 0)] if len(self.kind) else -1,
-                        -1,
-                    ),
+                    pick(self.alignment.operation_lane, rival, -1),
                 )
             )
         return parts
@@ -256,7 +215,7 @@ class Explainer:
         """Gaps of a whole device as those of the stream of N: what N waits for was said to its stream."""
         if not self.streams.members or not len(g.window):
             return g
-        whole = one_of_lanes(g.lane, self.streams.members) & (g.next >= 0)
+        whole = np.isin(g.lane, list(self.streams.members)) & (g.next >= 0)
         lane, previous = g.lane.copy(), g.previous.copy()
         lane[whole] = self.alignment.operation_lane[g.next[whole]]
         for number in np.unique(lane[whole]):
@@ -344,10 +303,6 @@ class Explainer:
             & (lanes["flag"] == wanted)
         )
         return [int(i) for i in np.flatnonzero(same.to_numpy()) if int(i) in self.per_lane]
-
-
-def one_of_lanes(lane: np.ndarray, wanted: Iterable[int]) -> np.ndarray:
-    return np.isin(lane, list(wanted))
 
 
 def host_pieces(

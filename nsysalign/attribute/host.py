@@ -6,17 +6,14 @@ interval (its kind), then what was queued before it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nsysalign.attribute.busy import Streams
-from nsysalign.attribute.gaps import Explainer, host_pieces
+from nsysalign.attribute.gaps import NEVER, Explainer, host_pieces
 from nsysalign.attribute.pieces import CAUSE, DETAIL, REF, Pieces, join, make
-from nsysalign.attribute.threads import Threads
-from nsysalign.model import CALL, ISSUING_CALLS, KIND, SYNC_CALLS, Alignment, Trace
-from nsysalign.sweep.issue import LaneOperations
-from nsysalign.sweep.tiles import disjoint, ragged, tile, union
+from nsysalign.model import CALL, ISSUING_CALLS, KIND, SYNC_CALLS, Trace
+from nsysalign.sweep.tiles import disjoint, pick, ragged, tile, union
 
 _WAITING = (*SYNC_CALLS, "memcpy")
 _RANKED = ("kernel", "graph", "memcpy", "memset")  # then: earlier work
@@ -35,19 +32,11 @@ class HostWindows:
     process: np.ndarray
 
 
-def host_window_pieces(
-    trace: Trace,
-    alignment: Alignment,
-    streams: Streams,
-    threads: Threads,
-    explainer: Explainer,
-    per_lane: dict[int, LaneOperations],
-    w: HostWindows,
-) -> Pieces:
+def host_window_pieces(explainer: Explainer, w: HostWindows) -> Pieces:
     """Tile every window with pieces, exactly."""
-    window = np.arange(len(w.start))
+    window, calls = np.arange(len(w.start)), explainer.trace.calls
     raw = [
-        host_pieces(threads, int(t), window[g], w.start[g], w.end[g])
+        host_pieces(explainer.threads, int(t), window[g], w.start[g], w.end[g])
         for t in np.unique(w.thread)
         for g in [np.flatnonzero((w.thread == t) & (w.end > w.start))]
     ]
@@ -55,51 +44,37 @@ def host_window_pieces(
     pieces = join([none, *raw])
     is_call = pieces.ref_kind == REF["api"]
     kind = np.full(len(pieces), CALL["other"], dtype=np.int8)
-    kind[is_call] = trace.calls["kind"].to_numpy()[pieces.ref[is_call]]
+    kind[is_call] = calls["kind"].to_numpy()[pieces.ref[is_call]]
     waiting = is_call & np.isin(kind, [CALL[k] for k in _WAITING])
     copies = np.flatnonzero(is_call & (kind == CALL["memcpy"]))
     # a copy call waits when it has to stage pageable memory, or when it is not an asynchronous one
-    waiting[copies] = _blocks(trace, explainer, pieces.ref[copies])
+    waiting[copies] = _blocks(explainer, pieces.ref[copies])
     launching = is_call & ~waiting & np.isin(kind, [CALL[k] for k in ISSUING_CALLS])
-    parts = [_select(pieces, ~(waiting | launching), is_call)]
-    parts.append(_launches(trace, alignment, per_lane, pieces, np.flatnonzero(launching)))
-    parts.append(_waits(trace, alignment, streams, explainer, w, pieces, np.flatnonzero(waiting), kind))
-    return join(parts)
-
-
-def _select(p: Pieces, mask: np.ndarray, is_call: np.ndarray) -> Pieces:
-    """Calls that neither launch nor wait are `api` here (records and queries too); the rest keeps its cause."""
-    cause = np.where(is_call, CAUSE["api"], p.cause)
-    return make(
-        p.window[mask],
-        p.start[mask],
-        p.end[mask],
-        cause[mask],
-        p.ref_kind[mask],
-        p.ref[mask],
-        p.detail[mask],
-        p.lane[mask],
+    # calls that neither launch nor wait are `api` here (records and queries too); the rest keeps its cause
+    rest = replace(pieces, cause=np.where(is_call, CAUSE["api"], pieces.cause).astype(np.int8))
+    return join(
+        [
+            rest.take(~(waiting | launching)),
+            _launches(explainer, pieces.take(launching)),
+            _waits(explainer, w, pieces.take(waiting), kind[waiting]),
+        ]
     )
 
 
-def _launches(
-    trace: Trace, alignment: Alignment, per_lane: dict[int, LaneOperations], p: Pieces, here: np.ndarray
-) -> Pieces:
-    calls = trace.calls
-    call = p.ref[here]
-    blocked = np.zeros(len(here), dtype=bool)
-    lane = np.full(len(here), -1, dtype=np.int64)
-    if len(here):
+def _launches(explainer: Explainer, p: Pieces) -> Pieces:
+    calls, call = explainer.trace.calls, p.ref
+    blocked, lane = np.zeros(len(p), dtype=bool), np.full(len(p), -1, dtype=np.int64)
+    if len(p):
         duration = calls["end_ns"].to_numpy() - calls["start_ns"].to_numpy()
         name = calls["name_id"].to_numpy()
         for n in np.unique(name[call]):
             mine = name[call] == n
             blocked[mine] = duration[call[mine]] > _SLOW * max(float(np.median(duration[name == n])), 1.0)
-        lane = np.where(blocked, _lane_of_calls(trace, alignment)[call], -1)
+        lane = np.where(blocked, _lane_of_calls(explainer)[call], -1)
         for number in np.unique(lane[lane >= 0]):
-            ops = per_lane.get(int(number))
+            ops = explainer.per_lane.get(int(number))
             mine = np.flatnonzero(lane == number)
-            at = calls["start_ns"].to_numpy()[call[mine]]
+            at = explainer.call_start[call[mine]]
             unfinished = (
                 np.searchsorted(ops.issue_ns, at) - np.searchsorted(np.sort(ops.end_ns), at, side="right")
                 if ops
@@ -108,119 +83,87 @@ def _launches(
             blocked[mine] &= unfinished >= _QUEUE_DEPTH
         blocked &= lane >= 0
     cause = np.where(blocked, CAUSE["queued"], CAUSE["api_launch"])
-    return make(
-        p.window[here],
-        p.start[here],
-        p.end[here],
-        cause,
-        REF["api"],
-        call,
-        np.where(blocked, DETAIL["full-queue"], 0),
-        np.where(blocked, lane, -1),
-    )
+    detail = np.where(blocked, DETAIL["full-queue"], 0)
+    return make(p.window, p.start, p.end, cause, REF["api"], call, detail, np.where(blocked, lane, -1))
 
 
-def _lane_of_calls(trace: Trace, alignment: Alignment) -> np.ndarray:
+def _lane_of_calls(explainer: Explainer) -> np.ndarray:
     """Lane of the (first) operation that each call issued, -1 for none."""
-    out = np.full(len(trace.calls), -1, dtype=np.int64)
-    call = trace.operations["call"].to_numpy()
-    have = np.flatnonzero(call >= 0)[::-1]
-    out[call[have]] = alignment.operation_lane[have]
+    out = np.full(len(explainer.call_start), -1, dtype=np.int64)
+    have = np.flatnonzero(explainer.call >= 0)[::-1]
+    out[explainer.call[have]] = explainer.alignment.operation_lane[have]
     return out
 
 
-def _waits(
-    trace: Trace,
-    alignment: Alignment,
-    streams: Streams,
-    explainer: Explainer,
-    w: HostWindows,
-    p: Pieces,
-    here: np.ndarray,
-    kind: np.ndarray,
-) -> Pieces:
+def _waits(explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray) -> Pieces:
     """Copy and synchronisation calls, by what they wait for."""
-    call = p.ref[here]
-    owner, lane = _lanes_waited_for(trace, alignment, call, kind[here], w.process[p.window[here]])
+    call = p.ref
     # lay the pieces end to end on an axis of their own, so that blocks of all of them are sorted and disjoint
-    length = p.end[here] - p.start[here]
+    length = p.end - p.start
     base = np.cumsum(length) - length
-    operation, start, end = _running(streams, lane, p.start[here][owner], p.end[here][owner])
-    piece, op, s, e = owner[operation[0]], operation[1], start, end
-    issued = explainer.call[op] if len(op) else op
-    issue = (
-        np.where(issued >= 0, explainer.call_start[np.maximum(issued, 0)], np.iinfo(np.int64).min)
-        if len(op)
-        else op
-    )
-    covered = (
-        issue <= explainer.call_start[call[piece]] if len(op) else np.zeros(0, bool)
-    )  # only what was issued before is waited for
-    piece, op, s, e, issue = piece[covered], op[covered], s[covered], e[covered], issue[covered]
-    inside = issue >= w.start[p.window[here][piece]]
-    rank = np.where(inside, explainer.kind[op] if len(op) else 0, len(_RANKED))
+    shift = base - p.start
+    piece, op, s, e = _waited_for(explainer, w, p, kind)
+    inside = pick(explainer.call_start, pick(explainer.call, op, -1), NEVER) >= w.start[p.window[piece]]
     # kind codes are kernel, graph, memcpy, memset: already in order of priority
+    rank = np.where(inside, pick(explainer.kind, op, 0), len(_RANKED))
     taken_s, taken_e = np.empty(0, np.int64), np.empty(0, np.int64)
     parts = []
-    for r in range(len(_RANKED) + 1):
+    for r, cause in enumerate((*_RANKED, "queued")):
         mine = np.flatnonzero(rank == r)
         if not len(mine):
             continue
-        order = np.argsort(s[mine] - p.start[here][piece[mine]] + base[piece[mine]], kind="stable")
-        mine = mine[order]
-        shift = base[piece[mine]] - p.start[here][piece[mine]]
-        vs, ve = s[mine] + shift, e[mine] + shift
-        reach = np.maximum.accumulate(ve)
-        vs[1:] = np.maximum(vs[1:], reach[:-1])
-        ok = ve > vs
-        cut = tile(vs[ok], ve[ok], taken_s, taken_e)
+        mine = mine[np.argsort(s[mine] + shift[piece[mine]], kind="stable")]
+        which, begin, stop = disjoint(s[mine] + shift[piece[mine]], e[mine] + shift[piece[mine]])
+        cut = tile(begin, stop, taken_s, taken_e)
         free = cut.block < 0
-        m = mine[ok][cut.piece[free]]
-        back = p.start[here][piece[m]] - base[piece[m]]
-        cause = CAUSE[_RANKED[r]] if r < len(_RANKED) else CAUSE["queued"]
-        detail = 0 if r < len(_RANKED) else DETAIL["earlier-work"]
-        other = -1 if r < len(_RANKED) else alignment.operation_lane[op[m]]
+        m = mine[which][cut.piece[free]]
+        back, ref = shift[piece[m]], op[m]
+        earlier = cause == "queued"
+        lane = explainer.alignment.operation_lane[ref] if earlier else -1
+        start, end = cut.start[free] - back, cut.end[free] - back
+        detail = np.full(len(ref), DETAIL["earlier-work" if earlier else ""])
         parts.append(
-            make(
-                p.window[here][piece[m]],
-                cut.start[free] + back,
-                cut.end[free] + back,
-                cause,
-                explainer.kind[op[m]] + 1,
-                op[m],
-                detail,
-                other,
-            )
+            make(p.window[piece[m]], start, end, CAUSE[cause], explainer.kind[ref] + 1, ref, detail, lane)
         )
-        taken_s, taken_e = union(np.concatenate([taken_s, vs[ok]]), np.concatenate([taken_e, ve[ok]]))
+        taken_s, taken_e = union(np.concatenate([taken_s, begin]), np.concatenate([taken_e, stop]))
     rest = tile(base, base + length, taken_s, taken_e)
     free = rest.block < 0
     n = rest.piece[free]
-    back = p.start[here][n] - base[n]
-    copies = kind[here][n] == CALL["memcpy"]
-    staged = copies & _issues_pageable(trace, explainer, call[n])
+    copies = kind[n] == CALL["memcpy"]
+    staged = copies & _issues_pageable(explainer, call[n])
     causes = np.where(staged, CAUSE["memcpy"], np.where(copies, CAUSE["api_launch"], CAUSE["sync"]))
-    parts.append(
-        make(
-            p.window[here][n],
-            rest.start[free] + back,
-            rest.end[free] + back,
-            causes,
-            REF["api"],
-            call[n],
-            np.where(staged, DETAIL["staging"], 0),
-        )
-    )
-    return join(parts)
+    start, end = rest.start[free] - shift[n], rest.end[free] - shift[n]
+    detail = np.where(staged, DETAIL["staging"], 0)
+    return join([*parts, make(p.window[n], start, end, causes, REF["api"], call[n], detail)])
+
+
+def _waited_for(
+    explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(piece, operation, start, end): what executes meanwhile on the streams that calls wait for; only what was issued
+    before is waited for."""
+    owner, lane = _lanes_waited_for(explainer, p.ref, kind, w.process[p.window])
+    found = [(np.empty(0, np.int64),) * 4]
+    for number in np.unique(lane):
+        mine = np.flatnonzero(lane == number)
+        blocks = explainer.streams.blocks(int(number))
+        cut = tile(p.start[owner[mine]], p.end[owner[mine]], blocks.start, blocks.end)
+        busy = cut.block >= 0
+        operation = blocks.operation[cut.block[busy]].astype(np.int64)
+        found.append((owner[mine[cut.piece[busy]]], operation, cut.start[busy], cut.end[busy]))
+    piece, op, s, e = (np.concatenate(column) for column in zip(*found, strict=True))
+    issue = pick(explainer.call_start, pick(explainer.call, op, -1), NEVER)
+    before = issue <= pick(explainer.call_start, p.ref[piece], NEVER)
+    return piece[before], op[before], s[before], e[before]
 
 
 def _lanes_waited_for(
-    trace: Trace, alignment: Alignment, call: np.ndarray, kind: np.ndarray, process: np.ndarray
+    explainer: Explainer, call: np.ndarray, kind: np.ndarray, process: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Flat (piece, lane): the stream of a stream synchronisation or copy, all of the process's otherwise."""
-    lanes = alignment.lanes
-    own = _lane_of_calls(trace, alignment)[call] if len(call) else call
-    syncs = trace.syncs[trace.syncs["call"] >= 0].drop_duplicates("call").set_index("call")
+    lanes, syncs = explainer.alignment.lanes, explainer.trace.syncs
+    own = _lane_of_calls(explainer)[call] if len(call) else call
+    syncs = syncs[syncs["call"] >= 0].drop_duplicates("call").set_index("call")
     known = syncs.reindex(call)
     index = lanes.reset_index().set_index(["process", "context", "stream"])["index"]
     keys = list(
@@ -247,36 +190,15 @@ def _lanes_waited_for(
     return owner, every
 
 
-def _running(
-    streams: Streams, lane: np.ndarray, start: np.ndarray, end: np.ndarray
-) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]:
-    """((query, operation), start, end): what executes on each lane inside each query."""
-    query, operation, s, e = (
-        [np.empty(0, np.int64)],
-        [np.empty(0, np.int64)],
-        [np.empty(0, np.int64)],
-        [np.empty(0, np.int64)],
-    )
-    for number in np.unique(lane):
-        mine = np.flatnonzero(lane == number)
-        blocks = streams.blocks(int(number))
-        cut = tile(start[mine], end[mine], blocks.start, blocks.end)
-        busy = cut.block >= 0
-        query.append(mine[cut.piece[busy]])
-        operation.append(blocks.operation[cut.block[busy]])
-        s.append(cut.start[busy])
-        e.append(cut.end[busy])
-    return (np.concatenate(query), np.concatenate(operation)), np.concatenate(s), np.concatenate(e)
-
-
-def _blocks(trace: Trace, explainer: Explainer, call: np.ndarray) -> np.ndarray:
+def _blocks(explainer: Explainer, call: np.ndarray) -> np.ndarray:
     """Whether copy calls wait for their stream: pageable memory, or a name without Async."""
+    trace = explainer.trace
     names = trace.calls["name_id"].to_numpy()[call]
     synchronous = np.array([i for i in np.unique(names) if "Async" not in trace.names.get(int(i), "")])
-    return _issues_pageable(trace, explainer, call) | np.isin(names, synchronous)
+    return _issues_pageable(explainer, call) | np.isin(names, synchronous)
 
 
-def _issues_pageable(trace: Trace, explainer: Explainer, call: np.ndarray) -> np.ndarray:
+def _issues_pageable(explainer: Explainer, call: np.ndarray) -> np.ndarray:
     issuing = np.unique(explainer.call[explainer.pageable])
     return np.isin(call, issuing[issuing >= 0])
 

@@ -5,6 +5,7 @@ Rows of several portions are put one below the other: nothing in them depends on
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,9 +13,20 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.attribute import kernels, ranges, work
 from nsysalign.attribute.budget import Budgets
 from nsysalign.attribute.labels import name_intervals
-from nsysalign.model import CAUSES, ORIGIN, OTHERS_WORKED, Alignment, EventLog, PartialResult, pid_of, tid_of
+from nsysalign.model import (
+    CAUSES,
+    ORIGIN,
+    OTHERS_WORKED,
+    Alignment,
+    EventLog,
+    PartialResult,
+    Trace,
+    pid_of,
+    tid_of,
+)
 
 #: Columns of windows that intervals have under the same name.
 _SAME = (
@@ -44,13 +56,18 @@ _BESIDE = (
     "close_ns",
     "close_end_ns",
 )
+#: Of a portion: what has a row per interval; tables that name intervals by number.
+_ARRAYS = ("total", "low", "high", "size")
+_TABLES = ("details", "other_streams", "durations", "gaps")
 _COMPUTED = ("kernel_only_ns", "kernel_only_upper_ns", "kernel_outside_ns", "operations")
 
 
-def partial_result(alignment: Alignment, budgets: Budgets, log: EventLog | None) -> PartialResult:
+def partial_result(
+    trace: Trace, alignment: Alignment, budgets: Budgets, log: EventLog | None
+) -> PartialResult:
     """What was found of all windows of an alignment."""
     return PartialResult(
-        rows=_rows(alignment, budgets, log),
+        rows=_rows(trace, alignment, budgets, log),
         total=budgets.total,
         low=budgets.low,
         high=budgets.high,
@@ -58,11 +75,11 @@ def partial_result(alignment: Alignment, budgets: Budgets, log: EventLog | None)
         other_streams=budgets.other_streams,
         size=budgets.size,
         unaligned=alignment.unaligned,
-        notes=(*alignment.notes, *budgets.left_out()),
+        notes=(*alignment.notes, *ranges.left_out(trace, alignment)),
         alone=alignment.alone,
-        durations=budgets.durations(),
-        gaps=budgets.gaps(),
-        host_ranges=budgets.host_ranges(),
+        durations=kernels.durations(trace, alignment),
+        gaps=kernels.gaps(trace, alignment),
+        host_ranges=ranges.host_ranges(trace, alignment),
     )
 
 
@@ -99,26 +116,17 @@ def together(portions: Sequence[PartialResult]) -> PartialResult:
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     first = np.cumsum([0, *(len(p.rows) for p in portions)])
-    alone: dict[str, int] = {}
-    for p in portions:
-        for site, count in p.alone.items():
-            alone[site] = alone.get(site, 0) + count
+    alone: Counter[str] = sum((Counter(p.alone) for p in portions), Counter())
     unaligned = pd.concat([p.unaligned for p in portions], ignore_index=True)
     segments = [p.segments for p in portions if p.segments is not None]  # of all of them, or of none
     return PartialResult(
         rows=rows.iloc[order].reset_index(drop=True),
-        total=np.concatenate([p.total for p in portions])[order],
-        low=np.concatenate([p.low for p in portions])[order],
-        high=np.concatenate([p.high for p in portions])[order],
-        details=_renumbered([p.details for p in portions], first, place),
-        other_streams=_renumbered([p.other_streams for p in portions], first, place),
-        size=np.concatenate([p.size for p in portions])[order],
-        durations=_renumbered([p.durations for p in portions], first, place),
-        gaps=_renumbered([p.gaps for p in portions], first, place),
         unaligned=unaligned.sort_values(["origin", "source"], kind="stable", ignore_index=True),
         notes=tuple(dict.fromkeys(note for p in portions for note in p.notes)),
         alone=alone,
         host_ranges=frames.empty(frames.HOST_RANGES),
+        **{name: np.concatenate([getattr(p, name) for p in portions])[order] for name in _ARRAYS},
+        **{name: _renumbered([getattr(p, name) for p in portions], first, place) for name in _TABLES},
         segments=_renumbered(segments, first, place) if segments else None,
     )
 
@@ -139,14 +147,8 @@ def without_timed_regions(p: PartialResult) -> PartialResult:
     return replace(
         p,
         rows=p.rows[keep].reset_index(drop=True),
-        total=p.total[keep],
-        low=p.low[keep],
-        high=p.high[keep],
-        details=renumbered(p.details),
-        other_streams=renumbered(p.other_streams),
-        durations=renumbered(p.durations),
-        gaps=renumbered(p.gaps),
-        size=p.size[keep],
+        **{name: getattr(p, name)[keep] for name in _ARRAYS},
+        **{name: renumbered(getattr(p, name)) for name in _TABLES},
         segments=None if p.segments is None else renumbered(p.segments),
     )
 
@@ -161,7 +163,7 @@ def _renumbered(tables: Sequence[pd.DataFrame], first: np.ndarray, place: np.nda
     return whole.assign(interval=number).iloc[order].reset_index(drop=True)
 
 
-def _rows(alignment: Alignment, budgets: Budgets, log: EventLog | None) -> pd.DataFrame:
+def _rows(trace: Trace, alignment: Alignment, budgets: Budgets, log: EventLog | None) -> pd.DataFrame:
     """Columns of frames.INTERVALS that a window has by itself, and those by which it is known."""
     w, records, lanes = alignment.windows, alignment.records, alignment.lanes
     lane_stream = np.append(lanes["stream"].to_numpy(), -1)
@@ -182,7 +184,7 @@ def _rows(alignment: Alignment, budgets: Budgets, log: EventLog | None) -> pd.Da
         out[column] = w[column].array.copy()
     for column in _COMPUTED:
         out[column] = budgets.columns[column].to_numpy()
-    out = pd.concat([out, budgets.work()], axis=1)
+    out = pd.concat([out, work.of_windows(trace, alignment)], axis=1)
     flags = [
         (
             *(("profiler-disturbed",) if disturbed else ()),

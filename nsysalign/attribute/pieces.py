@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsysalign.model import CAUSES
+from nsysalign.sweep.tiles import Columns
 
 CAUSE = {name: code for code, name in enumerate(CAUSES)}
 
@@ -32,7 +33,7 @@ DETAIL = {name: code for code, name in enumerate(DETAILS)}
 
 
 @dataclass(frozen=True)
-class Pieces:
+class Pieces(Columns):
     """Arrays of equal length.  `ref` is a position: in operations (kernel .. memset), calls (api), ranges (nvtx),
     overhead, or records (event); `stream` the lane waited for (queued), -1 otherwise."""
 
@@ -48,26 +49,23 @@ class Pieces:
     def __len__(self) -> int:
         return len(self.window)
 
-    def take(self, index: np.ndarray | slice) -> Pieces:
-        return Pieces(**{f: getattr(self, f)[index] for f in self.__dataclass_fields__})
+
+_TYPES = dict.fromkeys(("cause", "ref_kind", "detail"), np.int8)
 
 
-def make(window, start, end, cause, ref_kind=0, ref=-1, detail=0, lane=-1) -> Pieces:
-    """Pieces from arrays or constants."""
-    n = len(window)
-
-    def full(value, dtype):
-        return np.full(n, value, dtype=dtype) if np.ndim(value) == 0 else np.asarray(value, dtype=dtype)
-
+def make(window, start, end, cause, ref_kind=0, ref=-1, detail=0, lane=-1, *, where=None) -> Pieces:
+    """Pieces from arrays or constants; `where`: of the arrays only what this mask, or these positions, name."""
+    given = dict(
+        zip(
+            Pieces.__dataclass_fields__, (window, start, end, cause, ref_kind, ref, detail, lane), strict=True
+        )
+    )
+    if where is not None:
+        given = {name: value if np.ndim(value) == 0 else value[where] for name, value in given.items()}
+    n = len(given["window"])
+    typed = ((name, value, _TYPES.get(name, np.int64)) for name, value in given.items())
     return Pieces(
-        full(window, np.int64),
-        full(start, np.int64),
-        full(end, np.int64),
-        full(cause, np.int8),
-        full(ref_kind, np.int8),
-        full(ref, np.int64),
-        full(detail, np.int8),
-        full(lane, np.int64),
+        **{f: np.full(n, v, dtype) if np.ndim(v) == 0 else np.asarray(v, dtype) for f, v, dtype in typed}
     )
 
 

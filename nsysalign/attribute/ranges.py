@@ -14,14 +14,14 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.attribute.labels import grouped, plain_region
-from nsysalign.model import CALL, ORIGIN, Alignment, Trace
+from nsysalign.model import CALL, ORIGIN, SYNC_CALLS, Alignment, Trace
 from nsysalign.sweep.tiles import group
 
 #: Column -> kinds of calls whose time it holds; calls of all other kinds are `other_ns`.
 _KINDS = {
     "launch_ns": ("launch", "graph_launch"),
     "copy_ns": ("memcpy", "memset"),
-    "sync_ns": ("sync_device", "sync_stream", "sync_event"),
+    "sync_ns": SYNC_CALLS,
 }
 _SPLIT = (*_KINDS, "other_ns")
 

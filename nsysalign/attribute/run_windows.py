@@ -99,6 +99,7 @@ def joined(p: PartialResult) -> PartialResult:
     place = np.cumsum(keep) - 1
     to = np.arange(len(rows))
     to[run] = target
+    others = {name: getattr(p, name) for name in ("other_streams", "durations", "gaps")}
     return replace(
         p,
         rows=rows[keep].reset_index(drop=True),
@@ -106,9 +107,7 @@ def joined(p: PartialResult) -> PartialResult:
         low=tables[1][keep],
         high=tables[2][keep],
         details=_details(p.details, place[to], (p.rows["kind"] == "run").to_numpy()),
-        other_streams=p.other_streams.assign(interval=place[to][p.other_streams["interval"].to_numpy()]),
-        durations=p.durations.assign(interval=place[to][p.durations["interval"].to_numpy()]),
-        gaps=p.gaps.assign(interval=place[to][p.gaps["interval"].to_numpy()]),
+        **{name: t.assign(interval=place[to][t["interval"].to_numpy()]) for name, t in others.items()},
         size=p.size[keep],
         segments=None if p.segments is None else _segments(p.segments, place[to], rows[keep]),
     )

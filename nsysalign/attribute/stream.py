@@ -7,17 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nsysalign.attribute.busy import Blocks, Streams
+from nsysalign.attribute.busy import Blocks
 from nsysalign.attribute.gaps import Explainer, Gaps
 from nsysalign.attribute.interior import block_pieces
 from nsysalign.attribute.pieces import Pieces, join, make
-from nsysalign.model import Trace
 from nsysalign.sweep.issue import FAR
-from nsysalign.sweep.tiles import pick, tile
+from nsysalign.sweep.tiles import Columns, pick, tile
 
 
 @dataclass(frozen=True)
-class StreamWindows:
+class StreamWindows(Columns):
     """Arrays of equal length: place and lane of each window, and the end record (or the end of the range).
 
     close_ns: start of the end record's call (nothing issued later belongs to the window); close_end_ns: its end;
@@ -33,40 +32,27 @@ class StreamWindows:
     close_call: np.ndarray
     record: np.ndarray
 
-    def take(self, index: np.ndarray) -> StreamWindows:
-        return StreamWindows(**{f: getattr(self, f)[index] for f in self.__dataclass_fields__})
 
-
-def stream_pieces(trace: Trace, streams: Streams, explainer: Explainer, w: StreamWindows) -> Pieces:
+def stream_pieces(explainer: Explainer, w: StreamWindows) -> Pieces:
     """Tile every window with pieces, exactly."""
     parts = [make(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), 0)]
     for lane in np.unique(w.lane):
         mine = np.flatnonzero((w.lane == lane) & (w.end > w.start))
         if not len(mine):
             continue
-        blocks = streams.blocks(int(lane))
+        blocks = explainer.streams.blocks(int(lane))
         cut = tile(w.start[mine], w.end[mine], blocks.start, blocks.end)
         busy = cut.block >= 0
         b = cut.block[busy]
         parts.append(block_pieces(blocks, mine[cut.piece[busy]], b, cut.start[busy], cut.end[busy]))
         idle = ~busy
         if idle.any():
-            gaps = _gaps(
-                trace, streams, explainer, w, int(lane), mine[cut.piece[idle]], cut.start[idle], cut.end[idle]
-            )
+            gaps = _gaps(explainer, w, int(lane), mine[cut.piece[idle]], cut.start[idle], cut.end[idle])
             parts.append(explainer.explain(gaps))
     return join(parts)
 
 
-def edge_pieces(
-    trace: Trace,
-    streams: Streams,
-    explainer: Explainer,
-    w: StreamWindows,
-    lane: int,
-    which: np.ndarray,
-    span: Span,
-) -> Pieces:
+def edge_pieces(explainer: Explainer, w: StreamWindows, lane: int, which: np.ndarray, span: Span) -> Pieces:
     """What of windows `which` (of one lane) their own ends cut: the first and last operation that they touch, and the
     idle time before the one and after the other; all of it where they touch none.
 
@@ -74,7 +60,7 @@ def edge_pieces(
         stream     KKKKKKK  KKK  KK  KKKK         first, last: the operations it touches
         edges         [KKK)       [KKK)[idle-)
     """
-    b = streams.blocks(lane)
+    b = explainer.streams.blocks(lane)
     start, end, first, last = w.start[which], w.end[which], span.first, span.last
     some = np.flatnonzero(last > first)
     none = np.flatnonzero(last <= first)
@@ -83,7 +69,7 @@ def edge_pieces(
     low = np.concatenate([start[none], start[some], b.end[two]])
     high = np.concatenate([end[none], b.start[one], end[some]])
     idle = np.flatnonzero(high > low)
-    gaps = _gaps(trace, streams, explainer, w, lane, window[idle], low[idle], high[idle])
+    gaps = _gaps(explainer, w, lane, window[idle], low[idle], high[idle])
     more = np.flatnonzero(two > one)
     block = np.concatenate([one, two[more]])
     of = np.concatenate([some, some[more]])
@@ -105,17 +91,10 @@ def span_of(b: Blocks, start: np.ndarray, end: np.ndarray) -> Span:
 
 
 def _gaps(
-    trace: Trace,
-    streams: Streams,
-    explainer: Explainer,
-    w: StreamWindows,
-    lane: int,
-    window: np.ndarray,
-    start: np.ndarray,
-    end: np.ndarray,
+    explainer: Explainer, w: StreamWindows, lane: int, window: np.ndarray, start: np.ndarray, end: np.ndarray
 ) -> Gaps:
     """P and N of each idle stretch of one lane."""
-    blocks = streams.blocks(lane)
+    blocks = explainer.streams.blocks(lane)
     after = np.searchsorted(blocks.start, start, side="left")
     before = np.searchsorted(blocks.end, start, side="right") - 1
     previous = pick(blocks.operation, before, -1)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nsysalign.attribute.busy import Blocks, Streams
+from nsysalign.attribute.busy import Blocks
 from nsysalign.attribute.gaps import NEVER, Explainer
 from nsysalign.attribute.groups import Groups
 from nsysalign.attribute.interior import Interior
@@ -21,7 +21,7 @@ from nsysalign.attribute.pieces import Pieces, sums
 from nsysalign.attribute.stream import Span, StreamWindows, edge_pieces, span_of, stream_pieces
 from nsysalign.effort import threads
 from nsysalign.memory import trim_memory
-from nsysalign.model import CAUSES, KIND, Trace
+from nsysalign.model import CAUSES, KIND
 from nsysalign.sweep.tiles import ragged
 
 #: Blocks at once: their columns stay in the processor's cache, and two lots of them fit beside a long trace.
@@ -30,12 +30,7 @@ _WINDOWS_AT_ONCE = 1 << 12
 
 
 def stream_sums(
-    trace: Trace,
-    streams: Streams,
-    explainer: Explainer,
-    places: Sequence[StreamWindows],
-    groups: Groups,
-    numbers: np.ndarray,
+    explainer: Explainer, places: Sequence[StreamWindows], groups: Groups, numbers: np.ndarray
 ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     """(nanoseconds per window and cause at each place; operations executing in each window at the first place; about
     how many pieces each window has there).  Adds the pieces of the first place to `groups`, where the windows have these
@@ -48,7 +43,7 @@ def stream_sums(
         mine = np.flatnonzero((lanes == lane) & (places[0].end > places[0].start))
         if not len(mine):
             continue
-        blocks = streams.blocks(int(lane))
+        blocks = explainer.streams.blocks(int(lane))
         latest = _latest_issue(explainer, blocks)
         spans: list[tuple[np.ndarray, Span]] = []
         for number, w in enumerate(places):
@@ -59,7 +54,7 @@ def stream_sums(
             if number == 0:
                 operations[plain] = _distinct(blocks, span)
                 size[plain] += 2 * np.maximum(span.last - span.first, 0)
-            for pieces in _cut(trace, streams, explainer, w, int(lane), plain, span, mine[late]):
+            for pieces in _cut(explainer, w, int(lane), plain, span, mine[late]):
                 totals[number] += sums(pieces, count)
                 if number == 0:
                     groups.add(replace(pieces, window=numbers[pieces.window]))
@@ -70,16 +65,14 @@ def stream_sums(
     return totals, operations, size
 
 
-def _cut(trace, streams, explainer, w, lane, plain, span, late):
+def _cut(explainer, w, lane, plain, span, late):
     """Pieces of the windows' edges, and all pieces of windows that need them."""
     for first in range(0, len(plain), _WINDOWS_AT_ONCE):
         s = slice(first, first + _WINDOWS_AT_ONCE)
-        yield edge_pieces(trace, streams, explainer, w, lane, plain[s], Span(span.first[s], span.last[s]))
+        yield edge_pieces(explainer, w, lane, plain[s], Span(span.first[s], span.last[s]))
     if len(late):
-        pieces = stream_pieces(trace, streams, explainer, w.take(late))
-        yield Pieces(
-            **{f: getattr(pieces, f) for f in pieces.__dataclass_fields__} | {"window": late[pieces.window]}
-        )
+        pieces = stream_pieces(explainer, w.take(late))
+        yield replace(pieces, window=late[pieces.window])
 
 
 def _latest_issue(explainer: Explainer, b: Blocks) -> np.ndarray:

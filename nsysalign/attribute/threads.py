@@ -7,22 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsysalign.attribute.pieces import CAUSE
-from nsysalign.model import CALL, Trace
+from nsysalign.model import CALL, ISSUING_CALLS, SYNC_CALLS, Trace
 from nsysalign.sweep.tiles import disjoint, group, index_type, tile
 
 PUSH_POP = 59
 _FOREVER = (1 << 63) - 1
 
 _CAUSE_OF_CALL = {
-    "sync_device": "sync",
-    "sync_stream": "sync",
-    "sync_event": "sync",
-    "launch": "api_launch",
-    "graph_launch": "api_launch",
-    "memcpy": "api_launch",
-    "memset": "api_launch",
-    "record": "event",
-    "query_event": "event",
+    **dict.fromkeys(SYNC_CALLS, "sync"),
+    **dict.fromkeys(ISSUING_CALLS, "api_launch"),
+    **dict.fromkeys(("record", "query_event"), "event"),
 }
 
 #: Ranges nested deeper than this are gone through one by one.

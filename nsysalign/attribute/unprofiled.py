@@ -149,9 +149,8 @@ def predict_intervals(
         if not reason:
             budget = scale_budget(matrix[at], found.predicted_ns)
             budgets += [(number, CAUSES[c], int(ns)) for c, ns in enumerate(budget) if ns]
-    return _frame(sorted(rows, key=itemgetter(0)), frames.UNPROFILED), _frame(
-        budgets, frames.UNPROFILED_PARTS
-    )
+    table = frames.of_rows(sorted(rows, key=itemgetter(0)), frames.UNPROFILED)
+    return table, frames.of_rows(budgets, frames.UNPROFILED_PARTS)
 
 
 def _no_prediction(window, unknown_ns: int, osrt: bool) -> str:
@@ -220,15 +219,3 @@ def apportion(total: int, weights: np.ndarray) -> np.ndarray:
     remainder = np.array([p % whole for p in products], dtype=np.float64)
     out[np.argsort(-remainder, kind="stable")[: total - int(out.sum())]] += 1
     return out
-
-
-def _frame(rows: list[tuple], spec: frames.Spec) -> pd.DataFrame:
-    if not rows:
-        return frames.empty(spec)
-    columns = zip(*rows, strict=True)
-    return frames.check(
-        pd.DataFrame(
-            {c.name: pd.Series(list(v), dtype=c.dtype) for c, v in zip(spec.columns, columns, strict=True)}
-        ),
-        spec,
-    )

@@ -86,7 +86,7 @@ def diff(
     from nsysalign.compare.label_changes import compare
     from nsysalign.engine import load
     from nsysalign.private import short_path
-    from nsysalign.report import changes, diff_html
+    from nsysalign.report import changes
     from nsysalign.store.objects import to_json
 
     for target in (output, json_out):
@@ -103,7 +103,7 @@ def diff(
         seed=seed,
     )
     if output:
-        diff_html.write(comparison, output)
+        changes.write_page(comparison, output)
     if json_out:
         text = to_json(changes.document(comparison))
         if json_out == "-":

@@ -85,11 +85,10 @@ def present_many(
         )
     from nsysalign.ranks.compare import compare
     from nsysalign.report import ranks_document as document
-    from nsysalign.report import ranks_html
 
     comparison = compare(results)
     document.write(comparison, target / DOCUMENT)
-    ranks_html.write(comparison, target / RANKS_PAGE)
+    document.write_page(comparison, target / RANKS_PAGE)
     if json_out and json_out != "-":
         document.write(comparison, json_out)
     if quiet or json_out == "-":

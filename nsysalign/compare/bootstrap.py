@@ -62,22 +62,11 @@ def resampled(values: np.ndarray, random: np.random.Generator) -> np.ndarray:
     return out
 
 
-def student_t(probability: float, freedom: int) -> float:
-    """Quantile of Student's t: exact for 1 and 2 degrees of freedom, else Cornish and Fisher's expansion
-    (error < 2 % at 3, < 0.1 % from 6 on)."""
-    if freedom == 1:
-        return float(np.tan(np.pi * (probability - 0.5)))
-    if freedom == 2:
-        a = 2 * probability - 1
-        return float(a * np.sqrt(2 / (1 - a * a)))
-    z = NormalDist().inv_cdf(probability)
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return z + sum(term / freedom ** (power + 1) for power, term in enumerate(terms))
+def _reach(half_ns: np.ndarray, confidence: float, runs: int) -> np.ndarray:
+    """How far bounds lie from the middle: Student's t times a standard deviation of the resampled statistic."""
+    from scipy.special import stdtrit  # a tenth of a second that only comparisons need
+
+    return half_ns * float(stdtrit(runs - 1, 0.5 + confidence / 2)) * np.sqrt(runs / (runs - 1))
 
 
 def change(before: np.ndarray, after: np.ndarray, confidence: float, seed: int) -> np.ndarray:
@@ -89,7 +78,7 @@ def change(before: np.ndarray, after: np.ndarray, confidence: float, seed: int) 
     resamples = min(len(a), len(b))
     low, high = np.quantile(b[:resamples] - a[:resamples], ONE_SIGMA, axis=0)
     fewest = max(2, min(len(before), len(after)))
-    reach = (high - low) / 2 * student_t(0.5 + confidence / 2, fewest - 1) * np.sqrt(fewest / (fewest - 1))
+    reach = _reach((high - low) / 2, confidence, fewest)
     middle = second - first
     return np.column_stack([first, second, middle, middle - reach, middle + reach])
 
@@ -101,10 +90,5 @@ def level(values: np.ndarray, confidence: float, seed: int) -> np.ndarray:
     if len(values) < 2:
         return np.column_stack([middle, middle, middle])
     low, high = np.quantile(resampled(values, np.random.default_rng(seed)), ONE_SIGMA, axis=0)
-    reach = (
-        (high - low)
-        / 2
-        * student_t(0.5 + confidence / 2, len(values) - 1)
-        * np.sqrt(len(values) / (len(values) - 1))
-    )
+    reach = _reach((high - low) / 2, confidence, len(values))
     return np.column_stack([middle, middle - reach, middle + reach])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 
 from nsysalign.compare.bootstrap import level
@@ -31,20 +34,52 @@ STAGED_BYTES = 64 * 1024
 HOST_ERROR_SHARE, HOST_ERROR_NS = 0.25, 5_000.0
 
 
-def delay(
-    analysis: Analysis,
-    label: str,
-    rows: np.ndarray,
-    spans: Spans,
-    decorated: frozenset[str],
-    seed: int,
-) -> Plan | str:
-    if reason := _blocks(analysis, label, rows, spans):
+class Question(NamedTuple):
+    """Can this label's cause be put to the test?"""
+
+    analysis: Analysis
+    label: str
+    rows: np.ndarray  # of its intervals, in time
+    spans: Spans
+    decorated: frozenset[str]  # regions that are decorators
+    seed: int
+
+    def plan(
+        self,
+        intervention: str,
+        before: Sequence[float],
+        predicted_ns: float,
+        bounds_ns: tuple[float, float],
+        *,
+        metric: str = "elapsed",
+        delay_ns: int = 0,
+    ) -> Plan:
+        """The experiment on the label itself; `before`: (value, low, high)."""
+        return Plan(
+            self.label,
+            intervention,
+            self.label,
+            settled(self.analysis, self.label, intervention),
+            metric,
+            before[0],
+            (before[1], before[2]),
+            predicted_ns,
+            bounds_ns,
+            len(self.rows),
+            int(self.analysis.intervals["operations"].iloc[self.rows].median()),
+            delay_ns,
+            **where(self.analysis, self.label),
+        )
+
+
+def delay(q: Question) -> Plan | str:
+    analysis, rows, spans = q.analysis, q.rows, q.spans
+    if reason := _blocks(analysis, q.label, rows, spans):
         return reason
     i = analysis.intervals.iloc[rows]
     elapsed = i["elapsed_ns"].to_numpy(dtype=np.float64)
     expected = gpu_time(analysis, rows)
-    measured = level(np.column_stack([elapsed, expected.middle, expected.error]), CONFIDENCE, seed)
+    measured = level(np.column_stack([elapsed, expected.middle, expected.error]), CONFIDENCE, q.seed)
     # waiting for another stream may shrink behind a delay as well: it may, it need not
     queued = float(np.median(parts_of(analysis, rows, "queued")))
     predicted, error = measured[1], measured[2, 0]
@@ -55,21 +90,8 @@ def delay(
     wanted = int(max(DELAY_FACTOR * longest + DELAY_MARGIN_NS, SHORTEST_DELAY_NS))
     if wanted * len(rows) > MOST_ADDED_NS:
         return f"a delay of {wanted / 1e9:.1f} s before each of its {len(rows)} intervals would take too long"
-    return Plan(
-        label,
-        "delay",
-        label,
-        settled(analysis, label, "delay"),
-        "elapsed",
-        measured[0, 0],
-        (measured[0, 1], measured[0, 2]),
-        predicted[0],
-        (max(predicted[1] - error, 0.0), predicted[2] + error + queued),
-        len(rows),
-        int(i["operations"].median()),
-        wanted,
-        **where(analysis, label),
-    )
+    bounds = (max(predicted[1] - error, 0.0), predicted[2] + error + queued)
+    return q.plan("delay", measured[0], predicted[0], bounds, delay_ns=wanted)
 
 
 def _blocks(analysis: Analysis, label: str, rows: np.ndarray, spans: Spans) -> str:
@@ -100,15 +122,9 @@ def _blocks(analysis: Analysis, label: str, rows: np.ndarray, spans: Spans) -> s
     return ""
 
 
-def synchronize(
-    analysis: Analysis,
-    label: str,
-    rows: np.ndarray,
-    spans: Spans,
-    decorated: frozenset[str],
-    seed: int,
-) -> Plan | str:
+def synchronize(q: Question) -> Plan | str:
     """Between GPU time alone and the host's own pace, for the host no longer runs ahead."""
+    analysis, rows = q.analysis, q.rows
     i = analysis.intervals.iloc[rows]
     elapsed = i["elapsed_ns"].to_numpy(dtype=np.float64)
     queued = parts_of(analysis, rows, "queued")
@@ -116,57 +132,37 @@ def synchronize(
         return "it spends no time queued behind other work"
     expected = gpu_time(analysis, rows)
     work = parts_of(analysis, rows, "kernel", "graph", "memcpy", "memset")
-    host = spans.host_ns[rows]
+    host = q.spans.host_ns[rows]
     # where the log does not say how long the host took to issue it, only the budget can
     paced = np.where(host >= 0, work + host, elapsed - queued)
     slack = HOST_ERROR_NS + HOST_ERROR_SHARE * np.where(host >= 0, host, elapsed - queued)
     least = np.minimum(expected.middle - expected.error, elapsed - queued)
     most = np.maximum(paced, elapsed - queued) + slack + WORK_ERROR_SHARE * work
-    values = level(np.column_stack([elapsed, elapsed - queued, least, most]), CONFIDENCE, seed)
-    return Plan(
-        label,
-        "synchronize",
-        label,
-        settled(analysis, label, "synchronize"),
-        "elapsed",
-        values[0, 0],
-        (values[0, 1], values[0, 2]),
-        values[1, 0],
-        (max(values[2, 1], 0.0), values[3, 2]),
-        len(rows),
-        int(i["operations"].median()),
-        0,
-        **where(analysis, label),
-    )
+    values = level(np.column_stack([elapsed, elapsed - queued, least, most]), CONFIDENCE, q.seed)
+    return q.plan("synchronize", values[0], values[1, 0], (max(values[2, 1], 0.0), values[3, 2]))
 
 
-def flush(
-    analysis: Analysis,
-    label: str,
-    rows: np.ndarray,
-    spans: Spans,
-    decorated: frozenset[str],
-    seed: int,
-) -> Plan | str:
+def flush(q: Question) -> Plan | str:
     """The kernels of the warm label must become as slow as those of the cold one: kernel time is compared, which does
     not depend on how far the host runs ahead, so no delay is needed."""
-    cold, warm, rules = _pair_of(analysis, label)
+    analysis = q.analysis
+    cold, warm, rules = _pair_of(analysis, q.label)
     i = analysis.intervals
-    target = warm or label
+    target = warm or q.label
     mine = rows_of(analysis, target)
     kernel = i["kernel_only_ns"].to_numpy(dtype=np.float64)
     if not kernel[mine].any():
         return "no kernel runs in it, so no cache can be cold"
     if len(mine) < FEWEST:
         return f"{len(mine)} intervals of {target}: at least {FEWEST} are needed to see a spread"
-    before = level(kernel[mine][:, None], CONFIDENCE, seed)[0]
+    before = level(kernel[mine][:, None], CONFIDENCE, q.seed)[0]
     predicted, bounds = float("nan"), (float("nan"), float("nan"))
     if cold:
-        there = level(kernel[rows_of(analysis, cold)][:, None], CONFIDENCE, seed)[0]
+        there = level(kernel[rows_of(analysis, cold)][:, None], CONFIDENCE, q.seed)[0]
         error = WORK_ERROR_SHARE * there[0] + RESOLUTION_NS
         predicted, bounds = there[0], (there[1] - error, there[2] + error)
     return Plan(
-        cold or label,
+        cold or q.label,
         "flush",
         target,
         rules,
@@ -191,45 +187,25 @@ def _pair_of(analysis: Analysis, label: str) -> tuple[str, str, tuple[str, ...]]
     return "", "", ()
 
 
-def warm(
-    analysis: Analysis,
-    label: str,
-    rows: np.ndarray,
-    spans: Spans,
-    decorated: frozenset[str],
-    seed: int,
-) -> Plan | str:
+def warm(q: Question) -> Plan | str:
     """The first call of every process must take what the later ones take."""
-    if label not in decorated:
+    if q.label not in q.decorated:
         return (
-            f"it is not a function marked @nsysalign.region({label!r}): calling the user's code twice can have side effects, "
+            f"it is not a function marked @nsysalign.region({q.label!r}): calling the user's code twice can have side effects, "
             "so only what is named is repeated"
         )
-    first, rest = first_runs(analysis.intervals.iloc[rows])
+    first, rest = first_runs(q.analysis.intervals.iloc[q.rows])
     if len(rest) < FEWEST:
         return (
             f"{len(rest)} calls after the first: at least {FEWEST} are needed to know what a warm call takes"
         )
     slow = float(np.median(first))
-    error = WORK_ERROR_SHARE * float(np.median(rest)) + RESOLUTION_NS + latencies(analysis).fixed[1]
+    error = WORK_ERROR_SHARE * float(np.median(rest)) + RESOLUTION_NS + latencies(q.analysis).fixed[1]
     low, middle, high = (float(v) for v in np.percentile(rest, [0, 50, 100]))
     # one call against n others: even where nothing is cold, one in n + 1 takes longer than all of them
     error += max(high - middle, middle - low) if len(rest) < ENOUGH_TO_BOUND else 0.0
-    return Plan(
-        label,
-        "warm",
-        label,
-        settled(analysis, label, "warm"),
-        "first run",
-        slow,
-        (slow, slow),
-        middle,
-        (max(low - error, 0.0), high + error),
-        len(rows),
-        int(analysis.intervals["operations"].iloc[rows].median()),
-        0,
-        **where(analysis, label),
-    )
+    bounds = (max(low - error, 0.0), high + error)
+    return q.plan("warm", (slow, slow, slow), middle, bounds, metric="first run")
 
 
 #: intervention -> its planner: a Plan, or the reason for none.

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from nsysalign.compare.experiment import FEWEST, Plan, Refusal, machine, rows_of
-from nsysalign.compare.planners import PLANNERS
+from nsysalign.compare.planners import PLANNERS, Question
 from nsysalign.compare.spans import Spans
 from nsysalign.model import Analysis
 from nsysalign.text import microseconds
@@ -26,7 +26,7 @@ def plan(
     rows = rows_of(analysis, label)
     reason = _no_start_record(analysis, label, rows)
     if not reason:
-        made = PLANNERS[intervention](analysis, label, rows, spans, decorated, seed)
+        made = PLANNERS[intervention](Question(analysis, label, rows, spans, decorated, seed))
         if isinstance(made, Plan):
             reason = _cannot_tell(made) or _cannot_place(analysis, made)
             if not reason:

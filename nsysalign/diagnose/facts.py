@@ -16,6 +16,7 @@ import pandas as pd
 
 from nsysalign.diagnose import thresholds
 from nsysalign.diagnose.advice import Speaker
+from nsysalign.diagnose.finding import About
 from nsysalign.model import CAUSES, OTHERS_WORKED, Analysis, SegmentArrays
 from nsysalign.parts import parts_matrix
 
@@ -25,17 +26,14 @@ _OPERATIONS_AT_ONCE = 50_000
 _CODE = {name: code for code, name in enumerate(CAUSES)}
 
 
-@dataclass(frozen=True)
-class Case:
-    """A label that has a property, and the interval that shows it."""
+@dataclass(frozen=True, kw_only=True)
+class Case(About):
+    """A label that has a property (`positions`: all its intervals that have it), and the interval that shows it."""
 
-    label: str
-    site: str
     row: (
         int  # position of the interval whose numbers are quoted: the label's row in every table, if it has it
     )
     name: str
-    positions: np.ndarray  # all intervals that have the property
     count: int  # intervals of the label
 
     @property
@@ -205,13 +203,16 @@ class Facts:
             if row < 0 or not mask[row]:
                 row = int(positions[(len(positions) - 1) // 2])
             yield Case(
-                str(self.labels[code]),
-                str(self.sites[code]),
-                row,
-                str(self.names[row]),
+                *self.about(code),
                 np.sort(positions),
-                int(self.label_count[code]),
+                row=row,
+                name=str(self.names[row]),
+                count=int(self.label_count[code]),
             )
+
+    def about(self, code: int) -> tuple[str, str]:
+        """(label, its call site)."""
+        return str(self.labels[code]), str(self.sites[code])
 
     @cached_property
     def by_time(self) -> tuple[np.ndarray, np.ndarray]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
+
+from nsysalign.diagnose import words
 
 if TYPE_CHECKING:
     from nsysalign.diagnose.facts import Facts
@@ -31,6 +33,43 @@ class Finding:
     explained_ns: float = 0.0  # how much time of the label's row it explains
     about_row: bool = True  # the typical interval; False: the label's repetitions as a set
     faster: str = ""  # what makes the program faster; `advice` is about measuring (see `faster.py`)
+
+
+@dataclass(frozen=True)
+class About:
+    """What findings are about: a label, its call site, and the positions of its intervals that show it."""
+
+    label: str
+    site: str
+    positions: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+
+    #: Whether they are about the typical interval (the label's row) where nothing else is said.
+    of_row: ClassVar[bool] = True
+
+    @property
+    def who(self) -> str:
+        """The label as titles name it."""
+        return words.subject(self.label)
+
+    def finding(
+        self,
+        rule: str,
+        severity: str,
+        title: str,
+        advice: str,
+        explained_ns: float = 0.0,
+        *,
+        positions: np.ndarray | None = None,
+        about_row: bool | None = None,
+        **values: Any,
+    ) -> Finding:
+        """A finding about the label; `values` are its evidence, `positions` its intervals where they are others."""
+        return Finding(
+            rule, severity, self.label, title, evidence(**values), advice, self.site,
+            self.positions if positions is None else positions,
+            float(explained_ns),
+            self.of_row if about_row is None else about_row,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,8 @@ def patterns(facts: Facts) -> np.ndarray:
 
 
 def _patterns(facts: Facts) -> np.ndarray:
-    before, after = flagged(facts, "synchronised-before"), flagged(facts, "synchronised-after")
+    before, after = facts.flagged("synchronised-before"), facts.flagged("synchronised-after")
     return np.where(before, np.where(after, BOTH, BEFORE), np.where(after, AFTER, NEVER)).astype(object)
-
-
-def flagged(facts: Facts, flag: str) -> np.ndarray:
-    """Mask of the intervals that carry a flag."""
-    return facts.flagged(flag)
 
 
 def pattern_of(facts: Facts, case: Case) -> str:
@@ -32,4 +27,4 @@ def pattern_of(facts: Facts, case: Case) -> str:
 
 def idle_share(facts: Facts, case: Case) -> float:
     """In how many of the case's intervals all earlier work had ended at the first reading."""
-    return float(flagged(facts, "idle-before")[case.positions].mean())
+    return float(facts.flagged("idle-before")[case.positions].mean())

@@ -10,17 +10,22 @@ import pandas as pd
 
 from nsysalign.diagnose import words
 from nsysalign.diagnose.facts import Facts
+from nsysalign.diagnose.finding import About
 
 
 @dataclass(frozen=True)
-class Kernel:
-    """One launch.  `label`: of the interval it ran in, else its own name; `positions`: of that label's intervals."""
+class Place(About):
+    """The label in whose intervals marked kernels ran, or their name."""
+
+    of_row = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernel(Place):
+    """One launch."""
 
     number: int
     name: str
-    label: str
-    site: str
-    positions: np.ndarray
     duration_ns: int
     sms: int
     blocks: int
@@ -43,24 +48,28 @@ def kernels(facts: Facts) -> Iterator[Kernel]:
         duration = (group["end_ns"] - group["start_ns"]).sort_values(kind="stable")
         row = group.loc[duration.index[(len(duration) - 1) // 2]]
         number = int(row["kernel"])
-        label, site, positions = place(facts, group, str(name))
+        ran = place(facts, group, str(name))
         of = analysis.sm_time[analysis.sm_time["kernel"] == number]
         yield Kernel(
-            number, words.kernel(str(name)), label, site, positions,
-            int(row["end_ns"] - row["start_ns"]), int(row["sms"]), int(row["marked_blocks"]),
-            {str(k): int(v) for k, v in of.groupby("part")["ns"].sum().items()},
-            analysis.sm_spans[analysis.sm_spans["kernel"] == number], len(group),
+            ran.label, ran.site, ran.positions,
+            number=number,
+            name=words.kernel(str(name)),
+            duration_ns=int(row["end_ns"] - row["start_ns"]),
+            sms=int(row["sms"]),
+            blocks=int(row["marked_blocks"]),
+            parts={str(k): int(v) for k, v in of.groupby("part")["ns"].sum().items()},
+            spans=analysis.sm_spans[analysis.sm_spans["kernel"] == number],
+            launches=len(group),
         )  # fmt: skip
 
 
-def place(facts: Facts, group: pd.DataFrame, name: str) -> tuple[str, str, np.ndarray]:
-    """(label, its site, positions of its intervals) of the interval in which most of these launches ran; the kernel's name
-    where they ran in none."""
+def place(facts: Facts, group: pd.DataFrame, name: str) -> Place:
+    """The label of the interval in which most of these launches ran; the kernel's name where they ran in none."""
     at = facts.position(group["interval"].to_numpy())
     at = at[at >= 0]
     codes = facts.label[at]
     codes = codes[codes < len(facts.labels)]
     if not len(codes):
-        return words.kernel(name), "", np.empty(0, np.int64)
+        return Place(words.kernel(name), "")
     code = int(np.bincount(codes).argmax())
-    return str(facts.labels[code]), str(facts.sites[code]), np.sort(np.unique(at[facts.label[at] == code]))
+    return Place(*facts.about(code), np.unique(at[facts.label[at] == code]))

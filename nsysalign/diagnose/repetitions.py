@@ -8,14 +8,14 @@ import numpy as np
 
 from nsysalign.diagnose import thresholds
 from nsysalign.diagnose.facts import Facts
+from nsysalign.diagnose.finding import About
 
 
-@dataclass(frozen=True)
-class Repetitions:
+@dataclass(frozen=True, kw_only=True)
+class Repetitions(About):
     """Positions, in time.  `comparable` do the same work; of those, `cold` are the slow first ones, `warm` the rest."""
 
-    label: str
-    site: str
+    of_row = False
     row: int
     comparable: np.ndarray
     different: np.ndarray
@@ -44,13 +44,13 @@ def _split(facts: Facts, code: int) -> Repetitions:
         mine = np.flatnonzero(pid == process)
         cold[mine[: _slow_first(facts.elapsed[comparable[mine]])]] = True
     return Repetitions(
-        str(facts.labels[code]),
-        str(facts.sites[code]),
-        int(facts.row[code]),
-        comparable,
-        at[~same],
-        comparable[cold],
-        comparable[~cold],
+        *facts.about(code),
+        at,
+        row=int(facts.row[code]),
+        comparable=comparable,
+        different=at[~same],
+        cold=comparable[cold],
+        warm=comparable[~cold],
     )
 
 

@@ -88,7 +88,7 @@ def page_tables(analysis: Analysis) -> dict[str, Any]:
     labels = analysis.runs.set_index("interval")["label"]
     gaps = analysis.gaps[analysis.gaps["interval"].isin(of_devices(analysis)["interval"])]
     gaps = gaps.assign(run=labels.reindex(gaps["interval"]).to_numpy()).nlargest(20, "ns")
-    variants = _plain(
+    variants = plain_rows(
         analysis.variants[
             ["label", "variant", "count", "row_interval", "median_ns", "min_ns", "max_ns"]
         ].head(MOST_ROWS)
@@ -97,8 +97,8 @@ def page_tables(analysis: Analysis) -> dict[str, Any]:
     host = host_activity.page_rows(analysis)
     return {
         "host": host,
-        "ranges": _plain(analysis.host_ranges.head(MOST_ROWS)),
-        "gaps": _plain(gaps[["run", "ns", "next", "call", "call_ns"]]),
+        "ranges": plain_rows(analysis.host_ranges.head(MOST_ROWS)),
+        "gaps": plain_rows(gaps[["run", "ns", "next", "call", "call_ns"]]),
         "variants": [row | predicted.get(row["row_interval"], _NOTHING) for row in variants],
         "more": {
             "ranges": max(0, len(analysis.host_ranges) - MOST_ROWS),
@@ -109,7 +109,8 @@ def page_tables(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def _plain(table: pd.DataFrame) -> list[dict[str, Any]]:
+def plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as the page's data: foreign text made plain."""
     return [
         {name: safe_text(value) if isinstance(value, str) else value for name, value in row.items()}
         for row in table.to_dict("records")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
+from nsysalign.files import write_text
+from nsysalign.report.html import Page, assemble
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.payload import cause_looks
 from nsysalign.text import duration, percent, plural, safe_text
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
 #: In the order in which a reader wants them.
 VERDICT_ORDER = ("slower", "faster", "unclear", "same")
 FORMAT, VERSION = "nsysalign-diff", 1
+PAGE = Page("diff.html", "format dom bars diff", "nsysalign diff: {}")
 
 
 def ordered(comparison: Comparison) -> list[LabelChange]:
@@ -39,6 +43,16 @@ def document(comparison: Comparison) -> dict[str, Any]:
         "only_before": list(comparison.only_before),
         "only_after": list(comparison.only_after),
     }
+
+
+def write_page(comparison: Comparison, path: str | os.PathLike[str]) -> None:
+    """Write the page; the file appears whole or not at all."""
+    write_text(path, page(comparison))
+
+
+def page(comparison: Comparison) -> str:
+    """The whole page as text: self-contained like the report, and small."""
+    return assemble(PAGE, page_data(comparison))
 
 
 def page_data(comparison: Comparison) -> dict[str, Any]:

@@ -13,12 +13,12 @@ import hashlib
 import html
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from nsysalign.files import replacing
+from nsysalign.files import write_text
 from nsysalign.model import Analysis
 from nsysalign.report import baseline_html as baseline_html
 from nsysalign.report.palette import LOOKS
@@ -28,40 +28,34 @@ from nsysalign.report.verdict import verdicts
 from nsysalign.store.objects import to_json
 from nsysalign.text import fixed, percent, safe_text
 
-#: The page's own script, in this order.
-SCRIPTS = (
-    "format.js",
-    "dom.js",
-    "draw.js",
-    "bars.js",
-    "waterfall.js",
-    "overview.js",
-    "verdicts.js",
-    "table.js",
-    "dumbbell.js",
-    "blocks.js",
-    "timeline.js",
-    "runs.js",
-    "clocks.js",
-    "kernels.js",
-    "inside.js",
-    "answers.js",
-    "links.js",
-    "main.js",
+
+class Page(NamedTuple):
+    """A kind of page: the template of its body, its scripts in their order, and the words around its title."""
+
+    template: str
+    scripts: str
+    heading: str
+    head: str = ""  # markup
+
+
+ANALYSIS = Page(
+    "page.html",
+    "format dom draw bars waterfall overview verdicts table dumbbell blocks timeline runs clocks kernels inside answers links main",
+    "{} – nsysalign",
+    "<noscript><style>#main > #baseline:not(.filled) { display: block; }</style></noscript>\n",
 )
 
 
 def write(analysis: Analysis, path: str | os.PathLike[str], focus: int | None = None) -> None:
     """Write the page; the file appears whole or not at all.  `focus`: the interval that it opens with."""
-    with replacing(path) as temporary:
-        temporary.write_text(page(analysis, focus, _run_name(path)), encoding="utf-8")
+    write_text(path, page(analysis, focus, _run_name(path)))
 
 
 def page(analysis: Analysis, focus: int | None = None, run: str = "") -> str:
     """The whole page as text: style, data and script inside, no network.  `run`: the run's name."""
     data = payload(analysis, focus, run)
     markup = {"baseline": baseline_html.section(analysis), "headline": html.escape(data["headline"]["text"])}
-    return assemble("page.html", SCRIPTS, data, markup)
+    return assemble(ANALYSIS, data, markup)
 
 
 def _run_name(path: str | os.PathLike[str]) -> str:
@@ -70,14 +64,14 @@ def _run_name(path: str | os.PathLike[str]) -> str:
     return folder if re.fullmatch(r".+-\d{3,}", folder) else ""
 
 
-def assemble(
-    template: str, scripts: Sequence[str], data: Mapping[str, Any], markup: Mapping[str, str] = {}
-) -> str:
-    """A page from its template: `data` (with its "title") and the scripts are embedded, `markup` is finished HTML for
-    its places."""
-    script = "\n".join(_template(name) for name in scripts)
+def assemble(page: Page, data: Mapping[str, Any], markup: Mapping[str, str] = {}) -> str:
+    """A page as text: `data` (with its "title") and the scripts are embedded, `markup` is finished HTML for its places."""
+    script = "\n".join(_template(f"{name}.js") for name in page.scripts.split())
+    title = html.escape(data["title"])
     fields = {
-        "title": html.escape(data["title"]),
+        "title": title,
+        "heading": page.heading.format(title),
+        "head": page.head,
         "policy": _policy(script.encode("utf-8")),
         "style": _template("report.css"),
         "data": embed(data),
@@ -85,18 +79,14 @@ def assemble(
         **markup,
     }
     # One pass over the template: a value that looks like a placeholder is never replaced.
-    pieces = _with_sections(_template(template)).split("@@")
+    whole = _template("frame.html").replace("@@body@@", _with_sections(_template(page.template)))
+    pieces = whole.split("@@")
     return "".join(fields[piece] if number % 2 else piece for number, piece in enumerate(pieces))
 
 
 def _with_sections(template: str) -> str:
     """`@@section.html@@` in a template is the text of that file: a section of the page can have a file of its own."""
-    pieces = template.split("@@")
-    return "".join(_section(piece) if number % 2 else piece for number, piece in enumerate(pieces))
-
-
-def _section(name: str) -> str:
-    return _template(name) if name.endswith(".html") else f"@@{name}@@"
+    return re.sub(r"@@(\w+\.html)@@", lambda name: _template(name[1]), template)
 
 
 def embed(data: Any) -> str:

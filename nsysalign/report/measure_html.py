@@ -9,28 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nsysalign.files import replacing
+from nsysalign.files import write_text
 from nsysalign.report import measure_terminal as words
-from nsysalign.report.html import assemble
+from nsysalign.report.html import Page, assemble
 from nsysalign.report.payload import cause_looks
 from nsysalign.text import duration, safe_text
 
 if TYPE_CHECKING:
     from nsysalign.measure.result import Measure, Point
 
-SCRIPTS = ("format.js", "dom.js", "draw.js", "bars.js", "measure.js")
+PAGE = Page("measure.html", "format dom draw bars measure", "nsysalign measure: {}")
 BINS = 60
 
 
 def write(measure: Measure, path: str | os.PathLike[str]) -> None:
     """Write the page; the file appears whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text(page(measure), encoding="utf-8")
+    write_text(path, page(measure))
 
 
 def page(measure: Measure) -> str:
     """The whole page as text."""
-    return assemble("measure.html", SCRIPTS, payload(measure))
+    return assemble(PAGE, payload(measure))
 
 
 def payload(measure: Measure) -> dict[str, Any]:

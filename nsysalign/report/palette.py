@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from nsysalign.model import SYNC_CALLS
+
 
 class Look(NamedTuple):
     short: str  # column head and label of a piece; at most eight letters
@@ -39,18 +41,12 @@ LOOKS: Mapping[str, Look] = {
 
 #: The cause whose colour a host call of each kind wears in the timeline: the cause it would explain.
 CALL_LOOK: Mapping[str, str] = {
-    "launch": "api_launch",
-    "graph_launch": "api_launch",
+    **dict.fromkeys(("launch", "graph_launch"), "api_launch"),
     "memcpy": "memcpy",
     "memset": "memset",
-    "sync_device": "sync",
-    "sync_stream": "sync",
-    "sync_event": "sync",
-    "record": "event",
-    "query_event": "event",
-    "query_stream": "event",
-    "wait_event": "queued",
+    **dict.fromkeys(SYNC_CALLS, "sync"),
+    **dict.fromkeys(("record", "query_event", "query_stream"), "event"),
+    **dict.fromkeys(("wait_event", "stream_memory_op"), "queued"),
     "host_function": "host",
-    "stream_memory_op": "queued",
     "other": "api",
 }

@@ -52,15 +52,7 @@ def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict
     said = [v for v in verdicts(analysis, every) if v.rule or any(v.label == row.label for row in rows)]
     matrix = parts_matrix(analysis)
     found = losses(analysis, every, matrix)
-    shown = cards(said, found) or [
-        Card(
-            "",
-            v.severity,
-            found[v.label].lost_ns,
-            (Entry(v, found[v.label].count, found[v.label].total_ns, found[v.label].lost_ns, ()),),
-        )
-        for v in said[:MOST_READINGS]
-    ]
+    shown = cards(said, found) or [_reading(v, found[v.label]) for v in said[:MOST_READINGS]]
     # Most wanted first: what was asked for, what a card points at, the medians, the slowest, the first.
     wanted = [focus] if focus is not None else []
     wanted += [entry.finding.interval for card in shown for entry in card.entries]
@@ -69,13 +61,8 @@ def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict
     present = [cause for cause, any_ns in zip(CAUSES, matrix.any(axis=0), strict=True) if any_ns] or [
         "kernel"
     ]
-    origin = (
-        clocks["origin"]
-        if clocks
-        else int(analysis.intervals["start_ns"].min())
-        if len(analysis.intervals)
-        else 0
-    )
+    first = int(analysis.intervals["start_ns"].min()) if len(analysis.intervals) else 0
+    origin = clocks["origin"] if clocks else first
     runs = _runs(analysis, rows, matrix, present, origin)
     warm = _warm(analysis, found)
     rest = MAX_BYTES - len(to_json([runs, clocks]))
@@ -112,6 +99,11 @@ def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict
         "clocks": clocks,
         "holds": _holds(analysis, held),
     }
+
+
+def _reading(v: Verdict, loss: Loss) -> Card:
+    """A label without a finding as a card."""
+    return Card("", v.severity, loss.lost_ns, (Entry(v, loss.count, loss.total_ns, loss.lost_ns, ()),))
 
 
 def _card(card: Card) -> dict[str, Any]:
@@ -203,19 +195,9 @@ def _host(analysis: Analysis, rows: list[LabelRow], found: Mapping[str, Loss]) -
 
 
 def _kernels(analysis: Analysis) -> list[dict[str, Any]]:
-    """Kernels by label, the most costly first, where the analysis has such a table."""
-    table = getattr(analysis, "kernels", None)
-    if table is None or not len(table):
-        return []
-    top = (
-        table.sort_values("total_ns", ascending=False, kind="stable")
-        .groupby("label", sort=False)
-        .head(MOST_KERNELS)
-    )
-    return [
-        {name: safe_text(value) if isinstance(value, str) else value for name, value in row.items()}
-        for row in top.to_dict("records")
-    ]
+    """Kernels by label, the most costly first."""
+    costly = analysis.kernels.sort_values("total_ns", ascending=False, kind="stable")
+    return answers.plain_rows(costly.groupby("label", sort=False).head(MOST_KERNELS))
 
 
 def cause_looks(present: Collection[str]) -> list[dict[str, Any]]:

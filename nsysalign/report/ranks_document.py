@@ -7,9 +7,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from nsysalign.files import replacing
+from nsysalign.files import write_text
 from nsysalign.private import short_path, without_paths
 from nsysalign.ranks.compare import CLEAR_SHARE
+from nsysalign.report.html import Page, assemble
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.payload import cause_looks
 from nsysalign.store.objects import to_json
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
     from nsysalign.ranks.results import Clock, LabelComparison, RankComparison, RankLabel
 
 FORMAT, VERSION = "nsysalign-ranks", 1
+PAGE = Page("ranks.html", "format dom bars ranks", "nsysalign ranks: {}")
 #: Ranks of which the page draws a repetition.
 MOST_EXAMPLES = 32
 
 
 def write(comparison: RankComparison, path: str | os.PathLike[str]) -> None:
     """Write the document; the file appears whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text(dumps(comparison), encoding="utf-8")
+    write_text(path, dumps(comparison))
 
 
 def dumps(comparison: RankComparison) -> str:
@@ -213,6 +214,16 @@ def clock_words(clock: Clock) -> str:
     if clock.method == "none":
         return f"no session start: times cannot be compared with other traces{why}"
     return f"taken from its session start, not checked{why}"
+
+
+def write_page(comparison: RankComparison, path: str | os.PathLike[str]) -> None:
+    """Write the page; the file appears whole or not at all."""
+    write_text(path, page(comparison))
+
+
+def page(comparison: RankComparison) -> str:
+    """The whole page as text: self-contained and small; the ranks' own pages are a link away."""
+    return assemble(PAGE, page_data(comparison))
 
 
 def page_data(comparison: RankComparison) -> dict[str, Any]:

@@ -100,7 +100,7 @@ def whole_trace(trace: Trace, log: EventLog | None, placed: Callable[[], None]) 
     alignment = with_runs(trace, alignment)
     budgets = attribute(trace, alignment)
     trim_memory()
-    return InMemory(partial_result(alignment, budgets, log), alignment, budgets)
+    return InMemory(partial_result(trace, alignment, budgets, log), alignment, budgets)
 
 
 def work(job: Job) -> Done | Narrow | Unseen:
@@ -117,7 +117,7 @@ def work(job: Job) -> Done | Narrow | Unseen:
         return Narrow(trace.blocks)
     alignment = with_runs(trace, alignment, job.slice)
     budgets = attribute(trace, alignment, job.latency)
-    found = partial_result(alignment, budgets, job.stretch.log)
+    found = partial_result(trace, alignment, budgets, job.stretch.log)
     if job.segments:
         found = replace(found, segments=budgets.segments(np.arange(len(alignment.windows))))
     return Done(found, busy_lanes(lanes, operation_lane), dict(trace.lost), trace.blocks, look(trace))

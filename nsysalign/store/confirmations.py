@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nsysalign import frames
 from nsysalign.errors import AnalysisError
-from nsysalign.files import replacing
+from nsysalign.files import write_text
 from nsysalign.model import Analysis
 from nsysalign.store.objects import frame, records
 from nsysalign.untrusted import contents
@@ -47,8 +47,7 @@ def document(table: pd.DataFrame) -> dict[str, Any]:
 
 def write(table: pd.DataFrame, path: Path) -> None:
     """Write the document; the file appears whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(document(table), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(document(table), indent=1, allow_nan=False) + "\n")
 
 
 def read(path: Path) -> pd.DataFrame:

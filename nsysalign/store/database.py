@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsysalign import frames, untrusted
 from nsysalign.errors import AnalysisError
-from nsysalign.files import replacing
+from nsysalign.files import replacing, write_text
 from nsysalign.model import CAUSES, Analysis, TraceInfo
 from nsysalign.store.columns import Listed, as_lists, series
 from nsysalign.store.objects import plain, to_json, trace_info
@@ -94,10 +94,9 @@ def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
         _meta(database, analysis)
         _views(database)
         connection.commit()
-    with replacing(metadata_path(path)) as temporary:
-        temporary.write_text(
-            json.dumps({"databases": {Path(path).stem: metadata(analysis)}}, indent=1) + "\n"
-        )
+    write_text(
+        metadata_path(path), json.dumps({"databases": {Path(path).stem: metadata(analysis)}}, indent=1) + "\n"
+    )
 
 
 def metadata_path(path: str | os.PathLike[str]) -> Path:

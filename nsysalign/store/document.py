@@ -31,6 +31,11 @@ _AT_ONCE = 512
 _BOUNDS = {"parts_ns": "ns", "parts_lower_ns": "lower_ns", "parts_upper_ns": "upper_ns"}
 #: "parts_ns" and its bounds: one row per interval, one column per cause.
 _Budgets = Mapping[str, np.ndarray]
+#: Tables that older files do not have.
+_LATER = (
+    *(frames.VARIANTS, frames.KERNELS, frames.GAPS, frames.HOST_RANGES, frames.HOST_ACTIVITY),
+    *(frames.CONFIRMATIONS, frames.GPU_CLOCKS),
+)
 _ELAPSED = ("median_ns", "mean_ns", "std_ns", "min_ns", "max_ns", "p05_ns", "p95_ns")
 
 
@@ -72,11 +77,7 @@ def _document(analysis: Analysis, intervals: list[dict[str, Any]], budgets: _Bud
         "intervals": intervals,
         "unaligned": records(analysis.unaligned),
         "labels": _labels(analysis, budgets["parts_ns"]),
-        "variants": records(analysis.variants),
-        "kernels": records(analysis.kernels),
-        "gaps": records(analysis.gaps),
-        "host_ranges": records(analysis.host_ranges),
-        "host_activity": records(analysis.host_activity),
+        **{spec.name: records(getattr(analysis, spec.name)) for spec in _LATER[:5]},
         "findings": _findings(analysis),
         "confirmations": records(analysis.confirmations),
         "gpu_clocks": records(analysis.gpu_clocks),
@@ -240,15 +241,8 @@ def _analysis(document: dict[str, Any]) -> Analysis:
         unaligned=frame(document["unaligned"], frames.UNALIGNED),
         findings=frame(document["findings"], frames.FINDINGS),
         timeline=frames.empty(frames.TIMELINE),
-        confirmations=frame(document.get("confirmations", []), frames.CONFIRMATIONS),
-        kernels=frame(document.get("kernels", []), frames.KERNELS),
-        gaps=frame(document.get("gaps", []), frames.GAPS),
-        variants=frame(document.get("variants", []), frames.VARIANTS),
-        host_ranges=frame(document.get("host_ranges", []), frames.HOST_RANGES),
-        host_activity=frame(document.get("host_activity", []), frames.HOST_ACTIVITY),
         notes=tuple(document.get("notes", ())),
         calibration=document.get("calibration", {}),
-        gpu_clocks=frame(document.get("gpu_clocks", []), frames.GPU_CLOCKS),
         source_lines=frame(
             [{"site": site, "text": text} for site, text in document.get("source_lines", {}).items()],
             frames.SOURCE_LINES,
@@ -256,5 +250,5 @@ def _analysis(document: dict[str, Any]) -> Analysis:
         baseline=frame(baseline["labels"], frames.BASELINE),
         unprofiled=frame(unprofiled, frames.UNPROFILED),
         unprofiled_parts=frame(scaled, frames.UNPROFILED_PARTS),
-        **{spec.name: frame(document.get(spec.name, []), spec) for spec in frames.MARKS_SPECS},
+        **{spec.name: frame(document.get(spec.name, []), spec) for spec in (*_LATER, *frames.MARKS_SPECS)},
     )

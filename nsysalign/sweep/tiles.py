@@ -10,9 +10,19 @@ No loop over rows: searchsorted finds the blocks a piece touches, repeat lays th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+
+_C = TypeVar("_C", bound="Columns")
+
+
+class Columns:
+    """A dataclass of arrays of equal length."""
+
+    def take(self: _C, index: np.ndarray | slice) -> _C:
+        """The rows that a mask, positions or a slice name."""
+        return type(self)(**{name: values[index] for name, values in vars(self).items()})
 
 
 class Tiles(NamedTuple):

@@ -8,13 +8,12 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.model import CALL, ISSUING_CALLS
+from nsysalign.model import CALL, ISSUING_CALLS, process_of
 from nsysalign.sweep.tiles import distinct, one_of
 from nsysalign.trace import schema
 from nsysalign.trace.gathered import chosen
 from nsysalign.trace.sqlite import possible
 
-PROCESS_MASK = ~np.int64(0xFFFFFF)
 _AT_ONCE = 1 << 18
 _MOST_INT32 = np.iinfo(np.int32).max
 
@@ -53,14 +52,14 @@ def calls_table(columns: dict[str, np.ndarray] | None, names: dict[int, str]) ->
     if bad:
         columns = chosen(columns, ok)
     columns = _in_order(columns, lambda of, rows: (-of["end_ns"][rows], of["row"][rows]))
-    columns["process"] = _each(columns["thread"], lambda thread: thread & PROCESS_MASK)
+    columns["process"] = _each(columns["thread"], process_of)
     ids = distinct(columns["name_id"])
     kinds = np.array([schema.call_kind(names.get(int(i), "")) for i in ids], dtype=np.int8)
     columns["kind"] = _each(
         columns["name_id"], lambda name: _pieced(name, np.int8, lambda n: kinds[np.searchsorted(ids, n)])
     )
     columns["outer"] = outermost(columns["thread"], columns["start_ns"], columns["end_ns"])
-    return frames.check_narrow(pd.DataFrame(columns, copy=False), frames.CALLS), bad
+    return frames.check(pd.DataFrame(columns, copy=False), frames.CALLS, narrow=True), bad
 
 
 def _pieced(
@@ -142,7 +141,7 @@ def operations_table(
         if len(processes) == 1:
             whole["process"] = np.where(unknown, processes[0], whole["process"])
     whole["call"] = _issuing_call(whole, calls)
-    return frames.check_narrow(pd.DataFrame(whole, copy=False), frames.OPERATIONS), bad
+    return frames.check(pd.DataFrame(whole, copy=False), frames.OPERATIONS, narrow=True), bad
 
 
 def _stacked(parts: Sequence[np.ndarray | int], counts: Sequence[int]) -> np.ndarray:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -28,66 +28,6 @@ from nsysalign.trace.names import shortened
 
 FORMAT = "nsysalign-events"
 VERSION = 1
-_FROM_REFERENCE = ("reference", "start_ms", "end_ms")
-#: What analysis reads of each type of line: numbers and flags, and texts.  (`callers` and `clock` are both.)
-PLAIN_KEYS = {
-    "header": {
-        "version",
-        "pid",
-        "calibration_ns",
-        "meter_usual_ns",
-        "meter_least_ns",
-        "meter_most_ns",
-        "meter_work",
-        "baseline",
-        "exit_status",
-        "profiled_exit_status",
-        "stopped",
-    },
-    "record": {
-        "seq",
-        "tid",
-        "device",
-        "stream_handle",
-        "stream_id",
-        "t0_ns",
-        "t1_ns",
-        "library",
-        "captured",
-        "calibration",
-        "intervened",
-    },
-    "wait": {"seq", "record", "tid", "stream_handle", "stream_id", "t0_ns", "t1_ns"},
-    "elapsed": {"start", "end", "ms", "t0_ns", "t1_ns", "calibration", *_FROM_REFERENCE},
-    "calibration": {"start", "end", "ms", "t0_ns", "t1_ns", "calibration", *_FROM_REFERENCE},
-    "reference": {"id", "device", "tid", "stream_id", "t0_ns", "t1_ns", "previous", "ms", "record"},
-    "distance": {"start", "end", "ms", *_FROM_REFERENCE},
-    "meter": {"work", "t0_ns", "t1_ns", "tid"},
-    "host": {"t0_ns", "t1_ns", "tid", "implicit"},
-    "clock_site": {"number", "position", "interleaved"},
-    "clock_reading": {"site", "t_ns", "value_ns", "tid", "count"},
-    "clock": {"monotonic_ns", "realtime_ns", "trace_ns"},
-    "sync": {"payload", "before_ns", "after_ns"},
-    "note": set(),
-    "end": {"signal"},
-}
-TEXT_KEYS = {
-    "header": {"format", "device_name", "torch", "python", "nvtx", "meter_python"},
-    "record": {"region", "site"},
-    "wait": set(),
-    "elapsed": {"region", "site", "error"},
-    "calibration": {"region", "site", "error"},
-    "reference": set(),
-    "distance": set(),
-    "meter": set(),
-    "host": {"region", "site"},
-    "clock_site": {"site", "function", "use"},
-    "clock_reading": {"clock", "region"},
-    "clock": set(),
-    "sync": set(),
-    "note": {"text"},
-    "end": {"how"},
-}
 _HEADER_NUMBERS = ("pid", "exit_status", "profiled_exit_status")  # what is no number there is not known
 _LONGEST_MS = 1e12  # 30 years: what lies beyond is no measurement, and its nanoseconds do not fit
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
@@ -165,184 +105,36 @@ class _Reader:
             )
         self.headers.append({k: v for k, v in item.items() if k not in _HEADER_NUMBERS or _is_int(v)})
         process = len(self.headers) - 1
-        clock = item.get("clock")
-        if isinstance(clock, dict) and _has_times(clock, "monotonic_ns"):
-            self.rows["clocks"].append(
-                (process, clock["monotonic_ns"], _int(clock.get("realtime_ns")), _int(clock.get("trace_ns")))
-            )
+        if isinstance(clock := item.get("clock"), dict):
+            self._row(process, LINES["clock"], clock)
         return process
 
     def _item(self, process: int, kind: object, item: dict[str, Any]) -> bool:
         """Store one line; False where it lacks what its type needs."""
-        if kind == "record":
-            if not (_is_int(item.get("seq")) and _has_times(item, "t0_ns", "t1_ns")):
-                return False
-            self.rows["records"].append(
-                (
-                    process,
-                    item["seq"],
-                    _int(item.get("tid")),
-                    _int(item.get("device")),
-                    _int(item.get("stream_handle")),
-                    _int(item.get("stream_id")),
-                    item["t0_ns"],
-                    item["t1_ns"],
-                    _str(item.get("region")),
-                    short_path(_str(item.get("site"))),
-                    _paths(item.get("callers")),
-                    _flag(item.get("library")),
-                    _flag(item.get("captured")),
-                    _flag(item.get("calibration")),
-                    _flag(item.get("intervened")),
-                )
-            )
-        elif kind == "wait":
-            if not _has_times(item, "t0_ns", "t1_ns"):
-                return False
-            self.rows["waits"].append(
-                (
-                    process,
-                    _int(item.get("seq")),
-                    _int(item.get("record")),
-                    _int(item.get("tid")),
-                    _int(item.get("stream_handle")),
-                    _int(item.get("stream_id")),
-                    item["t0_ns"],
-                    item["t1_ns"],
-                )
-            )
-        elif kind in ("elapsed", "calibration"):  # calibration: compared by the harness, never by the program
-            ms = item.get("ms")
-            placed = _ms(ms)
-            good = not math.isnan(placed)
-            error = "" if good else without_paths(_str(item.get("error"))) or f"elapsed_time gave {ms!r:.40}"
-            self.rows["elapsed"].append(
-                (
-                    process,
-                    _int(item.get("start")),
-                    _int(item.get("end")),
-                    placed,
-                    error,
-                    _str(item.get("region")),
-                    short_path(_str(item.get("site"))),
-                    _int(item.get("t1_ns")),
-                    kind == "calibration" or _flag(item.get("calibration")),
-                    *_from_reference(item),
-                )
-            )
-        elif kind == "reference":
-            if not (_is_int(item.get("id")) and _has_times(item, "t0_ns", "t1_ns")):
-                return False
-            self.rows["references"].append(
-                (
-                    process,
-                    item["id"],
-                    _int(item.get("device")),
-                    item["t0_ns"],
-                    item["t1_ns"],
-                    _int(item.get("previous")),
-                    _ms(item.get("ms")),
-                    _int(item.get("record")),
-                )
-            )
-        elif kind == "distance":
-            self.rows["distances"].append(
-                (
-                    process,
-                    _int(item.get("start")),
-                    _int(item.get("end")),
-                    _ms(item.get("ms")),
-                    *_from_reference(item),
-                )
-            )
-        elif kind == "meter":
-            if not (_is_int(item.get("work")) and _has_times(item, "t0_ns", "t1_ns")):
-                return False
-            if item["t1_ns"] > item["t0_ns"]:
-                self.rows["meters"].append((process, item["work"], item["t0_ns"], item["t1_ns"]))
-        elif kind == "host":
-            if not _has_times(item, "t0_ns", "t1_ns"):
-                return False
-            self.rows["hosts"].append(
-                (
-                    process,
-                    _str(item.get("region")),
-                    item["t0_ns"],
-                    item["t1_ns"],
-                    _int(item.get("tid")),
-                    short_path(_str(item.get("site"))),
-                    _flag(item.get("implicit")),
-                )
-            )
-        elif kind == "clock_site":
-            if not _is_int(item.get("number")):
-                return False
-            self.rows["clock_sites"].append(
-                (
-                    process,
-                    item["number"],
-                    short_path(_str(item.get("site"))),
-                    _paths(item.get("callers")),
-                    _str(item.get("function")),
-                    _int(item.get("position")),
-                    _str(item.get("use")),
-                    _texts(item.get("stores")),
-                    _texts(item.get("subtracts")),
-                    _flag(item.get("interleaved")),
-                )
-            )
-        elif kind == "clock_reading":
-            if not (_has_times(item, "t_ns") and _is_int(item.get("site"))):
-                return False
-            own = item["value_ns"] if _has_times(item, "value_ns") else item["t_ns"]
-            count = max(_int(item.get("count")), 0)
-            self.rows["clock_readings"].append(
-                (
-                    process,
-                    item["site"],
-                    _str(item.get("clock")),
-                    item["t_ns"],
-                    own,
-                    _int(item.get("tid")),
-                    _str(item.get("region")),
-                    count,
-                )
-            )
-        elif kind == "clock":
-            if not _has_times(item, "monotonic_ns"):
-                return False
-            self.rows["clocks"].append(
-                (process, item["monotonic_ns"], _int(item.get("realtime_ns")), _int(item.get("trace_ns")))
-            )
-        elif kind == "sync":
-            if not _has_times(item, "payload", "before_ns", "after_ns"):
-                return False
-            self.rows["marked"].append((process, item["payload"], item["before_ns"], item["after_ns"]))
-        elif kind == "end":
+        if isinstance(kind, str) and kind in LINES:
+            return self._row(process, LINES[kind], item)
+        if kind == "end":
             self.headers[process]["ended"] = _str(item.get("how"))
         elif kind == "source":
-            site, text = short_path(_str(item.get("site"))), _str(item.get("text"))
+            site, text = _site(item.get("site")), _str(item.get("text"))
             if site and text:
                 self.rows["source_lines"].append((site, text))
         elif kind == "note":
             self.notes.append(without_paths(_str(item.get("text"))))
         return True
 
+    def _row(self, process: int, line: Line, item: dict[str, Any]) -> bool:
+        """Store a row of a table; False where it lacks what it needs."""
+        if not (_has_times(item, *line.times) and all(_is_int(item.get(key)) for key in line.numbers)):
+            return False
+        if line.amend is not None and line.amend(item) is False:
+            return True
+        get = item.get
+        self.rows[line.spec.name].append((process, *[read(get(key)) for key, read in line.columns]))
+        return True
+
     def log(self) -> EventLog:
-        tables = {}
-        for spec in frames.LOG_SPECS:
-            rows = self.rows[spec.name]
-            columns = (
-                {name: list(values) for name, values in zip(spec.names, zip(*rows, strict=True), strict=True)}
-                if rows
-                else None
-            )
-            frame = (
-                frames.empty(spec)
-                if columns is None
-                else pd.DataFrame({c.name: pd.Series(columns[c.name], dtype=c.dtype) for c in spec.columns})
-            )
-            tables[spec.name] = frames.check(frame, spec)
+        tables = {spec.name: frames.of_rows(self.rows[spec.name], spec) for spec in frames.LOG_SPECS}
         deep = _too_deep(tables["hosts"])
         if deep.any():
             tables["hosts"] = tables["hosts"][~deep].reset_index(drop=True)
@@ -420,13 +212,6 @@ def _ms(value: Any) -> float:
     return float(value) if type(value) in (int, float) and abs(value) < _LONGEST_MS else math.nan
 
 
-def _from_reference(item: dict[str, Any]) -> tuple[int, float, float]:
-    """Number of a reference and both distances from it; (-1, NaN, NaN) where one of them is missing."""
-    start, end = _ms(item.get("start_ms")), _ms(item.get("end_ms"))
-    number = _int(item.get("reference"))
-    return (number, start, end) if number >= 0 and start == start and end == end else (-1, math.nan, math.nan)
-
-
 def _flag(value: object) -> bool:
     """Only numbers and truth values can be true: a text is nothing that a redacted log keeps here."""
     return value is not None and isinstance(value, _NUMBERS) and bool(value)
@@ -447,3 +232,96 @@ def _texts(value: object) -> tuple[str, ...]:
 
 def _str(value: object) -> str:
     return shortened(value) if isinstance(value, str) else ""
+
+
+def _site(value: object) -> str:
+    return short_path(_str(value))
+
+
+def _compared(item: dict[str, Any]) -> None:
+    """Of a comparison: why there is no time, '' where there is one; whether the harness made it, never the program."""
+    ms = item.get("ms")
+    said = without_paths(_str(item.get("error"))) or f"elapsed_time gave {ms!r:.40}"
+    item["error"] = said if math.isnan(_ms(ms)) else ""
+    item["calibration"] = item["type"] == "calibration" or _flag(item.get("calibration"))
+    _from_reference(item)
+
+
+def _from_reference(item: dict[str, Any]) -> None:
+    """A reference and both distances from it, or nothing of it where one of them is missing."""
+    distances = _ms(item.get("start_ms")), _ms(item.get("end_ms"))
+    if _int(item.get("reference")) < 0 or any(map(math.isnan, distances)):
+        item |= {"reference": -1, "start_ms": None, "end_ms": None}
+
+
+def _read(item: dict[str, Any]) -> None:
+    """Of a reading: clocks that read CLOCK_MONOTONIC give what they read; other code than timeit's repeats nothing."""
+    if not _has_times(item, "value_ns"):
+        item["value_ns"] = item["t_ns"]
+    item["count"] = max(_int(item.get("count")), 0)
+
+
+def _took_time(item: dict[str, Any]) -> bool:
+    return item["t1_ns"] > item["t0_ns"]
+
+
+class Line(NamedTuple):
+    """A type of line that is a row of a table: its keys are the table's columns, but for the process."""
+
+    spec: frames.Spec
+    times: tuple[str, ...] = ()  # what is needed: times,
+    numbers: tuple[str, ...] = ()  # and other whole numbers
+    amend: Callable[[dict[str, Any]], bool | None] | None = (
+        None  # what one key says about another; False: it says nothing
+    )
+    columns: tuple[tuple[str, Callable[[Any], Any]], ...] = ()  # key, and how it is read
+    also: tuple[str, ...] = ()  # numbers of use to others
+
+
+def _line(
+    spec: frames.Spec,
+    times: tuple[str, ...] = (),
+    numbers: tuple[str, ...] = (),
+    amend: Callable[[dict[str, Any]], bool | None] | None = None,
+    also: tuple[str, ...] = (),
+) -> Line:
+    by_type = {"int64": _int, "bool": _flag, "float64": _ms, "str": _str, "object": _texts}
+    by_name = {("site", "str"): _site, ("callers", "object"): _paths}
+    columns = ((c.name, by_name.get((c.name, c.dtype), by_type[c.dtype])) for c in spec.columns[1:])
+    return Line(spec, times, numbers, amend, tuple(columns), also)
+
+
+_CALL = ("t0_ns", "t1_ns")
+_COMPARED = _line(frames.ELAPSED, amend=_compared, also=("t0_ns",))
+#: By type.  `calibration` is a comparison by the harness.
+LINES = {
+    "record": _line(frames.RECORDS, _CALL, ("seq",)),
+    "wait": _line(frames.WAITS, _CALL),
+    "elapsed": _COMPARED,
+    "calibration": _COMPARED,
+    "reference": _line(frames.REFERENCES, _CALL, ("id",), also=("tid", "stream_id")),
+    "distance": _line(frames.DISTANCES, amend=_from_reference),
+    "meter": _line(frames.METERS, _CALL, ("work",), _took_time, also=("tid",)),
+    "host": _line(frames.HOSTS, _CALL),
+    "clock_site": _line(frames.CLOCK_SITES, numbers=("number",)),
+    "clock_reading": _line(frames.CLOCK_READINGS, ("t_ns",), ("site",), _read),
+    "clock": _line(frames.CLOCKS, ("monotonic_ns",)),
+    "sync": _line(frames.MARKED, ("payload", "before_ns", "after_ns")),
+}
+
+
+def _keys(line: Line, *dtypes: str) -> set[str]:
+    return {c.name for c in line.spec.columns[1:] if c.dtype in dtypes}
+
+
+_IN_HEADER = ("version", "calibration_ns", "baseline", "stopped", *_HEADER_NUMBERS)
+_METER = ("meter_usual_ns", "meter_least_ns", "meter_most_ns", "meter_work")
+#: What analysis reads of each type of line: numbers and flags, and texts.  (`callers` and `clock` are both.)
+PLAIN_KEYS = {name: _keys(line, "int64", "float64", "bool") | {*line.also} for name, line in LINES.items()}
+PLAIN_KEYS |= {"header": {*_IN_HEADER, *_METER}, "note": set(), "end": {"signal"}}
+TEXT_KEYS = {name: _keys(line, "str") for name, line in LINES.items()}
+TEXT_KEYS |= {
+    "header": {"format", "device_name", "torch", "python", "nvtx", "meter_python"},
+    "note": {"text"},
+    "end": {"how"},
+}

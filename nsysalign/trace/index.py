@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from nsysalign.sweep.issue import FAR
+from nsysalign.sweep.tiles import Columns
 from nsysalign.trace import schema
 from nsysalign.trace.sqlite import Source, open_readonly, possible
 
@@ -35,7 +36,7 @@ Runs = tuple[tuple[int, int], ...]  # row numbers, both ends included
 
 
 @dataclass(frozen=True)
-class Blocks:
+class Blocks(Columns):
     """Arrays of equal length, one row per block: its row numbers (both ends included), the start of its first row in
     the file, and its first start and last end (ns)."""
 
@@ -44,9 +45,6 @@ class Blocks:
     filed: np.ndarray
     start: np.ndarray
     end: np.ndarray
-
-    def take(self, which: np.ndarray) -> Blocks:
-        return Blocks(**{f: getattr(self, f)[which] for f in self.__dataclass_fields__})
 
     def runs(self, which: np.ndarray) -> Runs:
         """Row numbers of some blocks (a mask), neighbours together."""

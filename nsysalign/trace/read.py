@@ -13,16 +13,18 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.errors import TraceError
 from nsysalign.memory import trim_memory
-from nsysalign.model import CALL, Trace, TraceInfo, pid_of
+from nsysalign.model import CALL, SYNC_CALLS, Trace, TraceInfo, pid_of, process_of
 from nsysalign.private import without_paths
 from nsysalign.sweep.tiles import distinct, one_of
 from nsysalign.trace import schema
-from nsysalign.trace.activity import PROCESS_MASK, calls_table, joined, operations_table, possible_rows
+from nsysalign.trace.activity import calls_table, joined, operations_table, possible_rows
 from nsysalign.trace.index import Excerpt
 from nsysalign.trace.names import shortened
 from nsysalign.trace.sqlite import Source, lost_its_end, open_readonly
 
 LOST_CALLS, LOST_OPERATIONS = "CUDA API calls", "operations"
+#: Calls of which CUPTI may keep a synchronisation record.
+_WAITING = (*SYNC_CALLS, "query_event", "query_stream", "wait_event", "memcpy")
 MARK = "nsysalign"  # how texts of the harness's own marks and ranges begin
 
 
@@ -148,22 +150,7 @@ def _syncs(source: Source, calls: pd.DataFrame) -> pd.DataFrame:
     frame = frame.assign(
         stream=_no_id(frame["stream"]), event=_no_id(frame["event"]), event_sync=_no_id(frame["event_sync"])
     )
-    kind = calls["kind"].to_numpy()
-    waiting = one_of(
-        kind,
-        [
-            CALL[k]
-            for k in (
-                "sync_device",
-                "sync_stream",
-                "sync_event",
-                "query_event",
-                "query_stream",
-                "wait_event",
-                "memcpy",
-            )
-        ],
-    )
+    waiting = one_of(calls["kind"].to_numpy(), [CALL[k] for k in _WAITING])
     frame["call"] = joined(calls, frame["process"].to_numpy(), frame["correlation"].to_numpy(), waiting)
     return frames.check(frame, frames.SYNCS)
 
@@ -188,7 +175,7 @@ def _ranges(source: Source, names: dict[int, str]) -> pd.DataFrame:
     if frame is None or frame.empty:
         return frames.empty(frames.RANGES)
     frame["text"] = _texts(source, schema.NVTX, frame, names)
-    frame["process"] = frame["thread"].to_numpy() & PROCESS_MASK
+    frame["process"] = process_of(frame["thread"].to_numpy())
     last = int(max(frame["end_ns"].max(), frame["start_ns"].max()))
     if source.excerpt is not None:
         last = max(last, source.excerpt.last_range_ns)
@@ -204,7 +191,7 @@ def _marks(source: Source, names: dict[int, str]) -> pd.DataFrame:
         return frames.empty(frames.MARKS)
     text = pd.Series(_texts(source, schema.NVTX_MARKS, frame, names), index=frame.index, dtype=object)
     frame = frame[text.astype(str).str.startswith(MARK).to_numpy()].copy()
-    frame["process"] = frame["thread"].to_numpy() & PROCESS_MASK
+    frame["process"] = process_of(frame["thread"].to_numpy())
     return frames.check(frame, frames.MARKS)
 
 
@@ -227,7 +214,7 @@ def _overhead(source: Source) -> pd.DataFrame:
     frame = source.read(schema.OVERHEAD)
     if frame is None:
         return frames.empty(frames.OVERHEAD)
-    frame = frame[possible_rows(frame)].assign(process=lambda f: f["thread"].to_numpy() & PROCESS_MASK)
+    frame = frame[possible_rows(frame)].assign(process=lambda f: process_of(f["thread"].to_numpy()))
     return frames.check(frame, frames.OVERHEAD)
 
 

@@ -189,5 +189,5 @@ def test_parts_of_a_trace_without_any_run_stay_as_they_are(tmp_path):
     path, logs = export.write(in_nanoseconds(with_gaps()), tmp_path)
     trace, log = read_trace(path), read_event_logs(logs)
     alignment = align(trace, log)
-    found = partial_result(alignment, attribute(trace, alignment), log)
+    found = partial_result(trace, alignment, attribute(trace, alignment), log)
     assert joined(found) is found

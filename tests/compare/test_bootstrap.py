@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nsysalign.compare.bootstrap import change, middle_half, midmean, student_t
+from nsysalign.compare.bootstrap import _reach, change, middle_half, midmean
 
 
 def test_the_middle_half_by_hand():
@@ -25,8 +25,10 @@ def test_a_cold_run_does_not_count_and_the_causes_add_up():
 @pytest.mark.parametrize(
     ("freedom", "t"), [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (9, 2.262), (29, 2.045)]
 )
-def test_student(freedom, t):
-    assert student_t(0.975, freedom) == pytest.approx(t, rel=0.002)
+def test_bounds_reach_as_far_as_students_t(freedom, t):
+    runs = freedom + 1
+    reach = _reach(np.array([100.0]), 0.95, runs)
+    assert reach == pytest.approx(100 * t * (runs / freedom) ** 0.5, rel=0.0005)
 
 
 def test_the_same_seed_gives_the_same_bounds():

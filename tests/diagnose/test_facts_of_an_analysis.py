@@ -137,8 +137,8 @@ def test_how_many_of_a_label_it_takes(facts):
 
 
 def test_how_often_is_said_where_it_is_not_always():
-    assert Case("a", "", 0, "a#0", np.arange(3), 3).frequency is None
-    assert Case("a", "", 0, "a#0", np.arange(3), 4).frequency == "3 of 4"
+    assert Case("a", "", np.arange(3), row=0, name="a#0", count=3).frequency is None
+    assert Case("a", "", np.arange(3), row=0, name="a#0", count=4).frequency == "3 of 4"
 
 
 def test_repetitions_are_in_time_process_by_process(facts):

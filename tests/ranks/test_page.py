@@ -14,7 +14,7 @@ from rich.console import Console
 from simulator.ranks import run
 
 from nsysalign.ranks.compare import compare
-from nsysalign.report import ranks_html, ranks_terminal
+from nsysalign.report import ranks_document, ranks_terminal
 from nsysalign.report.ranks_document import document
 
 BAD = "</script><img src=x onerror=alert(1)>\x1b[31m{{@@data@@"
@@ -69,7 +69,7 @@ def test_the_document_holds_no_nan_and_reads_back(comparison):
 
 
 def test_the_page_is_one_file_and_its_data_cannot_end_it(comparison):
-    page = ranks_html.page(comparison)
+    page = ranks_document.page(comparison)
     assert not re.search(r"""(src|href)=["']https?:""", page)
     assert "onerror=alert(1)>" not in page.replace("\\u003e", "")
 
@@ -77,7 +77,7 @@ def test_the_page_is_one_file_and_its_data_cannot_end_it(comparison):
 @pytest.mark.browser
 def test_in_a_browser(comparison, tmp_path):
     path = tmp_path / "ranks.html"
-    ranks_html.write(comparison, path)
+    ranks_document.write_page(comparison, path)
     driver = browsing.start()
     try:
         driver.get(path.as_uri())

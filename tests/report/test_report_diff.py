@@ -8,7 +8,7 @@ from handmade import CASES, bad, build
 from rich.console import Console
 
 from nsysalign.compare.label_changes import compare
-from nsysalign.report import changes, diff_html, diff_terminal
+from nsysalign.report import changes, diff_terminal
 
 
 def twelve(factor, name=str):
@@ -97,7 +97,7 @@ def test_nothing_in_common_is_a_page_too(driver, tmp_path):
 
 
 def open_page(driver, comparison, tmp_path):
-    diff_html.write(comparison, tmp_path / "diff.html")
+    changes.write_page(comparison, tmp_path / "diff.html")
     driver.get_log("browser")
     driver.get_log("performance")
     driver.get((tmp_path / "diff.html").as_uri())

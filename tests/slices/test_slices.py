@@ -42,7 +42,7 @@ def sliced(trace: Path, logs, *, block_rows: int, count: int, hosts_ns: int = 0)
     read = read_trace(trace)
     alignment = with_runs(read, align(read, log, found.known.context))
     same(
-        partial_result(alignment, attribute(read, alignment, known.latency), log),
+        partial_result(read, alignment, attribute(read, alignment, known.latency), log),
         found.portion,
         hosts_ns=hosts_ns,
     )

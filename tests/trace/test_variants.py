@@ -13,7 +13,7 @@ import pytest
 from variants import VARIANTS, P, Variant, drop, write_slice
 
 import nsysalign
-from nsysalign.engine import analyze_trace
+from nsysalign import engine
 from nsysalign.errors import TraceError
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
@@ -26,13 +26,18 @@ def recorded(tmp_path_factory):
     trace, log = write_slice(folder)
     read, events = read_trace(trace), read_event_logs([log])
     untimed = replace(read, event_rows=read.event_rows.assign(timestamp_ns=0))
-    analyses = {"recorded": analyze_trace(read, events), "untimed": analyze_trace(untimed, events)}
+    analyses = {"recorded": _analysed(read, events), "untimed": _analysed(untimed, events)}
     for nsys in (read.info.nsys_version, None, "2022.4.2"):  # it says whether event tracing can have been on
         info = replace(read.info, nsys_version=nsys)
         blind = replace(read, event_rows=read.event_rows.iloc[:0], info=info)
-        analyses["no rows", nsys] = analyze_trace(blind, events)
+        analyses["no rows", nsys] = _analysed(blind, events)
     assert len(analyses["recorded"].intervals) > 40
     return trace, log, analyses
+
+
+def _analysed(trace, log):
+    """What `analyze` does with what has been read already."""
+    return engine.explained(engine._in_one(trace, log, engine._silent), log)
 
 
 def changed(trace, folder, changes):

@@ -66,7 +66,7 @@ def test_the_first_recording_against_the_numbers_measured_alone(tmp_path):
     trace, log = engine.read_trace(files["sqlite"]), engine.read_event_logs([files["events.jsonl"]])
     alignment = align(trace, log)
     budgets = attribute(trace, alignment)
-    found = partial_result(alignment, budgets, log)
+    found = partial_result(trace, alignment, budgets, log)
     intervals = intervals_table(found)
     table, _ = predict(
         InMemorySource(trace, alignment, budgets),
@@ -95,7 +95,7 @@ def test_where_more_was_traced_there_is_a_reason_instead(tmp_path, more):
     else:
         trace = replace(trace, os_calls=pd.DataFrame([(0, 1, 2, 3)], columns=trace.os_calls.columns))
     budgets = attribute(trace, alignment)
-    found = partial_result(alignment, budgets, log)
+    found = partial_result(trace, alignment, budgets, log)
     intervals = intervals_table(found)
     table, parts = predict(
         InMemorySource(trace, alignment, budgets),

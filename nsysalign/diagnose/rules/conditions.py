@@ -8,7 +8,7 @@ import numpy as np
 
 from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import Facts
-from nsysalign.diagnose.finding import CouldNotLook, Finding, evidence
+from nsysalign.diagnose.finding import CouldNotLook, Finding
 from nsysalign.diagnose.interval_clocks import HARDWARE, MISSING, SLOWED, interval_clocks
 from nsysalign.diagnose.repetitions import Repetitions, repetitions
 from nsysalign.model import SLOWED_BITS
@@ -48,34 +48,28 @@ def throttled(facts: Facts) -> Iterator[Finding]:
         share = len(hit) / max(len(hit) + len(others), 1)
         clock = float(np.median(clocks.sm_mhz[hit]))
         highest = int(facts.analysis.gpu_clocks["sm_max_mhz"].max())
-        power, heat = int(clocks.power_mw[hit].max()), int(clocks.temperature[hit].max())
-        yield Finding(
+        yield case.finding(
             THROTTLED,
             "warning"
             if bits & HARDWARE
             or (share >= thresholds.TYPICAL_SHARE and _matters(facts, hit, others, clock / max(highest, 1)))
             else "info",
-            case.label,
-            f"{words.subject(case.label)}: the GPU was slowed down in {len(hit)} of {len(hit) + len(others)} intervals "
+            f"{case.who}: the GPU was slowed down in {len(hit)} of {len(hit) + len(others)} intervals "
             f"({', '.join(text for _, text in named)}), to {clock:.0f} MHz; the highest SM clock of the whole run is "
             f"{highest} MHz.",
-            evidence(
-                reasons={text: count for count, text in named},
-                intervals_slowed_down=len(hit),
-                intervals_not_slowed_down=len(others),
-                sm_clock_mhz=clock,
-                sm_clock_otherwise_mhz=float(np.median(clocks.sm_mhz[others])) if len(others) else None,
-                highest_sm_clock_mhz=highest,
-                kernel_slowed_down_ns=float(np.median(facts.kernel_upper[hit])),
-                kernel_otherwise_ns=float(np.median(facts.kernel_upper[others])) if len(others) else None,
-                highest_power_w=power / 1e3 if power >= 0 else None,
-                highest_temperature_celsius=heat if heat >= 0 else None,
-            ),
             _ADVICE_HARDWARE if bits & HARDWARE else _ADVICE.format(clock),
-            case.site,
-            hit,
-            0.0,
+            positions=hit,
             about_row=False,
+            reasons={text: count for count, text in named},
+            intervals_slowed_down=len(hit),
+            intervals_not_slowed_down=len(others),
+            sm_clock_mhz=clock,
+            sm_clock_otherwise_mhz=float(np.median(clocks.sm_mhz[others])) if len(others) else None,
+            highest_sm_clock_mhz=highest,
+            kernel_slowed_down_ns=float(np.median(facts.kernel_upper[hit])),
+            kernel_otherwise_ns=float(np.median(facts.kernel_upper[others])) if len(others) else None,
+            highest_power_w=_watts(clocks.power_mw[hit]),
+            highest_temperature_celsius=_highest(clocks.temperature[hit]),
         )
 
 
@@ -136,35 +130,30 @@ def _finding(facts: Facts, r: Repetitions, at: np.ndarray, fast: np.ndarray, num
     )  # by power or heat: rule throttled says so
     ramp = bool((~fast[:behind]).mean() >= 0.9) and not held
     where = f"the first {behind} of {len(at)}" if ramp else f"{behind} of {len(at)}"
-    return Finding(
+    return r.finding(
         CLOCKS,
         "warning" if slow >= (1 + thresholds.CLOCK_WARN_SHARE) * quick else "info",
-        r.label,
-        f"{words.subject(r.label)}: {where} intervals ran at an SM clock of {low:.0f} instead of {high:.0f} MHz"
+        f"{r.who}: {where} intervals ran at an SM clock of {low:.0f} instead of {high:.0f} MHz"
         f"{' (it was still rising)' if ramp else ''}, and its kernels take {words.span(slow)} there, "
         f"{words.span(quick)} in the others.",
-        evidence(
-            low_clock_mhz=low,
-            high_clock_mhz=high,
-            intervals_at_the_low_clock=behind,
-            intervals_at_the_high_clock=int(fast.sum()),
-            kernel_at_the_low_clock_ns=slow,
-            kernel_at_the_high_clock_ns=quick,
-            kernel_if_it_followed_the_clock_alone_ns=quick * high / max(low, 1),
-            correlation_of_kernel_with_clock_period=correlation,
-            highest_temperature_celsius=_highest(clocks.temperature[at]),
-            highest_power_w=_watts(clocks.power_mw[at]),
-            confirmed=False,
-        ),
         "Warm up until the clock is stable, and compare intervals at one clock only:   for _ in range(200): step()   "
         "# before the first start.record()"
         if ramp
         else "Compare intervals at one clock only, or lock it where you may:   sudo nvidia-smi --lock-gpu-clocks="
         f"{min(low, high):.0f}",
-        r.site,
-        at[~fast],
-        float(slow - quick),
-        about_row=False,
+        slow - quick,
+        positions=at[~fast],
+        low_clock_mhz=low,
+        high_clock_mhz=high,
+        intervals_at_the_low_clock=behind,
+        intervals_at_the_high_clock=int(fast.sum()),
+        kernel_at_the_low_clock_ns=slow,
+        kernel_at_the_high_clock_ns=quick,
+        kernel_if_it_followed_the_clock_alone_ns=quick * high / max(low, 1),
+        correlation_of_kernel_with_clock_period=correlation,
+        highest_temperature_celsius=_highest(clocks.temperature[at]),
+        highest_power_w=_watts(clocks.power_mw[at]),
+        confirmed=False,
     )
 
 
@@ -218,24 +207,19 @@ def cold_l2(facts: Facts) -> Iterator[Finding]:
                 continue
             if np.percentile(facts.kernel_only[r.warm], 5) <= np.percentile(facts.kernel_only[warm.warm], 95):
                 continue
-            yield Finding(
+            yield r.finding(
                 COLD_L2,
                 "info",
-                r.label,
-                f"{words.subject(r.label)} runs the same kernels as {words.subject(warm.label)}, {words.percent(factor - 1)} slower ({words.span(median)} "
+                f"{r.who} runs the same kernels as {words.subject(warm.label)}, {words.percent(factor - 1)} slower ({words.span(median)} "
                 f"against {words.span(fastest)}): a cold L2, if shapes and clocks are the same.",
-                evidence(
-                    kernel_here_ns=median,
-                    kernel_there_ns=fastest,
-                    slower_share=factor - 1,
-                    compared_with=warm.label,
-                    confirmed=False,
-                ),
                 "Decide which one you want and use it for all, e.g. always cold:   flush.zero_(); start.record()",
-                r.site,
-                r.warm,
                 median - fastest,
-                about_row=False,
+                positions=r.warm,
+                kernel_here_ns=median,
+                kernel_there_ns=fastest,
+                slower_share=factor - 1,
+                compared_with=warm.label,
+                confirmed=False,
             )
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import Facts, rows_of
-from nsysalign.diagnose.finding import Finding, evidence
+from nsysalign.diagnose.finding import Finding
 
 COPY = "copy-inside"
 _WORDS = {"H2D": "to the device", "D2H": "to the host", "D2D": "on the device", "P2P": "between devices"}
@@ -41,7 +41,7 @@ def copy(facts: Facts) -> Iterator[Finding]:
         pageable = memory == "pageable"
         warn = bool(computes[at]) and share[at] > thresholds.WARN_SHARE
         where = _WORDS.get(direction, direction)
-        name = words.subject(case.label)
+        name = case.who
         amount = words.of(copies[at], facts.elapsed[at])
         speed = f"{rate:,.0f} GB/s" if rate >= 100 else f"{rate:.3g} GB/s"
         title = (
@@ -50,27 +50,22 @@ def copy(facts: Facts) -> Iterator[Finding]:
             else f"{name} is a copy {where}: {amount}"
         )
         kind = f" with {memory} host memory" if memory in ("pageable", "pinned") else ""
-        yield Finding(
+        yield case.finding(
             COPY,
             "warning" if warn else "info",
-            case.label,
             f"{title}, {speed}{kind}.",
-            evidence(
-                copy_ns=copies[at],
-                copy_share=share[at],
-                copied_bytes=count,
-                direction=direction,
-                achieved_GB_per_s=rate,
-                memory=memory,
-                pinned_in_this_trace_GB_per_s=could if pageable and could > rate else None,
-                staging_ns=int(mine.loc[mine["detail"] == "staging", "ns"].sum()) or None,
-                kernel_ns=facts.kernel_upper[at] if computes[at] else None,
-                seen_in=case.frequency,
-            ),
             _advice(direction, bool(computes[at])),
-            case.site,
-            case.positions,
-            float(copies[at]),
+            copies[at],
+            copy_ns=copies[at],
+            copy_share=share[at],
+            copied_bytes=count,
+            direction=direction,
+            achieved_GB_per_s=rate,
+            memory=memory,
+            pinned_in_this_trace_GB_per_s=could if pageable and could > rate else None,
+            staging_ns=int(mine.loc[mine["detail"] == "staging", "ns"].sum()) or None,
+            kernel_ns=facts.kernel_upper[at] if computes[at] else None,
+            seen_in=case.frequency,
         )
 
 
@@ -119,23 +114,18 @@ def memset(facts: Facts) -> Iterator[Finding]:
     for case in facts.cases(facts.on_stream & (facts.kernel_upper > 0) & (share >= thresholds.SAY_SHARE)):
         at = case.row
         warn = share[at] > thresholds.WARN_SHARE
-        yield Finding(
+        yield case.finding(
             MEMSET,
             "warning" if warn else "info",
-            case.label,
-            f"{words.subject(case.label)} contains a memset: {words.of(spent[at], facts.elapsed[at])} are spent clearing memory (zeroing, or an L2 flush "
+            f"{case.who} contains a memset: {words.of(spent[at], facts.elapsed[at])} are spent clearing memory (zeroing, or an L2 flush "
             "that belongs before the start event).",
-            evidence(
-                memset_ns=spent[at],
-                memset_share=share[at],
-                set_bytes=int(size[at]) or None,
-                kernel_ns=facts.kernel_upper[at],
-                seen_in=case.frequency,
-            ),
             "Flush or clear before the start event:   flush.zero_(); start.record()",
-            case.site,
-            case.positions,
-            float(spent[at]),
+            spent[at],
+            memset_ns=spent[at],
+            memset_share=share[at],
+            set_bytes=int(size[at]) or None,
+            kernel_ns=facts.kernel_upper[at],
+            seen_in=case.frequency,
         )
     yield from _fills(facts, share)
 
@@ -161,17 +151,17 @@ def _fills(facts: Facts, memset_share: np.ndarray) -> Iterator[Finding]:
     mask = (facts.share(ns) > thresholds.WARN_SHARE) & (ns < 0.98 * total)
     for case in facts.cases(mask, at_least=0):
         at = case.row
-        yield Finding(
+        yield case.finding(
             MEMSET,
             "warning",
-            case.label,
-            f"{words.subject(case.label)} contains a fill: {words.of(ns[at], facts.elapsed[at])} are spent writing a constant (zeroing, or an L2 flush that "
+            f"{case.who} contains a fill: {words.of(ns[at], facts.elapsed[at])} are spent writing a constant (zeroing, or an L2 flush that "
             "belongs before the start event).",
-            evidence(fill_ns=ns[at], fill_share=facts.share(ns)[at], other_kernels_ns=total[at] - ns[at]),
             "Flush or clear before the start event:   flush.zero_(); start.record()",
-            case.site,
-            facts.repetitions(int(facts.label[at])),
-            float(ns[at]),
+            ns[at],
+            positions=facts.repetitions(int(facts.label[at])),
+            fill_ns=ns[at],
+            fill_share=facts.share(ns)[at],
+            other_kernels_ns=total[at] - ns[at],
         )
 
 
@@ -226,26 +216,21 @@ def sync(facts: Facts) -> Iterator[Finding]:
         warn = empty and total[at] > thresholds.WARN_SHARE * facts.elapsed[at]
         how = " (.item(), .cpu(), nonzero, an if on a tensor)" if facts.program_is_torch else ""
         what = f"a result is read back{how}" if item[at] else f"{name} waits"
-        yield Finding(
+        yield case.finding(
             SYNC,
             "warning" if warn else "info",
-            case.label,
-            f"{words.subject(case.label)} synchronises inside: {what}, and for {words.of(total[at], facts.elapsed[at])} "
+            f"{case.who} synchronises inside: {what}, and for {words.of(total[at], facts.elapsed[at])} "
             f"{'the GPU was idle' if empty else 'its stream was idle, while other streams kept the GPU busy,'} until the "
             "host had caught up.",
-            evidence(
-                idle_around_the_synchronisation_ns=total[at],
-                inside_the_call_ns=facts.part("sync")[at],
-                call=name,
-                kernel_ns=facts.kernel_upper[at],
-                seen_in=case.frequency,
-            ),
             "Keep the result on the GPU until the end event:   end.record(); value = result.item()"
             if item[at]
             else "Synchronise after the end event only:   end.record(); torch.cuda.synchronize()",
-            case.site,
-            case.positions,
-            float(total[at]),
+            total[at],
+            idle_around_the_synchronisation_ns=total[at],
+            inside_the_call_ns=facts.part("sync")[at],
+            call=name,
+            kernel_ns=facts.kernel_upper[at],
+            seen_in=case.frequency,
         )
 
 
@@ -254,20 +239,15 @@ def graph_opaque(facts: Facts) -> Iterator[Finding]:
     graph = facts.part("graph")
     for case in facts.cases(facts.share(graph) > thresholds.WARN_SHARE):
         at = case.row
-        yield Finding(
+        yield case.finding(
             GRAPH_OPAQUE,
             "info",
-            case.label,
-            f"{words.subject(case.label)} runs a CUDA graph that is traced as one row: {words.of(graph[at], facts.elapsed[at])}, in which gaps and "
+            f"{case.who} runs a CUDA graph that is traced as one row: {words.of(graph[at], facts.elapsed[at])}, in which gaps and "
             "copies cannot be told from kernels.",
-            evidence(
-                graph_ns=graph[at],
-                kernel_at_least_ns=facts.kernel_only[at],
-                kernel_at_most_ns=facts.kernel_upper[at],
-                seen_in=case.frequency,
-            ),
             "Trace every node of the graph (slower):   nsysalign run --graph-trace node SCRIPT.py",
-            case.site,
-            case.positions,
-            float(graph[at]),
+            graph[at],
+            graph_ns=graph[at],
+            kernel_at_least_ns=facts.kernel_only[at],
+            kernel_at_most_ns=facts.kernel_upper[at],
+            seen_in=case.frequency,
         )

@@ -9,7 +9,7 @@ import numpy as np
 
 from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import Facts
-from nsysalign.diagnose.finding import Finding, evidence
+from nsysalign.diagnose.finding import Finding
 from nsysalign.diagnose.marked import kernels, place
 
 TAIL = "tail"
@@ -45,30 +45,23 @@ def tail(facts: Facts) -> Iterator[Finding]:
             if none > after
             else f"half of the SMs were done {words.span(int(last[-1]) - half)} before the last of {words.plural(late, 'other')}"
         )
-        yield Finding(
+        yield kernel.finding(
             TAIL,
             "warning" if share >= thresholds.WARN_SHARE else "info",
-            kernel.label,
             f"{kernel.name}: {words.percent(share)} of its SM time is after the SMs' last blocks: {what} "
             f"({words.span(kernel.duration_ns)}, {kernel.blocks:,} blocks on {kernel.sms} SMs).",
-            evidence(
-                kernel=kernel.name,
-                launch=kernel.number,
-                launches=kernel.launches,
-                duration_ns=kernel.duration_ns,
-                share=share,
-                after_ns=after,
-                sms_without_blocks=kernel.sms - len(last),
-                half_of_the_sms_done_after_ns=half,
-                last_sm_done_after_ns=int(last[-1]),
-                last_sm=int(slowest["sm"]),
-                blocks=kernel.blocks,
-            ),
             _FEW if kernel.blocks < kernel.sms else _TAIL_ADVICE,
-            kernel.site,
-            kernel.positions,
-            0.0,
-            about_row=False,
+            kernel=kernel.name,
+            launch=kernel.number,
+            launches=kernel.launches,
+            duration_ns=kernel.duration_ns,
+            share=share,
+            after_ns=after,
+            sms_without_blocks=kernel.sms - len(last),
+            half_of_the_sms_done_after_ns=half,
+            last_sm_done_after_ns=int(last[-1]),
+            last_sm=int(slowest["sm"]),
+            blocks=kernel.blocks,
         )
 
 
@@ -96,28 +89,21 @@ def sm_imbalance(facts: Facts) -> Iterator[Finding]:
             if dealt
             else f"with {words.plural(int(blocks[worst]), 'block')}, no more than others: its blocks have more to do"
         )
-        yield Finding(
+        yield kernel.finding(
             SM_IMBALANCE,
             "warning" if factor >= thresholds.SM_BUSY_WARN_FACTOR else "info",
-            kernel.label,
             f"{kernel.name}: SM {int(spans['sm'].iloc[worst])} is busy for {words.span(int(busy[worst]))}, "
             f"{words.times(factor)} as long as the median SM; {why}.",
-            evidence(
-                kernel=kernel.name,
-                launch=kernel.number,
-                duration_ns=kernel.duration_ns,
-                busiest_sm=int(spans["sm"].iloc[worst]),
-                busiest_ns=int(busy[worst]),
-                median_busy_ns=median,
-                least_busy_ns=int(busy.min()),
-                blocks_of_busiest=int(blocks[worst]),
-                blocks_of_median_sm=float(np.median(blocks)),
-            ),
             _DEALT if dealt else _UNEQUAL,
-            kernel.site,
-            kernel.positions,
-            0.0,
-            about_row=False,
+            kernel=kernel.name,
+            launch=kernel.number,
+            duration_ns=kernel.duration_ns,
+            busiest_sm=int(spans["sm"].iloc[worst]),
+            busiest_ns=int(busy[worst]),
+            median_busy_ns=median,
+            least_busy_ns=int(busy.min()),
+            blocks_of_busiest=int(blocks[worst]),
+            blocks_of_median_sm=float(np.median(blocks)),
         )
 
 
@@ -135,7 +121,7 @@ def mark_perturbed(facts: Facts) -> Iterator[Finding]:
         spills = row.marked_local_bytes > row.plain_local_bytes >= 0
         if np.isnan(row.change) or not (abs(row.change) >= thresholds.MARKS_SAY_SHARE or fewer or spills):
             continue
-        label, site, positions = place(facts, table[table["name"] == row.name], row.name)
+        ran = place(facts, table[table["name"] == row.name], row.name)
         said = [
             f"{words.span(row.marked_ns)} with, {words.span(row.plain_ns)} without ({100 * row.change:+.1f} %)"
         ]
@@ -147,28 +133,21 @@ def mark_perturbed(facts: Facts) -> Iterator[Finding]:
             )
         if fewer:
             said.append(f"{row.plain_warps_per_sm} -> {row.marked_warps_per_sm} warps fit on an SM")
-        yield Finding(
+        yield ran.finding(
             MARK_PERTURBED,
             "warning" if abs(row.change) >= thresholds.MARKS_WARN_SHARE or fewer else "info",
-            label,
             f"{words.kernel(row.name)}: its marks change it: {', '.join(said)}.",
-            evidence(
-                kernel=words.kernel(row.name),
-                with_marks_ns=row.marked_ns,
-                without_marks_ns=row.plain_ns,
-                change_share=row.change,
-                registers_with=row.marked_registers,
-                registers_without=row.plain_registers,
-                local_bytes_with=row.marked_local_bytes,
-                local_bytes_without=row.plain_local_bytes,
-                warps_per_sm_with=row.marked_warps_per_sm,
-                warps_per_sm_without=row.plain_warps_per_sm,
-            ),
             _MARK_PERTURBED_ADVICE,
-            site,
-            positions,
-            0.0,
-            about_row=False,
+            kernel=words.kernel(row.name),
+            with_marks_ns=row.marked_ns,
+            without_marks_ns=row.plain_ns,
+            change_share=row.change,
+            registers_with=row.marked_registers,
+            registers_without=row.plain_registers,
+            local_bytes_with=row.marked_local_bytes,
+            local_bytes_without=row.plain_local_bytes,
+            warps_per_sm_with=row.marked_warps_per_sm,
+            warps_per_sm_without=row.plain_warps_per_sm,
         )
 
 
@@ -183,31 +162,22 @@ def marks_dropped(facts: Facts) -> Iterator[Finding]:
             continue
         dropped, written, counts = (int(buffer.get(k, 0)) for k in ("dropped", "written", "counts_dropped"))
         mine = table[(table["pid"] == buffer.get("pid")) & ~table["complete"]]
-        label, site, positions = (
-            place(facts, mine, "marks") if len(mine) else ("marks", "", np.empty(0, np.int64))
-        )
+        ran = place(facts, mine, "marks")
         size = max(int(buffer.get("capacity", 1)), 1)
         mib = max(1, math.ceil(64 * 1.3 * (written + dropped) / 3_600_000))
         lost = [
             f"{dropped:,} of {written + dropped:,} marks" if dropped else "",
             f"{counts:,} counts" if counts else "",
         ]
-        yield Finding(
+        yield ran.finding(
             MARKS_DROPPED,
             "warning",
-            label,
             f"{' and '.join(x for x in lost if x)} found no room in the buffer: {words.plural(len(mine), 'launch').replace('launchs', 'launches')} "
             "of marked kernels are incomplete.",
-            evidence(
-                written=written,
-                dropped=dropped,
-                counts_dropped=counts,
-                room_for=size,
-                launches_not_whole=len(mine),
-            ),
             f"A larger buffer, nsysalign.marks.buffer(mib={mib}), or fewer launches: the buffer keeps what comes first.",
-            site,
-            positions,
-            0.0,
-            about_row=False,
+            written=written,
+            dropped=dropped,
+            counts_dropped=counts,
+            room_for=size,
+            launches_not_whole=len(mine),
         )

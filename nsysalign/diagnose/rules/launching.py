@@ -8,7 +8,7 @@ import numpy as np
 
 from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import ALLOCATION_CALLS, Case, Facts, Segments, rows_of
-from nsysalign.diagnose.finding import CouldNotLook, Finding, evidence
+from nsysalign.diagnose.finding import CouldNotLook, Finding
 from nsysalign.diagnose.remedy import delay_cycles, run_ahead
 from nsysalign.diagnose.rules.contents import drains
 
@@ -53,22 +53,18 @@ def launch_blocking(facts: Facts) -> Iterator[Finding]:
     for case in facts.cases(
         (gaps >= thresholds.BLOCKING_KERNELS) & (hits >= thresholds.BLOCKING_SHARE * gaps), at_least=0
     ):
-        yield Finding(
+        yield case.finding(
             LAUNCH_BLOCKING,
             "warning",
-            case.label,
-            f"{words.subject(case.label)} seems to run with CUDA_LAUNCH_BLOCKING: after {hits[case.row]} of {gaps[case.row]} kernels the host was still "
+            f"{case.who} seems to run with CUDA_LAUNCH_BLOCKING: after {hits[case.row]} of {gaps[case.row]} kernels the host was still "
             "inside the call that had launched them.",
-            evidence(
-                kernels_followed_by_their_own_launch_call=hits[case.row],
-                gaps_between_kernels=gaps[case.row],
-                elapsed_ns=facts.elapsed[case.row],
-                kernel_ns=facts.kernel_upper[case.row],
-            ),
             "",  # there is nothing to measure differently
-            case.site,
-            facts.repetitions(int(facts.label[case.row])),
-            float(facts.elapsed[case.row] - facts.work[case.row]),
+            facts.elapsed[case.row] - facts.work[case.row],
+            positions=facts.repetitions(int(facts.label[case.row])),
+            kernels_followed_by_their_own_launch_call=hits[case.row],
+            gaps_between_kernels=gaps[case.row],
+            elapsed_ns=facts.elapsed[case.row],
+            kernel_ns=facts.kernel_upper[case.row],
         )
 
 
@@ -95,7 +91,7 @@ def _host_gap_finding(facts: Facts, case: Case, call: np.ndarray, gap: np.ndarra
     waited = gap[at] if inside_call else min(waited, gap[at])
     segments = facts.segments(np.array([at]))
     where, longest, then = _where(segments)
-    name = words.subject(case.label)
+    name = case.who
     amount = words.of(waited, facts.elapsed[at])
     kernels = "kernel" if facts.operations[at] < thresholds.MANY_OPERATIONS else "kernels"
     lead = (
@@ -115,29 +111,22 @@ def _host_gap_finding(facts: Facts, case: Case, call: np.ndarray, gap: np.ndarra
     ].head(3)
     alone = not facts.others_worked[at]
     who = "the GPU waited, idle," if alone else "its stream waited, while other streams kept the GPU busy,"
-    return Finding(
+    return case.finding(
         HOST_GAP,
         "warning" if alone else "info",
-        case.label,
         f"{lead}: for {amount} {who} {place}.",
-        evidence(
-            waiting_share=waited / max(facts.elapsed[at], 1),
-            outside_CUDA_ns=facts.part("host")[at],
-            launch_calls_ns=call[at],
-            other_CUDA_calls_ns=facts.part("api")[at],
-            kernel_ns=facts.kernel_upper[at],
-            copies_in_the_interval_ns=facts.part("memcpy")[at],
-            longest_gap_ns=longest,
-            it_waited_for=then,
-            host_was_in=", ".join(
-                f"{d} {words.span(n)}" for d, n in zip(did["detail"], did["ns"], strict=True)
-            ),
-            seen_in=case.frequency,
-        ),
         run_ahead(facts, at),
-        case.site,
-        case.positions,
-        float(waited),
+        waited,
+        waiting_share=waited / max(facts.elapsed[at], 1),
+        outside_CUDA_ns=facts.part("host")[at],
+        launch_calls_ns=call[at],
+        other_CUDA_calls_ns=facts.part("api")[at],
+        kernel_ns=facts.kernel_upper[at],
+        copies_in_the_interval_ns=facts.part("memcpy")[at],
+        longest_gap_ns=longest,
+        it_waited_for=then,
+        host_was_in=", ".join(f"{d} {words.span(n)}" for d, n in zip(did["detail"], did["ns"], strict=True)),
+        seen_in=case.frequency,
     )
 
 
@@ -172,24 +161,19 @@ def many_kernels(facts: Facts) -> Iterator[Finding]:
         if one_call(facts, at):  # rule api-launch names it
             continue
         count = int(facts.operations[at])
-        yield Finding(
+        yield case.finding(
             MANY_KERNELS,
             "warning",
-            case.label,
-            f"{words.subject(case.label)} pays for {count:,} launches: {words.of(cost[at], facts.elapsed[at])} go into launching operations "
+            f"{case.who} pays for {count:,} launches: {words.of(cost[at], facts.elapsed[at])} go into launching operations "
             f"that run {words.span(mean[at])} each.",
-            evidence(
-                operations=count,
-                launch_calls_ns=call[at],
-                launch_latency_ns=latency[at],
-                working_ns=facts.work[at],
-                per_operation_ns=cost[at] / count,
-                seen_in=case.frequency,
-            ),
             _advice(facts, at),
-            case.site,
-            case.positions,
-            float(cost[at]),
+            cost[at],
+            operations=count,
+            launch_calls_ns=call[at],
+            launch_latency_ns=latency[at],
+            working_ns=facts.work[at],
+            per_operation_ns=cost[at] / count,
+            seen_in=case.frequency,
         )
 
 
@@ -231,23 +215,18 @@ def api_launch(facts: Facts) -> Iterator[Finding]:
             continue
         rows = rows_of(facts.detail_rows("api_launch"), at)
         name = str(rows["detail"].iloc[0]) if len(rows) else "the launch call"
-        yield Finding(
+        yield case.finding(
             API_LAUNCH,
             "warning",
-            case.label,
-            f"{words.subject(case.label)} waits for its launch call: for {words.of(call[at], facts.elapsed[at])} the GPU idled while the host was "
+            f"{case.who} waits for its launch call: for {words.of(call[at], facts.elapsed[at])} the GPU idled while the host was "
             f"inside {name}.",
-            evidence(
-                launch_calls_ns=call[at],
-                other_host_ns=max(int(host[at]), 0),
-                kernel_ns=facts.kernel_upper[at],
-                operations=facts.operations[at],
-                seen_in=case.frequency,
-            ),
             run_ahead(facts, at),
-            case.site,
-            case.positions,
-            float(call[at]),
+            call[at],
+            launch_calls_ns=call[at],
+            other_host_ns=max(int(host[at]), 0),
+            kernel_ns=facts.kernel_upper[at],
+            operations=facts.operations[at],
+            seen_in=case.frequency,
         )
 
 
@@ -264,22 +243,17 @@ def launch_latency(facts: Facts) -> Iterator[Finding]:
     )
     for case in facts.cases(mask):
         at = case.row
-        yield Finding(
+        yield case.finding(
             LAUNCH_LATENCY,
             "info",
-            case.label,
-            f"{words.subject(case.label)} is short for an event pair: {words.of(fixed[at], facts.elapsed[at])} are the cost of the pair itself and launch "
+            f"{case.who} is short for an event pair: {words.of(fixed[at], facts.elapsed[at])} are the cost of the pair itself and launch "
             "latency, although the host had run ahead.",
-            evidence(
-                kernel_ns=facts.kernel_upper[at],
-                launch_latency_ns=facts.part("launch_latency")[at],
-                event_ns=facts.part("event")[at],
-                seen_in=case.frequency,
-            ),
             "Time several calls with one pair and divide:   start.record(); [f() for _ in range(20)]; end.record()",
-            case.site,
-            case.positions,
-            float(fixed[at]),
+            fixed[at],
+            kernel_ns=facts.kernel_upper[at],
+            launch_latency_ns=facts.part("launch_latency")[at],
+            event_ns=facts.part("event")[at],
+            seen_in=case.frequency,
         )
 
 
@@ -292,26 +266,21 @@ def allocation(facts: Facts) -> Iterator[Finding]:
         at = case.row
         mine = rows_of(rows, at)
         warn = spent[at] > thresholds.WARN_SHARE * facts.elapsed[at]
-        yield Finding(
+        yield case.finding(
             ALLOCATION,
             "warning" if warn else "info",
-            case.label,
-            f"{words.subject(case.label)} allocates inside: for {words.of(spent[at], facts.elapsed[at])} the GPU waited for {mine['detail'].iloc[0]}.",
-            evidence(
-                allocation_ns=spent[at],
-                allocation_share=spent[at] / max(facts.elapsed[at], 1),
-                calls=", ".join(
-                    f"{d} {words.span(n)}"
-                    for d, n in zip(mine["detail"].head(3), mine["ns"].head(3), strict=True)
-                ),
-                kernel_ns=facts.kernel_upper[at],
-                seen_in=case.frequency,
-            ),
+            f"{case.who} allocates inside: for {words.of(spent[at], facts.elapsed[at])} the GPU waited for {mine['detail'].iloc[0]}.",
             "Allocate before the start event, or run once so that torch's allocator keeps the memory:   out = torch.empty_like(x); "
             "f(x, out=out); torch.cuda.synchronize(); start.record()",
-            case.site,
-            case.positions,
-            float(spent[at]),
+            spent[at],
+            allocation_ns=spent[at],
+            allocation_share=spent[at] / max(facts.elapsed[at], 1),
+            calls=", ".join(
+                f"{d} {words.span(n)}"
+                for d, n in zip(mine["detail"].head(3), mine["ns"].head(3), strict=True)
+            ),
+            kernel_ns=facts.kernel_upper[at],
+            seen_in=case.frequency,
         )
 
 
@@ -353,24 +322,20 @@ def _module_load_finding(facts: Facts, case: Case, severity: str, at: int, spent
         if first
         else words.subject(str(facts.names[at]))
     )
-    return Finding(
+    return case.finding(
         MODULE_LOAD,
         severity,
-        case.label,
-        f"{words.subject(case.label)} loads code in {where}: that interval took "
+        f"{case.who} loads code in {where}: that interval took "
         f"{words.span(facts.elapsed[at])}{than}; {words.span(spent[at])} of it was module loading alone.",
-        evidence(
-            module_loading_ns=spent[at],
-            slow_run_ns=facts.elapsed[at],
-            median_ns=None if alone else median,
-            kernel_ns=facts.kernel_upper[at],
-            loading_runs=f"{len(case.positions)} of {case.count}",
-        ),
         "Run the code once before timing it:   f(x); torch.cuda.synchronize(); start.record()",
-        case.site,
-        case.positions
+        spent[at],
+        positions=case.positions
         if alone
         else np.array([at]),  # the interval that is spoken of is the one that is drawn
-        float(spent[at]),
         about_row=severity == "warning",
+        module_loading_ns=spent[at],
+        slow_run_ns=facts.elapsed[at],
+        median_ns=None if alone else median,
+        kernel_ns=facts.kernel_upper[at],
+        loading_runs=f"{len(case.positions)} of {case.count}",
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from nsysalign.diagnose import host_pattern, thresholds, words
 from nsysalign.diagnose.facts import Facts
-from nsysalign.diagnose.finding import CouldNotLook, Finding, evidence
+from nsysalign.diagnose.finding import About, CouldNotLook, Finding
 
 HOST_TIMER = "host-timer"
 EVENT_FLOOR = "event-floor"
@@ -43,30 +43,25 @@ def host_timer(facts: Facts) -> Iterator[Finding]:
             "launch, kernel and synchronisation" if waits_itself else "launches and the kernels beside them"
         )
         what = what if alone else f"earlier work, {what}"
-        yield Finding(
+        yield case.finding(
             HOST_TIMER,
             "warning",
-            case.label,
-            f"{words.subject(case.label)} times {what} together: kernels ran for {words.of(gpu[at], facts.elapsed[at])}, the "
+            f"{case.who} times {what} together: kernels ran for {words.of(gpu[at], facts.elapsed[at])}, the "
             f"rest is the host's{'' if alone else _waits(idle)}.",
-            evidence(
-                synchronises=pattern,
-                kernel_ns=gpu[at],
-                launch_calls_ns=facts.part("api_launch")[at],
-                synchronisation_ns=facts.part("sync")[at],
-                earlier_work_ns=facts.part("queued")[at],
-                outside_CUDA_ns=facts.part("host")[at],
-                not_overlapped_by_the_GPU_ns=host[at],
-                earlier_work_done_at_the_start_share=idle,
-                seen_in=case.frequency,
-            ),
             "For the GPU's time, use events and let the host run ahead:   torch.cuda._sleep(2_000_000); start.record(); f(); end.record()"
             if alone
             else "Synchronise before the first reading as well; for the GPU's time alone use events:   torch.cuda.synchronize(); "
             "t0 = time.perf_counter()",
-            case.site,
-            case.positions,
-            float(rest),
+            rest,
+            synchronises=pattern,
+            kernel_ns=gpu[at],
+            launch_calls_ns=facts.part("api_launch")[at],
+            synchronisation_ns=facts.part("sync")[at],
+            earlier_work_ns=facts.part("queued")[at],
+            outside_CUDA_ns=facts.part("host")[at],
+            not_overlapped_by_the_GPU_ns=host[at],
+            earlier_work_done_at_the_start_share=idle,
+            seen_in=case.frequency,
         )
 
 
@@ -121,43 +116,33 @@ def _waiting(facts: Facts, waits: np.ndarray) -> Iterator[Finding]:
     for case in facts.cases(waits, at_least=thresholds.TYPICAL_SHARE + 1e-9):
         at = case.row
         host = facts.part("host", "api", "sync", "api_launch")[at]
-        yield Finding(
+        yield case.finding(
             EVENT_FLOOR,
             "info",
-            case.label,
-            f"{words.subject(case.label)} contains no GPU work: for {words.of(host, facts.elapsed[at])} the host did "
+            f"{case.who} contains no GPU work: for {words.of(host, facts.elapsed[at])} the host did "
             "something else before it recorded the end event.",
-            evidence(
-                elapsed_ns=facts.elapsed[at],
-                host_ns=facts.part("host")[at],
-                CUDA_calls_ns=facts.part("api", "sync", "api_launch")[at],
-                seen_in=case.frequency,
-            ),
             "For host time, use a clock of the host:   t0 = time.perf_counter(); ...; t1 = time.perf_counter()",
-            case.site,
-            case.positions,
-            float(facts.elapsed[at]),
+            facts.elapsed[at],
+            elapsed_ns=facts.elapsed[at],
+            host_ns=facts.part("host")[at],
+            CUDA_calls_ns=facts.part("api", "sync", "api_launch")[at],
+            seen_in=case.frequency,
         )
 
 
 def _empty(facts: Facts, empty: np.ndarray) -> Iterator[Finding]:
     for case in facts.cases(empty, at_least=thresholds.TYPICAL_SHARE + 1e-9):
         at = case.row
-        yield Finding(
+        yield case.finding(
             EVENT_FLOOR,
             "info",
-            case.label,
-            f"{words.subject(case.label)} contains no GPU work: {words.span(facts.elapsed[at])} is what an event pair itself costs here.",
-            evidence(
-                elapsed_ns=facts.elapsed[at],
-                host_ns=facts.part("host", "api")[at],
-                event_ns=facts.part("event")[at],
-                seen_in=case.frequency,
-            ),
+            f"{case.who} contains no GPU work: {words.span(facts.elapsed[at])} is what an event pair itself costs here.",
             "",
-            case.site,
-            case.positions,
-            float(facts.elapsed[at]),
+            facts.elapsed[at],
+            elapsed_ns=facts.elapsed[at],
+            host_ns=facts.part("host", "api")[at],
+            event_ns=facts.part("event")[at],
+            seen_in=case.frequency,
         )
 
 
@@ -165,23 +150,18 @@ def _short(facts: Facts, mask: np.ndarray, floor: float, pairs: int, queued: boo
     for case in facts.cases(mask):
         at = case.row
         factor = facts.elapsed[at] / floor
-        yield Finding(
+        yield case.finding(
             EVENT_FLOOR,
             "warning" if factor < thresholds.FLOOR_WARN_FACTOR else "info",
-            case.label,
-            f"{words.subject(case.label)} is close to the shortest possible time: {words.span(facts.elapsed[at])} is {words.times(factor)} an empty event pair "
+            f"{case.who} is close to the shortest possible time: {words.span(facts.elapsed[at])} is {words.times(factor)} an empty event pair "
             f"({words.span(floor)} {'behind queued work' if queued else 'on an idle stream'}).",
-            evidence(
-                elapsed_ns=facts.elapsed[at],
-                empty_pair_ns=floor,
-                empty_pairs=pairs,
-                kernel_ns=facts.kernel_upper[at],
-                seen_in=case.frequency,
-            ),
             "Time many calls with one pair, and divide:   start.record(); [f() for _ in range(100)]; end.record()",
-            case.site,
-            case.positions,
-            float(min(floor, facts.elapsed[at])),
+            min(floor, facts.elapsed[at]),
+            elapsed_ns=facts.elapsed[at],
+            empty_pair_ns=floor,
+            empty_pairs=pairs,
+            kernel_ns=facts.kernel_upper[at],
+            seen_in=case.frequency,
         )
 
 
@@ -201,36 +181,28 @@ def inflation(facts: Facts) -> Iterator[Finding]:
         if share < thresholds.SAY_SHARE:
             continue
         predicted = None if math.isnan(row.predicted_ns) else row.predicted_ns
-        yield Finding(
+        yield About(row.label, row.site, facts.repetitions(code)).finding(
             INFLATION,
             "warning" if share > thresholds.WARN_SHARE else "info",
-            row.label,
             f"{words.subject(row.label)} is {row.inflation:.2f} times as long under nsys: {words.span(row.profiled_ns)} "
             f"profiled, {words.span(row.baseline_ns)} without.",
-            evidence(
-                under_nsys_ns=row.profiled_ns,
-                without_nsys_ns=row.baseline_ns,
-                difference_at_least_ns=row.low_ns,
-                difference_at_most_ns=row.high_ns,
-                profiler_share=share,
-                predicted_without_nsys_ns=predicted,
-                prediction_error_ns=None if predicted is None else row.predicted_ns - row.baseline_ns,
-            ),
             "Quote the time without nsys; the table of both runs has its predicted budget.  The profiler does not "
             "stretch the GPU's own work: let the host run ahead, or time a CUDA graph.",
-            row.site,
-            facts.repetitions(code),
-            float(added),
+            added,
+            under_nsys_ns=row.profiled_ns,
+            without_nsys_ns=row.baseline_ns,
+            difference_at_least_ns=row.low_ns,
+            difference_at_most_ns=row.high_ns,
+            profiler_share=share,
+            predicted_without_nsys_ns=predicted,
+            prediction_error_ns=None if predicted is None else row.predicted_ns - row.baseline_ns,
         )
 
 
 def profiler(facts: Facts) -> Iterator[Finding]:
     """Intervals that the profiler itself disturbed."""
-    flagged = np.fromiter(
-        ("profiler-disturbed" in f for f in facts.analysis.intervals["flags"]), bool, facts.count
-    )
     own = facts.part("profiler")
-    for case in facts.cases(flagged | (own > 0), at_least=0):
+    for case in facts.cases(facts.flagged("profiler-disturbed") | (own > 0), at_least=0):
         at = case.row
         mine = facts.repetitions(int(facts.label[at]))
         calm = mine[~np.isin(mine, case.positions)]
@@ -240,22 +212,17 @@ def profiler(facts: Facts) -> Iterator[Finding]:
         if not often and part < thresholds.SAY_SHARE and slow < thresholds.DISTURBED_FACTOR * usual:
             continue  # the note that counts them is enough
         warn = often and part > thresholds.WARN_SHARE
-        yield Finding(
+        yield case.finding(
             PROFILER,
             "warning" if warn else "info",
-            case.label,
-            f"{words.subject(case.label)}: the profiler was busy with its own work during {len(case.positions)} of {words.plural(case.count, 'interval')}.",
-            evidence(
-                disturbed=len(case.positions),
-                median_disturbed_ns=slow,
-                median_of_the_others_ns=usual or None,
-                profiler_in_the_interval_ns=int(own[at]) or None,
-            ),
+            f"{case.who}: the profiler was busy with its own work during {len(case.positions)} of {words.plural(case.count, 'interval')}.",
             _advice(facts, case.label),
-            case.site,
-            case.positions,
-            float(own[at]),
+            own[at],
             about_row=bool(warn),
+            disturbed=len(case.positions),
+            median_disturbed_ns=slow,
+            median_of_the_others_ns=usual or None,
+            profiler_in_the_interval_ns=int(own[at]) or None,
         )
 
 
@@ -275,19 +242,14 @@ def unknown(facts: Facts) -> Iterator[Finding]:
     for case in facts.cases(facts.share(lost) >= thresholds.SAY_SHARE):
         at = case.row
         warn = lost[at] > thresholds.WARN_SHARE * facts.elapsed[at]
-        yield Finding(
+        yield case.finding(
             UNKNOWN,
             "warning" if warn else "info",
-            case.label,
-            f"{words.subject(case.label)}: the trace does not say what {words.of(lost[at], facts.elapsed[at])} were (calls missing, or a wait "
+            f"{case.who}: the trace does not say what {words.of(lost[at], facts.elapsed[at])} were (calls missing, or a wait "
             "whose end is not recorded).",
-            evidence(
-                unknown_ns=lost[at],
-                unknown_share=lost[at] / max(facts.elapsed[at], 1),
-                seen_in=case.frequency,
-            ),
             "Record the whole program from its start, including the CUDA API:   nsys profile -t cuda,nvtx ...",
-            case.site,
-            case.positions,
-            float(lost[at]),
+            lost[at],
+            unknown_ns=lost[at],
+            unknown_share=lost[at] / max(facts.elapsed[at], 1),
+            seen_in=case.frequency,
         )

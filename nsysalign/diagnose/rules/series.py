@@ -9,7 +9,7 @@ import pandas as pd
 
 from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import Facts
-from nsysalign.diagnose.finding import CouldNotLook, Finding, evidence
+from nsysalign.diagnose.finding import About, CouldNotLook, Finding
 from nsysalign.diagnose.repetitions import repetitions, split
 from nsysalign.diagnose.rules.launching import loads
 from nsysalign.model import CAUSES
@@ -40,25 +40,20 @@ def warm_up(facts: Facts) -> Iterator[Finding | CouldNotLook]:
         which = (
             "the first interval" if len(r.cold) == 1 else f"the slowest of the first {len(r.cold)} intervals"
         )
-        yield Finding(
+        yield r.finding(
             WARM_UP,
             "info",
-            r.label,
-            f"{words.subject(r.label)} warms up: {which} took {words.span(slow)}, {words.times(slow / max(warm, 1))} the later ones "
+            f"{r.who} warms up: {which} took {words.span(slow)}, {words.times(slow / max(warm, 1))} the later ones "
             f"({words.span(warm)}); a mean over all would say {words.span(mean)}.",
-            evidence(
-                cold_intervals=len(r.cold),
-                slowest_cold_ns=slow,
-                median_of_the_rest_ns=warm,
-                mean_of_all_ns=mean,
-                kernel_cold_ns=facts.kernel_upper[r.cold[0]],
-                kernel_warm_ns=float(np.median(facts.kernel_upper[r.warm])),
-            ),
             "Run it a few times before timing:   for _ in range(3): f(x)",
-            r.site,
-            r.cold,
             slow - warm,
-            about_row=False,
+            positions=r.cold,
+            cold_intervals=len(r.cold),
+            slowest_cold_ns=slow,
+            median_of_the_rest_ns=warm,
+            mean_of_all_ns=mean,
+            kernel_cold_ns=facts.kernel_upper[r.cold[0]],
+            kernel_warm_ns=float(np.median(facts.kernel_upper[r.warm])),
         )
     if small:
         yield CouldNotLook(
@@ -85,23 +80,18 @@ def mixed_work(facts: Facts) -> Iterator[Finding]:
             else f"{len(r.different)} of {total} intervals held {others}, the others {usual}; they are left out of this label's "
             "statistics of spread."
         )
-        yield Finding(
+        yield r.finding(
             MIXED_WORK,
             "info",
-            r.label,
-            f"{words.subject(r.label)} mixes different work: {held}",
-            evidence(
-                kinds_of_work=len(kinds) or None,
-                operations_usually=None if kinds else usual,
-                operations_otherwise=None if kinds else others,
-                median_usual_ns=float(np.median(facts.elapsed[r.comparable])),
-                median_of_the_others_ns=float(np.median(facts.elapsed[r.different])),
-            ),
+            f"{r.who} mixes different work: {held}",
             'Give each kind its own name:   with nsysalign.region("name"): ...',
-            r.site,
-            r.different,
-            float(np.abs(facts.elapsed[r.different] - np.median(facts.elapsed[r.comparable])).max()),
-            about_row=False,
+            np.abs(facts.elapsed[r.different] - np.median(facts.elapsed[r.comparable])).max(),
+            positions=r.different,
+            kinds_of_work=len(kinds) or None,
+            operations_usually=None if kinds else usual,
+            operations_otherwise=None if kinds else others,
+            median_usual_ns=float(np.median(facts.elapsed[r.comparable])),
+            median_of_the_others_ns=float(np.median(facts.elapsed[r.different])),
         )
 
 
@@ -143,18 +133,16 @@ def overlapping(facts: Facts) -> Iterator[Finding]:
     for case in facts.cases(mask, at_least=0):
         mine = facts.repetitions(int(facts.label[case.row]))
         total, double = int(facts.elapsed[mine].sum()), int(counted[case.positions].sum())
-        yield Finding(
+        yield case.finding(
             OVERLAPPING,
             "info",
-            case.label,
-            f"{words.subject(case.label)}: its intervals overlap; added up, {words.of(double, total)} would "
-            "be counted twice.",
-            evidence(sum_ns=total, counted_twice_ns=double, overlapping=len(case.positions)),
+            f"{case.who}: its intervals overlap; added up, {words.of(double, total)} would be counted twice.",
             "Use either the parts or the whole, not both:   total = first.elapsed_time(last)",
-            case.site,
-            case.positions,
-            float(double),
+            double,
             about_row=False,
+            sum_ns=total,
+            counted_twice_ns=double,
+            overlapping=len(case.positions),
         )
 
 
@@ -172,25 +160,20 @@ def two_modes(facts: Facts) -> Iterator[Finding]:
             if abs(kernel_high - kernel_low) > 0.5 * (high - low)
             else "not in the kernels"
         )
-        yield Finding(
+        yield r.finding(
             TWO_MODES,
             "info",
-            r.label,
-            f"{words.subject(r.label)} has two modes: {at} intervals near {words.span(low)}, {len(order) - at} near {words.span(high)} (the difference is "
+            f"{r.who} has two modes: {at} intervals near {words.span(low)}, {len(order) - at} near {words.span(high)} (the difference is "
             f"{'in the kernels' if cause.startswith('the') else cause}).",
-            evidence(
-                lower_mode_ns=low,
-                lower_runs=at,
-                upper_mode_ns=high,
-                upper_runs=len(order) - at,
-                kernel_in_the_lower_ns=kernel_low,
-                kernel_in_the_upper_ns=kernel_high,
-            ),
             "Report both, or find what differs (clocks, cache, inputs):   print(analysis.intervals[['name', 'elapsed_ns', 'kernel_only_ns']])",
-            r.site,
-            order[at:],
             high - low,
-            about_row=False,
+            positions=order[at:],
+            lower_mode_ns=low,
+            lower_runs=at,
+            upper_mode_ns=high,
+            upper_runs=len(order) - at,
+            kernel_in_the_lower_ns=kernel_low,
+            kernel_in_the_upper_ns=kernel_high,
         )
 
 
@@ -208,28 +191,23 @@ def variance(facts: Facts) -> Iterator[Finding | CouldNotLook]:
         parts = {c: np.subtract(*np.percentile(facts.part(c)[r.warm], [75, 25])) for c in CAUSES}
         worst = max(parts, key=parts.__getitem__)
         most = parts[worst] > 0
-        yield Finding(
+        yield r.finding(
             VARIANCE,
             "info",
-            r.label,
-            f"{words.subject(r.label)} varies: half of its intervals lie between {words.span(low)} and {words.span(high)} (median {words.span(median)}); "
+            f"{r.who} varies: half of its intervals lie between {words.span(low)} and {words.span(high)} (median {words.span(median)}); "
             f"{'most of that is in ' + worst.replace('_', ' ') if most else 'no single part of it does'}.",
-            evidence(
-                intervals=len(values),
-                p25_ns=low,
-                median_ns=median,
-                p75_ns=high,
-                min_ns=values[0],
-                max_ns=values[-1],
-                spread_share=(high - low) / max(median, 1),
-                kernel_spread_ns=parts["kernel"],
-            ),
             "Take more repetitions and report median and spread; with the host ahead, the spread is the GPU's:   torch.cuda._sleep(2_000_000); "
             "start.record()",
-            r.site,
-            r.warm,
-            float(high - low),
-            about_row=False,
+            high - low,
+            positions=r.warm,
+            intervals=len(values),
+            p25_ns=low,
+            median_ns=median,
+            p75_ns=high,
+            min_ns=values[0],
+            max_ns=values[-1],
+            spread_share=(high - low) / max(median, 1),
+            kernel_spread_ns=parts["kernel"],
         )
     if few:
         yield CouldNotLook(
@@ -257,24 +235,19 @@ def outliers(facts: Facts) -> Iterator[Finding]:
         usual = r.warm[np.argsort(values, kind="stable")[len(values) // 2]]
         extra = {c: int(facts.part(c)[worst] - facts.part(c)[usual]) for c in CAUSES}
         cause = max(extra, key=extra.__getitem__)
-        yield Finding(
+        yield r.finding(
             OUTLIERS,
             "info",
-            r.label,
-            f"{words.subject(r.label)} has {words.plural(len(far), 'outlier')} in {len(values)} warm intervals: {words.subject(str(facts.names[worst]))} took "
+            f"{r.who} has {words.plural(len(far), 'outlier')} in {len(values)} warm intervals: {words.subject(str(facts.names[worst]))} took "
             f"{words.span(facts.elapsed[worst])} against a median of {words.span(median)}, {words.span(extra[cause])} more in {cause.replace('_', ' ')}.",
-            evidence(
-                outliers=len(far),
-                slowest_ns=facts.elapsed[worst],
-                median_ns=median,
-                more_than_usual_ns=extra[cause],
-                mostly_in=cause,
-            ),
             "Report the median and the number of outliers; they are counted here, not dropped.",
-            r.site,
-            far,
-            float(facts.elapsed[worst] - median),
-            about_row=False,
+            facts.elapsed[worst] - median,
+            positions=far,
+            outliers=len(far),
+            slowest_ns=facts.elapsed[worst],
+            median_ns=median,
+            more_than_usual_ns=extra[cause],
+            mostly_in=cause,
         )
 
 
@@ -293,24 +266,21 @@ def samples(facts: Facts) -> Iterator[Finding]:
     for code in np.flatnonzero(few).tolist():
         mine = facts.repetitions(code)
         low, high = int(facts.elapsed[mine].min()), int(facts.elapsed[mine].max())
-        label, count = str(facts.labels[code]), len(mine)
-        once = count == 1
-        yield Finding(
+        once, about = len(mine) == 1, About(*facts.about(code), mine)
+        yield about.finding(
             SAMPLES,
             "info",
-            label,
-            f"{words.subject(label)} was measured {'once' if once else f'{count} times'}: "
+            f"{about.who} was measured {'once' if once else f'{len(mine)} times'}: "
             + (
                 f"it is not known whether {words.span(low)} is typical."
                 if once
                 else f"{words.span(low)} to {words.span(high)} is too little to estimate the spread."
             ),
-            evidence(runs=count, min_ns=low, max_ns=None if once else high),
             "Repeat it:   for _ in range(20): start.record(); f(x); end.record(); torch.cuda.synchronize()",
-            str(facts.sites[code]),
-            mine,
-            0.0,
             about_row=False,
+            runs=len(mine),
+            min_ns=low,
+            max_ns=None if once else high,
         )
 
 
@@ -318,17 +288,14 @@ def _together(facts: Facts, codes: np.ndarray) -> Finding:
     """One finding for many labels that were measured once each, under the name of the longest."""
     rows = np.flatnonzero(np.isin(facts.label, codes))
     longest = int(rows[facts.elapsed[rows].argmax()])
-    code = int(facts.label[longest])
-    return Finding(
+    about = About(*facts.about(int(facts.label[longest])), rows)
+    return about.finding(
         SAMPLES,
         "info",
-        str(facts.labels[code]),
-        f"{words.subject(str(facts.labels[code]))} and {words.plural(len(codes) - 1, 'other label')} were measured once each: "
+        f"{about.who} and {words.plural(len(codes) - 1, 'other label')} were measured once each: "
         "so it is not known whether these times are typical.",
-        evidence(labels_measured_once=len(codes), intervals=1),
         "Repeat them:   for _ in range(20): start.record(); f(x); end.record(); torch.cuda.synchronize()",
-        str(facts.sites[code]),
-        rows,
-        0.0,
         about_row=False,
+        labels_measured_once=len(codes),
+        intervals=1,
     )

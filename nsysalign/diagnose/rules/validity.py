@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nsysalign.diagnose import host_pattern, thresholds, words
 from nsysalign.diagnose.facts import Case, Facts, rows_of
-from nsysalign.diagnose.finding import Finding, evidence
+from nsysalign.diagnose.finding import Finding
 from nsysalign.diagnose.lost import unplaced
 
 WRONG_STREAM = "wrong-stream"
@@ -34,24 +34,19 @@ def wrong_stream(facts: Facts) -> Iterator[Finding]:
         where = rows_of(others, at)
         stream = int(facts.analysis.intervals["end_stream"].iloc[at])
         worked = int(where["stream"].iloc[0])
-        yield Finding(
+        yield case.finding(
             WRONG_STREAM,
             "error",
-            case.label,
-            f"{words.subject(case.label)} times a stream that did no work: its events are on stream {stream}, the work launched "
+            f"{case.who} times a stream that did no work: its events are on stream {stream}, the work launched "
             f"between them ran {words.span(facts.other_ns[at])} on stream {worked}.",
-            evidence(
-                elapsed_ns=facts.elapsed[at],
-                kernel_on_the_timed_stream_ns=0,
-                work_on_other_streams_ns=facts.other_ns[at],
-                timed_stream=stream,
-                working_stream=worked,
-                seen_in=case.frequency,
-            ),
             "Record both events on the stream that does the work:   start.record(stream); ...; end.record(stream)",
-            case.site,
-            case.positions,
-            float(facts.elapsed[at]),
+            facts.elapsed[at],
+            elapsed_ns=facts.elapsed[at],
+            kernel_on_the_timed_stream_ns=0,
+            work_on_other_streams_ns=facts.other_ns[at],
+            timed_stream=stream,
+            working_stream=worked,
+            seen_in=case.frequency,
         )
 
 
@@ -69,24 +64,19 @@ def different_streams(facts: Facts) -> Iterator[Finding]:
         at = case.row
         joined = bool(ordered[at])
         how = "a wait joins them inside" if joined else "no wait between them was seen"
-        yield Finding(
+        yield case.finding(
             DIFFERENT_STREAMS,
             "info" if joined else "warning",
-            case.label,
-            f"{words.subject(case.label)} starts on stream {start[at]} and ends on stream {end[at]} ({how}): "
+            f"{case.who} starts on stream {start[at]} and ends on stream {end[at]} ({how}): "
             f"{words.span(facts.elapsed[at])} is a distance between two queues, not the duration of one.",
-            evidence(
-                elapsed_ns=facts.elapsed[at],
-                start_stream=start[at],
-                end_stream=end[at],
-                kernel_on_the_end_stream_ns=facts.kernel_only[at],
-                seen_in=case.frequency,
-            ),
             "Record both on the stream that does the work (start.record(stream); ...; end.record(stream)), or make the end's stream "
             "wait for the start:   stream.wait_event(start)",
-            case.site,
-            case.positions,
-            float(facts.elapsed[at]),
+            facts.elapsed[at],
+            elapsed_ns=facts.elapsed[at],
+            start_stream=start[at],
+            end_stream=end[at],
+            kernel_on_the_end_stream_ns=facts.kernel_only[at],
+            seen_in=case.frequency,
         )
 
 
@@ -111,32 +101,27 @@ def _finding(facts: Facts, case: Case, severity: str) -> Finding:
     pattern = host_pattern.pattern_of(facts, case)
     before = pattern in (host_pattern.BEFORE, host_pattern.BOTH)
     idle = host_pattern.idle_share(facts, case)
-    return Finding(
+    return case.finding(
         ENQUEUE_ONLY,
         severity,
-        case.label,
         _title(facts, case, severity, before, idle),
-        evidence(
-            synchronises=pattern,
-            elapsed_ns=facts.elapsed[at],
-            launch_calls_ns=facts.part("api_launch")[at],
-            host_ns=facts.part("host", "api")[at],
-            kernel_ns=facts.kernel_only[at],
-            kernel_after_the_end_ns=facts.kernel_outside[at],
-            earlier_work_done_at_the_start_share=idle,
-            seen_in=case.frequency,
-        ),
         f"Synchronise before the second reading as well:   ...; {_SYNC}; t1 = time.perf_counter()"
         if before
         else f"Synchronise before both readings:   {_SYNC}; t0 = time.perf_counter(); ...; {_SYNC}; t1 = time.perf_counter()",
-        case.site,
-        case.positions,
-        float(facts.elapsed[at] if severity == "error" else facts.kernel_outside[at]),
+        facts.elapsed[at] if severity == "error" else facts.kernel_outside[at],
+        synchronises=pattern,
+        elapsed_ns=facts.elapsed[at],
+        launch_calls_ns=facts.part("api_launch")[at],
+        host_ns=facts.part("host", "api")[at],
+        kernel_ns=facts.kernel_only[at],
+        kernel_after_the_end_ns=facts.kernel_outside[at],
+        earlier_work_done_at_the_start_share=idle,
+        seen_in=case.frequency,
     )
 
 
 def _title(facts: Facts, case: Case, severity: str, before: bool, idle: float) -> str:
-    at, who = case.row, words.subject(case.label)
+    at, who = case.row, case.who
     kernel, outside = int(facts.kernel_only[at]), int(facts.kernel_outside[at])
     if severity == "error":
         return (
@@ -167,53 +152,41 @@ def _amount(part: int, whole: int) -> str:
 
 def not_ready(facts: Facts) -> Iterator[Finding]:
     """elapsed_time was asked before the work was done: torch raised, the log has it."""
-    for label, site, count, _ in unplaced(
-        facts, r"elapsed_time failed.*(not ready|notready|completed|\b600\b)"
-    ):
-        yield Finding(
+    for lost in unplaced(facts, r"elapsed_time failed.*(not ready|notready|completed|\b600\b)"):
+        yield lost.finding(
             NOT_READY,
             "error",
-            label,
-            f"{words.subject(label)} asked for elapsed_time before the end event had completed, so there is no result.",
-            evidence(failed_calls=count),
+            f"{lost.who} asked for elapsed_time before the end event had completed, so there is no result.",
             "Wait for the end event first:   end.synchronize(); ms = start.elapsed_time(end)",
-            site,
+            failed_calls=lost.count,
         )
 
 
 def recorded_again(facts: Facts) -> Iterator[Finding]:
     """The pair that was asked for is not the pair that was measured: an event was recorded again, or the pair is swapped."""
-    for label, site, count, reason in unplaced(
-        facts, r"negative elapsed_time|recorded (again|since)|contradicts the trace"
-    ):
-        swapped = "negative" in reason
+    for lost in unplaced(facts, r"negative elapsed_time|recorded (again|since)|contradicts the trace"):
         said = (
             "its end was recorded before its start (swapped, or the start was recorded again since)"
-            if swapped
-            else (
-                "elapsed_time does not fit between the pair's records (an event recorded again since, or an unseen one)"
-            )
+            if "negative" in lost.reason
+            else "elapsed_time does not fit between the pair's records (an event recorded again since, or an unseen one)"
         )
-        yield Finding(
+        yield lost.finding(
             RECORDED_AGAIN,
             "error",
-            label,
-            f"{words.subject(label)} compares the wrong records: {said}.",
-            evidence(pairs=count, reason=reason),
+            f"{lost.who} compares the wrong records: {said}.",
             "Use a fresh pair per measurement:   start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))",
-            site,
+            pairs=lost.count,
+            reason=lost.reason,
         )
 
 
 def captured(facts: Facts) -> Iterator[Finding]:
     """Events that were recorded while a CUDA graph was captured have no time of their own."""
-    for label, site, count, _ in unplaced(facts, r"\bcaptured\b"):
-        yield Finding(
+    for lost in unplaced(facts, r"\bcaptured\b"):
+        yield lost.finding(
             CAPTURED,
             "info",
-            label,
-            f"{words.subject(label)} recorded its events into a CUDA graph: they are stamped at each replay and cannot be placed.",
-            evidence(pairs=count),
+            f"{lost.who} recorded its events into a CUDA graph: they are stamped at each replay and cannot be placed.",
             "Record around the replay:   start.record(); graph.replay(); end.record()",
-            site,
+            pairs=lost.count,
         )
