@@ -14,13 +14,14 @@ from pathlib import Path
 
 import click
 
+from nsysalign.commands import options as shared
 from nsysalign.commands.doctor_row import MISSING, OK, WARNING, Row
 from nsysalign.commands.doctor_trace import look_at_trace
 
 
 @click.command()
 @click.argument("trace", required=False, type=click.Path(path_type=Path, exists=True))
-@click.option("--nsys", metavar="PATH", help="The nsys to check (default: the one that `run` would use).")
+@shared.nsys("The nsys to check (default: the one that `run` would use).")
 @click.pass_context
 def doctor(ctx: click.Context, trace: Path | None, nsys: str | None) -> None:
     """Look at this machine, or at a TRACE (.sqlite, .nsys-rep or run directory), and say what is missing.

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nsysalign.commands import options as shared
+
 if TYPE_CHECKING:
     from nsysalign.measure.result import Measure
 
@@ -83,26 +85,13 @@ if TYPE_CHECKING:
 )
 @click.option("--quick", is_flag=True, help="One process, rough, no profile: a first look.")
 @click.option("--no-profile", is_flag=True, help="No run under nsys: no budgets, no proof.")
-@click.option(
-    "--lock-clocks",
-    type=click.IntRange(min=1),
-    metavar="MHZ",
-    help="Hold the SM clock there meanwhile (administrator rights).",
-)
-@click.option("--nsys", metavar="PATH", help="The nsys to use.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Folder, new or empty (default: nsysalign-runs/measure-NNN).",
-)
-@click.option(
-    "--json", "json_out", metavar="OUT", help="Write measure.json to this file as well; - is stdout."
-)
+@shared.lock_clocks("Hold the SM clock there meanwhile (administrator rights).")
+@shared.nsys("The nsys to use.")
+@shared.output_folder("Folder, new or empty (default: nsysalign-runs/measure-NNN).")
+@shared.json_out("Write measure.json to this file as well; - is stdout.")
 @click.option("--seed", type=int, default=0, help="Of the random orders; 0 is another one each time.")
 @click.option("--backend", default="cuda", hidden=True)
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@shared.quiet()
 @click.pass_context
 def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any) -> None:
     """Measure a call: fresh processes, five ways to put the clock, intervals that hold, the best batch.

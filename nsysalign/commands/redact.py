@@ -11,6 +11,8 @@ from pathlib import Path
 
 import click
 
+from nsysalign.commands import options as shared
+
 
 @click.command()
 @click.argument("trace", type=click.Path(path_type=Path, exists=True))
@@ -20,8 +22,8 @@ import click
     is_flag=True,
     help="Also rename kernels, NVTX ranges, regions and marks (the same name stays the same everywhere).",
 )
-@click.option("--nsys", metavar="PATH", help="The nsys to export a .nsys-rep with.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@shared.nsys("The nsys to export a .nsys-rep with.")
+@shared.quiet()
 def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bool) -> None:
     """Copy what analysis reads of TRACE (.sqlite, .nsys-rep, a run directory or a measurement's) to OUT, a new file or folder.
 
