@@ -141,20 +141,6 @@ def analyze_inputs(
     return attach(analysis, confirmations.read(inputs.confirmed)) if inputs.confirmed else analysis
 
 
-def analyze_trace(
-    trace: Trace,
-    log: EventLog | None,
-    *,
-    baseline: EventLog | None = None,
-    draw: Sequence[str] = (),
-    all_segments: bool = False,
-) -> Analysis:
-    """The same from what has been read already."""
-    return explained(
-        _in_one(trace, log, _silent), log, baseline=baseline, draw=draw, all_segments=all_segments
-    )
-
-
 def _several(paths: _Paths) -> tuple[Path, ...]:
     """One path is a list of one: a text would be taken for a list of its characters."""
     return tuple(map(Path, [paths] if isinstance(paths, str | PathLike) else paths))

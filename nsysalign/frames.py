@@ -1000,7 +1000,6 @@ SOURCE_LINES = _spec(
     ("text", "str", "that line"),
 )
 
-TRACE_SPECS = (OPERATIONS, CALLS, SYNCS, EVENT_ROWS, RANGES, MARKS, STREAMS, OVERHEAD, OS_CALLS)
 LOG_SPECS = (
     RECORDS,
     WAITS,
@@ -1014,7 +1013,6 @@ LOG_SPECS = (
     MARKED,
     SOURCE_LINES,
 )
-ALIGN_SPECS = (PLACED_RECORDS, LANES, WINDOWS)
 #: Only a run with --baseline fills these; an analysis stored before they existed has none.
 BASELINE_SPECS = (BASELINE, UNPROFILED, UNPROFILED_PARTS)
 #: Only of programs that mark their kernels.
@@ -1048,7 +1046,6 @@ ANALYSIS_SPECS = (
     *BASELINE_SPECS,
     *MARKS_SPECS,
 )
-RANK_SPECS = (COLLECTIVES, RANK_WINDOWS)
 
 # --- measure ---------------------------------------------------------------------------------------------------
 

@@ -13,10 +13,14 @@ import pytest
 from variants import VARIANTS, P, Variant, drop, write_slice
 
 import nsysalign
-from nsysalign.engine import analyze_trace
+from nsysalign import engine
 from nsysalign.errors import TraceError
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
+
+
+def analyze_trace(trace, log):
+    return engine.explained(engine._in_one(trace, log, engine._silent), log)
 
 
 @pytest.fixture(scope="module")
