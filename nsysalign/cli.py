@@ -22,14 +22,14 @@ _REPORT = "this is a bug in nsysalign; the traceback above shows where"
 COMMANDS = {
     "run": "Profile a script or command and show where the time of its CUDA events went.",
     "confirm": "Run a script again with one change, to confirm or refute a cause.",
-    "measure": "How long a call takes, how certain that is, the best batch.",
+    "measure": "Measure how long a call takes and how certain that is, and find the best batch.",
     "analyze": "The same from an existing export, report or run directory; several are compared as ranks.",
     "report": "Write the HTML report of a stored analysis again.",
     "show": "Show one interval as a waterfall in the terminal.",
     "diff": "Compare two analyses label by label: what got slower, and why.",
     "export": "Export for Perfetto, Chrome's tracing, spreadsheets or data frames.",
     "redact": "Make a copy of a trace to share, without private data.",
-    "demo": "Try it on a trace recorded on an H200; needs no GPU and no nsys.",
+    "demo": "Try it on a trace recorded on an H200; needs neither a GPU nor nsys.",
     "doctor": "Check what is installed, what is missing, what that costs and how to fix it.",
 }
 

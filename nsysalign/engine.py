@@ -31,6 +31,7 @@ from nsysalign import frames
 from nsysalign.align.clock import ClockMap
 from nsysalign.align.host_timers import timed, timer_notes
 from nsysalign.align.samples import place_samples
+from nsysalign.attribute.host_activity import calls_after_gaps, host_activity, host_gaps
 from nsysalign.attribute.kernels import kernel_table, longest_gaps
 from nsysalign.attribute.labels import label_table
 from nsysalign.attribute.partial import intervals_table, parts_table
@@ -54,8 +55,10 @@ from nsysalign.slices.survey import SLICE_ROWS, survey
 from nsysalign.store import confirmations
 from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs
+from nsysalign.trace.host_calls import os_calls, threads_of
 from nsysalign.trace.index import rows_at_most, sampled
 from nsysalign.trace.read import lost_notes, read_trace
+from nsysalign.trace.stacks import read_stacks
 
 #: Segments of all intervals are kept up to about so many; sums, bounds and details are of all intervals always.
 MOST_PIECES = 100_000
@@ -135,6 +138,7 @@ def analyze_inputs(
     analysis = explained(
         found, log, clocks=inputs.clocks, baseline=without, draw=draw, all_segments=all_segments,
         inside=partial(_inside_kernels, inputs) if inputs.marks else None,
+        host=partial(_host_gaps_opened, inputs),
     )  # fmt: skip
     said = [*inputs.conditions, *analysis.notes, *notes]
     analysis = replace(analysis, notes=tuple(dict.fromkeys(said)))
@@ -246,7 +250,7 @@ def _in_slices(
     read_ahead(others, trace, index, slices)
     log = read_event_logs(inputs.events)
     _refuse_baseline(log)
-    tell("looking over the trace", 10)
+    tell("surveying the trace", 10)
     known = survey(trace, log, index) if index.calls else None
     if known is None:
         return None, log
@@ -276,9 +280,10 @@ def explained(
     draw: Sequence[str] = (),
     all_segments: bool = False,
     inside: Callable[[Analysis], Analysis] | None = None,
+    host: Callable[[pd.DataFrame, pd.DataFrame], tuple[pd.DataFrame, list[str]]] | None = None,
 ) -> Analysis:
     """Names, labels, findings, source; `baseline`, the log of a run without nsys, is put beside; `inside` adds what was
-    marked inside kernels."""
+    marked inside kernels, `host` what the host did in the gaps of some segments."""
     analysis = _named(measured, log, clocks)
     if inside is not None:
         analysis = inside(analysis)
@@ -298,6 +303,8 @@ def explained(
     trim_memory()
     if not whole:
         analysis = _some_segments(analysis, measured, wanted)
+    if host is not None:
+        analysis = _with_host_activity(analysis, measured, pieces - run > MOST_PIECES, host)
     drawn = np.array(chosen_intervals(analysis, wanted), dtype=np.int64)
     if baseline is None:
         analysis = _with_predictions(analysis, source, drawn)
@@ -369,9 +376,7 @@ def _without_what_the_clock_replaces(info: TraceInfo, intervals: pd.DataFrame) -
 def _some_segments(analysis: Analysis, measured: Measured, wanted: Sequence[int]) -> Analysis:
     """Segments of the wanted intervals and of those that are drawn, as many as fit, and a note that says so."""
     drawn = np.setdiff1d(chosen_intervals(analysis), wanted)
-    size = measured.portion.size
-    drawn = drawn[np.argsort(size[drawn], kind="stable")]
-    fit = drawn[np.cumsum(size[drawn]) <= MOST_PIECES // 3]
+    fit = _fitting(drawn, measured.portion.size)
     kept = np.union1d(fit, np.array(wanted, dtype=np.int64)).astype(np.int64)
     note = (
         f"segments are kept of {len(kept):,} of {len(analysis.measured):,} intervals (median, slowest and first of each "
@@ -429,6 +434,45 @@ def _inside_kernels(inputs: Inputs, analysis: Analysis) -> Analysis:
         notes=tuple(dict.fromkeys([*analysis.notes, *inside.notes])),
         calibration={**analysis.calibration, "marks": list(inside.buffers)},
     )
+
+
+def _with_host_activity(
+    analysis: Analysis,
+    measured: Measured,
+    many: bool,
+    opened: Callable[[pd.DataFrame, pd.DataFrame], tuple[pd.DataFrame, list[str]]],
+) -> Analysis:
+    """The same with what the host did in its gaps: of all intervals or, of `many` pieces, of those that are drawn, whatever
+    else is kept."""
+    real, notes = analysis.measured, []
+    if many:
+        some = _fitting(np.array(chosen_intervals(analysis), dtype=np.int64), measured.portion.size)
+        segments = measured.source.segments(some)
+        notes = [f"what the host did in its gaps was looked at in {len(some):,} of {len(real):,} intervals"]
+    else:
+        segments = analysis.segments[analysis.segments["interval"].isin(real["interval"])]
+    table, more = opened(real, segments)
+    notes = [*(notes if len(table) else []), *more]
+    return replace(analysis, host_activity=table, notes=tuple(dict.fromkeys([*analysis.notes, *notes])))
+
+
+def _fitting(intervals: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """As many of the intervals as have a third of MOST_PIECES together, those with the fewest pieces first; ascending."""
+    ranked = intervals[np.argsort(size[intervals], kind="stable")]
+    return np.sort(ranked[np.cumsum(size[ranked]) <= MOST_PIECES // 3])
+
+
+def _host_gaps_opened(
+    inputs: Inputs, intervals: pd.DataFrame, segments: pd.DataFrame
+) -> tuple[pd.DataFrame, list[str]]:
+    """`frames.HOST_ACTIVITY` of these segments, and notes."""
+    calls = calls_after_gaps(segments)
+    if not len(calls):
+        return frames.empty(frames.HOST_ACTIVITY), []
+    gaps = host_gaps(intervals, segments, threads_of(inputs.trace, calls))
+    made, names, notes = os_calls(inputs.trace, int(gaps.start.min()), int(gaps.end.max()))
+    stacks, more = read_stacks(inputs.stacks) if inputs.stacks is not None else (None, [])
+    return host_activity(gaps, made, names, stacks), [*notes, *more]
 
 
 def _headers(log: EventLog | None) -> list[dict[str, Any]]:

@@ -592,6 +592,24 @@ HOST_RANGES = _spec(
     ("gpu_ns", "int64", "sum of the spans of their work on the GPU, first start to last end on any stream"),
 )
 
+HOST_ACTIVITY = _spec(
+    "host_activity",
+    "what the host did while streams waited for it (cause host), by label: three views of the same time, never to be added up",
+    ("label", "str", "label of the intervals"),
+    (
+        "view",
+        "str",
+        "all: the label's host gaps; python: sampled stacks; range: innermost NVTX ranges; os: calls of the OS runtime",
+    ),
+    ("name", "str", "function, range or call; '' for the rest (for time outside of all ranges)"),
+    ("place", "str", "python: file:line of the function's line with most samples"),
+    ("within", "str", "python: the library function that was running inside it most often, '' for none"),
+    ("samples", "int64", "python and all: samples taken in the gaps, on the thread that was waited for"),
+    ("count", "int64", "all: gaps; range: pieces of gaps; os: calls"),
+    ("ns", "int64", "nanoseconds of the gaps; 0 for python, whose samples are no durations"),
+    ("share", "float64", "of the label's samples (python), or of the nanoseconds of its gaps"),
+)
+
 VARIANTS = _spec(
     "variants",
     "labels whose intervals did different work, told apart: one row per kind of work",
@@ -648,7 +666,7 @@ FINDINGS = _spec(
     (
         "advice",
         "str",
-        "what to change to measure the GPU's time alone, or to measure right; code follows three blanks",
+        "what to change to measure the GPU's time alone, or to measure right; code follows after three spaces",
     ),
     (
         "faster",
@@ -1037,6 +1055,7 @@ ANALYSIS_SPECS = (
     KERNELS,
     GAPS,
     HOST_RANGES,
+    HOST_ACTIVITY,
     UNALIGNED,
     FINDINGS,
     CONFIRMATIONS,
@@ -1060,12 +1079,12 @@ CURVE = _spec(
     ("latency_high_ns", "float64", "and its upper end"),
     ("p90_ns", "float64", "90th percentile of the latency, all processes together"),
     ("p99_ns", "float64", "99th percentile"),
-    ("p99_bounded", "bool", "whether there are samples enough for it: else it is 'at least'"),
+    ("p99_bounded", "bool", "whether there are enough samples for it; otherwise it is a lower bound"),
     ("rate", "float64", "outputs per second with calls queued one behind the other"),
     ("rate_low", "float64", "its 95 % interval"),
     ("rate_high", "float64", "and its upper end"),
     ("memory_bytes", "int64", "the most that torch's allocator held"),
-    ("sm_mhz", "float64", "median SM clock while it was measured, NaN where nobody knows"),
+    ("sm_mhz", "float64", "median SM clock while it was measured, NaN where unknown"),
     ("marks", "str", "best, knee, largest"),
 )
 
@@ -1082,13 +1101,13 @@ MODES = _spec(
     ("p50_ns", "float64", "median of all processes together"),
     ("p90_ns", "float64", "90th percentile"),
     ("p99_ns", "float64", "99th percentile"),
-    ("p99_bounded", "bool", "whether there are samples enough for it: else it is 'at least'"),
+    ("p99_bounded", "bool", "whether there are enough samples for it; otherwise it is a lower bound"),
     ("mean_ns", "float64", "mean of all samples"),
     ("std_ns", "float64", "their standard deviation"),
     ("min_ns", "float64", "least"),
     ("max_ns", "float64", "most"),
     ("samples", "int64", "samples, none removed"),
-    ("effective", "float64", "independent samples that they are worth"),
+    ("effective", "float64", "effective number of independent samples"),
     ("outliers", "int64", "far outliers among them (three times the middle half's width away)"),
     ("processes", "int64", "fresh processes"),
     ("differ", "bool", "the processes differ by more than their samples explain"),
@@ -1107,7 +1126,7 @@ SAMPLES = _spec(
     ("k", "int64", "place in the block"),
     ("ns", "int64", "what was measured"),
     ("t0_ns", "int64", "start of the block, CLOCK_MONOTONIC"),
-    ("sm_mhz", "float64", "SM clock during the block, NaN where nobody knows"),
+    ("sm_mhz", "float64", "SM clock during the block, NaN where unknown"),
 )
 
 MEASURED_BUDGETS = _spec(

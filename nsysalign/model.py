@@ -280,6 +280,8 @@ class Analysis:
     #: Labels that did different work, told apart; NVTX ranges on the host.
     variants: pd.DataFrame = field(default_factory=lambda: _no_rows("VARIANTS"))
     host_ranges: pd.DataFrame = field(default_factory=lambda: _no_rows("HOST_RANGES"))
+    #: What the host did in the gaps that streams waited for it.
+    host_activity: pd.DataFrame = field(default_factory=lambda: _no_rows("HOST_ACTIVITY"))
     gpu_clocks: pd.DataFrame = field(default_factory=lambda: _no_rows("GPU_CLOCKS"))
     confirmations: pd.DataFrame = field(default_factory=lambda: _no_rows("CONFIRMATIONS"))
     #: What the call sites say, where the run was recorded with its lines of code.

@@ -3,6 +3,7 @@
 nsysalign-runs/train-001/
   trace.nsys-rep  trace.sqlite  events-PID.jsonl[.gz]      what was collected
   clocks.jsonl  run.json  nsys.log                         GPU clocks meanwhile; status, notes, conditions; nsys's words
+  stacks.jsonl                                             sampled Python stacks (run --sample-python)
   raw/                                                     what the probe wrote, until it is converted
   baseline/events-PID.jsonl                                the same program without nsys
   marks-PID-N.nsam  marked/                                marks inside kernels; the run that made them (run --marks)
@@ -27,6 +28,7 @@ from nsysalign.untrusted import contents
 RUNS = "nsysalign-runs"
 EXPORT, REPORT, STREAM = "trace.sqlite", "trace.nsys-rep", "trace.qdstrm"
 CLOCKS, CONFIRMED, MANIFEST, NSYS_LOG = "clocks.jsonl", "confirm.json", "run.json", "nsys.log"
+STACKS = "stacks.jsonl"
 RAW, BASELINE, RERUNS, MARKED = "raw", "baseline", "confirm", "marked"
 DOCUMENT, DATABASE, METADATA, PAGE = "analysis.json", "analysis.db", "analysis.metadata.json", "report.html"
 RESULTS = (DOCUMENT, DATABASE, METADATA, PAGE)
@@ -45,6 +47,7 @@ class Inputs:
     clocks: Path | None = None
     confirmed: Path | None = None  # verdicts of re-runs
     manifest: Path | None = None
+    stacks: Path | None = None  # sampled Python stacks
     marks: tuple[Path, ...] = ()  # dumps of marks inside kernels
     marked: Path | None = None  # the export of the run that made them, where it is another
 
@@ -61,6 +64,7 @@ class Inputs:
                     ("clocks", self.clocks),
                     ("confirmed", self.confirmed),
                     ("manifest", self.manifest),
+                    ("stacks", self.stacks),
                     ("marked", self.marked),
                 )
                 if path is not None
@@ -154,7 +158,12 @@ class RunDirectory:
         alone = len(self.traces()) <= 1
         beside = {
             role: self.path / name
-            for role, name in (("clocks", CLOCKS), ("confirmed", CONFIRMED), ("manifest", MANIFEST))
+            for role, name in (
+                ("clocks", CLOCKS),
+                ("confirmed", CONFIRMED),
+                ("manifest", MANIFEST),
+                ("stacks", STACKS),
+            )
             if alone and (self.path / name).is_file()
         }
         own = self.marked() if alone and not marks else None

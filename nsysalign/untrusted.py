@@ -59,7 +59,7 @@ def open_regular(path: Path) -> BinaryIO:
     descriptor = os.open(path, flags)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no file", str(path))
+        raise OSError(errno.EINVAL, "it is not a file", str(path))
     return open(descriptor, "rb")
 
 
@@ -136,12 +136,12 @@ class Texts:
     def __init__(self, size: int, longest: int) -> None:
         self.left = _TEXT_FREE + _TEXT_PER_BYTE * size
         self.longest = longest
-        self.cut = 0  # how many lost their end
+        self.cut = 0  # how many were cut short
 
     def __call__(self, raw: bytes) -> str:
         self.left -= len(raw)
         if self.left < 0:
-            raise sqlite3.DatabaseError("more text in it than a file of its size has room for")
+            raise sqlite3.DatabaseError("it holds more text than a file of its size can")
         if len(raw) > self.longest:
             self.cut += 1
             return raw[: self.longest].decode("utf-8", "ignore") + "…"
@@ -155,7 +155,7 @@ def rows(connection: sqlite3.Connection, sql: str, size: int) -> Iterator[tuple]
     while fetched := cursor.fetchmany(_FEW_ROWS):
         left -= len(marshal.dumps(fetched))  # the quickest way to weigh integers and texts together
         if left < 0:
-            raise sqlite3.DatabaseError("more in it than a file of its size has room for")
+            raise sqlite3.DatabaseError("it holds more than a file of its size can")
         yield from fetched
 
 

@@ -1,7 +1,7 @@
 """Programs that others wrote, run plainly and under `nsysalign run`: is anything about them different?
 
     python scripts/real_programs.py --list
-    python scripts/real_programs.py                             # what needs no GPU and is installed
+    python scripts/real_programs.py                             # those that need no GPU and are installed
     python scripts/real_programs.py --cheap                     # of that, what takes seconds and needs nothing but Python
     python scripts/real_programs.py --gpu --from FOLDER -o real.json
     python scripts/real_programs.py --gpu --from FOLDER --dry-run   # anywhere: are all files there, do they compile?

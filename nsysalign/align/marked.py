@@ -44,7 +44,7 @@ def join(dump: Dump, rows: pd.DataFrame) -> Marked:
     misfit[long] = (last - first)[long] > duration[row[long]] + 2 * tick + 1000
     if misfit.any():
         notes.append(
-            f"{int(misfit.sum()):,} launches of {dump.path} last longer by their marks than by their kernel rows: they are "
+            f"{int(misfit.sum()):,} launches of {dump.path} last longer according to their marks than according to their kernel rows: they are "
             "not joined (is this dump of another run?)"
         )
         row[misfit] = -1
@@ -70,7 +70,9 @@ def join(dump: Dump, rows: pd.DataFrame) -> Marked:
         np.where(row >= 0, np.maximum(error, 0), error),
     )
     if tick >= 500:
-        notes.append(f"{dump.path}: this GPU's timer ticks in {tick:,} ns; no mark is known better than that")
+        notes.append(
+            f"{dump.path}: this GPU's timer ticks in {tick:,} ns; no mark is known more precisely than that"
+        )
     if len(grid) and not known.any():
         notes.append(
             f"{dump.path}: none of its {len(grid):,} launches has a kernel row in the trace: its marks keep the GPU's own time"

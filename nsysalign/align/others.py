@@ -54,7 +54,7 @@ def host_windows(
     known = np.array([p in clocks and p in processes for p in hosts["process"].tolist()], dtype=bool)
     lost = [
         unplaced(
-            r or s or "host timer", "nothing connects the clock of its process with the trace", s, origin, n
+            r or s or "host timer", "the clock of its process could not be tied to the trace's", s, origin, n
         )
         for n, r, s in hosts.loc[~known, ["region", "site"]].itertuples()
     ]

@@ -313,7 +313,7 @@ def _placeable(
         np.where(problem[start] != "", problem[start], problem[end]) if len(pairs) else np.empty(0, object)
     )
     nowhere = (reason == "") & ((lane[start] < 0) | (lane[end] < 0))
-    reason = np.where(nowhere, "the trace does not tell its stream", reason)
+    reason = np.where(nowhere, "the trace does not say which stream it is on", reason)
     slack = bounds.slack_ns(elapsed)
     low = np.maximum(lower[start], lower[end] - elapsed - slack)
     high = np.minimum(upper[start], np.minimum(upper[end], FAR) - elapsed + slack)

@@ -28,7 +28,7 @@ def plain_region(text: str) -> str:
 def grouped(names: Iterable[str]) -> dict[str, str]:
     """Of numbered names (`blocks.0` ... `blocks.31`, `step 1` ... `step 100`) what each is called together: `blocks.*`.
 
-    Only where the numbers count from 0 or 1 without a hole: `batch_64`, `batch_128` are names of different things.
+    Only if the numbers count from 0 or 1 without a hole: `batch_64`, `batch_128` are names of different things.
     """
     families: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
     for name in dict.fromkeys(names):

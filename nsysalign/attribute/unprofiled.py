@@ -119,7 +119,7 @@ def predict_intervals(
     predictor = None
     rows, budgets = [], []
     lost = np.setdiff1d(wanted, chosen).tolist()
-    rows += [(number, pd.NA, pd.NA, pd.NA, "its surroundings could not be read") for number in lost]
+    rows += [(number, pd.NA, pd.NA, pd.NA, "the trace around it could not be read") for number in lost]
     for at, (number, window) in enumerate(
         zip(chosen.tolist(), alignment.windows.itertuples(index=False), strict=True)
     ):

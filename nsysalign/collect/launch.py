@@ -82,7 +82,7 @@ def launch(
     if hung:
         when = "after the script had ended" if stopper.watch.began() else "before the script began"
         notes.append(
-            f"nsys stopped working {when}: it was ended, and what it left is used; "
+            f"nsys stopped responding {when}: it was stopped, and what it left behind is used; "
             "the script's own exit status is not known"
         )
     elif status is None:
@@ -127,9 +127,13 @@ def _wait(
         said, stopper.hanging = stopper.hanging, idle_s >= watch.SAID_S
         if stopper.hanging and not said:
             left_s = max(0.0, watch.IDLE_S - idle_s)
-            state = "has ended, nsys has not and does" if looking.began() else "was not begun, nsys does"
+            state = (
+                "has ended but nsys has not, and it is doing"
+                if looking.began()
+                else "has not been started, and nsys is doing"
+            )
             _say(
-                f"the script {state} nothing; it will be ended in {left_s:.0f} s if that goes on, at once with Ctrl-C"
+                f"the script {state} nothing; it will be stopped in {left_s:.0f} s if that does not change, at once with Ctrl-C"
             )
         if idle_s >= watch.IDLE_S or stopper.gave_up or looking.stranded():
             return True

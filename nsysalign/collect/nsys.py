@@ -103,7 +103,8 @@ def describe(path: str) -> Nsys:
     match = re.search(r"version\s+(\d{4}\.\d+[\w.\-]*)", version)
     if match is None:
         raise NsysError(
-            f"{path}: `--version` says {version.strip()[:80]!r}, which names no version", INSTALL_HINT
+            f"{path}: `--version` says {version.strip()[:80]!r}, which contains no version number",
+            INSTALL_HINT,
         )
     return Nsys(path, match[1], parse_flags(_ask(path, "profile", "--help")))
 
@@ -148,7 +149,12 @@ def _ask(path: str, *arguments: str) -> str:
 
 
 def profile_arguments(
-    nsys: Nsys, output: Path, *, accurate: bool = False, graph_trace: str | None = None
+    nsys: Nsys,
+    output: Path,
+    *,
+    accurate: bool = False,
+    graph_trace: str | None = None,
+    python_hz: int | None = None,
 ) -> tuple[list[str], list[str]]:
     """`nsys profile ...` up to the command, and notes on what this nsys cannot do."""
     arguments = [nsys.path, "profile", "-t", "cuda,nvtx", "-o", str(output)]
@@ -170,6 +176,10 @@ def profile_arguments(
         notes.append(
             f"nsys {nsys.version} has no --cuda-graph-trace: --graph-trace {graph_trace} was ignored"
         )
+    if python_hz and add("python-sampling", "true"):
+        add("python-sampling-frequency", str(python_hz))
+    elif python_hz:
+        notes.append(f"nsys {nsys.version} has no --python-sampling: --sample-python was ignored")
     # without it nothing of a forked child reaches the trace (multiprocessing's and DataLoader's default on
     # Linux)
     add("trace-fork-before-exec", "true")
@@ -196,8 +206,42 @@ def export_sqlite(
     Written under another name and renamed: an interrupted export must not look like a finished one.
     """
     partial = sqlite.with_name(sqlite.stem + ".partial.sqlite")
-    partial.unlink(missing_ok=True)
-    command = [nsys.path, "export", "--type", "sqlite", "-o", str(partial.absolute()), str(report.absolute())]
+    try:
+        said, status = _export(nsys, "sqlite", report, partial, progress)
+        if said is None:
+            problem = f"nsys export made no progress for {STALL_S:g} s and was stopped"
+        elif not _is_sqlite(partial):
+            problem = f"nsys export left no SQLite file (exit status {status}): {_words(said)}"
+        else:
+            partial.replace(sqlite)
+            return sqlite
+    finally:
+        for rest in partial.parent.glob(partial.name + "*"):  # SQLite's journal too
+            rest.unlink(missing_ok=True)
+    if found := re.search(r"version \((\d{4}[\d.]*).*newer than your current version", said or "", re.DOTALL):
+        raise NsysError(
+            f"{report.name} was recorded by nsys {found[1]}, which is newer than this one ({nsys.version.split('-')[0]}): it cannot "
+            "read that",
+            f"use an nsys at least as new: nsysalign analyze {shlex.quote(str(report))} --nsys PATH; or export it where it was recorded:   "
+            f"nsys export --type sqlite {report.name}",
+        )
+    raise NsysError(problem, f"check the free space beside {report.name}, then: nsysalign analyze {report}")
+
+
+def export_json(nsys: Nsys, report: Path, out: Path, progress: Callable[[int], None] | None = None) -> None:
+    """`nsys export --type json`: one event per line.  NsysError where nothing comes of it."""
+    said, status = _export(nsys, "json", report, out, progress)
+    if said is None or status or not out.is_file():
+        how = "made no progress" if said is None else f"exit status {status}: {_words(said)}"
+        raise NsysError(f"nsys export --type json failed ({how})")
+
+
+def _export(
+    nsys: Nsys, kind: str, report: Path, out: Path, progress: Callable[[int], None] | None
+) -> tuple[str | None, int | None]:
+    """Export to `out`, a new file: (what nsys said, None where it hung and was stopped; exit status)."""
+    out.unlink(missing_ok=True)
+    command = [nsys.path, "export", "--type", kind, "-o", str(out.absolute()), str(report.absolute())]
     process = subprocess.Popen(
         command,
         cwd="/",
@@ -209,31 +253,19 @@ def export_sqlite(
     )
     said = None
     try:
-        said = _follow(process, partial, progress)
-        if said is None:
-            problem = f"nsys export made no progress for {STALL_S:g} s and was stopped"
-        elif not _is_sqlite(partial):
-            words = re.sub(r"[^\r\n]*Processing \d+ events[^\r\n]*", "", said).split()
-            problem = f"nsys export left no SQLite file (exit status {process.returncode}): {' '.join(words)[-300:]}"
-        else:
-            partial.replace(sqlite)
-            return sqlite
+        said = _follow(process, out, progress)
     finally:
         if said is None:  # hung or interrupted: it and its helpers
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         process.stderr.close()
-        for rest in partial.parent.glob(partial.name + "*"):  # SQLite's journal too
-            rest.unlink(missing_ok=True)
-    if found := re.search(r"version \((\d{4}[\d.]*).*newer than your current version", said or "", re.DOTALL):
-        raise NsysError(
-            f"{report.name} was recorded by nsys {found[1]}, which is newer than this one ({nsys.version.split('-')[0]}): it cannot "
-            "read that",
-            f"name an nsys as new: nsysalign analyze {shlex.quote(str(report))} --nsys PATH; or export it where it was recorded:   "
-            f"nsys export --type sqlite {report.name}",
-        )
-    raise NsysError(problem, f"check the free space beside {report.name}, then: nsysalign analyze {report}")
+    return said, process.returncode
+
+
+def _words(said: str) -> str:
+    """The end of what an export said, without its progress."""
+    return " ".join(re.sub(r"[^\r\n]*Processing \d+ events[^\r\n]*", "", said).split())[-300:]
 
 
 def import_stream(nsys: Nsys, stream: Path, report: Path) -> bool:

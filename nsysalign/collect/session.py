@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,9 +27,21 @@ from nsysalign.collect.nsys import (
     utf8_name,
 )
 from nsysalign.collect.processes import of_run
+from nsysalign.collect.stacks import FREQUENCY_HZ, keep_stacks
 from nsysalign.errors import NsysError
 from nsysalign.files import write_lines
-from nsysalign.rundir import CLOCKS, EXPORT, MANIFEST, NSYS_LOG, RAW, REPORT, STREAM, make_run_dir, private
+from nsysalign.rundir import (
+    CLOCKS,
+    EXPORT,
+    MANIFEST,
+    NSYS_LOG,
+    RAW,
+    REPORT,
+    STACKS,
+    STREAM,
+    make_run_dir,
+    private,
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +58,7 @@ class CollectOptions:
     timeout_s: float | None = None  # stop the script after so long
     stdout_to_stderr: bool = False  # the script's, where our own stdout is for the analysis
     clocks: bool = True  # sample the GPUs' clocks through NVML meanwhile
+    sample_python: bool = False  # nsys samples the Python stacks
     conditions: tuple[str, ...] = ()  # what was set up around the run (locked clocks): for the report
     environment: Mapping[str, str] = field(default_factory=dict)  # more variables for the probe
 
@@ -95,7 +109,11 @@ def collect(
             following(log, importing),
         ):
             profile, notes = profile_arguments(
-                nsys, named / "trace", accurate=options.accurate, graph_trace=options.graph_trace
+                nsys,
+                named / "trace",
+                accurate=options.accurate,
+                graph_trace=options.graph_trace,
+                python_hz=FREQUENCY_HZ if options.sample_python else None,
             )
             notes += commands.environment_notes(os.environ)
             go = partial(launch, profile, argv, env, log, given, timeout_s=options.timeout_s)
@@ -127,6 +145,9 @@ def collect(
             run_dir / EXPORT,
             progress and (lambda percent: progress("exporting the report", percent)),
         )
+        if options.sample_python and "python-sampling" in nsys.flags:
+            telling = progress and (lambda percent: progress("reading the Python stacks", percent))
+            notes += keep_stacks(nsys, report, run_dir, run_dir / STACKS, working_directory(), telling)
     result = CollectResult(run_dir, status, report, sqlite, tuple(logs), tuple(notes), ended.stopped)
     _write_manifest(result, nsys, took_s, options.conditions)
     return result
@@ -170,19 +191,31 @@ def _report(run_dir: Path, nsys: Nsys, status: int | None, logs: Sequence[Path])
     kept = f"; {len(logs)} event logs are kept in {run_dir}" if logs else ""
     if not logs and not any(run_dir.glob("*.qdstrm")):
         shutil.rmtree(run_dir / RAW, ignore_errors=True)
-    raise NsysError(
-        f"nsys {nsys.version} left no report ({_told(status)}): {said}{kept}",
-        "read the script's own output above; then check the free space and: nsysalign doctor",
-    )
+    kept += f"; nsys's own recording is kept: {stream.name}" if stream.is_file() else ""
+    step = "read the script's own output above; then check the free space and: nsysalign doctor"
+    if _NUMBER_TWICE in said:
+        step = (
+            "this nsys cannot import a run in which Linux gave a process or thread number twice: record a part that "
+            "starts fewer processes, raise the limit (sysctl kernel.pid_max), or use a newer nsys (--nsys)"
+        )
+    raise NsysError(f"nsys {nsys.version} left no report ({_told(status)}): {said}{kept}", step)
+
+
+#: What nsys 2024.2's importer says of process numbers that were used again (seen in a suite that starts thousands).
+_NUMBER_TWICE = "definitions of the same VmTidToPidInfo"
 
 
 def _last_words(log: Path) -> str:
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    """The reasons that nsys's importer names in its dump of an error, or else the last lines."""
+    text = log.read_text(errors="replace")
+    if reasons := re.findall(r"Type: ErrorText\s+Value: \"([^\"\n]*)\"", text):
+        return "; ".join(dict.fromkeys(reasons))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return " ".join(lines[-3:]) or "it said nothing"
 
 
 def _told(status: int | None) -> str:
-    return "it was ended from outside" if status is None else f"exit status {status}"
+    return "it was terminated from outside" if status is None else f"exit status {status}"
 
 
 def _write_manifest(result: CollectResult, nsys: Nsys, took_s: float, conditions: Sequence[str]) -> None:

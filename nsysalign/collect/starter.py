@@ -45,7 +45,7 @@ def _read(connection: socket.socket, size: int) -> bytes:
     data = b""
     while len(data) < size:
         if not (more := connection.recv(size - len(data))):
-            raise EOFError("it ended in mid-sentence")
+            raise EOFError("it ended in the middle of a message")
         data += more
     return data
 
@@ -55,7 +55,7 @@ def _descriptors(connection: socket.socket, count: int) -> list[int]:
     while len(found) < count:
         data, messages, *_ = connection.recvmsg(1, socket.CMSG_SPACE(_AT_ONCE * found.itemsize))
         if not data:
-            raise EOFError("it ended in mid-sentence")
+            raise EOFError("it ended in the middle of a message")
         for *_, content in messages:
             found.frombytes(content[: len(content) - len(content) % found.itemsize])
     return list(found)

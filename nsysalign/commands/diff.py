@@ -13,7 +13,7 @@ FAILURES = {
     "slower": ("slower",),
     "faster": ("faster",),
     "changed": ("slower", "faster"),
-    "unclear": ("cannot say",),
+    "unclear": ("unclear",),
 }
 
 

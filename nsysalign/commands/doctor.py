@@ -264,7 +264,7 @@ def _nested(environ: Mapping[str, str]) -> Row:
             "session",
             MISSING,
             "this shell already runs under nsys",
-            "`nsysalign run` refuses: sessions do not nest",
+            "`nsysalign run` refuses, because sessions do not nest",
             "start it from another shell",
         )
     if tool := environ.get("CUDA_INJECTION64_PATH"):

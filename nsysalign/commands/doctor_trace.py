@@ -60,8 +60,8 @@ def _export(report: Path, given: Path) -> Row:
         return Row(
             "export",
             WARNING,
-            f"{report.name} is not exported yet: done for this look",
-            "each look takes that long",
+            f"{report.name} is not exported yet: exported for this check",
+            "each check takes that long",
             f"nsysalign analyze {given}",
         )
     if not is_export_of(beside, report):
@@ -78,7 +78,7 @@ def _schema(trace: Trace) -> Row:
     newer = next((note for note in info.notes if "is newer than" in note), None)
     if newer:
         return Row(
-            "schema", WARNING, found, "anything that was renamed since is missed", "pip install -U nsysalign"
+            "schema", WARNING, found, "whatever was renamed since is not read", "pip install -U nsysalign"
         )
     return Row("schema", OK, found)
 
@@ -147,7 +147,7 @@ def _waits(trace: Trace) -> Row:
         return Row("waits", OK, f"{waits} waits of streams for events")
     return Row(
         "waits", WARNING, f"{waits} waits, none says for which record",
-        "the event log says so, else the order tells", "record with nsysalign run, or nsys 2025.1 and newer",
+        "the event log says it; otherwise it is inferred from the order", "record with nsysalign run, or nsys 2025.1 and newer",
     )  # fmt: skip
 
 
@@ -193,7 +193,7 @@ def _losses(trace: Trace) -> list[Row]:
             WARNING,
             text,
             "what was lost is `unknown`, or an interval without a place",
-            "let the script end by itself and record less; to stop it, use nsysalign run --timeout rather than kill",
+            "record less and let the script finish; to stop it, use nsysalign run --timeout rather than kill",
         )
         for text in lost
     ] or [
@@ -203,7 +203,7 @@ def _losses(trace: Trace) -> list[Row]:
             "losses",
             WARNING,
             "unknown: exports before 2022.4 carry no diagnostics",
-            "lost rows are not known to be lost",
+            "rows may have been lost without a trace of it",
         )
     ]
 
@@ -264,6 +264,6 @@ def _private(path: Path, given: Path) -> Row:
         "private",
         WARNING,
         f"the export carries {', '.join(found)}",
-        "not fit to be shared (reports are)",
+        "it should not be shared (reports can be)",
         f"nsysalign redact {given} OUT",
     )

@@ -122,7 +122,9 @@ def _refuse_unwritable(target: Path, form: str) -> None:
     if form in ("perfetto", "chrome"):
         refuse_unwritable(target)
     elif target.exists() and not target.is_dir():
-        raise OutputError(f"{target}: is a file, and a folder was to be written", "name a folder: -o DIR")
+        raise OutputError(
+            f"{target}: is a file, and a folder is to be written there", "name a folder: -o DIR"
+        )
     elif target.is_dir():
         refuse_unwritable(target / "budgets.csv")
 

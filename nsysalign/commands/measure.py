@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 @click.option(
     "--include-transfer",
     is_flag=True,
-    help="Also with the inputs copied from pinned memory and the outputs back.",
+    help="Also measure with the inputs copied from pinned memory and the outputs copied back.",
 )
 @click.option(
     "--precision",
     default="0.5%",
     show_default=True,
     metavar="SHARE",
-    help="Repeat until the median is known so well.",
+    help="Repeat until the median is known to within this share.",
 )
 @click.option(
     "--processes",
@@ -65,31 +65,42 @@ if TYPE_CHECKING:
 @click.option(
     "--budget",
     metavar="TIME",
-    help="For everything: 45s, 4min (default: 4min with --batch auto).  What does not fit is left out, and said.",
+    help="Time limit for everything, such as 45s or 4min (default: 4min with --batch auto).  What does not fit is left out, and the output says so.",
 )
-@click.option("--max-batch", type=click.IntRange(min=1), metavar="N", help="The search goes no further.")
+@click.option(
+    "--max-batch",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The largest batch size that the search tries.",
+)
 @click.option(
     "--memory",
     default="90%",
     show_default=True,
     metavar="SHARE",
-    help="Of the GPU's free memory that the search may take.",
+    help="Share of the GPU's free memory that the search may use.",
 )
-@click.option("--latency-below", metavar="TIME", help="Also the best batch below this latency: 20ms.")
+@click.option(
+    "--latency-below", metavar="TIME", help="Also find the best batch below this latency, such as 20ms."
+)
 @click.option(
     "--at",
     default="p50",
     show_default=True,
     metavar="P",
-    help="The percentile that --latency-below is about.",
+    help="The percentile that --latency-below applies to.",
 )
 @click.option("--quick", is_flag=True, help="One process, rough, no profile: a first look.")
-@click.option("--no-profile", is_flag=True, help="No run under nsys: no budgets, no proof.")
-@shared.lock_clocks("Hold the SM clock there meanwhile (administrator rights).")
+@click.option(
+    "--no-profile",
+    is_flag=True,
+    help="Skip the run under nsys: no budgets, and no proof that they explain the numbers.",
+)
+@shared.lock_clocks("Lock the SM clock at this frequency meanwhile (needs administrator rights).")
 @shared.nsys("The nsys to use.")
 @shared.output_folder("Folder, new or empty (default: nsysalign-runs/measure-NNN).")
 @shared.json_out("Write measure.json to this file as well; - is stdout.")
-@click.option("--seed", type=int, default=0, help="Of the random orders; 0 is another one each time.")
+@click.option("--seed", type=int, default=0, help="Seed of the random orders; 0 chooses a new one each time.")
 @click.option("--backend", default="cuda", hidden=True)
 @shared.quiet()
 @click.pass_context

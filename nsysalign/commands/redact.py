@@ -64,13 +64,13 @@ def _file(trace: Path, out: Path, rename: Rename, nsys: str | None, quiet: bool)
 
 
 def _folder(run_dir: Path, out: Path, rename: Rename, nsys: str | None, quiet: bool) -> int:
-    """A run directory: `trace.sqlite`, the event logs, those of the run without nsys, the clock samples, dumps of marks and
-    the run that made them."""
+    """A run directory: `trace.sqlite`, the event logs, those of the run without nsys, clock samples, Python stacks, dumps
+    of marks and the run that made them."""
     from nsysalign.commands.assembly import trace_of
     from nsysalign.marks.dump import MarksError
     from nsysalign.marks.redaction import redact_dump
-    from nsysalign.rundir import BASELINE, CLOCKS, EXPORT, MARKED, RunDirectory, event_logs
-    from nsysalign.trace.redaction import redact_log, redact_samples
+    from nsysalign.rundir import BASELINE, CLOCKS, EXPORT, MARKED, STACKS, RunDirectory, event_logs
+    from nsysalign.trace.redaction import redact_log, redact_samples, redact_stacks
 
     run = RunDirectory(run_dir)
     with _new_folder(out) as partial:
@@ -82,6 +82,8 @@ def _folder(run_dir: Path, out: Path, rename: Rename, nsys: str | None, quiet: b
                 redact_log(log, partial / folder / log.name.removesuffix(".gz"), rename=rename)
         if (run_dir / CLOCKS).is_file():
             redact_samples(run_dir / CLOCKS, partial / CLOCKS)
+        if (run_dir / STACKS).is_file():
+            redact_stacks(run_dir / STACKS, partial / STACKS, rename=rename)
         for marks in run.marks():
             try:
                 redact_dump(marks, partial / marks.name, rename)

@@ -33,6 +33,12 @@ if TYPE_CHECKING:
     help="Do not turn the script's own readings of time.perf_counter and similar clocks into intervals.",
 )
 @click.option(
+    "--sample-python",
+    is_flag=True,
+    help="Let nsys sample the Python stacks, to name the functions that the GPU waited for.  Costs about a tenth "
+    "of the host's time.",
+)
+@click.option(
     "--confirm",
     is_flag=True,
     help="Then test the warnings: run it again with one change per label (see nsysalign confirm).",
@@ -65,6 +71,7 @@ def run(
     options: CollectOptions,
     no_clocks: bool,
     no_host_timers: bool,
+    sample_python: bool,
     lock_clocks: int | None,
     confirm: bool,
     baseline: bool,
@@ -100,6 +107,7 @@ def run(
         options,
         clocks=not no_clocks,
         host_timers=not no_host_timers,
+        sample_python=sample_python,
         stdout_to_stderr=str(json_out) == "-",
         environment=OFF if marks else {},
     )
@@ -162,7 +170,7 @@ def once_more(how: str, result: CollectResult, again: Callable[[], Sequence[str]
     from nsysalign.errors import NsysAlignError
 
     if result.stopped:
-        click.echo(f"note: the profiled run was stopped: so it is not run again {how}", err=True)
+        click.echo(f"note: the profiled run was stopped, so it is not repeated {how}", err=True)
         return
     if not quiet:
         click.echo(f"running once more {how}", err=True)

@@ -11,7 +11,7 @@ from nsysalign.compare.bootstrap import change
 from nsysalign.model import CAUSES, Analysis
 from nsysalign.parts import parts_matrix
 
-VERDICTS = ("slower", "faster", "cannot say", "same")
+VERDICTS = ("slower", "faster", "unclear", "same")
 #: Fewer runs on a side say nothing about a difference.
 FEWEST_RUNS = 5
 #: Differences below this are the event clock's: it ticks every 32 ns, and a pair has two ends.
@@ -155,7 +155,7 @@ def judge(total: Change, before_count: int, after_count: int, threshold: float) 
     """
     if min(before_count, after_count) < FEWEST_RUNS:
         return (
-            "cannot say",
+            "unclear",
             f"{before_count} and {after_count} intervals: at least {FEWEST_RUNS} on each side are needed",
         )
     matters = max(threshold * total.before_ns, RESOLUTION_NS)
@@ -166,8 +166,8 @@ def judge(total: Change, before_count: int, after_count: int, threshold: float) 
     if total.high_ns < 0 and total.change_ns <= -matters:
         return "faster", ""
     if total.clear and abs(total.change_ns) < matters:
-        return "cannot say", "a small change: it may or may not matter"
-    return "cannot say", "the intervals vary too much: more of them would tell"
+        return "unclear", "a small change: it may or may not matter"
+    return "unclear", "the intervals vary too much to tell; more of them would help"
 
 
 def _clock_mhz(analysis: Analysis) -> float | None:

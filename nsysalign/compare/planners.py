@@ -202,12 +202,14 @@ def warm(
     """The first call of every process must take what the later ones take."""
     if label not in decorated:
         return (
-            f"it is no function marked @nsysalign.region({label!r}): calling the user's code twice can have side effects, "
+            f"it is not a function marked @nsysalign.region({label!r}): calling the user's code twice can have side effects, "
             "so only what is named is repeated"
         )
     first, rest = first_runs(analysis.intervals.iloc[rows])
     if len(rest) < FEWEST:
-        return f"{len(rest)} calls after the first: at least {FEWEST} are needed to know a warm one"
+        return (
+            f"{len(rest)} calls after the first: at least {FEWEST} are needed to know what a warm call takes"
+        )
     slow = float(np.median(first))
     error = WORK_ERROR_SHARE * float(np.median(rest)) + RESOLUTION_NS + latencies(analysis).fixed[1]
     low, middle, high = (float(v) for v in np.percentile(rest, [0, 50, 100]))

@@ -44,7 +44,7 @@ def _no_start_record(analysis: Analysis, label: str, rows: np.ndarray) -> str:
         return "no interval has that label"
     i = analysis.intervals.iloc[rows]
     if (i["kind"] == "host").any():
-        return "it is timed by the host's clock: so there is no start record to intervene at"
+        return "it is timed with the host's clock, so there is no start record to intervene at"
     if (i["kind"] == "nvtx").any() or (i["method"] == "inferred").any():
         return "without an event log it is not known which call made its start record"
     if (i["site"] == "").all():
@@ -62,7 +62,7 @@ def _cannot_place(analysis: Analysis, made: Plan) -> str:
     if made.intervention != "warm" and ends & set(
         zip(mine["pid"].tolist(), mine["start_record"].tolist(), strict=True)
     ):
-        return "its start record is also the end record of the interval before: so the change would lie inside that one"
+        return "its start record is also the end record of the interval before, so the change would lie inside that one"
     for _, lane in mine.groupby(["pid", "device", "start_stream"]):
         start, end = (lane[c].to_numpy() for c in ("start_ns", "end_ns"))
         if (start[1:] < np.maximum.accumulate(end)[:-1]).any():
@@ -75,6 +75,6 @@ def _cannot_tell(made: Plan) -> str:
     if np.isnan(low) or high < made.before_bounds_ns[0] or low > made.before_bounds_ns[1]:
         return ""
     return (
-        f"a test would tell nothing: {microseconds(made.before_ns)} measured, {microseconds(low)} to {microseconds(high)} predicted with the "
+        f"a test could not decide anything: {microseconds(made.before_ns)} measured, {microseconds(low)} to {microseconds(high)} predicted with the "
         f"change{' (the GPU works most of the time)' if made.intervention == 'delay' else ''}"
     )

@@ -27,11 +27,11 @@ FASTER: Mapping[str, Words] = {
     "many-tiny-kernels": Words("Fuse the small operations, or replay them as a CUDA graph", _COMPILE),
     "api-launch": Words("Move what that call waits for out of the loop, or replay the work as a CUDA graph, one call for all", _COMPILE),
     "launch-latency": Words("Give each launch more work: larger batches, fused operations", _COMPILE),
-    "allocation-inside": Words("Allocate once and use the memory again", "out = torch.empty_like(x)  # once;   f(x, out=out)  # in the loop"),
-    "module-load": Words("Load the code when the program starts, not when the first result is wanted", "CUDA_MODULE_LOADING=EAGER python SCRIPT.py"),
-    "memset-inside": Words("Leave out the clearing where everything is overwritten anyway", "out = torch.empty_like(x)  # instead of torch.zeros_like(x)"),
-    "queued-dependency": Words("Issue what it waits for earlier, or other work meanwhile"),
-    "queued-contention": Words("Let one stream have the GPU where it is urgent", "urgent = torch.cuda.Stream(priority=-1)"),
+    "allocation-inside": Words("Allocate once and reuse the memory", "out = torch.empty_like(x)  # once;   f(x, out=out)  # in the loop"),
+    "module-load": Words("Load the code when the program starts, not when the first result is needed", "CUDA_MODULE_LOADING=EAGER python SCRIPT.py"),
+    "memset-inside": Words("Skip the clearing where everything is overwritten anyway", "out = torch.empty_like(x)  # instead of torch.zeros_like(x)"),
+    "queued-dependency": Words("Issue what it waits for earlier, or give it other work meanwhile"),
+    "queued-contention": Words("Give one stream the GPU to itself while its work is urgent", "urgent = torch.cuda.Stream(priority=-1)"),
     "launch-blocking": Words("Run without it", "env -u CUDA_LAUNCH_BLOCKING python SCRIPT.py"),
     "full-queue": Words("The host is ahead and the GPU is the limit: only faster kernels help"),
 }  # fmt: skip
@@ -80,4 +80,4 @@ def _of_copy(finding: Finding) -> Words | None:
         }
         return Words("Pinned memory copies faster and does not block the host", code[direction])
     code = "with torch.cuda.stream(copies): y = x.cuda(non_blocking=True)"
-    return Words("Copy on a stream of its own, beside kernels", code)
+    return Words("Copy on a separate stream, while kernels run", code)

@@ -125,7 +125,9 @@ class Parts:
 
 
 def _broken(name: str, why: str) -> MarksError:
-    return MarksError(f"{name} is no dump of marks, or is damaged: {why}", "record it again: nsysalign run")
+    return MarksError(
+        f"{name} is not a dump of marks, or is damaged: {why}", "record it again: nsysalign run"
+    )
 
 
 def _parse(name: str, content: np.ndarray) -> Parts:
@@ -160,7 +162,7 @@ def _about(about: Any) -> dict[str, Any]:
     names = [n for n in about["names"] if isinstance(n, str) and 0 < len(n) <= _LONGEST_NAME][:_MOST_NAMES]
     pid, device, sms = (int(about[k]) for k in ("pid", "device", "sms"))
     if not (0 <= pid < 1 << 24 and 0 <= device < 1 << 10 and 0 < sms <= 4096):
-        raise ValueError("its process, device or number of SMs cannot be")
+        raise ValueError("its process, device or number of SMs is impossible")
     finished = bool(about.get("finished", True))
     return {"pid": pid, "device": device, "sms": sms, "finished": finished, "names": by_hash(names)}
 
@@ -228,5 +230,5 @@ def warnings(dumps: Sequence[Dump]) -> list[str]:
                 f"{dump.path}: kernels were still running when it was copied: what they marked later is missing"
             )
         if dump.damaged:
-            said.append(f"{dump.path}: {dump.damaged:,} records cannot be true and were left out")
+            said.append(f"{dump.path}: {dump.damaged:,} impossible records were left out")
     return said

@@ -79,7 +79,7 @@ def _target(make: Callable[..., Any] | str, number: int) -> Target:
         return plan.target(make, number)
     if not callable(make):
         raise UsageError(
-            f"a function was expected, and this is {type(make).__name__}",
+            f"expected a function, got {type(make).__name__}",
             "nsysalign.benchmark(make, batch=...)",
         )
     name = getattr(make, "__qualname__", type(make).__name__)

@@ -105,9 +105,9 @@ def _caveats(runs: Sequence[Run], outcomes: Sequence[Outcome]) -> list[str]:
     found = sorted({name for r in runs for name in r.clean.get("found", ())})
     if found:
         notes.append(
-            f"a profiler or hook is in the timed processes ({', '.join(found[:4])}): the numbers contain it"
+            f"a profiler or hook is in the timed processes ({', '.join(found[:4])}): the numbers include its cost"
         )
     if any(r.memory.get("retries") for r in timed):
         most = max((r.batch or 0) for r in timed if r.memory.get("retries"))
-        notes.append(f"at batch {most} torch had to free its cache and allocate again: it fits, barely")
+        notes.append(f"at batch {most} torch had to free its cache and allocate again: it barely fits")
     return notes

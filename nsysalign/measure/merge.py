@@ -86,8 +86,8 @@ def changes(both: Measure, threshold: float) -> list[Change]:
     ):
         d = both.difference(batch, mode, l2)
         verdict = d.verdict
-        if (verdict != "cannot say" and abs(d.ratio) < threshold) or (
-            verdict == "cannot say" and max(abs(d.low), abs(d.high)) < threshold
+        if (verdict != "unclear" and abs(d.ratio) < threshold) or (
+            verdict == "unclear" and max(abs(d.low), abs(d.high)) < threshold
         ):
             verdict = "same"
         values = [both.estimates[t, batch, mode, l2].value for t in (0, 1)]

@@ -248,7 +248,7 @@ class Modes:
         size = self.gpu.bytes_of(self.work.inputs)
         if not size:
             raise Refused(
-                "cold and steady needs inputs that can be rotated: hand them over with nsysalign.Workload"
+                "a cold L2 in mode steady needs inputs that can be rotated: hand them over with nsysalign.Workload"
             )
         sets = max(2, math.ceil(2 * self.gpu.l2 / size) + 1)
         if sets > MOST_SETS:

@@ -81,9 +81,7 @@ def profile(
         if failed:
             return _with(nothing, f"under nsys the worker failed: {failed['message']}")
         if not any(f["type"] == "profiled" for f in facts):
-            return _with(
-                nothing, f"under nsys the worker did not come to its end (status {result.exit_status})"
-            )
+            return _with(nothing, f"under nsys the worker did not finish (status {result.exit_status})")
         base = next(f["label"] for f in facts if f["type"] == "profiled")
         logs = [without_nsys(run, base, timed, environment)] if any(timed.values()) else []
         return _analysed(result, logs, base, nothing)

@@ -61,7 +61,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Block:
-    """Samples of one mode, one behind the other.  `t0`, `t1`: CLOCK_MONOTONIC ns; `sm_mhz` NaN where nobody knows."""
+    """Samples of one mode, one behind the other.  `t0`, `t1`: CLOCK_MONOTONIC ns; `sm_mhz` NaN where unknown."""
 
     run: int
     mode: str
@@ -278,11 +278,11 @@ def load(path: Path) -> Measure:
     file = path / FILE if path.is_dir() else path
     try:
         if file.stat().st_size > LARGEST_FILE:
-            raise AnalysisError(f"{file.name}: larger than a measurement is", "nsysalign measure")
+            raise AnalysisError(f"{file.name}: too large for a measurement", "nsysalign measure")
         data = json.loads(untrusted.contents(file))
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise AnalysisError(
-                f"{file.name}: no measurement (format {FORMAT})", "nsysalign measure FILE.py:FUNCTION"
+                f"{file.name}: not a measurement (format {FORMAT})", "nsysalign measure FILE.py:FUNCTION"
             )
         if data.get("version") != VERSION:
             raise AnalysisError(

@@ -219,7 +219,7 @@ def _failure(
         return Failure("interrupted", "by Ctrl-C or a signal", stage)
     if ended == "memory":
         return Failure(
-            "oom-limit", "the device's memory in use passed the limit, and the process was ended", stage
+            "oom-limit", "the device's memory in use exceeded the limit, and the process was stopped", stage
         )
     said = next((f for f in facts if f["type"] == "failed"), None)
     if said is not None:

@@ -53,7 +53,9 @@ class Gpu:
     def caveats(self) -> list[str]:
         """Before the first worker starts: what makes this GPU's numbers not its own."""
         if not self.known:
-            return ["NVML cannot be asked (pip install nvidia-ml-py): nobody knows who else uses the GPU"]
+            return [
+                "NVML is not available (pip install nvidia-ml-py), so it is not known who else uses the GPU"
+            ]
         notes = []
         used, busy = self.used_bytes(), self._busy_percent()
         others = self._processes()
@@ -62,7 +64,7 @@ class Gpu:
                 f", it was {busy} % busy" if busy else ""
             )
             who = f" by {others} other process{'es' if others > 1 else ''}" if others else ""
-            notes.append(f"somebody else uses this GPU: before the first measurement {what}{who}")
+            notes.append(f"another process uses this GPU: before the first measurement {what}{who}")
         with contextlib.suppress(Exception):
             if self._nvml.nvmlDeviceGetMigMode(self._handle)[0]:
                 notes.append(
@@ -115,7 +117,7 @@ def rates(path: Path | None) -> tuple[np.ndarray, np.ndarray]:
 
 
 def between(known: tuple[np.ndarray, np.ndarray], start: int, end: int) -> float:
-    """The median clock in a stretch of time (the nearest sample where none lies in it); NaN where nobody knows."""
+    """The median clock in a stretch of time (the nearest sample where none lies in it); NaN where unknown."""
     times, values = known
     if not len(times):
         return float("nan")

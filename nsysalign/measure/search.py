@@ -90,7 +90,7 @@ def search(
             if latency_ns is not None:
                 _boundary(found, trial, latency_ns)
     except OutOfTime:
-        found.limited = "the budget ended before the search did"
+        found.limited = "the time budget ran out before the search ended"
     found.largest = max((t.batch for t in found.ran), default=0)
     return found
 
@@ -116,7 +116,7 @@ def _climb(found: Search, trial: Callable[[int], Trial], most: int | None) -> No
         batch *= 2 if batch < 4 else 4
         if batch > 1 << 22:
             found.limited = (
-                f"memory does not end the search: batch {result.batch:,} needs no more than smaller ones"
+                f"memory does not limit the search: batch {result.batch:,} needs no more than smaller ones"
             )
             return
 

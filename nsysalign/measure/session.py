@@ -75,7 +75,7 @@ class Session:
             self.notes += unsampled
             self.complete = True
         except KeyboardInterrupt:
-            self.notes.append("interrupted: what was measured until then")
+            self.notes.append("interrupted: these are the results until then")
         finally:
             self.workers.close()
             self.gpu.close()
@@ -95,9 +95,7 @@ class Session:
                 batches = self._searched()
             self._timed(batches)
         except OutOfTime:
-            self.notes.append(
-                f"the budget of {o.budget_s:g} s ended before all the processes had run that were wanted"
-            )
+            self.notes.append(f"the budget of {o.budget_s:g} s ran out before all planned processes had run")
         if o.profile:
             self._profiled(batches)
 
@@ -210,7 +208,7 @@ class Session:
         for target, batch in pairs:
             if self.time.left_s < 0.8 * self.time.profiling_s:
                 self.notes.append(
-                    "the budget did not hold a profile of every batch: --no-profile, or a larger --budget"
+                    "the budget did not suffice for a profile of every batch: --no-profile, or a larger --budget"
                 )
                 return
             self._say(f"profiling batch {batch}" if batch is not None else "profiling", 92)
@@ -347,7 +345,7 @@ def _next_step(failure: Failure, folder: Path) -> str:
     if failure.kind in ("usage", "no-work"):
         return "see: nsysalign measure --help"
     if failure.kind == "hang":
-        return "does the call come back by itself? a longer --budget helps where it is only slow"
+        return "does the call return at all? if it is only slow, a longer --budget helps"
     if failure.memory:
         return "a smaller --batch, or --memory nearer to 1"
     if failure.stage == "starting CUDA":

@@ -190,7 +190,7 @@ def difference(a: Estimate, b: Estimate) -> Difference:
     repetitions allow.  A verdict needs two processes on each side."""
     ratio = b.value / a.value - 1 if a.value > 0 else math.nan
     if min(len(a.medians), len(b.medians)) < 2 or a.value <= 0 or b.value <= 0:
-        return Difference(ratio, -math.inf, math.inf, "cannot say")
+        return Difference(ratio, -math.inf, math.inf, "unclear")
     logs = [np.log(e.medians) for e in (a, b)]
     means = [float(x.mean()) for x in logs]
     errors = [
@@ -199,11 +199,11 @@ def difference(a: Estimate, b: Estimate) -> Difference:
     ]
     total = sum(errors)
     if total <= 0:
-        return Difference(ratio, ratio, ratio, "cannot say")
+        return Difference(ratio, ratio, ratio, "unclear")
     freedom = total**2 / sum(v * v / (len(x) - 1) for v, x in zip(errors, logs, strict=True))
     reach = math.sqrt(total) * float(stats.t.ppf(0.5 + CONFIDENCE / 2, max(1.0, freedom)))
     low, high = (math.exp(means[1] - means[0] + side * reach) - 1 for side in (-1, 1))
-    verdict = "slower" if low > 0 else "faster" if high < 0 else "cannot say"
+    verdict = "slower" if low > 0 else "faster" if high < 0 else "unclear"
     return Difference(math.exp(means[1] - means[0]) - 1, low, high, verdict)
 
 

@@ -55,7 +55,7 @@ class Trust(Enum):
 
     SAME_CLOCK = "one trace"
     SAME_HOST = "two traces of one machine"
-    REALTIME = "two machines, or nobody says"
+    REALTIME = "two machines, or not known"
     NONE = "a trace that does not say when it began"
 
 
@@ -174,7 +174,7 @@ def fit(first: Stream, other: Stream, trust: Trust) -> Fit | str:
         return f"they are of one machine and yet end {apart / 1e6:.1f} ms apart: not the same collectives"
     if len(fits) > 1 and not near:
         if trust is Trust.NONE:
-            return "one trace began later, and without its session start nothing says how much later"
+            return "one trace began later, and without its session start it is not known how much later"
         if abs(fits[1].offset_ns) < MUCH_WORSE * apart:
             return f"one trace began later, and {len(fits)} ways to pair their collectives are equally good"
     return fits[0]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsysalign.model import CAUSES, Analysis
 from nsysalign.parts import parts_matrix
+from nsysalign.report import host_activity
 from nsysalign.report.rows import LabelRow, meanwhile, unprofiled
 from nsysalign.report.run_summary import of_devices
 from nsysalign.text import duration, percent, safe_text
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 #: Ranges that a terminal lists; rows of a table on the page.
 MOST_LINES, MOST_ROWS = 6, 150
+_NOTHING: dict[str, Any] = {"unprofiled_ns": None, "no_prediction": ""}
 #: What a range's host time is made of, in the words of both.
 SPLIT = {
     "launch_ns": "launch",
@@ -35,7 +37,7 @@ def told_apart(analysis: Analysis, rows: Sequence[LabelRow]) -> list[LabelRow]:
 
     matrix, intervals = parts_matrix(analysis), analysis.intervals
     place = pd.Index(intervals["interval"]).get_indexer(analysis.variants["row_interval"])
-    predicted, nothing = unprofiled(analysis), {"unprofiled_ns": None, "no_prediction": ""}
+    predicted = unprofiled(analysis)
     several: dict[str, list[LabelRow]] = {}
     of_label = {row.label: row for row in rows}
     for v, at in zip(analysis.variants.itertuples(index=False), place.tolist(), strict=True):
@@ -57,7 +59,7 @@ def told_apart(analysis: Analysis, rows: Sequence[LabelRow]) -> list[LabelRow]:
                 parts_ns=dict(zip(CAUSES, matrix[at].tolist(), strict=True)),
                 median_ns=float(v.median_ns),
                 meanwhile_ns=meanwhile(shown),
-                **predicted.get(int(v.row_interval), nothing),
+                **predicted.get(int(v.row_interval), _NOTHING),
             )
         )
     return [each for row in rows for each in several.get(row.label, [row])]
@@ -86,18 +88,23 @@ def page_tables(analysis: Analysis) -> dict[str, Any]:
     labels = analysis.runs.set_index("interval")["label"]
     gaps = analysis.gaps[analysis.gaps["interval"].isin(of_devices(analysis)["interval"])]
     gaps = gaps.assign(run=labels.reindex(gaps["interval"]).to_numpy()).nlargest(20, "ns")
+    variants = _plain(
+        analysis.variants[
+            ["label", "variant", "count", "row_interval", "median_ns", "min_ns", "max_ns"]
+        ].head(MOST_ROWS)
+    )
+    predicted = unprofiled(analysis)
+    host = host_activity.page_rows(analysis)
     return {
+        "host": host,
         "ranges": _plain(analysis.host_ranges.head(MOST_ROWS)),
         "gaps": _plain(gaps[["run", "ns", "next", "call", "call_ns"]]),
-        "variants": _plain(
-            analysis.variants[
-                ["label", "variant", "count", "row_interval", "median_ns", "min_ns", "max_ns"]
-            ].head(MOST_ROWS)
-        ),
+        "variants": [row | predicted.get(row["row_interval"], _NOTHING) for row in variants],
         "more": {
             "ranges": max(0, len(analysis.host_ranges) - MOST_ROWS),
             "variants": max(0, len(analysis.variants) - MOST_ROWS),
             "gaps": 0,
+            "host": max(0, host_activity.named(analysis) - len(host)),
         },
     }
 

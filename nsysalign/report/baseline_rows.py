@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from nsysalign.model import CAUSES, Analysis
 from nsysalign.report.palette import LOOKS
+from nsysalign.report.table import within
 from nsysalign.text import fixed
 
 #: From this inflation on a label's budget without nsys is shown.
@@ -78,10 +79,8 @@ def baseline_rows(analysis: Analysis) -> list[BaselineRow]:
 
 def cells(row: BaselineRow, unit_ns: int = 1_000, decimals: int = 2) -> tuple[str, ...]:
     """The numbers of HEADS from `runs` on, as text."""
-    predicted = fixed(row.predicted_ns, unit_ns=unit_ns, decimals=decimals)
-    if not math.isnan(row.predicted_ns):
-        reach = max(row.upper_ns - row.predicted_ns, row.predicted_ns - row.lower_ns)
-        predicted += f" ± {fixed(reach, unit_ns=unit_ns, decimals=decimals)}"
+    known = not math.isnan(row.predicted_ns)
+    predicted = within(row.predicted_ns, row.lower_ns, row.upper_ns, unit_ns) if known else "?"
     return (
         row.counts,
         fixed(row.profiled_ns, unit_ns=unit_ns, decimals=decimals),

@@ -2,7 +2,7 @@
 
 label     intervals  under nsys  without  inflation     predicted  error
                              us       us                       us
-small50          20      351.34   268.90       1.31  254.78 ± 52.0   -5 %
+small50          20      351.34   268.90       1.31  255 ±52   -5 %
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def render(analysis: Analysis, console: Console, *, max_labels: int | None = 60)
     for row in rows:
         if row.remark:
             console.print(Text(f"  {safe_text(row.label)}: {safe_text(row.remark)}", "yellow"))
-    _lines("Between intervals nothing is timed; without nsys that took:", rows, gap_text, console)
+    _lines("Time between the intervals, in which nothing was timed, without nsys:", rows, gap_text, console)
     inflated = sorted((r for r in rows if r.budget), key=lambda r: -r.inflation)
     _lines("Predicted budgets without nsys, of the interval in each row:", inflated, budget_text, console)
 

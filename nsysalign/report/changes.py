@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from nsysalign.compare.label_changes import Change, Comparison, LabelChange
 
 #: In the order in which a reader wants them.
-VERDICT_ORDER = ("slower", "faster", "cannot say", "same")
+VERDICT_ORDER = ("slower", "faster", "unclear", "same")
 FORMAT, VERSION = "nsysalign-diff", 1
 
 

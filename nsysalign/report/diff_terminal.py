@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from nsysalign.compare.label_changes import Change, Comparison, LabelChange
 
-STYLES = {"slower": "bold red", "faster": "bold green", "cannot say": "yellow", "same": "dim"}
-MARKS = {"slower": "▲ slower", "faster": "▼ faster", "cannot say": "? cannot say", "same": "= same"}
+STYLES = {"slower": "bold red", "faster": "bold green", "unclear": "yellow", "same": "dim"}
+MARKS = {"slower": "▲ slower", "faster": "▼ faster", "unclear": "? unclear", "same": "= same"}
 _WIDE = 130
 _MOST_NAMES = 12
 
@@ -62,7 +62,7 @@ def _table(comparison: Comparison, console: Console) -> None:
     ]
     needed = (
         sum(max(len(head), *(len(row[k]) for row in rows)) + 2 for k, head in enumerate(heads))
-        + len(MARKS["cannot say"])
+        + len(MARKS["unclear"])
         + 2
     )
     room = max(8, console.width - needed - (50 if wide else 0))
@@ -119,7 +119,7 @@ def _with_lines(grid, lines: list[str], console: Console) -> None:
 
 def _because(label: LabelChange) -> str:
     """What changed where something did; why it cannot be said where that is so."""
-    return label.reason if label.verdict == "cannot say" else where(label) if label.verdict != "same" else ""
+    return label.reason if label.verdict == "unclear" else where(label) if label.verdict != "same" else ""
 
 
 def between(total: Change) -> str:

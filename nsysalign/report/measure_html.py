@@ -78,7 +78,7 @@ def _verdict(measure: Measure) -> str:
     if not found:
         return "Nothing was measured of both."
     parts = []
-    for verdict, text in (("faster", "faster"), ("slower", "slower"), ("cannot say", "")):
+    for verdict, text in (("faster", "faster"), ("slower", "slower"), ("unclear", "")):
         here = {b: d for b, d in found.items() if d.verdict == verdict}
         if not here:
             continue

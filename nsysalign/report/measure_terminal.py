@@ -223,7 +223,7 @@ def differences(measure: Measure) -> list[str]:
                 verdict = {
                     "slower": "B is slower",
                     "faster": "B is faster",
-                    "cannot say": "cannot tell them apart",
+                    "unclear": "cannot tell them apart",
                 }[d.verdict]
                 lines.append(f"{name}{key}: {verdict} ({100 * d.ratio:+.2f} %, {bounds})")
     return lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from nsysalign import examples
 from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
 from nsysalign.parts import parts_matrix
-from nsysalign.report import answers
+from nsysalign.report import answers, host_activity
 from nsysalign.report.clock_chart import page_clocks, run_starts, summary
 from nsysalign.report.inside import inside
 from nsysalign.report.losses import Card, Entry, Loss, cards, losses
@@ -101,6 +101,7 @@ def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict
         "source": {
             safe_text(site): safe_text(text) for site, text in analysis.source_lines.itertuples(index=False)
         },
+        "host": _host(analysis, rows, found),
         "answers": answers.page_tables(analysis),
         "unaligned": [
             {"reason": safe_text(reason), "count": count, "names": [safe_text(n) for n in names]}
@@ -188,6 +189,16 @@ def _measured(analysis: Analysis) -> dict[str, list[float]]:
         for label, with_ns, without_ns in both[["label", "profiled_ns", "baseline_ns"]].itertuples(
             index=False
         )
+    }
+
+
+def _host(analysis: Analysis, rows: list[LabelRow], found: Mapping[str, Loss]) -> dict[str, str]:
+    """Label -> what the host did in its gaps, where waiting for it matters."""
+    said = host_activity.sentences(analysis, found)
+    return {
+        safe_text(row.label): said[row.label]
+        for row in rows
+        if row.label in said and host_activity.matters(row)
     }
 
 

@@ -62,7 +62,7 @@ def layout(rows: Sequence[LabelRow], width: int) -> Layout:
         causes.insert(0, "kernel")
     weight = {c: max(row.parts_ns[c] / max(row.elapsed_ns, 1) for row in rows) for c in causes}
     by_weight = sorted((c for c in causes if c != "kernel"), key=weight.__getitem__)
-    longest = max(len(label_text(row)) for row in rows)
+    longest = max(len("label"), *(len(label_text(row)) for row in rows))
     unprofiled = _unprofiled(rows, unit_ns)
 
     def room(columns: Sequence[Column], beside: Column | None) -> int:
@@ -120,10 +120,12 @@ def _unprofiled(rows: Sequence[LabelRow], unit_ns: int) -> Column | None:
 
 
 def _predicted(row: LabelRow, unit_ns: int) -> str:
-    if row.unprofiled_ns is None:
-        return "?"
-    middle_ns, lower, upper = row.unprofiled_ns
-    reach = max(upper - middle_ns, middle_ns - lower)
+    return "?" if row.unprofiled_ns is None else within(*row.unprofiled_ns, unit_ns)
+
+
+def within(middle_ns: float, lower_ns: float, upper_ns: float, unit_ns: int) -> str:
+    """ "191 ±25": no more digits than the bar allows."""
+    reach = max(upper_ns - middle_ns, middle_ns - lower_ns)
     places = 0 if reach >= 10 * unit_ns else 1 if reach >= unit_ns else 2
     return f"{middle_ns / unit_ns:.{places}f} ±{reach / unit_ns:.{places}f}"
 
@@ -248,13 +250,13 @@ def legend(rows: Sequence[LabelRow], plan: Layout) -> list[str]:
     if any(row.parts_ns["graph"] for row in rows):
         lines.append("<= a CUDA graph traced as one row: the gaps and copies inside it are not visible")
     if any(beside(row) for row in rows):
-        lines.append("(in brackets: kernels ran so long beside the host's time, which is the row's)")
+        lines.append("(in brackets: how long kernels ran meanwhile; the row shows the host's time)")
     if plan.folded:
         folded = [_folded(c, rows, plan.unit) for c in LOOKS if c in plan.folded]
         lines.append("other: " + ", ".join(folded) + " (a wider terminal shows them)")
     if plan.columns and plan.columns[-1].head == REST:
         lines.append(
-            "largest other: what took most beside kernels (a wider terminal has a column for every cause)"
+            "largest other: what took most apart from kernels (a wider terminal has a column for every cause)"
         )
     marks = {("!" if row.flagged else "i") for row in rows if row.findings}
     if marks:

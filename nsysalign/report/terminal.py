@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from nsysalign.model import Analysis
 from nsysalign.parts import parts_matrix
-from nsysalign.report import answers, table
+from nsysalign.report import answers, host_activity, table
 from nsysalign.report import baseline_terminal as baseline_terminal
 from nsysalign.report import run_summary as whole
 from nsysalign.report.clock_chart import summary
@@ -138,10 +138,11 @@ def _findings(
     """The findings as the page ranks them: first what says that a number is not what it seems, then the largest loss."""
     said = [v for v in verdicts(analysis, rows) if v.rule]
     known = {row.label: row for row in rows}
-    ranked = cards(said, losses(analysis, rows, parts_matrix(analysis)))
+    found = losses(analysis, rows, parts_matrix(analysis))
+    ranked = cards(said, found)
     chosen = [(card, entry) for card in ranked for entry in card.entries[:1]][:MOST_FINDINGS]
     if only is not None:
-        loss = losses(analysis, rows, parts_matrix(analysis)).get(only[0])
+        loss = found.get(only[0])
         chosen = [
             (
                 Card(v.rule, v.severity, 0, ()),
@@ -151,9 +152,12 @@ def _findings(
             if (v.label, v.rule) == only and loss is not None
         ]
     source = dict(analysis.source_lines.itertuples(index=False))
+    host = host_activity.sentences(analysis, found)
     for card, entry in chosen:
         console.print()
-        _finding(card, entry, known.get(entry.finding.label), source, console)
+        # once for a label: what its host did is the same for all its findings
+        did = host.pop(entry.finding.label, "")
+        _finding(card, entry, known.get(entry.finding.label), source, did, console)
     unconfirmed = [e.finding for _, e in chosen if e.finding.confirmation.startswith(NOT_CONFIRMED)]
     if unconfirmed:
         console.print()
@@ -175,9 +179,9 @@ def _findings(
 
 
 def _finding(
-    card: Card, entry: Entry, row: LabelRow | None, source: Mapping[str, str], console: Console
+    card: Card, entry: Entry, row: LabelRow | None, source: Mapping[str, str], did: str, console: Console
 ) -> None:
-    """Title, the line of code, what was lost, evidence, both kinds of advice, what a second run said."""
+    """Title, the line of code, what was lost, evidence, what the host did, both kinds of advice, what a second run said."""
     v = entry.finding
     mark, style = MARKS.get(v.severity, MARKS["info"])
     named = not v.site or v.site in v.title or v.site in source
@@ -195,6 +199,8 @@ def _finding(
     evidence = ", ".join(f"{what} {number}" for what, number in v.evidence)
     if evidence:
         _hanging(console, "  Evidence:", evidence, "dim")
+    if did and row is not None and host_activity.matters(row):
+        _hanging(console, "  Host:    ", did, "dim")
     for head, sentence, code in advices(v):
         _hanging(console, " ", f"{head}: {sentence[:1].lower()}{sentence[1:]}", "")
         for line in code:

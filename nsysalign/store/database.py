@@ -46,6 +46,7 @@ _LATER = (
     frames.KERNELS,
     frames.GAPS,
     frames.HOST_RANGES,
+    frames.HOST_ACTIVITY,
     frames.SOURCE_LINES,
     frames.GPU_CLOCKS,
     frames.CONFIRMATIONS,

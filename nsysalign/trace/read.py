@@ -133,7 +133,7 @@ def _cut(names: Mapping[int, str], used: Iterable[np.ndarray]) -> list[str]:
     the names, too."""
     ids = {int(n) for column in used for n in distinct(column).tolist()}
     count = sum(lost_its_end(names.get(n, "")) for n in ids)
-    return [f"{count} names of more than 16 KB lost their end"] if count else []
+    return [f"{count} names of more than 16 KB were cut short"] if count else []
 
 
 def _no_id(values: pd.Series) -> np.ndarray:

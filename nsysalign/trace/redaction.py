@@ -43,6 +43,10 @@ _SMALL: tuple[tuple[str, tuple[str, ...], Callable[[dict[str, Any]], bool]], ...
 _TEXTS = {"name", "value", "text"}
 
 Rename = Callable[[str], str]
+#: What is kept of stacks.jsonl.
+_STACKS_FORMAT = "nsysalign-stacks"
+_STACKS_KEYS = ("format", "version", "frequency_hz", "stack", "frames", "process", "thread", "main", "t_ns", "stack_of")  # fmt: skip
+_STACKS_LISTS = ("t_ns", "stack_of")
 #: What is kept of the first line of clocks.jsonl.
 _SAMPLES_HEADER = ("type", "format", "version", "columns", "period_ns", "devices", "order")
 
@@ -147,6 +151,37 @@ def redact_samples(samples: Path, out: Path) -> None:
             else:
                 continue
             file.write(json.dumps(item, separators=(",", ":")) + "\n")
+
+
+def redact_stacks(stacks: Path, out: Path, *, rename: Rename | None = None) -> None:
+    """Write the sampled Python stacks that analysis reads to `out`, a new file: functions, short file names, numbers."""
+    with new_file(out) as partial, partial.open("w", encoding="utf-8") as file:
+        for line in lines_of(stacks):
+            try:
+                item = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            kept = {k: v for k, v in item.items() if k in _STACKS_KEYS} if isinstance(item, dict) else {}
+            kept |= {
+                k: [n for n in v if type(n) is int]
+                for k, v in kept.items()
+                if k in _STACKS_LISTS and isinstance(v, list)
+            }
+            if isinstance(kept.get("frames"), list):
+                kept["frames"] = [_frame(f, rename) for f in kept["frames"]]
+            if not all(
+                isinstance(v, int | list) or (k, v) == ("format", _STACKS_FORMAT) for k, v in kept.items()
+            ):
+                continue
+            file.write(json.dumps(kept, separators=(",", ":")) + "\n")
+
+
+def _frame(raw: Any, rename: Rename | None) -> list[Any]:
+    if not isinstance(raw, list) or len(raw) != 4:
+        return []
+    function, file, line, own = raw
+    name = rename(str(function)) if rename else without_paths(str(function))
+    return [name, short_path(str(file)), line if type(line) is int else 0, int(own == 1)]
 
 
 def _line(item: dict[str, Any], rename: Rename | None) -> dict[str, Any]:

@@ -91,7 +91,9 @@ def test_an_nsys_that_crashes_leaves_the_event_logs(played):
     status, _, err = user.the_end(user.run(text))
     (run_dir,) = user.run_dirs()
     assert (
-        status == 3 and "left no report (it was ended from outside)" in err and "1 event logs are kept" in err
+        status == 3
+        and "left no report (it was terminated from outside)" in err
+        and "1 event logs are kept" in err
     )
     assert elapsed(run_dir) == 6, "the script, which ran on as an orphan, was ended"
 
@@ -152,7 +154,7 @@ esac""",
         hung = name in ("late", "hangs", "impatient")
         assert ("the script was not begun, nsys does nothing" in err) == (name == "late")
         assert status == ({"busy": 7, "writes": 8, "long": 9}.get(name, 3)), f"{name}: {err}"
-        assert ("left no report (it was ended from outside)" in err) == hung
+        assert ("left no report (it was terminated from outside)" in err) == hung
         assert "it will be ended in" not in err or hung
 
 
@@ -180,6 +182,29 @@ def test_an_nsys_that_loses_the_report_in_silence(played):
     (run_dir,) = user.run_dirs()
     assert (status, out) == (3, "out\n") and "left no report (exit status 0): Generated: nothing" in err
     assert elapsed(run_dir) == 6
+
+
+def test_the_reason_of_a_failing_import_is_found_in_its_dump(played):
+    """As nsys 2024.2.3 printed it for a run that started thousands of processes."""
+    dump = r"""Import Failed
+      Items {
+        Type: OriginalLine
+        Value: \"25\"
+      }
+      Items {
+        Type: ErrorText
+        Value: \"Multiple different definitions of the same VmTidToPidInfo\"
+      }
+}
+Generated:
+    x.qdstrm"""
+    user = played(profile=f'APP "$@"; echo "{dump}"; exit 0')
+    status, _out, err = user.the_end(user.run("pair(6)"))
+    assert (
+        status == 3
+        and "(exit status 0): Multiple different definitions of the same VmTidToPidInfo; 1 event" in err
+    )
+    assert "kernel.pid_max" in err and "Generated" not in err and "OriginalLine" not in err
 
 
 # --- the export ------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def test_few_runs_say_nothing():
     a = build([("one", "event", "a.py:1", False, runs(10, count=4))])
     label = compare(a, a).labels[0]
     assert (label.verdict, label.reason) == (
-        "cannot say",
+        "unclear",
         "4 and 4 intervals: at least 5 on each side are needed",
     )
 
@@ -55,8 +55,8 @@ JUDGED = [
     ((100_000, 0, -500, 500), "same"),
     ((100_000, 5000, 1000, 9000), "slower"),
     ((100_000, -5000, -9000, -1000), "faster"),
-    ((100_000, 5000, -1000, 11000), "cannot say"),
-    ((100_000, 1500, 500, 2500), "cannot say"),  # clear, but perhaps too small to matter
+    ((100_000, 5000, -1000, 11000), "unclear"),
+    ((100_000, 1500, 500, 2500), "unclear"),  # clear, but perhaps too small to matter
     ((1000, 40, 30, 50), "same"),  # below the event clock's ticks
 ]
 

@@ -28,20 +28,20 @@ def test_bounds_that_touch_zero_do_not_exclude_it(low, high, clear):
 #  2 % of 1 us are 20 ns, less than two ticks: 64 ns matter.  Of 100 us it is 2 us.
 EDGES = [
     (1_000, 0, -63, 63, "same"),
-    (1_000, 0, -64, 10, "cannot say"),  # a bound that reaches what matters does not exclude it
-    (1_000, 0, -10, 64, "cannot say"),
+    (1_000, 0, -64, 10, "unclear"),  # a bound that reaches what matters does not exclude it
+    (1_000, 0, -10, 64, "unclear"),
     (1_000, 64, 1, 130, "slower"),
-    (1_000, 63, 1, 130, "cannot say"),
-    (1_000, 64, 0, 130, "cannot say"),
+    (1_000, 63, 1, 130, "unclear"),
+    (1_000, 64, 0, 130, "unclear"),
     (1_000, -64, -130, -1, "faster"),
-    (1_000, -63, -130, -1, "cannot say"),
-    (1_000, -64, -130, 0, "cannot say"),
+    (1_000, -63, -130, -1, "unclear"),
+    (1_000, -64, -130, 0, "unclear"),
     (100_000, 0, -1_999, 1_999, "same"),
-    (100_000, 0, -1_999, 2_000, "cannot say"),
+    (100_000, 0, -1_999, 2_000, "unclear"),
     (100_000, 2_000, 0.5, 4_000, "slower"),
-    (100_000, 1_999, 0.5, 4_000, "cannot say"),
+    (100_000, 1_999, 0.5, 4_000, "unclear"),
     (100_000, -2_000, -4_000, -0.5, "faster"),
-    (100_000, -1_999, -4_000, -0.5, "cannot say"),
+    (100_000, -1_999, -4_000, -0.5, "unclear"),
 ]  # fmt: skip
 
 
@@ -55,13 +55,13 @@ def test_why_it_cannot_be_said():
     small, scattered, both = change(1, 130, 63), change(-1, 130, 64), change(-1, 130, 63)
     assert judge(small, 5, 5, 0.02)[1] == "a small change: it may or may not matter"
     for unclear in (scattered, both):
-        assert judge(unclear, 5, 5, 0.02)[1] == "the intervals vary too much: more of them would tell"
+        assert judge(unclear, 5, 5, 0.02)[1] == "the intervals vary too much to tell; more of them would help"
     assert (
         judge(small, 4, 9, 0.02)[1]
         == judge(small, 4, 9, 9)[1]
         == "4 and 9 intervals: at least 5 on each side are needed"
     )
-    assert judge(small, 9, 4, 0.02)[0] == "cannot say"
+    assert judge(small, 9, 4, 0.02)[0] == "unclear"
 
 
 def label(name, *causes, library=False, count=6):

@@ -3,12 +3,14 @@ times, then 1980 MHz with the power cap pulling it to 1755 for every other eight
 busy machine changes nothing.  FAKE_NVML makes it fail: init, clock, hang or gone."""
 
 import os
+import threading
 import time
 
 NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
 _STEP_S = 0.025  # the sampler's period
 _readings = 0
 _how = os.environ.get("FAKE_NVML", "")
+hanging = threading.Event()  # a call that never ends has begun
 _names = os.environ.get("FAKE_NVML_NAMES", "GPU A").split(",")
 
 
@@ -56,6 +58,7 @@ def nvmlDeviceGetClockInfo(handle, kind):
     if _how == "clock":
         raise NVMLError("Not Supported")
     if _how == "hang":
+        hanging.set()
         time.sleep(60)
     if kind == NVML_CLOCK_MEM:
         return 2619

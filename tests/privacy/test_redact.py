@@ -404,3 +404,28 @@ def test_a_run_directory_keeps_its_clock_samples_and_its_run_without_nsys(tmp_pa
     assert [json.loads(line) for line in (out / "clocks.jsonl").read_text().splitlines()] == [
         header, [5, 0], [9, None], [None, 0],
     ]  # fmt: skip
+
+
+def test_stacks_are_shared_without_paths_and_what_is_no_number(tmp_path):
+    """What a run with --sample-python holds besides: the copy gives the same answers."""
+    from nsysalign.trace.redaction import redact_stacks
+    from nsysalign.trace.stacks import read_stacks
+
+    log, out = tmp_path / "stacks.jsonl", tmp_path / "shared.jsonl"
+    lines = [
+        {"format": "nsysalign-stacks", "version": 1, "frequency_hz": 1000, "host": SECRETS["host"]},
+        {
+            "stack": 0,
+            "frames": [["resize", SECRETS["home"] + "/transforms.py", 41, 1], [SECRETS["token"]], 7],
+        },
+        {"process": 7 << 24, "thread": 1, "main": True, "t_ns": [5, SECRETS["user"]], "stack_of": [0, 0]},
+        {"process": SECRETS["user"], "t_ns": [5], "stack_of": [0], "main": True},
+    ]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    redact_stacks(log, out)
+    assert not [text for text in SECRETS.values() if text in out.read_text()]
+    (before, _), (after, _) = read_stacks(log), read_stacks(out)
+    assert after.t_ns.tolist() == before.t_ns.tolist() == [5]
+    assert after.frames == before.frames and before.frames[0][0].file == "project/transforms.py"
+    redact_stacks(log, tmp_path / "hashed.jsonl", rename=pseudonyms())
+    assert "resize" not in (tmp_path / "hashed.jsonl").read_text()

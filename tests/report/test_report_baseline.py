@@ -54,7 +54,7 @@ def printed(analysis, width=100) -> str:
 def test_terminal_has_both_numbers_the_prediction_and_its_error(beside):
     text = printed(beside)
     line = next(x for x in text.splitlines() if " 300.00 " in x)
-    for cell in ("5/4", "300.00", "200.00", "1.50", "190.00 ± 10.00", "-5 % !"):
+    for cell in ("5/4", "300.00", "200.00", "1.50", "190 ±10", "-5 % !"):
         assert cell in line
     assert "5 intervals under nsys, 4 without" in text and "measured without nsys only" in text
     assert "61.50 us since the interval before (91.00 under nsys)" in text
@@ -72,7 +72,7 @@ def test_without_a_second_run_nothing_is_said(analysis):
 def test_the_page_has_a_table_that_needs_no_script(beside):
     section = baseline_html.section(beside)
     assert section in html.page(beside)
-    for cell in (">300.00<", ">200.00<", ">1.50<", "190.00 ± 10.00", "-5 % !", "61.50 us since the interval"):
+    for cell in (">300.00<", ">200.00<", ">1.50<", "190 ±10", "-5 % !", "61.50 us since the interval"):
         assert cell in section
     assert "<script>alert" not in section and "&lt;script&gt;alert(1)&lt;/script&gt;" in section
 

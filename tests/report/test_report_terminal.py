@@ -2,11 +2,13 @@
 
 import io
 import re
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 from rich.console import Console
 
+from nsysalign import frames
 from nsysalign.report import table, terminal
 from nsysalign.report.rows import label_rows
 
@@ -159,3 +161,53 @@ def test_a_finding_about_several_labels_ranks_by_what_they_lose_together(builder
         builder(findings=[finding, {**finding, "label": "t2", "title": "t2 measures the host"}]), 100
     )
     assert "with t2" in text and "t2 measures the host" not in text
+
+
+def _opened(analysis, *rows):
+    """The analysis with rows of host_activity: (label, view, name, place, within, samples, ns, share)."""
+    columns = ["label", "view", "name", "place", "within", "samples", "ns", "share"]
+    table = pd.DataFrame(rows, columns=columns).assign(count=1)
+    return replace(analysis, host_activity=frames.check(table, frames.HOST_ACTIVITY))
+
+
+def test_a_finding_says_what_the_host_did(analysis):
+    opened = _opened(
+        analysis,
+        ("t1", "all", "", "", "", 8, 45_000_000, 1.0),
+        ("t1", "python", "resize", "transforms.py:41", "", 5, 0, 0.625),
+        ("t1", "python", "load", "loader.py:12", "read (io.py)", 3, 0, 0.375),
+        ("t1", "range", "augment", "", "", 0, 30_000_000, 0.67),
+        ("t1", "os", "futex", "", "", 0, 300_000, 0.007),
+    )
+    text = " ".join(shown(opened, 120).split())
+    assert (
+        "Host: 62 % resize (transforms.py:41), 38 % load (loader.py:12, in read (io.py)) (8 samples in 45.0 ms of gaps); "
+        "NVTX ranges: 67 % augment" in text
+    )
+    assert "futex" not in text  # less than is worth naming
+
+
+def test_gaps_without_a_sample_are_not_sampled(analysis):
+    seen = ("t2", "all", "", "", "", 4, 30_000, 1.0)
+    opened = _opened(analysis, ("t1", "all", "", "", "", 0, 500_000, 1.0), seen)
+    assert "not sampled: none of the samples fell into its 500 us of gaps" in " ".join(
+        shown(opened, 120).split()
+    )
+
+
+def test_long_gaps_that_nothing_recorded_say_how_to_record_them(analysis):
+    long, short = (_opened(analysis, ("t1", "all", "", "", "", 0, ns, 1.0)) for ns in (45_000_000, 800_000))
+    assert "Host:" not in shown(long, 120)  # the warm intervals lost less than that
+    slow = replace(long, intervals=long.intervals.assign(elapsed_ns=long.intervals["elapsed_ns"] * 100))
+    slow = replace(slow, parts=slow.parts.assign(ns=slow.parts["ns"] * 100))
+    assert "nsysalign run --sample-python" in shown(slow, 120)
+    assert "Host:" not in shown(short, 120) and "Host:" not in shown(analysis, 120)
+
+
+def test_what_the_host_did_is_foreign_text(analysis):
+    opened = _opened(
+        analysis,
+        ("t1", "all", "", "", "", 1, 9_000_000, 1.0),
+        ("t1", "python", "\x1b[31mred", "a\u202e.py:1", "", 1, 0, 1.0),
+    )
+    assert "\x1b[31m" not in shown(opened, 120) and "red (a.py:1)" in shown(opened, 120)

@@ -35,10 +35,10 @@ def test_the_gpu_named_is_the_one_that_worked(export):
 
 def test_names_that_no_answer_uses_are_not_missed(export):
     path = changed(export(tiny()), f"insert into StringIds values (99999, '{'x' * 20_000}')")
-    assert not [n for n in read_trace(path).info.notes if "lost their end" in n]
+    assert not [n for n in read_trace(path).info.notes if "were cut short" in n]
     changed(path, f"update StringIds set value = '{'k' * 20_000}' where id in (select shortName from CUPTI_ACTIVITY_KIND_KERNEL)"
             f" or id in (select demangledName from CUPTI_ACTIVITY_KIND_KERNEL)")  # fmt: skip
-    assert [n for n in read_trace(path).info.notes if "lost their end" in n]
+    assert [n for n in read_trace(path).info.notes if "were cut short" in n]
 
 
 @pytest.mark.parametrize("old", [False, True])

@@ -101,7 +101,7 @@ def clocks(facts: Facts) -> Iterator[Finding | CouldNotLook]:
     """
     clocks = interval_clocks(facts)
     if not len(facts.analysis.gpu_clocks):
-        yield CouldNotLook(CLOCKS, f"{MISSING}; throttled needs them, too")
+        yield CouldNotLook(CLOCKS, f"{MISSING}; the rule throttled needs them as well")
         return
     if not clocks.known.any():
         yield CouldNotLook(CLOCKS, "no interval lies between two samples of the GPU's clock")

@@ -14,15 +14,15 @@ from nsysalign.diagnose.marked import kernels, place
 
 TAIL = "tail"
 _TAIL_ADVICE = (
-    "Give the long blocks first, make blocks smaller, or let as many blocks as fit take their work from a queue "
+    "Issue the long blocks first, make blocks smaller, or let as many blocks as fit take their work from a queue "
     "(persistent blocks, stream-K)."
 )
 _FEW = "There are fewer blocks than SMs: split the work further (smaller tiles, split-K), or run something else beside it."
 SM_IMBALANCE = "sm-imbalance"
-_UNEQUAL = "Look at what its blocks do (the table marks, or the strip of SMs on the page): split the long ones, or start with them."
+_UNEQUAL = "Look at what its blocks do (the table marks, or the strip of SMs on the page): split the long ones, or issue them first."
 _DEALT = "Blocks do not fill the SMs evenly: choose a grid that is a multiple of the blocks that fit, or smaller blocks."
 MARK_PERTURBED = "mark-perturbed"
-_MARK_PERTURBED_ADVICE = "Believe shares and order more than lengths, or make fewer marks: outside of the innermost loop, in one warp of a block."
+_MARK_PERTURBED_ADVICE = "Trust shares and order more than durations, or use fewer marks: outside the innermost loop, in one warp per block."
 MARKS_DROPPED = "marks-dropped"
 
 
@@ -197,7 +197,7 @@ def marks_dropped(facts: Facts) -> Iterator[Finding]:
             "warning",
             label,
             f"{' and '.join(x for x in lost if x)} found no room in the buffer: {words.plural(len(mine), 'launch').replace('launchs', 'launches')} "
-            "of marked kernels cannot be told whole.",
+            "of marked kernels are incomplete.",
             evidence(
                 written=written,
                 dropped=dropped,
@@ -205,7 +205,7 @@ def marks_dropped(facts: Facts) -> Iterator[Finding]:
                 room_for=size,
                 launches_not_whole=len(mine),
             ),
-            f"A larger buffer, nsysalign.marks.buffer(mib={mib}), or fewer launches: what comes first has room.",
+            f"A larger buffer, nsysalign.marks.buffer(mib={mib}), or fewer launches: the buffer keeps what comes first.",
             site,
             positions,
             0.0,

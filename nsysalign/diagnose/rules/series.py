@@ -235,7 +235,7 @@ def variance(facts: Facts) -> Iterator[Finding | CouldNotLook]:
         yield CouldNotLook(
             VARIANCE,
             f"{words.plural(few, 'label')} with fewer than {thresholds.SPREAD_SAMPLES} comparable warm repetitions "
-            "(two-modes and outliers need them, too)",
+            "(the rules two-modes and outliers need them as well)",
         )
 
 

@@ -174,7 +174,7 @@ def not_ready(facts: Facts) -> Iterator[Finding]:
             NOT_READY,
             "error",
             label,
-            f"{words.subject(label)} asked for elapsed_time before the end event had completed: so there is no result.",
+            f"{words.subject(label)} asked for elapsed_time before the end event had completed, so there is no result.",
             evidence(failed_calls=count),
             "Wait for the end event first:   end.synchronize(); ms = start.elapsed_time(end)",
             site,

@@ -1,6 +1,6 @@
 // A comparison: every label's change with its bounds, then the causes of the chosen label.
 
-const VERDICT = { slower: ["▲", "error"], faster: ["▼", "better"], "cannot say": ["?", "warning"], same: ["=", "reading"] };
+const VERDICT = { slower: ["▲", "error"], faster: ["▼", "better"], "unclear": ["?", "warning"], same: ["=", "reading"] };
 const chosen = { label: null }, sorting = { key: null, down: false };
 const WIDTH = 260, HEIGHT = 26;
 

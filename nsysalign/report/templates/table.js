@@ -45,7 +45,10 @@ function labelCell(label) {
 
 // "191 ±25": no more digits than the bar allows.
 function predictedText(label) {
-  const ns = DATA.predicted[label.label]?.ns;
+  return within(DATA.predicted[label.label]?.ns);
+}
+
+function within(ns) {
   if (!ns) return "?";
   const reach = Math.max(ns[2] - ns[0], ns[0] - ns[1]) / 1e3, places = reach >= 10 ? 0 : reach >= 1 ? 1 : 2;
   return `${(ns[0] / 1e3).toFixed(places)} ±${reach.toFixed(places)}`;

@@ -1,0 +1,208 @@
+"""The cause `host`, opened: on gaps drawn by hand, and on every recording."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import nsysalign
+from nsysalign import frames
+from nsysalign.attribute.host_activity import Gaps, calls_after_gaps, host_activity, host_gaps
+from nsysalign.trace.stacks import Frame, Stacks, read_stacks
+
+DATA = Path(__file__).parents[1] / "data"
+PROCESS = 7 << 24  # globalPid of process 7; its main thread has the number 7
+MAIN, OTHER = PROCESS | 7, PROCESS | 8
+
+#   time     0    10    20    30    40    50    60
+#   t1       [ host ][api][host]           [host]        one interval of label t1, then one of t2
+#   ranges   [augment    ]                 [augment]
+#   samples   ^  ^     ^    ^                ^   ^
+SEGMENTS = pd.DataFrame(
+    [
+        (0, 0, 16, "host", "nvtx", 1, "augment"),
+        (0, 16, 20, "api", "api", 100, "cudaMalloc"),
+        (0, 20, 30, "host", "", -1, ""),
+        (0, 30, 34, "api_launch", "api", 101, "cudaLaunchKernel"),
+        (0, 34, 40, "kernel", "kernel", 1, "gemm"),
+        (1, 44, 56, "host", "nvtx", 2, "augment#1"),
+        (1, 56, 60, "event", "api", 102, "cudaEventRecord"),
+    ],
+    columns=frames.SEGMENTS.names,
+)
+INTERVALS = pd.DataFrame({"interval": [0, 1], "label": ["t1", "t2"]})
+STACKS = (
+    (Frame("resize", "app/transforms.py", 41, True), Frame("<module>", "train.py", 3, True)),
+    (Frame("open", "io.py", 9, False), Frame("load", "app/loader.py", 12, True)),
+    (Frame("load", "app/loader.py", 11, True),),
+    (Frame("wait", "threading.py", 300, False),),
+)
+
+
+def gaps(threads=None) -> Gaps:
+    return host_gaps(INTERVALS, SEGMENTS, pd.Series(threads or {100: MAIN, 101: MAIN, 102: MAIN}))
+
+
+def samples(*found, process=PROCESS) -> Stacks:
+    t, stack = zip(*found, strict=True)
+    return Stacks(np.full(len(t), process), np.array(t), np.array(stack), STACKS, 0)
+
+
+def os_calls(*rows) -> pd.DataFrame:
+    table = pd.DataFrame(rows, columns=["start_ns", "end_ns", "thread", "name_id"])
+    return frames.check(table.assign(row=range(len(rows))), frames.OS_CALLS)
+
+
+NO_CALLS = frames.empty(frames.OS_CALLS)
+
+
+def view(table: pd.DataFrame, label: str, name: str) -> list[tuple]:
+    rows = table[(table["label"] == label) & (table["view"] == name)]
+    return list(
+        rows[["name", "place", "within", "samples", "count", "ns"]].itertuples(index=False, name=None)
+    )
+
+
+def test_samples_are_counted_by_function_of_the_program():
+    taken = samples((1, 0), (4, 0), (18, 0), (22, 1), (45, 2), (47, 1), (58, 3), (99, 0))
+    table = host_activity(gaps(), NO_CALLS, {}, taken)
+    assert view(table, "t1", "all") == [("", "", "", 3, 2, 26)]  # 18 lies in a call, 99 in nothing
+    assert view(table, "t1", "python") == [
+        ("resize", "app/transforms.py:41", "", 2, 0, 0),
+        ("load", "app/loader.py:12", "open (io.py)", 1, 0, 0),
+    ]
+    # two lines of one function are one row, at the line with most samples (of equals the first)
+    assert view(table, "t2", "python") == [("load", "app/loader.py:11", "", 2, 0, 0)]
+
+
+def test_shares_of_samples_add_up_to_one():
+    table = host_activity(gaps(), NO_CALLS, {}, samples((1, 0), (4, 1), (22, 3)))
+    python = table[table["view"] == "python"]
+    assert python["share"].sum() == pytest.approx(1)
+    assert python["samples"].sum() == table.loc[table["view"] == "all", "samples"].sum() == 3
+
+
+def test_a_library_stands_for_itself_where_the_program_is_not_on_the_stack():
+    table = host_activity(gaps(), NO_CALLS, {}, samples((1, 3)))
+    assert view(table, "t1", "python") == [("wait", "threading.py:300", "", 1, 0, 0)]
+
+
+@pytest.mark.parametrize("thread", [OTHER, -1])
+def test_samples_say_nothing_about_another_thread(thread):
+    table = host_activity(
+        gaps({100: thread, 101: thread, 102: thread}), NO_CALLS, {}, samples((1, 0), (45, 0))
+    )
+    assert (table["view"] != "python").all() and not table["samples"].any()
+
+
+def test_samples_of_another_process_are_not_taken():
+    table = host_activity(gaps(), NO_CALLS, {}, samples((1, 0), process=PROCESS + (1 << 24)))
+    assert not table["samples"].any()
+
+
+def test_ranges_and_calls_are_exact():
+    made = os_calls((2, 12, MAIN, 5), (4, 6, MAIN, 6), (10, 24, OTHER, 5), (28, 50, MAIN, 6))
+    table = host_activity(gaps(), made, {5: "read", 6: "futex"}, None)
+    assert view(table, "t1", "range") == [("augment", "", "", 0, 1, 16), ("", "", "", 0, 1, 10)]
+    assert view(table, "t2", "range") == [("augment", "", "", 0, 1, 12)]  # its repetitions are one range
+    # a call inside another one counts once; what lies outside of the gaps, or on another thread, does not count
+    assert view(table, "t1", "os") == [("read", "", "", 0, 1, 10), ("futex", "", "", 0, 1, 2)]
+    assert view(table, "t2", "os") == [("futex", "", "", 0, 1, 6)]
+
+
+def test_the_labels_own_range_says_nothing():
+    named = SEGMENTS.assign(detail=SEGMENTS["detail"].replace({"augment": "t1#0", "augment#1": "t2#1"}))
+    table = host_activity(host_gaps(INTERVALS, named, pd.Series({101: MAIN})), NO_CALLS, {}, None)
+    assert set(table["view"]) == {"all"}
+
+
+def test_a_gap_belongs_to_the_thread_of_the_next_call_of_its_interval():
+    assert gaps({100: OTHER, 101: MAIN}).thread.tolist() == [OTHER, MAIN, -1]
+    assert calls_after_gaps(SEGMENTS).tolist() == [100, 101, 102]
+    assert not len(calls_after_gaps(SEGMENTS[SEGMENTS["cause"] != "host"]))
+
+
+def recording(name: str, folder: Path) -> tuple[Path, list[Path]]:
+    export, log = folder / "trace.sqlite", folder / "events-1.jsonl"
+    export.write_bytes(lzma.decompress((DATA / f"{name}.sqlite.xz").read_bytes()))
+    found = DATA / f"{name}.events.jsonl.xz"
+    if not found.exists():
+        return export, []
+    log.write_bytes(lzma.decompress(found.read_bytes()))
+    return export, [log]
+
+
+@pytest.mark.parametrize("name", ["probe", "truth_random1"])
+def test_all_of_a_recordings_host_time_is_there(name, tmp_path):
+    export, logs = recording(name, tmp_path)
+    a = nsysalign.analyze(export, logs)
+    label = a.measured.set_index("interval")["label"]
+    host = a.parts[(a.parts["cause"] == "host") & a.parts["interval"].isin(a.measured["interval"])]
+    expected = host.groupby(label.reindex(host["interval"]).to_numpy())["ns"].sum()
+    whole = a.host_activity[a.host_activity["view"] == "all"].set_index("label")["ns"]
+    assert whole.to_dict() == expected[expected > 0].to_dict()
+    for _, rows in a.host_activity[a.host_activity["view"] == "range"].groupby("label"):
+        assert rows["ns"].sum() == whole[rows["label"].iloc[0]]
+
+
+def test_samples_of_a_run_reach_its_analysis(tmp_path):
+    """A recording with samples put into its longest host gap: what a run with --sample-python leaves."""
+    export, _ = recording("probe", tmp_path)
+    a = nsysalign.analyze(tmp_path)
+    host = a.segments[(a.segments["cause"] == "host") & a.segments["interval"].isin(a.measured["interval"])]
+    gap = host.loc[(host["end_ns"] - host["start_ns"]).idxmax()]
+    process = int(
+        pd.read_sql("select globalPid from CUPTI_ACTIVITY_KIND_KERNEL limit 1", _open(export)).iloc[0, 0]
+    )
+    times = np.linspace(gap["start_ns"], gap["end_ns"] - 1, 8).astype(int).tolist()
+    lines = [
+        {"format": "nsysalign-stacks", "version": 1, "frequency_hz": 1000},
+        {"stack": 4, "frames": [["resize", "app/transforms.py", 41, 1]]},
+        {"stack": 9, "frames": [["read", "io.py", 7, 0], ["load", "app/loader.py", 12, 1]]},
+        {"process": process, "thread": 1, "main": True, "t_ns": times, "stack_of": [4] * 5 + [9] * 3},
+        {"process": process, "thread": 2, "main": False, "t_ns": times, "stack_of": [9] * 8},
+    ]
+    (tmp_path / "stacks.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    again = nsysalign.analyze(tmp_path)
+    label = a.intervals.set_index("interval")["label"][gap["interval"]]
+    assert view(again.host_activity, label, "python") == [
+        ("resize", "app/transforms.py:41", "", 5, 0, 0),
+        ("load", "app/loader.py:12", "read (io.py)", 3, 0, 0),
+    ]
+    assert again.host_activity["samples"].max() == 8
+    pd.testing.assert_frame_equal(again.parts, a.parts)  # samples never change a budget
+
+
+def _open(export: Path):
+    import sqlite3
+
+    return sqlite3.connect(export)
+
+
+def test_a_file_that_is_something_else_costs_a_note(tmp_path):
+    path = tmp_path / "stacks.jsonl"
+    path.write_text("{}\n")
+    found, notes = read_stacks(path)
+    assert found is None and "holds no Python stacks" in notes[0]
+
+
+def test_lines_that_cannot_be_used_are_left_out(tmp_path):
+    path = tmp_path / "stacks.jsonl"
+    lines = [
+        '{"format":"nsysalign-stacks"}',
+        '{"stack":1,"frames":[["f","/home/alice/x.py",3,1],["g"],7]}',
+        '{"process":1,"main":true,"t_ns":[5,"x",null,6],"stack_of":[1,1,1,2]}',
+        '{"process":true,"main":true,"t_ns":[5],"stack_of":[1]}',
+        "[1]",
+        '{"cut',
+    ]
+    path.write_text("\n".join(lines))
+    found, notes = read_stacks(path)
+    assert found.t_ns.tolist() == [5]
+    assert found.frames == ((Frame("f", "x.py", 3, True),),)
+    assert notes == ["stacks.jsonl: 2 lines could not be used (cut or malformed)"]

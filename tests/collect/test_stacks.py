@@ -1,0 +1,141 @@
+"""Sampled Python stacks: the layout of nsys's samples, and a real recording of known functions."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import sys
+
+import numpy as np
+import pytest
+
+from nsysalign.collect.nsys import Nsys, profile_arguments
+from nsysalign.collect.session import CollectOptions, collect
+from nsysalign.collect.stacks import Samples
+from nsysalign.trace.stacks import read_stacks
+
+STRINGS = ["zero", "resize", "/home/me/app/transforms.py", "&lt;module&gt;", "/usr/lib/python3.11/io.py"]
+THREAD = (7 << 24) | 99
+
+
+def sample(t_ns: int, *frames: tuple[int, int, int], number: int = 1, cut: int = 0) -> str:
+    data = struct.pack("<IIII", 1, 1, len(frames), 0x137F)  # the padding is not zero
+    data += b"".join(struct.pack("<QQII", f, file, line, t_ns & 0xFFFF) for f, file, line in frames)
+    data = base64.b64encode(data[: len(data) - cut]).decode()
+    event = {
+        "Timestamp": str(t_ns),
+        "GlobalTid": str(THREAD),
+        "Category": str(number),
+        "Payload": {"BinaryData": [{"SchemaId": "4294967299", "Data": data}]},
+    }
+    return json.dumps({"Type": 34, "NvtxEvent": event}, separators=(",", ":"))
+
+
+def read(*lines: str) -> tuple[Samples, list]:
+    found = Samples(iter([json.dumps({"data": STRINGS}, separators=(",", ":")), *lines]), lambda f: f)
+    return found, list(found.lines())
+
+
+def test_frames_are_named_and_equal_stacks_are_kept_once():
+    _, lines = read(
+        sample(30, (1, 2, 41), (3, 2, 5)), sample(10, (1, 2, 41), (3, 2, 5)), sample(20, (3, 4, 7))
+    )
+    assert lines[1] == {
+        "stack": 0,
+        "frames": [
+            ["resize", "/home/me/app/transforms.py", 41, 1],
+            ["<module>", "/home/me/app/transforms.py", 5, 1],
+        ],
+    }
+    assert lines[2] == {"stack": 1, "frames": [["<module>", "/usr/lib/python3.11/io.py", 7, 0]]}
+    assert lines[3]["process"] == 7 << 24 and lines[3]["main"] is True
+    assert lines[3]["t_ns"] == [10, 20, 30] and lines[3]["stack_of"] == [0, 1, 0]
+    assert len(lines) == 4
+
+
+def test_the_thread_that_was_seen_first_is_the_main_one():
+    _, lines = read(sample(30, (1, 2, 41), number=2), sample(20, (1, 2, 41), number=1))
+    assert {line["thread"]: line["main"] for line in lines if "thread" in line} == {2: False, 1: True}
+
+
+def test_a_sample_of_another_layout_is_counted_and_left_out():
+    found, lines = read(sample(10, (1, 2, 41), cut=4), sample(20, (1, 2, 41)))
+    assert (found.bad, found.count) == (1, 1) and lines[-1]["t_ns"] == [20]
+
+
+def test_a_string_that_is_not_there_is_a_question_mark():
+    _, lines = read(sample(10, (77, 78, 1)))
+    assert lines[1]["frames"] == [["?", "?", 1, 1]]
+
+
+def test_an_nsys_that_cannot_sample_says_so(tmp_path):
+    arguments, notes = profile_arguments(Nsys("nsys", "2022.4.1", frozenset()), tmp_path, python_hz=1000)
+    assert not any("python" in argument for argument in arguments)
+    assert any("--sample-python was ignored" in note for note in notes)
+
+
+PROGRAM = """
+import random, threading, time
+
+data = [random.random() for _ in range(60000)]
+
+def spin():
+    end = time.perf_counter() + 0.02
+    while time.perf_counter() < end:
+        pass
+
+def sort():
+    return sorted(data)
+
+def doze():
+    time.sleep(0.02)
+
+def other():
+    while not stop.wait(0.001):
+        pass
+
+stop = threading.Event()
+thread = threading.Thread(target=other)
+thread.start()
+seconds = {}
+for _ in range(30):
+    for function in (spin, sort, doze):
+        begun = time.perf_counter()
+        function()
+        seconds[function.__name__] = seconds.get(function.__name__, 0) + time.perf_counter() - begun
+stop.set()
+thread.join()
+import json
+json.dump(seconds, open("seconds.json", "w"))
+"""
+
+
+@pytest.mark.nsys
+def test_a_real_recording_names_the_functions_of_a_program(nsys, tmp_path, monkeypatch):
+    """Pure Python, a call into C that holds the GIL, and sleep: each is sampled for as long as it took."""
+    if "python-sampling" not in nsys.flags:
+        pytest.skip("this nsys cannot sample Python")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    options = CollectOptions(nsys=nsys.path, output=tmp_path / "run", clocks=False, sample_python=True)
+    result = collect([sys.executable, "program.py"], options)
+    assert result.exit_status == 0
+    stacks, notes = read_stacks(tmp_path / "run" / "stacks.jsonl")
+    assert not notes and not [n for n in result.notes if "stacks" in n or "Python" in n]
+    seconds = json.loads((tmp_path / "seconds.json").read_text())
+    innermost = [
+        next((f.function for f in stacks.frames[s] if f.file == "program.py"), "") for s in stacks.stack
+    ]
+    count = {name: innermost.count(name) for name in seconds}
+    whole, taken = sum(seconds.values()), sum(count.values())
+    assert taken > 100
+    for (
+        name
+    ) in seconds:  # a share of samples is a share of time; the bound is wide, for the machine is shared
+        assert count[name] / taken == pytest.approx(seconds[name] / whole, abs=0.12)
+    assert "other" not in innermost and stacks.others > 100
+    assert {f.own for s in stacks.frames for f in s if f.file == "program.py"} == {True}
+    assert not any(f.own for s in stacks.frames for f in s if f.file.endswith("threading.py"))
+    assert (np.diff(stacks.t_ns) >= 0).all()
+    assert not list((tmp_path / "run").glob("*partial*"))
