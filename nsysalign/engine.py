@@ -43,6 +43,7 @@ from nsysalign.compare.judge import attach
 from nsysalign.compare.side_by_side import side_by_side
 from nsysalign.diagnose.rules import diagnose
 from nsysalign.errors import AnalysisError, EventLogError
+from nsysalign.host_speed import HostSpeed
 from nsysalign.memory import trim_memory
 from nsysalign.model import KIND, Analysis, EventLog, PartialResult, Trace, TraceInfo
 from nsysalign.private import without_paths
@@ -307,7 +308,7 @@ def explained(
         analysis = _with_host_activity(analysis, measured, pieces - run > MOST_PIECES, host)
     drawn = np.array(chosen_intervals(analysis, wanted), dtype=np.int64)
     if baseline is None:
-        analysis = _with_predictions(analysis, source, drawn)
+        analysis = _with_predictions(analysis, source, drawn, HostSpeed(log, measured.clock_maps))
     return replace(analysis, timeline=source.timeline(drawn, analysis))
 
 
@@ -353,7 +354,9 @@ def _disturbed(intervals: pd.DataFrame) -> list[str]:
     return [f"{some} disturbed by the profiler's own work (flag profiler-disturbed)"] if count else []
 
 
-def _with_predictions(analysis: Analysis, source: SegmentSource, drawn: np.ndarray) -> Analysis:
+def _with_predictions(
+    analysis: Analysis, source: SegmentSource, drawn: np.ndarray, host: HostSpeed
+) -> Analysis:
     """With what the interval in each label's row would have measured without nsys: tables show it beside the profiled time."""
     labels, variants = (
         table["row_interval"].to_numpy(dtype=np.int64) for table in (analysis.labels, analysis.variants)
@@ -361,7 +364,7 @@ def _with_predictions(analysis: Analysis, source: SegmentSource, drawn: np.ndarr
     rows = np.union1d(np.intersect1d(labels, drawn), variants[: len(drawn)])
     if not len(rows):
         return analysis
-    unprofiled, parts = predict_intervals(source, rows, analysis.measured, analysis.parts, wide=False)
+    unprofiled, parts = predict_intervals(source, rows, analysis.measured, analysis.parts, host, wide=False)
     return replace(analysis, unprofiled=unprofiled, unprofiled_parts=parts)
 
 
@@ -403,7 +406,8 @@ def _with_baseline(
 ) -> Analysis:
     """The same with the run without nsys beside it, and what the profiled one says it should have measured."""
     real = analysis.measured
-    unprofiled, parts = predict(measured.source, real, analysis.parts, analysis.labels)
+    host = HostSpeed(log, measured.clock_maps)
+    unprofiled, parts = predict(measured.source, real, analysis.parts, analysis.labels, host)
     windows = measured.portion.rows.iloc[: len(real)]  # without the run as a whole
     table, notes = side_by_side(real, windows, log, baseline, unprofiled, timed(baseline))
     return replace(

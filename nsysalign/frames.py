@@ -266,6 +266,15 @@ DISTANCES = _spec(
     ("end_ms", "float64", "distance of the second from it, NaN unknown"),
 )
 
+METERS = _spec(
+    "meters",
+    "how long a fixed piece of work took on the host, taken where nothing was timed",
+    ("process", "int64", "number of the header it belongs to"),
+    ("work", "int64", "number of the work: times of different works cannot be compared"),
+    ("t0_ns", "int64", "CLOCK_MONOTONIC at its begin"),
+    ("t1_ns", "int64", "CLOCK_MONOTONIC at its end"),
+)
+
 HOSTS = _spec(
     "hosts",
     "pairs of host timestamps around a region",
@@ -951,11 +960,18 @@ BASELINE = _spec(
         "float64",
         "without nsys: the same, by the events' own clock; NaN without references",
     ),
+    (
+        "host_slowdown",
+        "float64",
+        "how many times longer a fixed piece of work took on the host around these intervals under nsys than without; "
+        "NaN where the logs do not say",
+    ),
 )
 #: Columns that an analysis stored before they existed does not have, and what stands there instead.
 LATER_COLUMNS: Mapping[tuple[str, str], Any] = {
     ("baseline", "gap_profiled_ns"): None,
     ("baseline", "gap_baseline_ns"): None,
+    ("baseline", "host_slowdown"): None,
     ("findings", "faster"): "",
 }
 
@@ -1024,6 +1040,7 @@ LOG_SPECS = (
     ELAPSED,
     REFERENCES,
     DISTANCES,
+    METERS,
     HOSTS,
     CLOCK_SITES,
     CLOCK_READINGS,

@@ -188,6 +188,7 @@ class EventLog:
     elapsed: pd.DataFrame
     references: pd.DataFrame
     distances: pd.DataFrame
+    meters: pd.DataFrame
     hosts: pd.DataFrame
     clock_sites: pd.DataFrame
     clock_readings: pd.DataFrame

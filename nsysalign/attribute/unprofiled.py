@@ -27,8 +27,10 @@ from nsysalign.attribute.overhead import (
 from nsysalign.attribute.replay import Call, replay
 from nsysalign.attribute.scene import Scene, Scenes
 from nsysalign.attribute.segment_source import SegmentSource
+from nsysalign.host_speed import HostSpeed
 from nsysalign.model import CAUSES, Alignment, Trace
 from nsysalign.parts import matrices
+from nsysalign.text import times
 
 #: Replayed per label at most, evenly spread: more would not say more.  Fewer where they are long.
 MOST_PER_LABEL, LEAST_PER_LABEL, CALLS_PER_LABEL = 32, 3, 60_000
@@ -38,6 +40,8 @@ _AT_WORK = ("kernel", "graph", "memcpy", "memset")
 _TICK_NS = 64  # the event clock's, at both ends
 #: With more of it unknown than this there is nothing to replay.
 _UNKNOWN_SHARE = 0.05
+#: On a host that was so many times slower than usual the profiled run was itself disturbed.
+_SLOW = 1.25
 
 
 class Prediction(NamedTuple):
@@ -56,8 +60,9 @@ class Predictor:
         self.cost, self.factors = overhead(trace, costs), (1.0, *SPREAD)
         self.scenes = Scenes(trace, alignment, waiting(trace), costs)
 
-    def predict(self, window, working_ns: int = 0) -> Prediction:
-        """One row of alignment.windows (a named tuple).  `working_ns`: how long the GPU works in it."""
+    def predict(self, window, working_ns: int = 0, host: tuple[float, float] = (1.0, 1.0)) -> Prediction:
+        """One row of alignment.windows (a named tuple).  `working_ns`: how long the GPU works in it; `host`: what the host
+        decides may take so many times as long at least, and at most, in a run at another time."""
         scene = self.scenes.of(window)
         if scene.reason:
             return Prediction(-1, -1, -1, scene.reason)
@@ -65,7 +70,8 @@ class Predictor:
         middle = found[0]
         rest = min(working_ns, middle)
         spread = round(HOST_SPREAD * (middle - rest) + REST_SPREAD * rest) + _TICK_NS
-        return Prediction(middle, max(min(found) - spread, 0), max(found) + spread, "")
+        low, high = (round(abs(factor - 1) * (middle - rest)) for factor in host)
+        return Prediction(middle, max(min(found) - spread - low, 0), max(found) + spread + high, "")
 
     def _replayed(self, window, scene: Scene, factor: float) -> int:
         start, end = self.scenes.start[scene.calls], self.scenes.end[scene.calls]
@@ -87,14 +93,18 @@ class Predictor:
 
 
 def predict(
-    source: SegmentSource, intervals: pd.DataFrame, parts: pd.DataFrame, labels: pd.DataFrame
+    source: SegmentSource,
+    intervals: pd.DataFrame,
+    parts: pd.DataFrame,
+    labels: pd.DataFrame,
+    host: HostSpeed | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Tables UNPROFILED and UNPROFILED_PARTS of up to MOST_PER_LABEL intervals per label, its row among them.
 
-    `intervals`: frames.INTERVALS without runs, numbered by their rows.
+    `intervals`: frames.INTERVALS without runs, numbered by their rows.  `host`: how fast it was, on the trace's clock.
     """
     wanted = np.array(chosen_intervals(intervals, labels, source), dtype=np.int64)
-    return predict_intervals(source, wanted, intervals, parts)
+    return predict_intervals(source, wanted, intervals, parts, host)
 
 
 def predict_intervals(
@@ -102,13 +112,15 @@ def predict_intervals(
     wanted: np.ndarray,
     intervals: pd.DataFrame,
     parts: pd.DataFrame,
+    host: HostSpeed | None = None,
     *,
     wide: bool = True,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The same of these intervals (ascending numbers); `wide`: what surrounds them may be read once more.
 
     What the profiler costs was measured with `nsys profile -t cuda,nvtx`: where more was traced, and for what is no interval
-    that the program measured, there is a reason instead of a prediction.
+    that the program measured, there is a reason instead of a prediction.  The same holds where the host was slower than it
+    usually is: nobody knows by how much that made the interval longer.
     """
     chosen, trace, alignment = source.around(wanted, wide)
     osrt = len(trace.os_calls) > 0
@@ -116,17 +128,22 @@ def predict_intervals(
     (matrix,) = matrices(intervals[intervals["interval"].isin(chosen)], mine, ["ns"])
     working = matrix[:, [CAUSES.index(c) for c in _AT_WORK]].sum(axis=1)
     unknown = matrix[:, CAUSES.index("unknown")]
+    windows = alignment.windows
+    speeds = (host or HostSpeed(None)).speeds(
+        *(windows[c].to_numpy() for c in ("log_process", "open_ns", "close_end_ns"))
+    )
     predictor = None
     rows, budgets = [], []
     lost = np.setdiff1d(wanted, chosen).tolist()
     rows += [(number, pd.NA, pd.NA, pd.NA, "the trace around it could not be read") for number in lost]
-    for at, (number, window) in enumerate(
-        zip(chosen.tolist(), alignment.windows.itertuples(index=False), strict=True)
-    ):
-        reason = _no_prediction(window, int(unknown[at]), osrt)
+    for at, (number, window) in enumerate(zip(chosen.tolist(), windows.itertuples(index=False), strict=True)):
+        reason = _no_prediction(window, int(unknown[at]), osrt) or _slow_host(speeds.slowdown[at])
         if not reason:
             predictor = predictor or Predictor(trace, alignment)
-            found = predictor.predict(window, int(working[at]))
+            reach = speeds.least[at], speeds.most[at]
+            found = predictor.predict(
+                window, int(working[at]), (1.0, 1.0) if np.isnan(reach).any() else reach
+            )
             reason = found.reason
         rows.append((number, *((pd.NA,) * 3 if reason else found[:3]), reason))
         if not reason:
@@ -148,6 +165,13 @@ def _no_prediction(window, unknown_ns: int, osrt: bool) -> str:
     if unknown_ns > _UNKNOWN_SHARE * window.elapsed_ns:
         return "the trace does not say what much of it was"
     return ""
+
+
+def _slow_host(slowdown: float) -> str:
+    """The same for a host that was slower than usual; NaN: not known."""
+    if slowdown <= _SLOW or np.isnan(slowdown):
+        return ""
+    return f"the host was {times(slowdown)} slower than usual when it was measured"
 
 
 def chosen_intervals(intervals: pd.DataFrame, labels: pd.DataFrame, source: SegmentSource) -> list[int]:

@@ -29,6 +29,7 @@ from nsysalign.collect.probe.layout import (
     END_TIME,
     END_TIME_STRUCT,
     INTERVENED,
+    METER,
     RECORD,
     REFERENCE,
     SLOT,
@@ -44,7 +45,7 @@ from nsysalign.rundir import event_logs
 _NAME = re.compile(r"(\d+)-(\d+)\.rec$")
 #: From so many bytes of slots on (32,768 lines) a log is compressed: 35 bytes a record instead of 270.
 PACKED_FROM = 2 << 20
-_TIMED = (RECORD, WAIT, ELAPSED, REFERENCE)  # kinds whose t0 is a time
+_TIMED = (RECORD, WAIT, ELAPSED, REFERENCE, METER)  # kinds whose t0 is a time
 _AHEAD = 3 * CHUNK_BYTES  # mapped before they are needed (probe.runtime): not used yet
 _FULL_BURST = 50  # marks kept of the first burst; later ones keep the tightest
 _LATER_BURST = 12
@@ -259,6 +260,9 @@ def _slot_lines(
             line = {"type": "reference", "id": a, "record": a, "device": device, "tid": tid}
             if b >= 0 and not math.isnan(x):
                 line |= {"previous": b, "ms": x}
+        elif kind == METER:
+            yield {"type": "meter", "work": a, "t0_ns": t0, "t1_ns": t1, "tid": tid}
+            continue
         elif kind == BETWEEN:
             if a in regions and b in regions:
                 yield {"type": "distance", "start": a, "end": b, "ms": x}

@@ -26,6 +26,7 @@ from nsysalign.collect.nsys import (
     profile_arguments,
     utf8_name,
 )
+from nsysalign.collect.nsys_cost import usual_speed
 from nsysalign.collect.processes import of_run
 from nsysalign.collect.stacks import FREQUENCY_HZ, keep_stacks
 from nsysalign.errors import NsysError
@@ -126,7 +127,7 @@ def collect(
         took_s = time.monotonic() - began
         status, notes = ended.status, [*notes, *ended.notes, *unsampled]
         try:
-            logs = convert(raw, run_dir, working_directory(), source=True)
+            logs = convert(raw, run_dir, working_directory(), usual_speed(nsys), source=True)
         except OSError as error:
             raise NsysError(
                 f"the event logs cannot be written to {run_dir}: {error.strerror}; what the probe recorded is kept in "

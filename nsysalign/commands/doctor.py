@@ -14,22 +14,36 @@ from pathlib import Path
 
 import click
 
+from nsysalign.commands import doctor_cost
 from nsysalign.commands import options as shared
 from nsysalign.commands.doctor_row import MISSING, OK, WARNING, Row
 from nsysalign.commands.doctor_trace import look_at_trace
+from nsysalign.errors import UsageError
 
 
 @click.command()
 @click.argument("trace", required=False, type=click.Path(path_type=Path, exists=True))
 @shared.nsys("The nsys to check (default: the one that `run` would use).")
+@click.option(
+    "--calibrate",
+    is_flag=True,
+    help="Measure what nsys adds to each kind of call here, and how fast the host is: known work in processes with and "
+    "without nsys.  Later runs are compared with that.",
+)
 @click.pass_context
-def doctor(ctx: click.Context, trace: Path | None, nsys: str | None) -> None:
+def doctor(ctx: click.Context, trace: Path | None, nsys: str | None, calibrate: bool) -> None:
     """Look at this machine, or at a TRACE (.sqlite, .nsys-rep or run directory), and say what is missing.
 
     \b
     Example:  nsysalign doctor
               nsysalign doctor nsysalign-runs/train-001
+              nsysalign doctor --calibrate
     """
+    if calibrate:
+        if trace is not None:
+            raise UsageError("--calibrate measures this machine, not a trace", "nsysalign doctor --calibrate")
+        doctor_cost.calibrate(nsys)
+        return
     rows = look_at_trace(trace, nsys) if trace is not None else look_at_machine(os.environ, nsys)
     for row in rows:
         click.echo(f"{_SIGNS[row.state]} {row.what:<10} {row.found}")
@@ -57,6 +71,8 @@ def look_at_machine(environ: Mapping[str, str], nsys: str | None = None) -> list
         _nested(environ),
         *_settings(environ),
     ]
+    if cost := doctor_cost.row(tool, environ):
+        rows.append(cost)
     return rows
 
 

@@ -18,10 +18,14 @@ from nsysalign.align.event_clock import event_clock
 from nsysalign.align.records import log_ends
 from nsysalign.compare.bootstrap import change, midmean
 from nsysalign.compare.label_changes import FEWEST_RUNS
+from nsysalign.host_speed import HostSpeed
 from nsysalign.model import EventLog
+from nsysalign.text import times
 
 _REPETITION = re.compile(r"#\d+$")
 CONFIDENCE = 0.95
+#: A host that was so many times slower in one run than in the other is worth a remark.
+_OTHER_SPEED = 1.1
 
 
 def side_by_side(
@@ -46,10 +50,10 @@ def side_by_side(
     measured_without = _labelled(found, label_of)
     counts = measured_without["certain"].to_numpy(dtype=bool) | measured_without["key"].isin(list(label_of))
     measured_without = measured_without[counts].reset_index(drop=True)
+    logged = _labelled(measured(profiled), label_of) if profiled is not None else None
+    speeds = [_host_times(profiled, logged), _host_times(baseline, measured_without)]
     measured_without["process"] = _ranks(baseline, measured_without["process"].to_numpy())
-    known = (
-        {_key(row) for row in measured(profiled).itertuples(index=False)} if profiled is not None else set()
-    )
+    known = set(logged["key"]) if logged is not None else set()
     with_nsys = pd.DataFrame(
         {
             "label": intervals["label"].to_numpy(dtype=object),
@@ -67,7 +71,15 @@ def side_by_side(
     sides = [dict(iter(f.groupby("label", sort=False))) for f in (with_nsys, measured_without)]
     labels = [*dict.fromkeys(intervals["label"].tolist()), *dict.fromkeys(measured_without["label"].tolist())]
     rows = [
-        _row(label, sides[0].get(label), sides[1].get(label), removed, why, known)
+        _row(
+            label,
+            sides[0].get(label),
+            sides[1].get(label),
+            removed,
+            why,
+            known,
+            [s.get(label) for s in speeds],
+        )
         for label in dict.fromkeys(labels)
     ]
     table = pd.DataFrame(rows, columns=frames.BASELINE.names) if rows else frames.empty(frames.BASELINE)
@@ -180,7 +192,16 @@ def _place(key: tuple) -> str:
     return start if end in ("", start) else f"{start}-{end.rpartition(':')[2]}"
 
 
-def _row(label, profiled, baseline, removed, why, known) -> tuple:
+def _host_times(log: EventLog | None, found: pd.DataFrame | None) -> dict[str, float]:
+    """Label -> median time, ns, of the meter's work beside its intervals; labels without a reading near them are left out."""
+    if log is None or found is None or not len(found):
+        return {}
+    begin = found["order"].to_numpy()
+    near = HostSpeed(log).near(found["process"].to_numpy(), begin, begin + found["elapsed_ns"].to_numpy())
+    return pd.Series(near).groupby(found["label"].to_numpy()).median().dropna().to_dict()
+
+
+def _row(label, profiled, baseline, removed, why, known, host) -> tuple:
     first = profiled if profiled is not None else baseline
     counts = [0 if side is None else len(side) for side in (profiled, baseline)]
     nan = float("nan")
@@ -209,11 +230,18 @@ def _row(label, profiled, baseline, removed, why, known) -> tuple:
             reasons = why.reindex(profiled["interval"]).dropna()
             remarks.append(f"no prediction: {reasons.iloc[0] if len(reasons) else 'not replayed'}")
     both = counts[0] and counts[1] and baseline_ns > 0
+    slowdown = host[0] / host[1] if all(host) else nan
+    if max(slowdown, 1 / slowdown) >= _OTHER_SPEED:
+        remarks.append(
+            f"the host was {times(max(slowdown, 1 / slowdown))} {'slower' if slowdown > 1 else 'faster'} under nsys than "
+            "without: part of the difference is the host's, not nsys's"
+        )
     gaps = (nan if s is None else _midmean(s["gap_ns"].dropna()) for s in (profiled, baseline))
     return (
         label, str(first["kind"].iloc[0]), str(first["site"].iloc[0]), *counts, profiled_ns, baseline_ns, low, high,
         profiled_ns / baseline_ns if both else nan, paired, predicted, lower, upper, used,
         predicted / baseline_ns - 1 if both else nan, "; ".join(remarks), *gaps,
+        slowdown,
     )  # fmt: skip
 
 

@@ -34,6 +34,10 @@ PLAIN_KEYS = {
         "version",
         "pid",
         "calibration_ns",
+        "meter_usual_ns",
+        "meter_least_ns",
+        "meter_most_ns",
+        "meter_work",
         "baseline",
         "exit_status",
         "profiled_exit_status",
@@ -57,6 +61,7 @@ PLAIN_KEYS = {
     "calibration": {"start", "end", "ms", "t0_ns", "t1_ns", "calibration", *_FROM_REFERENCE},
     "reference": {"id", "device", "tid", "stream_id", "t0_ns", "t1_ns", "previous", "ms", "record"},
     "distance": {"start", "end", "ms", *_FROM_REFERENCE},
+    "meter": {"work", "t0_ns", "t1_ns", "tid"},
     "host": {"t0_ns", "t1_ns", "tid", "implicit"},
     "clock_site": {"number", "position", "interleaved"},
     "clock_reading": {"site", "t_ns", "value_ns", "tid", "count"},
@@ -66,13 +71,14 @@ PLAIN_KEYS = {
     "end": {"signal"},
 }
 TEXT_KEYS = {
-    "header": {"format", "device_name", "torch", "python", "nvtx"},
+    "header": {"format", "device_name", "torch", "python", "nvtx", "meter_python"},
     "record": {"region", "site"},
     "wait": set(),
     "elapsed": {"region", "site", "error"},
     "calibration": {"region", "site", "error"},
     "reference": set(),
     "distance": set(),
+    "meter": set(),
     "host": {"region", "site"},
     "clock_site": {"site", "function", "use"},
     "clock_reading": {"clock", "region"},
@@ -248,6 +254,11 @@ class _Reader:
                     *_from_reference(item),
                 )
             )
+        elif kind == "meter":
+            if not (_is_int(item.get("work")) and _has_times(item, "t0_ns", "t1_ns")):
+                return False
+            if item["t1_ns"] > item["t0_ns"]:
+                self.rows["meters"].append((process, item["work"], item["t0_ns"], item["t1_ns"]))
         elif kind == "host":
             if not _has_times(item, "t0_ns", "t1_ns"):
                 return False

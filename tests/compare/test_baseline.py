@@ -265,3 +265,31 @@ def test_gaps_stand_beside_each_other(tmp_path):
     assert table.loc["step", "gap_profiled_ns"] == 1_000_002 - 15_000, "where the test placed them"
     none, _ = beside(log(tmp_path, "a", runs("x", 30, 31)), log(tmp_path, "b", runs("x", 20, 21)))
     assert math.isnan(none.loc["x", "gap_baseline_ns"]), "a log without references"
+
+
+def metered(path: Path, us: float) -> Path:
+    """The same log, with readings of the host's speed."""
+    with path.open("a") as file:
+        for k in range(8):
+            t = 1_000_000 * k
+            line = {"type": "meter", "work": 1, "t0_ns": t, "t1_ns": t + round(us * 1e3), "tid": 1}
+            file.write(json.dumps(line) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("under", "without", "said"),
+    [(6.0, 4.0, "1.5 times slower"), (4.0, 6.0, "1.5 times faster"), (4.0, 4.2, None)],
+)
+def test_how_fast_the_host_was_in_either_run_stands_beside_the_times(tmp_path, under, without, said):
+    logs = [log(tmp_path, name, runs("x", *range(30, 38))) for name in ("under", "without")]
+    table, _ = beside(metered(logs[0], under), metered(logs[1], without))
+    assert table.loc["x", "host_slowdown"] == pytest.approx(under / without)
+    remark = table.loc["x", "remark"]
+    assert ("the host was" in remark) == (said is not None) and (said or "") in remark
+
+
+def test_logs_without_a_meter_say_nothing_of_the_host(tmp_path):
+    logs = [log(tmp_path, name, runs("x", *range(30, 38))) for name in ("under", "without")]
+    table, _ = beside(metered(logs[0], 5), logs[1])
+    assert math.isnan(table.loc["x", "host_slowdown"]) and "host was" not in table.loc["x", "remark"]

@@ -1,0 +1,235 @@
+"""What each option of nsys costs an interval of 50 launches, and which rows and answers it takes away.
+
+    python scripts/bench_options.py [--rounds 2] [--seconds 220] [--json OUT]       on a machine with a GPU: under 4 minutes
+
+Options take turns, the plain program among them, and every time is taken as it would have been at the host's usual speed (the
+meter of `nsysalign.collect.probe.meter` is read beside each interval).  In the last round the probe is in the process, the report
+is exported and analysed: rows per table, how many intervals are placed and how, how much of them is not known, and whether a time without
+nsys is predicted.  Without a GPU the "launches" are a little work on the host: a dry run that shows the script works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from nsysalign.collect.command import probe_environment
+from nsysalign.collect.convert import convert
+from nsysalign.collect.nsys import Nsys, export_sqlite, find_nsys, profile_arguments
+
+ROOT = Path(__file__).resolve().parents[1]
+PLAIN, DEFAULT = "without nsys", "as `run` does it"
+REPEATS, LAUNCHES = 200, 50
+TABLES = {
+    "kernels": "CUPTI_ACTIVITY_KIND_KERNEL", "copies": "CUPTI_ACTIVITY_KIND_MEMCPY", "API calls": "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "waits": "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "event rows": "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
+    "graphs": "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "NVTX": "NVTX_EVENTS",
+}  # fmt: skip
+
+
+def child() -> None:
+    """The workload; prints one JSON line: [ns, ns of the meter's work] per interval."""
+    from nsysalign.collect.probe import meter
+
+    def plainly(count: int) -> None:
+        for _ in range(count):
+            sum(range(40))
+
+    found, graphs = [], []
+    try:
+        import torch
+
+        gpu = torch.cuda.is_available()
+    except ImportError:
+        gpu = False
+    if not gpu:
+        for _ in range(REPEATS):
+            took = meter.measure()[1]
+            t0 = time.perf_counter_ns()
+            plainly(LAUNCHES)
+            found.append([time.perf_counter_ns() - t0, took])
+        print(json.dumps({"small": found, "graph": graphs, "gpu": None}))
+        return
+    x = torch.zeros(1024, device="cuda")
+    captured = torch.cuda.CUDAGraph()
+    x.add_(1)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(captured):
+        for _ in range(20):
+            x.add_(1)
+    for values, work in ((found, lambda: [x.add_(1) for _ in range(LAUNCHES)]), (graphs, captured.replay)):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        for number in range(REPEATS + 10):
+            torch.cuda.synchronize()
+            took = meter.measure()[1]
+            start.record()
+            work()
+            end.record()
+            end.synchronize()
+            if number >= 10:
+                values.append([start.elapsed_time(end) * 1e6, took])
+    print(json.dumps({"small": found, "graph": graphs, "gpu": torch.cuda.get_device_name()}))
+
+
+def variants(nsys: Nsys) -> dict[str, list[str] | None]:
+    """Name -> arguments of nsys, up to the program; None: without nsys.  Only what this nsys knows."""
+    base = profile_arguments(nsys, Path("OUT"))[0]
+    said = subprocess.run(
+        [nsys.path, "profile", "--help=trace"], capture_output=True, text=True, cwd="/"
+    ).stdout
+    said += subprocess.run([nsys.path, "profile", "--help"], capture_output=True, text=True, cwd="/").stdout
+
+    def traced(what: str) -> list[str]:
+        return [what if a == "cuda,nvtx" else a for a in base]
+
+    out: dict[str, list[str] | None] = {PLAIN: None, DEFAULT: base}
+    out["-t cuda (no NVTX)"] = traced("cuda")
+    out["-t nvtx (no CUDA)"] = traced("nvtx")
+    if any(a.startswith("--trace-fork") for a in base):
+        out["forked children not traced"] = [a for a in base if not a.startswith("--trace-fork")]
+    for flag, value in (
+        ("cuda-flush-interval", "100"), ("cuda-flush-interval", "10000"), ("cuda-graph-trace", "node"), ("cuda-event-trace", "true"),
+        ("cuda-trace-all-apis", "false"), ("flush-on-cudaprofilerstop", "false"),
+    ):  # fmt: skip
+        if flag in nsys.flags:
+            out[f"--{flag}={value}"] = [a for a in base if not a.startswith(f"--{flag}=")] + [
+                f"--{flag}={value}"
+            ]
+    for name in ("cuda-hw", "cuda-sw"):
+        if f"'{name}'" in said or f" {name}," in said:
+            out[f"-t {name},nvtx"] = traced(f"{name},nvtx")
+    return out
+
+
+def once(arguments: list[str] | None, folder: Path, probe: bool) -> dict | str:
+    """One process; its result, or what was said instead."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("NSYSALIGN_")}
+    env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
+    if probe:
+        (folder / "raw").mkdir()
+        env = probe_environment(env, folder, calibrate=True)
+    command = [str(folder / "trace") if a == "OUT" else a for a in arguments or []]
+    try:
+        done = subprocess.run(
+            [*command, sys.executable, __file__, "--child"], env=env, capture_output=True, text=True, timeout=90,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return "took more than 90 s"
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"small"')]
+    return json.loads(lines[-1]) if lines else " ".join((done.stderr or done.stdout).split())[-200:]
+
+
+def answers(nsys: Nsys, folder: Path) -> dict:
+    """Rows of the report, and what the analysis makes of them."""
+    import nsysalign
+
+    report = next((p for p in (folder / "trace.nsys-rep", folder / "trace.qdrep") if p.is_file()), None)
+    if report is None:
+        return {"problem": "no report"}
+    sqlite = export_sqlite(nsys, report, folder / "trace.sqlite")
+    with sqlite3.connect(sqlite) as connection:
+        there = {
+            name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")
+        }
+        out: dict = {
+            what: connection.execute(f'select count(*) from "{table}"').fetchone()[0] if table in there else 0
+            for what, table in TABLES.items()
+        }
+    try:
+        a = nsysalign.analyze(sqlite, convert(folder / "raw", folder, Path.cwd()))
+        real = a.intervals[a.intervals["kind"] != "run"]
+        unknown = a.parts[(a.parts["cause"] == "unknown") & a.parts["interval"].isin(real["interval"])][
+            "ns"
+        ].sum()
+        out |= {
+            "intervals": len(real), "unaligned": len(a.unaligned), "methods": real["method"].value_counts().to_dict(),
+            "unknown %": round(100 * float(unknown) / max(int(real["elapsed_ns"].sum()), 1), 2),
+            "predicted": int(a.unprofiled["predicted_ns"].notna().sum()),
+        }  # fmt: skip
+    except Exception as error:
+        out["problem"] = f"{type(error).__name__}: {error}".splitlines()[0][:60]
+    return out
+
+
+def normal(values: list[list[float]], usual: float) -> float:
+    """Median, us, at the host's usual speed."""
+    return statistics.median(ns * usual / took for ns, took in values) / 1e3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=220, help="begin nothing more after this time")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        return child()
+    nsys, began = find_nsys(), time.monotonic()
+    print(f"nsys {nsys.version}", flush=True)
+    todo = variants(nsys)
+    found: dict[str, list[dict]] = {name: [] for name in todo}
+    rows: dict[str, dict] = {}
+    for number in range(arguments.rounds):
+        last = number == arguments.rounds - 1
+        for name, options in todo.items():
+            if time.monotonic() - began > arguments.seconds:
+                print(f"round {number + 1}: {name}: no time left", flush=True)
+                continue
+            with tempfile.TemporaryDirectory(prefix="nsysalign-") as folder:
+                result = once(options, Path(folder), probe=last)
+                if isinstance(result, str):
+                    print(f"round {number + 1}: {name}: {result}", flush=True)
+                    continue
+                found[name].append(result)
+                if last and options is not None:
+                    rows[name] = answers(nsys, Path(folder))
+            print(
+                f"{time.monotonic() - began:4.0f} s: round {number + 1}: {name} {rows.get(name, '')}",
+                flush=True,
+            )
+    readings = [took for results in found.values() for r in results for _, took in r["small"]]
+    if not readings:
+        sys.exit("nothing was measured")
+    usual = statistics.quantiles(readings, n=4)[0]
+    table = []
+    for name, results in found.items():
+        if results:
+            small = statistics.median(normal(r["small"], usual) for r in results)
+            graphs = [normal(r["graph"], usual) for r in results if r["graph"]]
+            table.append(
+                {
+                    "option": name,
+                    "small50_us": small,
+                    "graph_us": statistics.median(graphs) if graphs else None,
+                }
+            )
+    plain = next((row["small50_us"] for row in table if row["option"] == PLAIN), None)
+    print(
+        f"\n{'50 launches, graph of 20 (us, at equal host speed)':52s} {'us':>8s} {'more':>8s} {'graph':>8s}"
+    )
+    for row in table:
+        more = row["small50_us"] - plain if plain else float("nan")
+        graph = f"{row['graph_us']:8.1f}" if row["graph_us"] else f"{'.':>8s}"
+        print(f"{row['option']:52s} {row['small50_us']:8.1f} {more:+8.1f} {graph}")
+    if arguments.json:
+        arguments.json.write_text(
+            json.dumps({"nsys": nsys.version, "table": table, "answers": rows}, indent=1)
+        )
+
+
+if __name__ == "__main__":
+    main()

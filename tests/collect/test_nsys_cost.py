@@ -1,0 +1,274 @@
+"""`doctor --calibrate`: measured in processes with and without nsys, kept by machine, refused where it does not fit."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+from nsysalign.cli import cli
+from nsysalign.collect import nsys_cost, nsys_cost_work
+from nsysalign.collect.nsys import Nsys
+from nsysalign.collect.nsys_cost import CallCost, Machine, NsysCost, Unusable, cache_file, load, save, summary
+from nsysalign.commands import doctor_cost
+from nsysalign.errors import NsysAlignError, OutputError, UsageError
+
+from .conftest import FAKE_TORCH, ROOT
+from .user import fresh_environment
+
+NSYS = Nsys("/nowhere/nsys", "2024.2.3.38-1v0", frozenset())
+HERE = Machine("NVIDIA H200", "580.95.05", NSYS.version, "2.11.0", "3.11.7", "Some CPU")
+CPUINFO = "processor : 0\nmodel name\t: Some  CPU\nflags : x\nmodel name : another\n"
+
+
+def cost(of=HERE, **more) -> NsysCost:
+    calls = {"launch": CallCost(4_000.0, 6_000.0, 1.03)}
+    return replace(NsysCost(of, time.time(), 5_500.0, 5_400.0, 6_600.0, calls, {}), **more)
+
+
+@pytest.fixture
+def environ(tmp_path):
+    return {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A machine with a GPU, as /proc shows it."""
+    proc = tmp_path / "proc"
+    card = proc / "driver/nvidia/gpus/0000:18:00.0"
+    card.mkdir(parents=True)
+    (card / "information").write_text("Model: \t\t NVIDIA H200\nIRQ:   16\nGPU UUID: \t GPU-0123-secret\n")
+    (proc / "driver/nvidia/version").write_text(
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (root@host)  Tue\n"
+    )
+    (proc / "cpuinfo").write_text(CPUINFO)
+    monkeypatch.setattr(nsys_cost, "_PROC", proc)
+    monkeypatch.setattr(nsys_cost.metadata, "version", lambda name: "2.11.0")
+    monkeypatch.setattr(nsys_cost.platform, "python_version", lambda: "3.11.7")
+    return proc
+
+
+def test_what_a_machine_is_told_by(machine):
+    assert nsys_cost.machine(NSYS) == HERE, "and nothing private: no UUID, no host"
+    (machine / "cpuinfo").unlink()
+    assert nsys_cost.machine(NSYS).cpu == nsys_cost.platform.machine()
+    (machine / "driver/nvidia/version").unlink()
+    assert nsys_cost.machine(NSYS) is None
+
+
+def test_it_is_kept_by_machine_and_found_again(environ, tmp_path):
+    kept = cost()
+    assert load(HERE, environ) is None
+    path = save(kept, environ)
+    assert path.parent == tmp_path / "cache/nsysalign" and load(HERE, environ) == kept
+    for name in asdict(HERE):
+        assert load(replace(HERE, **{name: "another"}), environ) is None, f"not for another {name}"
+
+
+def test_the_cache_is_the_users(tmp_path):
+    assert str(cache_file(HERE, {"XDG_CACHE_HOME": "relative"})).startswith(str(cache_file(HERE, {}).parent))
+    assert cache_file(HERE, {}).parent.parts[-2:] == (".cache", "nsysalign")
+
+
+@pytest.mark.parametrize("text", [
+    "", "{", "[]", "null", "{}", '{"format": "nsysalign-nsys-cost", "version": 2}', "\udcff", "[" * 100_000,
+])  # fmt: skip
+def test_a_damaged_file_is_not_used(environ, text):
+    path = save(cost(), environ)
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(Unusable, match=r"cannot be read|damaged"):
+        load(HERE, environ)
+
+
+def test_a_pipe_in_its_place_is_not_waited_for(environ):
+    path = cache_file(HERE, environ)
+    path.parent.mkdir(parents=True)
+    os.mkfifo(path)
+    with pytest.raises(Unusable, match="cannot be read"):
+        load(HERE, environ)
+
+
+@pytest.mark.parametrize("name", ["made_s", "meter_usual_ns", "meter_least_ns", "meter_most_ns"])
+@pytest.mark.parametrize("value", [0, -1, None, "1", 1e30, float("nan"), True, []])
+def test_numbers_that_are_none_are_not_used(environ, name, value):
+    path = save(cost(), environ)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
+    with pytest.raises(Unusable, match="damaged"):
+        load(HERE, environ)
+
+
+def test_old_ones_others_and_those_of_tomorrow_are_not_used(environ):
+    save(cost(made_s=time.time() - 31 * 86_400), environ)
+    with pytest.raises(Unusable, match="it was measured 31 days ago"):
+        load(HERE, environ)
+    save(cost(made_s=time.time() + 9_000), environ)
+    with pytest.raises(Unusable, match="in the future"):
+        load(HERE, environ)
+    path = save(cost(), environ)
+    other = replace(HERE, gpu="NVIDIA H100")
+    path.rename(cache_file(other, environ))
+    with pytest.raises(Unusable, match="another machine's"):
+        load(other, environ)
+
+
+def test_a_cache_that_cannot_be_written_is_said(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot be written") as error:
+        save(cost(), {"XDG_CACHE_HOME": str(tmp_path / "file")})
+    assert "XDG_CACHE_HOME=" in error.value.next_step
+
+
+def batches(*ns, meter=5_000):
+    return [[n, meter] for n in ns]
+
+
+def test_times_are_those_of_the_usual_speed():
+    """The process under nsys found a host that was half as fast: it added a half, not twice as much again."""
+    plain = [{"calls": {"launch": batches(4_000, 4_000, 9_000)}, "left_out": {}} for _ in range(3)]
+    slow = [
+        {
+            "calls": {"launch": batches(12_000, 12_000, 50_000, meter=10_000)},
+            "left_out": {"graph": "RuntimeError"},
+        }
+    ]
+    found = summary(HERE, plain, slow)
+    assert (found.meter_usual_ns, found.meter_least_ns, found.meter_most_ns) == (5_000, 5_000, 10_000)
+    assert found.calls == {"launch": CallCost(4_000, 6_000, 1.0)} and found.left_out == {
+        "graph": "RuntimeError"
+    }
+
+
+def test_a_kind_that_one_side_lacks_is_not_compared():
+    plain = [{"calls": {"launch": batches(4_000), "item": batches(9_000)}, "left_out": {}}]
+    under = [{"calls": {"launch": batches(6_000)}, "left_out": {"item": "RuntimeError"}}]
+    assert list(summary(HERE, plain, under).calls) == ["launch"]
+    with pytest.raises(NsysAlignError, match="none of the known work"):
+        summary(HERE, [{"calls": {}, "left_out": {}}], [{"calls": {}, "left_out": {}}])
+
+
+def test_the_doctor_shows_age_and_machine(machine, environ):
+    assert "not measured on this machine" in doctor_cost.row(NSYS, environ).found
+    save(cost(made_s=time.time() - 3 * 86_400 - 60), environ)
+    row = doctor_cost.row(NSYS, environ)
+    assert row.state == "ok" and row.found == (
+        "measured 3 days ago: NVIDIA H200, driver 580.95.05, nsys 2024.2.3.38, torch 2.11.0, Python 3.11.7, Some CPU"
+    )
+    cache_file(HERE, environ).write_text("{")
+    row = doctor_cost.row(NSYS, environ)
+    assert (
+        row.state == "warning"
+        and "damaged: it is not used" in row.found
+        and row.cost
+        and "--calibrate" in row.fix
+    )
+    assert doctor_cost.row(None, environ) is None
+    (machine / "driver/nvidia/version").unlink()
+    assert doctor_cost.row(NSYS, environ) is None
+
+
+def test_event_logs_say_how_fast_the_host_usually_is(machine, environ):
+    assert nsys_cost.usual_speed(NSYS, environ) == {}
+    save(cost(), environ)
+    assert nsys_cost.usual_speed(NSYS, environ) == {
+        "meter_usual_ns": 5_500, "meter_least_ns": 5_400, "meter_most_ns": 6_600, "meter_work": 1, "meter_python": "3.11.7"
+    }  # fmt: skip
+    cache_file(HERE, environ).write_text("{")
+    assert nsys_cost.usual_speed(NSYS, environ) == {}
+    (machine / "driver/nvidia/version").unlink()
+    assert nsys_cost.usual_speed(NSYS, environ) == {}
+
+
+def test_the_table(capsys):
+    doctor_cost.show(cost(left_out={"graph launch": "RuntimeError"}))
+    out = capsys.readouterr().out
+    assert out.splitlines()[1].split() == ["launch", "4.00", "6.00", "1.50", "3", "%"]
+    assert (
+        "5.50 us usually, -2 to +20 %" in out and "1 kind of call could not be measured: graph launch" in out
+    )
+
+
+# --- as a user -------------------------------------------------------------------------------------------------
+
+
+def doctor(*arguments, env, **more):
+    return subprocess.run(
+        [sys.executable, "-m", "nsysalign", "doctor", "--calibrate", *arguments],
+        env=env, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL, **more,
+    )  # fmt: skip
+
+
+def test_a_trace_is_not_calibrated(tmp_path):
+    (tmp_path / "t.sqlite").write_text("")
+    done = CliRunner().invoke(cli, ["doctor", "--calibrate", str(tmp_path / "t.sqlite")])
+    assert isinstance(done.exception, UsageError) and "not a trace" in str(done.exception)
+
+
+@pytest.mark.nsys
+def test_without_torch_two_lines_say_so(nsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(nsys_cost.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(NsysAlignError) as error:
+        nsys_cost.calibrate(nsys, HERE, lambda *_: None)
+    assert len(str(error.value).splitlines()) == 2 and "torch is not installed" in str(error.value)
+
+
+@pytest.mark.nsys
+def test_without_a_gpu_two_lines_say_so(nsys, tmp_path):
+    """A torch that sees none."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/__init__.py").write_text(
+        "class cuda:\n    is_available = staticmethod(lambda: False)\n"
+    )
+    env = fresh_environment(tmp_path, ROOT) | {"NSYS": nsys.path, "XDG_CACHE_HOME": str(tmp_path / "c")}
+    done = doctor(env=env, cwd=tmp_path)
+    assert done.returncode == 3 and "torch sees no CUDA device here" in done.stderr and done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 2 and not (tmp_path / "c").exists()
+
+
+@pytest.mark.nsys
+def test_with_a_torch_that_is_played_and_a_real_nsys(nsys, machine, environ, monkeypatch, tmp_path):
+    """Four kinds of call exist there; what lacks is named; the measurement is kept and used."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FAKE_TORCH), str(ROOT)]))
+    said = []
+    found = nsys_cost.calibrate(nsys, HERE, lambda step, percent: said.append((step, percent)), rounds=2)
+    assert [s.split()[2] for s, _ in said] == ["without", "under"] * 2 and [p for _, p in said] == [
+        0,
+        25,
+        50,
+        75,
+    ]
+    assert set(found.calls) == {"memset", "record", "elapsed_time", "synchronize"}
+    assert found.left_out["launch"] == "AttributeError" and len(found.left_out) == 8
+    for call in found.calls.values():
+        assert 0 < call.plain_ns < 1e6 and 1 <= call.spread < 50
+        assert 0.2 < call.nsys_ns / call.plain_ns < 5, "nothing of CUDA here: nsys adds nothing"
+    assert found.meter_least_ns <= found.meter_usual_ns <= found.meter_most_ns
+    save(found, environ)
+    assert load(HERE, environ) == found
+
+
+def test_work_that_leaves_nothing_is_an_error(monkeypatch, tmp_path):
+    monkeypatch.setattr(nsys_cost.sys, "executable", "/bin/false")
+    with pytest.raises(NsysAlignError, match="ended without a result"):
+        nsys_cost.calibrate(NSYS, HERE, lambda *_: None)
+
+
+def test_the_work_is_what_torch_understands():
+    """On the CPU: all kinds but those that only a GPU has."""
+    torch = pytest.importorskip("torch")
+    on_cpu = SimpleNamespace(
+        zeros=lambda shape, device=None: torch.zeros(shape), mm=torch.mm, nn=torch.nn, int8=torch.int8,
+        empty=lambda size, dtype, device: torch.empty(size, dtype=dtype),
+    )  # fmt: skip
+    gpu_only = {"copy from pinned memory", "graph launch", "record", "elapsed_time", "synchronize"}
+    with torch.no_grad():
+        for name, ready in nsys_cost_work.kinds(on_cpu).items():
+            if name not in gpu_only:
+                found = nsys_cost_work.measured(ready(), lambda: None)
+                assert len(found) == 12 and all(ns > 0 and took > 0 for ns, took in found), name
