@@ -7,7 +7,7 @@ clock.  -1 stands for "none" in integer reference columns, nullable columns use 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,22 +40,34 @@ def check(frame: pd.DataFrame, spec: Spec) -> pd.DataFrame:
     missing = [c for c in spec.names if c not in frame.columns]
     if missing:
         raise KeyError(f"{spec.name}: missing columns {missing}")
-    out = frame[spec.names]
-    wrong = {c.name: c.dtype for c in spec.columns if str(out[c.name].dtype) != c.dtype}
-    return out.astype(wrong) if wrong else out
+    return _converted(frame[spec.names], spec, _same)
 
 
 def check_narrow(frame: pd.DataFrame, spec: Spec) -> pd.DataFrame:
     """The same for tables of millions of rows, whose int64 columns may be held as int32 where that holds every value
     (never times)."""
-    out = frame[spec.names]
-    wrong = {
-        c.name: c.dtype
-        for c in spec.columns
-        if str(out[c.name].dtype) != c.dtype
-        and (c.name.endswith("_ns") or (c.dtype, str(out[c.name].dtype)) != ("int64", "int32"))
-    }
-    return out.astype(wrong) if wrong else out
+    return _converted(frame[spec.names], spec, _same_or_narrow)
+
+
+def _converted(frame: pd.DataFrame, spec: Spec, good: Callable[[Column, str], bool]) -> pd.DataFrame:
+    """With the declared dtype where what a column has is not `good`.  Columns are not taken out of the table for that: each
+    would be an object that costs more than a look at its dtype."""
+    found = zip(spec.columns, frame.dtypes.tolist(), strict=True)
+    wrong = {column.name: column.dtype for column, dtype in found if not good(column, _spelled(dtype))}
+    return frame.astype(wrong) if wrong else frame
+
+
+def _same(column: Column, found: str) -> bool:
+    return found == column.dtype
+
+
+def _same_or_narrow(column: Column, found: str) -> bool:
+    narrow = (column.dtype, found) == ("int64", "int32") and not column.name.endswith("_ns")
+    return narrow or found == column.dtype
+
+
+#: There are few dtypes, and numpy spells each anew.
+_spelled = cache(str)
 
 
 def empty(spec: Spec) -> pd.DataFrame:

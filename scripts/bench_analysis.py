@@ -7,6 +7,10 @@ medians printed.  Ours is what a user types, `nsysalign analyze TRACE --events L
 explaining, and writing analysis.json, analysis.db and report.html; nsys's is `stats -r cuda_kern_exec_trace`, which
 joins kernels with their launches and prints a table.  `again` is the second analysis of the same trace, from the cache.
 Wall time is for a quiet machine; CPU time (user and system) is good on a busy one, too.
+
+    git archive REVISION | tar x -C OLD; python scripts/bench_analysis.py ... --before OLD
+
+puts another checkout's first analysis beside, in turn with this one's.
 """
 
 from __future__ import annotations
@@ -78,12 +82,28 @@ def median(costs: Sequence[Cost]) -> Cost:
     return Cost(*(statistics.median(column) for column in zip(*costs, strict=True)))
 
 
-def measure(trace: Path, events: Path, nsys: str | None, repeat: int) -> tuple[Cost, Cost, Cost | None]:
-    """(first analysis, second analysis, nsys stats)."""
-    ours, again, theirs = [], [], []
+class Measured(NamedTuple):
+    first: Cost
+    again: Cost
+    nsys: Cost | None
+    before: Cost | None  # the first analysis of another checkout
+
+
+def of_tree(tree: Path, command: Sequence[str]) -> list[str]:
+    """The command with another checkout's nsysalign."""
+    return ["env", f"PYTHONPATH={tree.resolve()}", *command]
+
+
+def measure(trace: Path, events: Path, nsys: str | None, repeat: int, before: Path | None) -> Measured:
+    ours, again, theirs, earlier = [], [], [], []
     analyze = [sys.executable, "-m", "nsysalign", "analyze", str(trace), "--events", str(events), "-q"]
-    weighed = None
+    weighed = weighed_before = None
     for _ in range(repeat):
+        if before:
+            with tempfile.TemporaryDirectory(dir=trace.parent) as out:
+                old = of_tree(before, [*analyze, "-o", out, "--no-cache"])
+                earlier.append(cost(old))
+                weighed_before = weighed_before or cost(old, weighed=True)
         with tempfile.TemporaryDirectory(dir=trace.parent) as out:
             ours.append(cost([*analyze, "-o", out]))
             again.append(cost([*analyze, "-o", out]))
@@ -92,7 +112,13 @@ def measure(trace: Path, events: Path, nsys: str | None, repeat: int) -> tuple[C
             stats = [nsys, "stats", "-r", "cuda_kern_exec_trace", "--force-export=false", str(trace)]
             theirs.append(cost(stats))
     ours = [one._replace(peak_mb=weighed.peak_mb) for one in ours]
-    return median(ours), median(again), median(theirs) if theirs else None
+    earlier = [one._replace(peak_mb=weighed_before.peak_mb) for one in earlier]
+    return Measured(
+        median(ours),
+        median(again),
+        median(theirs) if theirs else None,
+        median(earlier) if earlier else None,
+    )
 
 
 def main() -> None:
@@ -108,18 +134,23 @@ def main() -> None:
     parser.add_argument(
         "--nsys-up-to", type=int, default=10, help="no nsys on more copies than these (it takes long)"
     )
+    parser.add_argument("--before", type=Path, metavar="TREE", help="another checkout, to be put beside")
     a = parser.parse_args()
     print(
-        "| copies | trace MB | analyze s (CPU) | peak MB | again s (CPU) | nsys stats s (CPU) | ratio wall | ratio CPU |"
+        "| copies | trace MB | before s (CPU) | before peak MB | analyze s (CPU) | peak MB | again s (CPU) | "
+        "nsys stats s (CPU) | ratio wall | ratio CPU |"
     )
-    print("|---|---|---|---|---|---|---|---|")
+    print("|---" * 10 + "|")
     with tempfile.TemporaryDirectory(dir=a.tmp) as folder:
         for copies in map(int, a.copies.split(",")):
             trace, events = replicate(a.trace, a.events, copies, Path(folder))
-            ours, again, theirs = measure(trace, events, a.nsys if copies <= a.nsys_up_to else None, a.repeat)
+            nsys = a.nsys if copies <= a.nsys_up_to else None
+            ours, again, theirs, old = measure(trace, events, nsys, a.repeat, a.before)
             cells = [
                 str(copies),
                 f"{trace.stat().st_size / 1e6:.0f}",
+                f"{old.wall_s:.2f} ({old.cpu_s:.2f})" if old else "-",
+                f"{old.peak_mb:.0f}" if old else "-",
                 f"{ours.wall_s:.2f} ({ours.cpu_s:.2f})",
                 f"{ours.peak_mb:.0f}",
                 f"{again.wall_s:.2f} ({again.cpu_s:.2f})",

@@ -45,13 +45,14 @@ def join(dump: Dump, rows: pd.DataFrame) -> Marked:
     if misfit.any():
         notes.append(
             f"{int(misfit.sum()):,} launches of {dump.path} last longer according to their marks than according to their kernel rows: they are "
-            "not joined (is this dump of another run?)"
+            "not joined (is this dump of another run? or does a dependent launch's row begin after its first block?)"
         )
         row[misfit] = -1
     known = (row >= 0) & stamped
     start, end = (np.full(len(grid), -1, np.int64) for _ in range(2))
     start[row >= 0], end[row >= 0] = (rows[c].to_numpy()[row[row >= 0]] for c in ("start_ns", "end_ns"))
-    shift, rate, error = _clock(first, last, start, end, known, tick)
+    early = _early(first, last, np.where(known, rows["stream"].to_numpy()[row] if len(rows) else -1, -1))
+    shift, rate, error = _clock(first, last, start, end, known, early, tick)
     loose = (row < 0) & stamped  # by the clock, or, without one, in the timer's own time
     start[loose], end[loose] = first[loose] + shift[loose], last[loose] + shift[loose]
     table = pd.DataFrame({"grid_id": grid, "replay": replay, "first": first, "last": last})
@@ -82,11 +83,13 @@ def join(dump: Dump, rows: pd.DataFrame) -> Marked:
 
 
 def _of_device(rows: pd.DataFrame, dump: Dump) -> pd.DataFrame:
-    """Where grid ids are of more than one device, those of the dump's."""
+    """Those of the dump's device: every device counts its grids from the beginning.  Where the trace has no kernels of such a
+    device, it may number them otherwise: then those of the only one that has any."""
     wanted = np.union1d(dump.warps["grid"], dump.counters["grid"]).astype(np.int64)
-    rows = rows[rows["grid_id"].isin(wanted)]
-    twice = rows.groupby("grid_id")["device"].transform("nunique") > 1
-    return rows[~twice | (rows["device"] == dump.device)].reset_index(drop=True)
+    mine = rows["device"] == dump.device
+    if not mine.any() and rows["device"].nunique() == 1:
+        mine = ~mine
+    return rows[mine & rows["grid_id"].isin(wanted)].reset_index(drop=True)
 
 
 def _launches(dump: Dump) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -169,20 +172,34 @@ def _rows_of(grid: np.ndarray, replay: np.ndarray, rows: pd.DataFrame) -> np.nda
     return found
 
 
+def _early(first: np.ndarray, last: np.ndarray, stream: np.ndarray) -> np.ndarray:
+    """Launches whose blocks came while the one before them in their stream still worked: dependent launches.  Whether such
+    a kernel's row begins with its blocks, or when the other one had ended, is the profiler's secret."""
+    early = np.zeros(len(first), bool)
+    order = np.lexsort((first, stream))
+    order = order[stream[order] >= 0]
+    if len(order) > 1:
+        same = stream[order[1:]] == stream[order[:-1]]
+        early[order[1:]] = same & (first[order[1:]] < last[order[:-1]])
+    return early
+
+
 def _clock(
-    first: np.ndarray, last: np.ndarray, start: np.ndarray, end: np.ndarray, known: np.ndarray, tick: int
-) -> tuple[np.ndarray, float, np.ndarray]:
+    first: np.ndarray, last: np.ndarray, start: np.ndarray, end: np.ndarray, known: np.ndarray, early: np.ndarray,
+    tick: int,
+) -> tuple[np.ndarray, float, np.ndarray]:  # fmt: skip
     """(trace time minus timer at each launch's first stamp, drift, half-width of what is possible) of all launches;
-    0, 0 and -1 where nothing was joined."""
+    0, 0 and -1 where nothing was joined.  The start of an `early` launch bounds nothing, unless there is no other."""
     if not known.any():
         return np.zeros(len(first), np.int64), 0.0, np.full(len(first), -1, np.int64)
     at0, at1 = first[known], last[known]
     low, high = start[known] - at0 - tick, end[known] - at1  # a stamp is the beginning of its tick
+    sure = ~early[known] if not early[known].all() else np.ones(len(low), bool)
     base, origin = int(np.median(low)), int(at0.min())
-    rate = _slope(at0 - origin, (low + high) / 2 - base, np.maximum(high - low, tick))
+    rate = _slope((at0 - origin)[sure], ((low + high) / 2 - base)[sure], np.maximum(high - low, tick)[sure])
     drift = _DRIFT_UNKNOWN if rate is None else _DRIFT
     rate = rate or 0.0
-    low = low - base - rate * (at0 - origin)
+    low = np.where(sure, low - base - rate * (at0 - origin), -np.inf)
     high = high - base - rate * (at1 - origin)
     times = np.concatenate([at0, at1]) - origin
     lows = np.concatenate([low, np.full(len(low), -np.inf)])
@@ -191,9 +208,23 @@ def _clock(
     lower, upper = _envelope(times, lows, highs, query, drift)
     other = _envelope(times, lows, highs, np.maximum(last - origin, query), drift)
     lower, upper = np.minimum(lower, other[0]), np.maximum(upper, other[1])
-    middle, half = (lower + upper) / 2, (upper - lower) / 2
+    middle, half = _middle(lower, upper)
     shift = np.rint(base + middle + rate * query + tick / 2).astype(np.int64)
     return shift, rate, np.ceil(np.clip(half, 0, 1e15) + tick / 2).astype(np.int64)
+
+
+def _middle(lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(middle, half-width) of what is possible.  A piece between contradictions may be bounded on one side only, or on none:
+    then its other side is as far away as that of the widest of the rest."""
+    both = np.isfinite(lower) & np.isfinite(upper)
+    if not both.any():
+        known = np.where(np.isfinite(lower), lower, np.where(np.isfinite(upper), upper, 0.0))
+        return known, np.full(len(lower), 1e9)
+    least, most = lower[both].min(), upper[both].max()
+    lower, upper = np.where(np.isfinite(lower), lower, least), np.where(np.isfinite(upper), upper, most)
+    lower, upper = np.minimum(lower, upper), np.maximum(lower, upper)
+    wide = np.where(both, 0.0, most - least)
+    return (lower + upper) / 2, (upper - lower) / 2 + wide
 
 
 def _slope(at: np.ndarray, middle: np.ndarray, width: np.ndarray) -> float | None:

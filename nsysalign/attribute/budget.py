@@ -134,10 +134,12 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
 
 def _lots(trace: Trace, windows: pd.DataFrame, which: np.ndarray) -> list[np.ndarray]:
     """Host windows in lots of bounded size: where they nest, each holds the calls of all that are inside it."""
-    begun = np.sort(trace.calls["start_ns"].to_numpy())
+    if not len(which):
+        return []
+    begun = trace.calls["start_ns"].to_numpy()
     first, last = (np.searchsorted(begun, windows[c].to_numpy()[which]) for c in ("start_ns", "end_ns"))
     size = np.cumsum(last - first + _CALLS_AT_ONCE // _WINDOWS_AT_ONCE)
-    return np.split(which, np.flatnonzero(np.diff(size // _CALLS_AT_ONCE)) + 1) if len(which) else []
+    return np.split(which, np.flatnonzero(np.diff(size // _CALLS_AT_ONCE)) + 1)
 
 
 def _renumber(p: Pieces, index: np.ndarray) -> Pieces:

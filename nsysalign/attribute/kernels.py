@@ -20,6 +20,8 @@ from nsysalign.sweep.tiles import ragged
 
 #: Pairs of a window and an operation in it that are held at once.
 _AT_ONCE = 1 << 21
+#: Of these, durations are counted so many at once: a table of all would be the most that a slice holds.
+_COUNTED_AT_ONCE = 1 << 17
 #: Of ranges in ranges each holds the work of all inside.  Where the windows of a stream hold more operations together than
 #: this, and so many times what there are, nobody counts them one by one: their labels are left out.
 _MANY, _TIMES = 1 << 22, 8
@@ -36,8 +38,10 @@ def durations(trace: Trace, alignment: Alignment) -> pd.DataFrame:
     number, first = series(windows)
     tables = []
     for which, op, idle in inside(trace, alignment):
-        rows = pd.DataFrame({"s": number[which], "k": code[op], "ns": length[op], "count": 1, "idle": idle})
-        tables.append(rows.groupby(["s", "k", "ns"], sort=False, as_index=False).sum())
+        for begin in range(0, len(op), _COUNTED_AT_ONCE):
+            lot = slice(begin, begin + _COUNTED_AT_ONCE)
+            name = number[which[lot]] * len(example) + code[op[lot]]
+            tables.append(_counted(name, length[op[lot]], idle[lot], len(example)))
     if not tables:
         return frames.empty(frames.DURATIONS)
     whole = pd.concat(tables, ignore_index=True).groupby(["s", "k", "ns"], as_index=False).sum()
@@ -48,6 +52,17 @@ def durations(trace: Trace, alignment: Alignment) -> pd.DataFrame:
         interval=first[whole["s"].to_numpy()], kernel=names[at], kind=kinds[at], idle_before_ns=whole["idle"]
     )
     return frames.check(table, frames.DURATIONS)
+
+
+def _counted(name: np.ndarray, ns: np.ndarray, idle: np.ndarray, names: int) -> pd.DataFrame:
+    """How often each duration occurs under each name (series * names + number of the name), and the idle time before."""
+    numbers, lengths = pd.factorize(ns)
+    code, keys = pd.factorize(name * len(lengths) + numbers)
+    before = np.zeros(len(keys), np.int64)
+    np.add.at(before, code, idle)
+    name, ns = keys // len(lengths), lengths[keys % len(lengths)]
+    columns = {"s": name // names, "k": name % names, "ns": ns, "count": np.bincount(code), "idle": before}
+    return pd.DataFrame(columns)
 
 
 def kernel_table(found: pd.DataFrame, intervals: pd.DataFrame) -> pd.DataFrame:
@@ -80,7 +95,11 @@ def gaps(trace: Trace, alignment: Alignment) -> pd.DataFrame:
         start = trace.operations["start_ns"].to_numpy()[mine]
         idle = np.minimum(idle, start - w["start_ns"].iloc[at])
         inside = (start >= w["start_ns"].iloc[at]) & (start < w["end_ns"].iloc[at]) & (idle > 0)
-        longest = np.flatnonzero(inside)[np.argsort(-idle[inside], kind="stable")[:MOST_GAPS]]
+        there = np.flatnonzero(inside)
+        if len(there) > MOST_GAPS:  # what cannot be among the longest need not be sorted
+            least = np.partition(idle[there], -MOST_GAPS)[-MOST_GAPS]
+            there = there[idle[there] >= least]
+        longest = there[np.argsort(-idle[there], kind="stable")[:MOST_GAPS]]
         tables.append(_described(trace, at, mine[longest], idle[longest]))
     tables = [t for t in tables if len(t)]
     return pd.concat(tables, ignore_index=True) if tables else frames.empty(frames.GAPS)
@@ -133,9 +152,13 @@ def operation_codes(operations: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """(number of what each operation is called, one operation of each)."""
     code = np.zeros(len(operations), np.int64)
     for column in ("kind", "name_id", "copy_kind", "src_kind", "dst_kind"):
-        numbers, values = pd.factorize(operations[column].to_numpy())
+        given = operations[column].to_numpy()
+        if len(given) and (given == given[0]).all():  # tells nothing apart
+            continue
+        numbers, values = pd.factorize(given)
         code = pd.factorize(code * len(values) + numbers)[0]
-    return code, np.unique(code, return_index=True)[1]
+    # numbers are given as names appear: the first of each is where a number is the greatest so far
+    return code, np.flatnonzero(np.diff(np.maximum.accumulate(code), prepend=-1))
 
 
 def series(windows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:

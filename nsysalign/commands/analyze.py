@@ -72,13 +72,15 @@ def analyze(
     Example:  nsysalign analyze trace.sqlite --events events-484.jsonl
               nsysalign analyze report_rank0.nsys-rep report_rank1.nsys-rep
     """
-    from nsysalign.commands.present import present
     from nsysalign.memory import look_for_garbage_less_often
-    from nsysalign.ranks.sources import is_many
 
     look_for_garbage_less_often()
+    from nsysalign.commands.present import present
+    from nsysalign.ranks.sources import is_many
+
     trace = traces[0]
-    if ranks or len(traces) > 1 or is_many(trace):
+    elsewhere = dask is not None and not trace.exists()  # on the disks of the cluster's machines
+    if ranks or len(traces) > 1 or elsewhere or is_many(trace):
         from nsysalign.commands.ranks import present_many
 
         if fail_on or baseline or marks:

@@ -30,6 +30,9 @@ def demo(output: Path | None, quiet: bool) -> None:
     \b
     Example:  nsysalign demo
     """
+    from nsysalign.memory import look_for_garbage_less_often
+
+    look_for_garbage_less_often()
     from nsysalign.commands.present import PAGE, store
     from nsysalign.commands.progress import ProgressLine
     from nsysalign.engine import analyze

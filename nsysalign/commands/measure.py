@@ -125,7 +125,7 @@ def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any)
     with ProgressLine(quiet) as tell, _stopping():
         result = run(options, tell)
     finish(result, json_out=json_out, quiet=quiet)
-    ctx.exit(0 if result.complete else 130)
+    ctx.exit(130 if not result.complete else 3 if result.failed else 0)
 
 
 @contextlib.contextmanager

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from nsysalign.commands.assembly import baseline_logs, recover
 from nsysalign.commands.progress import ProgressLine
 from nsysalign.errors import EventLogError, NsysAlignError, TraceError
 from nsysalign.ranks import spread
+from nsysalign.ranks.cluster import ANYWHERE, Place, placed
 from nsysalign.ranks.results import Source, SourceResult
 from nsysalign.ranks.sources import DOCUMENT, find
 from nsysalign.rundir import PAGE, Inputs, RunDirectory
@@ -37,6 +39,17 @@ class Job:
     folder: str  # the trace's own folder in it
     nsys: str | None
     debug: bool = False
+    place: Place = ANYWHERE
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Machines that can do it; () for any."""
+        return self.place.hosts
+
+    @property
+    def target(self) -> Path:
+        """The trace's own folder, where the worker sees it."""
+        return (self.place.folder or self.output) / self.folder
 
 
 def present_many(
@@ -55,17 +68,15 @@ def present_many(
 
     A trace that cannot be analysed is named and left out; TraceError only where none can be.
     """
-    from nsysalign.rundir import make_run_dir, numbered
-
-    sources = find(paths, events)
-    for source in sources:
-        recover(RunDirectory(source.trace.parent))
-    sources = find(paths, events)  # with the logs that were found in a run that was itself cut short
-    count = spread.workers([source.trace for source in sources], jobs)
-    here = spread.processes(count) if dask is None else spread.dask(dask, count)
-    with here as executor:
-        target = make_run_dir("", output) if output else numbered(Path.cwd(), FOLDER)
-        results = analyse(sources, target, executor, nsys=nsys, quiet=quiet, debug=debug)
+    analysed = partial(analyse, nsys=nsys, quiet=quiet, debug=debug)
+    if dask in (None, "local"):
+        sources = recovered(paths, events)
+        count = spread.workers([source.trace for source in sources], jobs)
+        with spread.processes(count) if dask is None else spread.dask(dask, count) as executor:
+            target = _folder_of_results(output)
+            results = analysed(sources, target, executor)
+    else:
+        target, results = _where_they_lie(paths, events, output, dask, analysed)
     if not any(result.ranks for result in results):
         _remove_if_empty(target)
         raise TraceError(
@@ -96,17 +107,53 @@ def present_many(
     return comparison
 
 
+def _folder_of_results(output: Path | None) -> Path:
+    from nsysalign.rundir import make_run_dir, numbered
+
+    return make_run_dir("", output) if output else numbered(Path.cwd(), FOLDER)
+
+
+def _where_they_lie(
+    paths: Sequence[Path],
+    events: Sequence[Path],
+    output: Path | None,
+    scheduler: str,
+    analysed: Callable[..., list[SourceResult]],
+) -> tuple[Path, list[SourceResult]]:
+    """(folder of the results, what came of every trace) of the machines of a cluster."""
+    with contextlib.suppress(TraceError):  # the traces need not lie here
+        recovered(paths, events)
+    with spread.dask(scheduler, 0) as cluster:
+        target = _folder_of_results(output)
+        try:
+            named = [[path.absolute() for path in listed] for listed in (paths, events)]
+            found, places = zip(*placed(cluster, *named, target), strict=True)
+        except NsysAlignError:
+            _remove_if_empty(target)
+            raise
+        return target, analysed(found, target, cluster, places)
+
+
+def recovered(paths: Sequence[Path], events: Sequence[Path]) -> tuple[Source, ...]:
+    """The traces of a command line, with the logs that are found in a run that was itself cut short."""
+    for source in find(paths, events):
+        recover(RunDirectory(source.trace.parent))
+    return find(paths, events)
+
+
 def analyse(
     sources: Sequence[Source],
     output: Path,
     executor: Executor,
+    places: Sequence[Place] = (),
     *,
     nsys: str | None = None,
     quiet: bool = True,
     debug: bool = False,
 ) -> list[SourceResult]:
-    """Every source through the executor, in the order of the sources."""
-    jobs = [Job(s, output, folder, nsys, debug) for s, folder in zip(sources, _folders(sources), strict=True)]
+    """Every source through the executor, in the order of the sources; `places` says where, one for each source."""
+    each = zip(sources, _folders(sources), places or [ANYWHERE] * len(sources), strict=True)
+    jobs = [Job(source, output, folder, nsys, debug, place) for source, folder, place in each]
     results: dict[str, SourceResult] = {}
     with ProgressLine(quiet) as tell:
         tell(f"analysing {len(jobs)} traces", 0)
@@ -127,6 +174,9 @@ def _checked(job: Job, outcome: SourceResult | BaseException) -> SourceResult:
             failure=f"its worker died ({type(outcome).__name__}: {str(outcome)[:200] or 'no reason given'})",
             next_step=f"give it more memory, use fewer workers (--jobs 1), or analyse it alone: nsysalign analyze {job.source.trace}",
         )
+    if outcome.report and job.place.folder is not None:
+        lies = f"its page lies on the disk of its worker's machine, in a folder {job.place.folder.name}"
+        return replace(outcome, report="", notes=(*outcome.notes, lies))
     if outcome.report and not (job.output / outcome.report).exists():
         return replace(
             outcome,
@@ -146,8 +196,10 @@ def one(job: Job) -> SourceResult:
     from nsysalign.ranks.summary import summaries
     from nsysalign.trace.nccl import read_shared
 
-    source, folder = job.source, job.output / job.folder
+    source, folder = job.source, job.target
     try:
+        if job.place.folder is not None:
+            job.place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
         trace = exported(source.trace, folder, nsys=job.nsys)
         shared = read_shared(trace)

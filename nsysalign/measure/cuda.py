@@ -196,15 +196,31 @@ class Cuda:
         return bool(found) and not any(bool(t.any()) for t in found)
 
     def with_transfer(self, call: Callable[..., Any], inputs: Sequence[Any]) -> Callable[[], Any]:
-        """The call with its inputs copied from pinned memory before, and its tensors copied back after."""
+        """The call with its inputs copied from pinned memory before, and its tensors copied back after.  Refused where they
+        cannot be written to: one that was expanded, say."""
+        torch = self.torch
         found = [t for t in self.tensors(inputs) if t.is_cuda]
         if not found:
             raise Refused("no input tensor was handed over: a closure's inputs cannot be copied in")
-        pinned = [t.cpu().pin_memory() for t in found]
+        pinned = [t.detach().cpu().pin_memory() for t in found]
+
+        def copied() -> None:
+            with (
+                torch.inference_mode()
+            ):  # inputs made in it, and those that require grad, take no other write in place
+                for there, here in zip(found, pinned, strict=True):
+                    there.copy_(here, non_blocking=True)
+
+        try:
+            copied()
+            self.sync()
+        except Exception as error:
+            raise Refused(
+                f"its inputs cannot be copied in: {str(error).strip().splitlines()[0][:160]}"
+            ) from error
 
         def both() -> Any:
-            for there, here in zip(found, pinned, strict=True):
-                there.copy_(here, non_blocking=True)
+            copied()
             out = call(*inputs)
             values = [vars(out)] if hasattr(out, "__dataclass_fields__") else [out]
             return [t.to("cpu") for t in self.tensors(values) if t.is_cuda]

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from nsysalign.collect.session import CollectOptions, collect
@@ -23,6 +24,8 @@ from nsysalign.rundir import BASELINE, CLOCKS, DATABASE, DOCUMENT, PAGE
 MOST_SAMPLES = 500
 #: The profile proves a number where it predicts it within this share.
 PROVEN = 0.10
+#: The host was another where its fixed loop took so much longer or shorter.
+SAME_HOST = 0.10
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ class Profile:
     measured_ns: float = float("nan")
     operations: int = 0
     problem: str = ""
+    #: How many times as long the host's fixed loop took in the profiled process as in the timed ones.
+    host_ratio: float = float("nan")
 
     @property
     def error(self) -> float:
@@ -51,6 +56,11 @@ class Profile:
         """Whether the prediction is near enough to what was measured."""
         return abs(self.error) <= PROVEN
 
+    @property
+    def other_host(self) -> bool:
+        """Whether the host ran at another speed in the profiled process; False where nobody measured it."""
+        return abs(self.host_ratio - 1) > SAME_HOST
+
     def idle_share(self) -> float:
         """The share of the interval in which the GPU did nothing."""
         busy = sum(self.parts_ns.get(c, 0.0) for c in ("kernel", "graph", "memcpy", "memset", "queued"))
@@ -59,9 +69,11 @@ class Profile:
 
 
 def profile(
-    job: Job, options: Options, folder: Path, timed: dict[str, Sequence[int]], environment: dict[str, Any]
-) -> Profile:
-    """Run the job under nsys and analyse it.  `timed`: samples of mode event by L2.  What fails is the profile's problem."""
+    job: Job, options: Options, folder: Path, timed: dict[str, Sequence[int]], environment: dict[str, Any],
+    host_ns: Sequence[int] = (),
+) -> Profile:  # fmt: skip
+    """Run the job under nsys and analyse it.  `timed`: samples of mode event by L2; `host_ns`: what the host's fixed loop took
+    in the timed processes.  What fails is the profile's problem."""
     name = f"profile-{'default' if job.batch is None else job.batch}" + (
         f"-{'AB'[job.target]}" if len(options.targets) > 1 else ""
     )
@@ -79,18 +91,18 @@ def profile(
         facts = list(runner.read(out))
         failed = next((f for f in facts if f["type"] == "failed"), None)
         if failed:
-            return _with(nothing, f"under nsys the worker failed: {failed['message']}")
+            return replace(nothing, problem=f"under nsys the worker failed: {failed['message']}")
         if not any(f["type"] == "profiled" for f in facts):
-            return _with(nothing, f"under nsys the worker did not finish (status {result.exit_status})")
+            return replace(
+                nothing, problem=f"under nsys the worker did not finish (status {result.exit_status})"
+            )
         base = next(f["label"] for f in facts if f["type"] == "profiled")
         logs = [without_nsys(run, base, timed, environment)] if any(timed.values()) else []
-        return _analysed(result, logs, base, nothing)
+        beside = [f["ns"] for f in facts if f["type"] == "host"]
+        ratio = median(beside) / median(host_ns) if beside and host_ns else float("nan")
+        return replace(_analysed(result, logs, base, nothing), host_ratio=ratio)
     except NsysAlignError as error:
-        return _with(nothing, error.message)
-
-
-def _with(profile: Profile, problem: str) -> Profile:
-    return Profile(profile.target, profile.batch, profile.run, problem=problem)
+        return replace(nothing, problem=error.message)
 
 
 def without_nsys(run: Path, label: str, timed: dict[str, Sequence[int]], environment: dict[str, Any]) -> Path:
@@ -105,7 +117,7 @@ def without_nsys(run: Path, label: str, timed: dict[str, Sequence[int]], environ
     lines, seq, at = [header], 0, 0
     for l2, values in timed.items():
         name = label if l2 == "warm" else f"{label} {l2}"
-        for k, ns in enumerate(values[:MOST_SAMPLES]):
+        for k, ns in enumerate(_spread(values)):
             for offset in (0, ns):
                 t = at + offset
                 lines.append(
@@ -129,6 +141,12 @@ def without_nsys(run: Path, label: str, timed: dict[str, Sequence[int]], environ
     return path
 
 
+def _spread(values: Sequence[int]) -> Sequence[int]:
+    """At most MOST_SAMPLES of them, from all processes: evenly over the whole."""
+    many = min(len(values), MOST_SAMPLES)
+    return [values[k * len(values) // many] for k in range(many)]
+
+
 def _analysed(result: Any, baseline: list[Path], label: str, nothing: Profile) -> Profile:
     from nsysalign.engine import analyze
     from nsysalign.report import html
@@ -147,7 +165,7 @@ def _analysed(result: Any, baseline: list[Path], label: str, nothing: Profile) -
     html.write(analysis, run / PAGE)
     labels = analysis.labels.set_index("label")
     if label not in labels.index:
-        return _with(nothing, "the profile has no interval of the call")
+        return replace(nothing, problem="the profile has no interval of the call")
     row = analysis.intervals.set_index("name").loc[labels.loc[label, "row"]]
     parts = analysis.parts[analysis.parts["interval"] == row["interval"]].set_index("cause")["ns"].to_dict()
     beside = analysis.baseline.set_index("label")

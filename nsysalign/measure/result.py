@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsysalign import untrusted
 from nsysalign.errors import AnalysisError, NsysAlignError
+from nsysalign.measure.failures import MEMORY
 from nsysalign.measure.kind import FILE, FORMAT
 from nsysalign.measure.profile import Profile
 from nsysalign.measure.search import EQUAL, KNEE
@@ -103,6 +104,14 @@ class Measure:
     notes: tuple[str, ...] = ()
     complete: bool = True
     folder: Path | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether a process failed that was asked for; that a search meets the end of the memory is no failure of it."""
+        searched = bool(self.search)
+        return any(
+            r.role == "time" and r.failure and not (searched and r.failure in MEMORY) for r in self.runs
+        )
 
     # --- numbers ---
 

@@ -25,6 +25,7 @@ class Gpu:
     def __init__(self) -> None:
         self._nvml: Any = None
         self._handle: Any = None
+        self._before = 0
         with contextlib.suppress(Exception):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -58,7 +59,7 @@ class Gpu:
             ]
         notes = []
         used, busy = self.used_bytes(), self._busy_percent()
-        others = self._processes()
+        others = self._before = self._processes() or 0
         if (used or 0) > IDLE_BYTES or others or (busy or 0) > IDLE_PERCENT:
             what = f"{(used or 0) / 2**30:.1f} GiB of its memory were in use" + (
                 f", it was {busy} % busy" if busy else ""
@@ -77,6 +78,15 @@ class Gpu:
                     "confidential computing is on: launches and copies are slower, and event times can be wrong"
                 )
         return notes
+
+    def newcomers(self) -> list[str]:
+        """Once no worker runs any more: who came while it was measured and is still there."""
+        more = (self._processes() or 0) - self._before
+        if more <= 0:
+            return []
+        return [
+            f"somebody else began to use this GPU while it was measured: {more} process{'es' if more > 1 else ''}"
+        ]
 
     def _busy_percent(self) -> int | None:
         with contextlib.suppress(Exception):

@@ -78,6 +78,8 @@ class Session:
             self.notes.append("interrupted: these are the results until then")
         finally:
             self.workers.close()
+            if o.backend == "cuda":
+                self.notes += self.gpu.newcomers()
             self.gpu.close()
             measure = self.result()
             if measure.blocks:
@@ -227,7 +229,13 @@ class Session:
             timed = {
                 l2: [v for p in self.result().processes(target, batch, "event", l2) for v in p] for l2 in o.l2
             }
-            found = proof.profile(job, o, self.folder, timed, environment(self.outcomes))
+            host = [
+                f["ns"]
+                for x in self.outcomes
+                if (x.job.target, x.job.batch, x.job.role) == (target, batch, "time")
+                for f in x.all("host")
+            ]
+            found = proof.profile(job, o, self.folder, timed, environment(self.outcomes), host)
             self.profiles.append(found)
             self.time.profiling.append(time.monotonic() - began)
             if found.problem:

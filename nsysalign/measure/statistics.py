@@ -50,6 +50,7 @@ class Estimate:
     percentiles: Mapping[float, tuple[float, bool]] = field(
         default_factory=dict
     )  # value, whether it has its samples
+    own_ns: float = 0.0  # standard error of `value` that the repetitions alone leave
 
     @property
     def share(self) -> float:
@@ -142,6 +143,15 @@ def combined(medians: np.ndarray, halves: np.ndarray) -> tuple[np.ndarray, np.nd
     )  # half a tick: no median is known better
 
 
+def own_error(halves: np.ndarray) -> np.ndarray:
+    """Standard error of the mean of some processes' medians as their repetitions alone leave it, ns: `halves`
+    (`within_rows`) has the shape (measurements, processes).  Half a tick of the clock where that is more, or nobody knows."""
+    count = halves.shape[1]
+    error = np.sqrt((halves**2).sum(axis=1)) / count / Z95
+    tick = RESOLUTION_NS / 4 / math.sqrt(count)
+    return np.where(np.isfinite(error), np.maximum(error, tick), tick)
+
+
 def estimate(processes: Sequence[Sequence[float]], percentiles: Sequence[float] = (50, 90, 99)) -> Estimate:
     """The estimate of one mode from the samples of each process, in order of time.  ValueError where there are none."""
     arrays = [np.asarray(p, dtype=np.float64) for p in processes if len(p)]
@@ -149,13 +159,15 @@ def estimate(processes: Sequence[Sequence[float]], percentiles: Sequence[float] 
         raise ValueError("no samples")
     medians = np.array([float(np.median(a)) for a in arrays])
     inner = [within(a) for a in arrays]
-    values, reaches, scattered = combined(medians[None, :], np.array([[h for h, _ in inner]]))
+    halves = np.array([[h for h, _ in inner]])
+    values, reaches, scattered = combined(medians[None, :], halves)
     value, reach = float(values[0]), float(reaches[0])
     pooled = np.concatenate(arrays)
     return Estimate(
         value, max(0.0, value - reach), value + reach, tuple(medians.tolist()), len(pooled), float(sum(s for _, s in inner)),
         float(pooled.mean()), float(pooled.std(ddof=1)) if len(pooled) > 1 else 0.0, float(pooled.min()), float(pooled.max()),
         outliers(pooled), bool(scattered[0] > DIFFER), bool(scattered[0] > UNSURE), quantiles(pooled, percentiles),
+        float(own_error(halves)[0]),
     )  # fmt: skip
 
 
@@ -182,31 +194,35 @@ class Difference:
     ratio: float
     low: float
     high: float
-    verdict: str  # faster, slower, cannot say
+    verdict: str  # faster, slower, unclear
 
 
 def difference(a: Estimate, b: Estimate) -> Difference:
-    """How much longer b takes than a: Welch's t over the logarithms of the processes' medians, never narrower than the
-    repetitions allow.  A verdict needs two processes on each side."""
+    """How much longer b takes than a.  A verdict needs two processes on each side."""
     ratio = b.value / a.value - 1 if a.value > 0 else math.nan
     if min(len(a.medians), len(b.medians)) < 2 or a.value <= 0 or b.value <= 0:
         return Difference(ratio, -math.inf, math.inf, "unclear")
-    logs = [np.log(e.medians) for e in (a, b)]
-    means = [float(x.mean()) for x in logs]
+    own = [np.array([e.own_ns]) for e in (a, b)]
+    found, low, high = (
+        float(x[0]) for x in compared(np.array([a.medians]), np.array([b.medians]), own[0], own[1])
+    )
+    return Difference(found, low, high, "slower" if low > 0 else "faster" if high < 0 else "unclear")
+
+
+def compared(
+    a: np.ndarray, b: np.ndarray, own_a: np.ndarray, own_b: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(b / a - 1, lower, upper end of its interval) of many comparisons at once, by Welch's t over the logarithms of the
+    processes' medians, whose shapes are (comparisons, processes of a) and (comparisons, processes of b), ns.  `own_a`,
+    `own_b`: standard errors that the repetitions alone leave (`own_error`): processes that agree better than that do so by
+    chance."""
+    logs = [np.log(x) for x in (a, b)]
     errors = [
-        max(float(x.var(ddof=1)) / len(x), (_own(e) / e.value) ** 2)
-        for x, e in zip(logs, (a, b), strict=True)
+        np.maximum(x.var(axis=1, ddof=1) / x.shape[1], (own / m.mean(axis=1)) ** 2)
+        for x, m, own in zip(logs, (a, b), (own_a, own_b), strict=True)
     ]
-    total = sum(errors)
-    if total <= 0:
-        return Difference(ratio, ratio, ratio, "unclear")
-    freedom = total**2 / sum(v * v / (len(x) - 1) for v, x in zip(errors, logs, strict=True))
-    reach = math.sqrt(total) * float(stats.t.ppf(0.5 + CONFIDENCE / 2, max(1.0, freedom)))
-    low, high = (math.exp(means[1] - means[0] + side * reach) - 1 for side in (-1, 1))
-    verdict = "slower" if low > 0 else "faster" if high < 0 else "unclear"
-    return Difference(math.exp(means[1] - means[0]) - 1, low, high, verdict)
-
-
-def _own(e: Estimate) -> float:
-    """Standard error that half a tick of the clock leaves."""
-    return RESOLUTION_NS / 4 / math.sqrt(len(e.medians))
+    total = errors[0] + errors[1]
+    freedom = total**2 / sum(v**2 / (x.shape[1] - 1) for v, x in zip(errors, logs, strict=True))
+    reach = np.sqrt(total) * stats.t.ppf(0.5 + CONFIDENCE / 2, np.maximum(1.0, freedom))
+    middle = logs[1].mean(axis=1) - logs[0].mean(axis=1)
+    return np.expm1(middle), np.expm1(middle - reach), np.expm1(middle + reach)

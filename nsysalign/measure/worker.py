@@ -16,6 +16,7 @@ import json
 import os
 import random
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,6 +29,8 @@ MOST_SAMPLES, MOST_S, LEAST_S = 20_000, 10.0, 0.5
 #: A ladder of batches ends where the next one is expected to need so much of the memory that it may have.
 LADDER_SHARE = 0.5
 _TAIL = 1 << 16
+#: The loop that tells how fast the host is: its turns, and how often it is timed (a third of a millisecond in all).
+_TURNS, _TIMED = 2_000, 7
 #: Columns of collect.clocks.
 _T, _DEVICE, _MHZ = 0, 3, 4
 #: What a process under a profiler has, and a timed worker must not have.
@@ -177,6 +180,7 @@ class Worker:
 
     def _measure(self, gpu: Any, modes: list[Mode]) -> None:
         spec = self.spec
+        self.emit({"type": "host", "ns": host_ns()})
         began, limit = gpu.now(), spec["seconds"] * 1e9
         for mode in modes:
             mode.block(1)
@@ -209,6 +213,7 @@ class Worker:
             for mode in active:
                 mode.done = out_of_time or self._enough(mode)
             active = [m for m in active if not m.done]
+        self.emit({"type": "host", "ns": host_ns()})
         for mode in modes:
             self.emit({"type": "mode", "mode": mode.name, "l2": mode.l2, "late": mode.late, **mode.facts})
 
@@ -233,6 +238,7 @@ class Worker:
         base = f"batch={batch}" if batch is not None else "call"
         count = max(5, min(200, int(seconds * 1e9 / max(call_ns, 1_000) / len(self.spec["l2"]))))
         done = 0
+        self.emit({"type": "host", "ns": host_ns()})
         for l2 in self.spec["l2"]:
             name = base if l2 == "warm" else f"{base} {l2}"
             call()
@@ -247,7 +253,20 @@ class Worker:
                 end.synchronize()
                 gpu.elapsed_ns(start, end)
                 done += 1
+        self.emit({"type": "host", "ns": host_ns()})
         self.emit({"type": "profiled", "pairs": done, "label": base})
+
+
+def host_ns() -> int:
+    """Nanoseconds that a fixed loop of plain Python takes, the median of some.  nsys traces nothing of it: where it differs
+    between a timed and a profiled process, the host does."""
+    found = []
+    for _ in range(_TIMED):
+        began, total = time.perf_counter_ns(), 0
+        for turn in range(_TURNS):
+            total += turn
+        found.append(time.perf_counter_ns() - began)
+    return sorted(found)[_TIMED // 2]
 
 
 def clean() -> dict[str, Any]:

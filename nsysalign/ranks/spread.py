@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +25,8 @@ Result = TypeVar("Result")
 #: (scripts/bench_ranks.py measures it).
 BASE_BYTES = 200 << 20
 BYTES_PER_BYTE = 10
+#: Seconds in which the first worker of a cluster has come, and a machine's workers have come back, or never will.
+WORKER_S, GONE_S = 60, 60
 
 
 def over(
@@ -75,13 +79,70 @@ def alone() -> Iterator[concurrent.futures.Executor | None]:
         yield pool
 
 
-@contextmanager
-def dask(address: str, count: int) -> Iterator[concurrent.futures.Executor]:
-    """A Dask cluster's executor: that of the scheduler at `address`, or `local`, a cluster of `count` processes here.
+class Cluster(concurrent.futures.Executor):
+    """The workers of a Dask scheduler.  A job that has `hosts` (addresses of machines) is done on one of them, any other
+    job anywhere.
 
-    Dask itself gives the job of a lost worker to another one.  Jobs and results name files: all workers need the file
-    system that the paths are on.
+    Dask itself gives the job of a lost worker to another one.  Where all workers of a job's hosts are gone, and none has
+    come back after GONE_S seconds, the job is cancelled: nobody else could do it.
     """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._executors: dict[tuple[str, ...], concurrent.futures.Executor] = {}
+        self._bound: dict[concurrent.futures.Future, tuple[str, ...]] = {}
+        self._over = threading.Event()
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
+        hosts = tuple(getattr(arguments[0], "hosts", ())) if arguments else ()
+        if hosts not in self._executors:
+            # pure: the same trace twice would be computed once, and a repeated analysis not at all
+            where = {"workers": list(hosts), "allow_other_workers": False} if hosts else {}
+            self._executors[hosts] = self._client.get_executor(pure=False, **where)
+        future = self._executors[hosts].submit(function, *arguments, **named)
+        if hosts:
+            if not self._bound:
+                threading.Thread(target=self._watch, daemon=True).start()
+            self._bound[future] = hosts
+        return future
+
+    def ask(self, function: Callable[..., Result], *arguments: Any) -> dict[str, Result]:
+        """What a worker of each host answers at once, by host.  UsageError where one cannot."""
+        answers = {}
+        for host, worker in sorted(self._workers().items()):
+            try:
+                answers[host] = self._client.run(function, *arguments, workers=[worker])[worker]
+            except Exception as error:
+                raise UsageError(
+                    f"the worker at {worker} cannot say what it sees ({type(error).__name__}: {error})",
+                    "install nsysalign, of one version, where every worker runs",
+                ) from error
+        return answers
+
+    def stop(self) -> None:
+        """Nobody is looked after any more."""
+        self._over.set()
+
+    def _workers(self) -> dict[str, str]:
+        """A worker's address for each host."""
+        from distributed.comm import get_address_host
+
+        return {get_address_host(worker): worker for worker in self._client.nthreads()}
+
+    def _watch(self) -> None:
+        last_seen: dict[str, float] = {}
+        while not self._over.wait(1):
+            with contextlib.suppress(Exception):  # the scheduler itself is gone: the futures say so
+                now = time.monotonic()
+                last_seen |= dict.fromkeys(self._workers(), now)
+                for future, hosts in list(self._bound.items()):
+                    if all(now - last_seen.setdefault(host, now) > GONE_S for host in hosts):
+                        future.cancel()
+
+
+@contextmanager
+def dask(address: str, count: int) -> Iterator[Cluster]:
+    """The cluster of the scheduler at `address`, or `local`, one of `count` processes here."""
     try:
         import distributed
     except ImportError as error:
@@ -103,8 +164,16 @@ def dask(address: str, count: int) -> Iterator[concurrent.futures.Executor]:
                 f"--dask {address}: no scheduler answers there ({error})",
                 "give local, or the address that dask scheduler printed: tcp://HOST:8786",
             ) from error
-        # pure: the same trace twice would be computed once, and a repeated analysis not at all
-        yield client.get_executor(pure=False)
+        try:
+            client.wait_for_workers(1, timeout=WORKER_S)
+        except TimeoutError as error:
+            raise UsageError(
+                f"--dask {address}: no worker has come to this scheduler",
+                f"on each machine: dask worker {address}",
+            ) from error
+        cluster = Cluster(client)
+        stack.callback(cluster.stop)
+        yield cluster
 
 
 def workers(traces: Sequence[Path], wanted: int | None = None) -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ from nsysalign.report.palette import LOOKS
 from nsysalign.report.payload import payload
 from nsysalign.report.rows import LabelRow, causes_present, label_rows
 from nsysalign.report.verdict import verdicts
-from nsysalign.store.objects import plain
+from nsysalign.store.objects import to_json
 from nsysalign.text import fixed, percent, safe_text
 
 #: The page's own script, in this order.
@@ -102,9 +101,7 @@ def _section(name: str) -> str:
 
 def embed(data: Any) -> str:
     """JSON that cannot end the script element it stands in, whatever its strings say."""
-    text = json.dumps(
-        plain(data), allow_nan=False, separators=(",", ":")
-    )  # ASCII: U+2028 and U+2029 are escaped
+    text = to_json(data)  # ASCII: U+2028 and U+2029 are escaped
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

@@ -178,9 +178,14 @@ def proof(profile: Profile) -> str:
     """The line that says whether the profile is of what was measured."""
     if not math.isfinite(profile.error):
         return f"profile: {duration(profile.elapsed_ns)} under nsys; no prediction of the time without it ({safe_text(profile.run)})"
-    verdict = (
-        "proven" if profile.proven else "NOT proven: the profile explains another number than was measured"
-    )
+    verdict = "proven"
+    if not profile.proven and profile.other_host:
+        verdict = (
+            f"NOT proven: in the profiled process the host took {profile.host_ratio:.2f} times as long for a fixed loop of "
+            "plain Python, which nsys does not touch: it was not the same host"
+        )
+    elif not profile.proven:
+        verdict = "NOT proven: the profile explains another number than was measured"
     return f"profile: {duration(profile.measured_ns)} measured, {duration(profile.predicted_ns)} predicted from the profile ({100 * profile.error:+.0f} %): {verdict}"
 
 

@@ -22,7 +22,7 @@ from nsysalign.report.rows import LabelRow, label_rows, placed_within_ns, unalig
 from nsysalign.report.timeline_rows import Timelines, timelines
 from nsysalign.report.verdict import Verdict, advices, verdicts
 from nsysalign.store.confirmations import NOT_CONFIRMED
-from nsysalign.store.objects import encoded, plain
+from nsysalign.store.objects import to_json
 from nsysalign.text import duration, plural, safe_text
 
 #: The page may hold this much of runs, clocks and timelines, beside its own words, style and script: below 2 MB in all.
@@ -78,7 +78,7 @@ def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict
     )
     runs = _runs(analysis, rows, matrix, present, origin)
     warm = _warm(analysis, found)
-    rest = MAX_BYTES - len(encoded(plain([runs, clocks])))
+    rest = MAX_BYTES - len(to_json([runs, clocks]))
     held = timelines(analysis, wanted, max(LEAST_TIMELINES, rest))
     return {
         "title": _title(analysis, run),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pandas as pd
 
 from nsysalign import frames
@@ -365,6 +366,13 @@ def _too_deep(hosts: pd.DataFrame) -> np.ndarray:
 
 def _parsed(line: str) -> Any:
     """A line of JSON.  ValueError or RecursionError where it is none."""
+    try:
+        return orjson.loads(line)
+    except ValueError:  # what json takes besides: NaN, half a character; and what none takes
+        return _slowly_parsed(line)
+
+
+def _slowly_parsed(line: str) -> Any:
     if line[:1] == "{":
         try:  # what json.loads does, without looking for blanks before every line
             item, end = _scan(line, 0)

@@ -138,9 +138,9 @@ REFUSED = [
     (runs.synchronises, "delay", "synchronises inside"),
     (runs.item, "delay", "pageable"),
     (runs.too_many, "delay", "1,005 operations"),
-    (runs.busy_gpu, "delay", "would tell nothing"),
+    (runs.busy_gpu, "delay", "could not decide anything"),
     (runs.host_gap, "synchronize", "no time queued"),
-    (runs.host_gap, "warm", "no function marked @nsysalign.region('t1')"),
+    (runs.host_gap, "warm", "not a function marked @nsysalign.region('t1')"),
 ]
 
 

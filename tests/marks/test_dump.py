@@ -78,7 +78,7 @@ def test_impossible_records_are_counted_and_left_out(tmp_path):
     gpu.chunks[1]["marks"][1]["time"] = 1 << 63
     found = parsed(gpu.content(), tmp_path)
     assert found.damaged == 2
-    assert "2 records cannot be true" in warnings([found])[0]
+    assert "2 impossible records were left out" in warnings([found])[0]
 
 
 def test_a_refused_header_and_running_kernels_are_said(tmp_path):

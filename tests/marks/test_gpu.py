@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -101,3 +102,23 @@ def test_the_checks_of_the_scripts(tmp_path, parts):
         timeout=120,
     ).stdout
     assert '"exact": false' not in judged, judged
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
+@pytest.mark.parametrize("variant", ["-DNOTHING", "-DNSYSALIGN_UNIFORM"])
+def test_dependent_launches_clusters_and_every_gpu(tmp_path, variant):
+    program = tmp_path / "launches"
+    flags = ["-arch=native", "-O3", "-DNSYSALIGN_MARKS", variant, "-I", marks.include()]
+    subprocess.run(
+        ["nvcc", *flags, str(SCRIPTS / "launches.cu"), "-o", str(program)], check=True, timeout=300
+    )
+    said = subprocess.run(
+        [str(program), str(tmp_path)], check=True, capture_output=True, text=True, timeout=60
+    ).stdout
+    judged = subprocess.run(
+        [sys.executable, str(SCRIPTS / "judge_launches.py"), str(tmp_path)],
+        input=said, capture_output=True, text=True, check=True, timeout=60,
+    ).stdout  # fmt: skip
+    for line in map(json.loads, judged.splitlines()):
+        assert (line["found"], line["complete"]) == (line["expected"],) * 2 and line["dropped"] == 0
+        assert line["warps"] == line["warps_expected"]

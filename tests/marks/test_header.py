@@ -72,14 +72,45 @@ def test_off_it_leaves_no_instruction(tmp_path):
 
 
 @needs_nvcc
-def test_a_mark_in_a_gemm_takes_few_registers_and_spills_nothing(tmp_path):
+@pytest.mark.parametrize("variant", ["-DNOTHING", "-DNSYSALIGN_UNIFORM"])
+def test_a_mark_in_a_gemm_takes_few_registers_and_spills_nothing(tmp_path, variant):
     source = (Path(__file__).parents[2] / "scripts" / "marks" / "example.cu").read_text()
     used = {}
     for flag in ("-DNOTHING", "-DNSYSALIGN_MARKS"):
-        said = compiled(source, tmp_path, flag)[1].split("entry function 'gemm'")[1]
+        said = compiled(source, tmp_path, flag, variant)[1].split("entry function 'gemm'")[1]
         assert "0 bytes spill stores" in said
         used[flag] = int(re.search(r"Used (\d+) registers", said)[1])
     assert used["-DNSYSALIGN_MARKS"] - used["-DNOTHING"] <= 4
+
+
+LOOP = """
+#include <nsysalign/marks.cuh>
+extern "C" __global__ void kernel(float* x, int units, int inner, nsysalign_marks m) {
+  NSYSALIGN_WARP(w, m);
+  float a = threadIdx.x, b = blockIdx.x;
+  for (int u = 0; u < units; u++) {
+    for (int i = 0; i < inner; i++) { a = a * 1.0001f + b; b = b * 0.9999f + a; }
+    NSYSALIGN_MARK_AFTER(w, "a", a);
+    NSYSALIGN_MARK(w, "unit");
+  }
+  if (a + b == 42) x[0] = a;
+}
+"""
+
+
+def barriers(code: bytes) -> int:
+    """How many convergence barriers (BSSY) are in machine code of compute capability 7.0 or newer."""
+    return sum(int.from_bytes(code[at : at + 2], "little") & 0xFFF == 0x945 for at in range(0, len(code), 16))
+
+
+@needs_nvcc
+def test_uniform_marks_put_no_convergence_barrier_into_a_loop_without_divergence(tmp_path):
+    assert barriers(code_of(compiled(LOOP, tmp_path)[0])) == 0
+    flags = ["-DNSYSALIGN_MARKS", "-DNSYSALIGN_UNIFORM"]
+    usual, uniform = (code_of(compiled(LOOP, tmp_path, *flags[:n])[0]) for n in (1, 2))
+    assert barriers(usual) > 0
+    # those that are left are of long_way(), which is in the same section: the lane that claims is alone there
+    assert barriers(uniform) <= 2 < barriers(usual)
 
 
 @needs_nvcc
@@ -93,12 +124,14 @@ def test_a_mark_without_a_warp_is_the_compilers_error(tmp_path):
 
 
 @needs_nvcc
-@pytest.mark.parametrize("program", ["checks.cu", "triggers.cu"])
-@pytest.mark.parametrize("flag", ["-DNSYSALIGN_MARKS", "-DNOTHING"])
-def test_programs_with_a_recorder_compile(tmp_path, program, flag):
+@pytest.mark.parametrize("program", ["checks.cu", "triggers.cu", "launches.cu"])
+@pytest.mark.parametrize(
+    "flags", [["-DNSYSALIGN_MARKS"], ["-DNSYSALIGN_MARKS", "-DNSYSALIGN_UNIFORM"], ["-DNOTHING"]]
+)
+def test_programs_with_a_recorder_compile(tmp_path, program, flags):
     source = Path(__file__).parents[2] / "scripts" / "marks" / program
     subprocess.run(
-        ["nvcc", "-arch=sm_90", flag, "-DNSYSALIGN_REPLACE_PROF_TRIGGER", "-I", marks.include(), "-c", str(source), "-o", "x.o"],
+        ["nvcc", "-arch=sm_90", *flags, "-DNSYSALIGN_REPLACE_PROF_TRIGGER", "-I", marks.include(), "-c", str(source), "-o", "x.o"],
         cwd=tmp_path, check=True, timeout=300,
     )  # fmt: skip
 

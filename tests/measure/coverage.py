@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.signal import lfilter
 
-from nsysalign.measure.statistics import UNSURE, combined, within_rows
+from nsysalign.measure.statistics import UNSURE, combined, compared, own_error, within_rows
 
 LEVEL_NS = 1e6
 NOISE = 0.01
@@ -66,3 +66,22 @@ def coverage(
     all_value, all_reach, _ = combined(medians, halves)
     value, reach = np.where(more, all_value, value), np.where(more, all_reach, reach)
     return float((np.abs(value - truth(case)) <= reach).mean()), float((reach / value).mean())
+
+
+def false_alarms(
+    case: str, differ: float, trials: int, seed: int = 0, *, few: int = 3, most: int = 7, n: int = 500
+) -> float:
+    """The share of A against A that is told apart, decided as the session does: both sides get all processes where one of
+    them may differ."""
+    random = np.random.default_rng([seed, 1, list(CASES).index(case), round(1000 * differ)])
+    level = LEVEL_NS * (1 + differ * random.standard_normal((2 * trials * most, 1)))
+    samples = level * (1 + CASES[case](random, (2 * trials * most, n)))
+    medians = np.median(samples, axis=1).reshape(2, trials, most)
+    halves = within_rows(samples)[0].reshape(2, trials, most)
+    more = np.zeros(trials, dtype=bool)
+    for side in range(2):
+        more |= combined(medians[side, :, :few], halves[side, :, :few])[2] > UNSURE
+    _, low, high = compared(*medians[:, :, :few], *(own_error(h[:, :few]) for h in halves))
+    _, all_low, all_high = compared(*medians, *(own_error(h) for h in halves))
+    low, high = np.where(more, all_low, low), np.where(more, all_high, high)
+    return float(((low > 0) | (high < 0)).mean())

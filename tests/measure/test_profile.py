@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from nsysalign.compare.side_by_side import measured
-from nsysalign.measure import profile
+from nsysalign.measure import profile, simulated
 from nsysalign.measure.plan import Job, Options, Target
 from nsysalign.measure.profile import Profile
+from nsysalign.measure.worker import Worker
+from nsysalign.report.measure_terminal import proof
 from nsysalign.trace.eventlog import read_event_logs
 
 from .conftest import CALLS
+from .programs import calls
 
 
 def test_timed_pairs_become_a_log_that_the_analysis_takes_for_a_run_without_nsys(tmp_path):
@@ -51,3 +55,42 @@ def test_a_worker_that_fails_under_nsys_is_the_profiles_problem(tmp_path, nsys):
     job = Job(0, 0, None, 0, "profile", ("event",), ("warm",), 1.0, 60.0)
     found = profile.profile(job, options, tmp_path, {"warm": [1_000]}, {})
     assert "under nsys the worker failed: ValueError" in found.problem
+
+
+def test_a_long_measurement_is_compared_as_a_whole():
+    """Of 3,000 samples of three processes 500 stand for all: not those of the first process alone."""
+    values = [*[1_000] * 1_000, *[2_000] * 1_000, *[3_000] * 1_000]
+    chosen = profile._spread(values)
+    assert (
+        len(chosen) == 500
+        and sorted(set(chosen)) == [1_000, 2_000, 3_000]
+        and chosen.count(2_000) in (166, 167)
+    )
+    assert list(profile._spread([5, 6])) == [5, 6] and list(profile._spread([])) == []
+
+
+def test_another_host_is_said_where_the_prediction_misses():
+    missed = Profile(0, 1, "", measured_ns=100.0, predicted_ns=150.0, elapsed_ns=1.0)
+    assert "explains another number" in proof(missed) and "plain Python" not in proof(missed)
+    assert "1.50 times as long for a fixed loop of plain Python" in proof(replace(missed, host_ratio=1.5))
+    assert "explains another number" in proof(replace(missed, host_ratio=1.05))
+    near = replace(missed, predicted_ns=101.0, host_ratio=1.5)
+    assert proof(near).endswith("proven") and "NOT" not in proof(near)
+
+
+def test_the_hosts_speed_is_measured_in_both_kinds_of_processes():
+    for role, kind in (("time", "block"), ("profile", "profiled")):
+        facts = []
+        spec = {
+            "role": role,
+            "modes": ["event"],
+            "l2": ["warm"],
+            "precision": 0.05,
+            "seconds": 0.1,
+            "need": 5,
+        }
+        assert Worker(spec, facts.append, simulated.Device()).run(calls.default), facts[-1]
+        said = [f["ns"] for f in facts if f["type"] == "host"]
+        assert (
+            len(said) == 2 and all(1_000 < ns < 1e9 for ns in said) and any(f["type"] == kind for f in facts)
+        )

@@ -119,7 +119,7 @@ def test_the_best_below_a_latency_lies_at_the_limit(seed):
 
 def test_memory_that_does_not_grow_never_ends_a_search_by_memory():
     found = search(lambda b: Trial(b, "", GIB, GIB, 10 * GIB, float(b)))
-    assert not found.exact and "memory does not end the search" in found.limited
+    assert not found.exact and "memory does not limit the search" in found.limited
 
 
 def test_the_largest_after_three_failures_is_what_ran():

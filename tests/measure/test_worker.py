@@ -9,6 +9,7 @@ from statistics import median
 import pytest
 
 from nsysalign.measure import simulated, worker
+from nsysalign.measure.cuda import Refused
 from nsysalign.measure.worker import Worker
 
 from .programs import calls
@@ -159,6 +160,52 @@ def test_the_torch_backend_imports_torch_late():
         subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout
         == "False\n"
     )
+
+
+@pytest.fixture
+def fake_cuda(monkeypatch):
+    """The torch backend over tensors on the CPU that say they are on the GPU."""
+    torch = pytest.importorskip("torch")
+    from nsysalign.measure.cuda import Cuda
+
+    class There(torch.Tensor):
+        is_cuda = True
+
+        def cpu(self):
+            return self.as_subclass(torch.Tensor).clone()
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
+    gpu = Cuda.__new__(Cuda)
+    gpu.torch = torch
+    gpu.sync = lambda: None
+    return gpu, lambda t: t.as_subclass(There)
+
+
+def test_inputs_of_every_kind_can_be_copied_in(fake_cuda):
+    import torch
+
+    gpu, there = fake_cuda
+    with torch.inference_mode():
+        inferred = there(torch.ones(3))
+    for x in (
+        there(torch.ones(3)),
+        inferred,
+        there(torch.ones(3, requires_grad=True).detach()).requires_grad_(),
+    ):
+        given = []
+        both = gpu.with_transfer(lambda x, given=given: given.append(x.detach().clone()), (x,))
+        with torch.inference_mode():
+            x.zero_()
+        both()
+        assert given[0].tolist() == [1.0, 1.0, 1.0]  # what was there when it began was copied in again
+
+
+def test_an_input_that_cannot_be_written_to_refuses_transfers_only(fake_cuda):
+    import torch
+
+    gpu, there = fake_cuda
+    with pytest.raises(Refused, match="its inputs cannot be copied in: "):
+        gpu.with_transfer(lambda x: None, (there(torch.ones(1).expand(4)),))
 
 
 @pytest.mark.gpu

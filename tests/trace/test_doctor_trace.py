@@ -62,7 +62,7 @@ WRONG = {
         lambda t: t.update({P + "GRAPH_TRACE": tiny()[P + "GRAPH_TRACE"]}), "graphs", "1 executions", "--graph-trace node",
     ),
     "records lost": (
-        _row("DIAGNOSTIC_EVENT", severity=2, text="Not all events might have been collected."), "losses", "Not all events", "end by itself",
+        _row("DIAGNOSTIC_EVENT", severity=2, text="Not all events might have been collected."), "losses", "Not all events", "let the script finish",
     ),
     "launches lost": (
         lambda t: t.update({P + "RUNTIME": [r for r in t[P + "RUNTIME"] if r["correlationId"] != 2]}), "kernel", "1 without their launch", "from the program's start",

@@ -214,6 +214,89 @@ NSYSALIGN_DEVICE void stray_mark(u64 buffer, u32 id) {
   else add(line(buffer) + 8, 1);
 }
 
+#if defined(NSYSALIGN_UNIFORM)
+// The same in code that a warp passes through together: nothing branches on what differs between lanes, so the compiler puts
+// no convergence barrier around marks, nor around the loops that they are in (docs/marks.md, "Cost").  What one lane alone
+// does is predicated.
+NSYSALIGN_DEVICE void put_if(bool mine, u64 p, u32 a, u32 b, u32 c, u32 d) {
+  asm volatile("{\n\t.reg .pred q;\n\tsetp.ne.u32 q, %0, 0;\n\t@q st.global.cs.v4.u32 [%1], {%2,%3,%4,%5};\n\t}" ::"r"(static_cast<u32>(mine)),
+               "l"(p), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+NSYSALIGN_DEVICE void put_word_if(bool mine, u64 p, u32 value) {
+  asm volatile("{\n\t.reg .pred q;\n\tsetp.ne.u32 q, %0, 0;\n\t@q st.global.u32 [%1], %2;\n\t}" ::"r"(static_cast<u32>(mine)), "l"(p), "r"(value)
+               : "memory");
+}
+NSYSALIGN_DEVICE void add_if(bool mine, u64 p, u64 n) {
+  asm volatile("{\n\t.reg .pred q;\n\tsetp.ne.u32 q, %0, 0;\n\t@q red.global.add.u64 [%1], %2;\n\t}" ::"r"(static_cast<u32>(mine)), "l"(p), "l"(n)
+               : "memory");
+}
+NSYSALIGN_DEVICE u64 take_if(bool mine, u64 p, u64 n) {
+  u64 before;
+  asm volatile("{\n\t.reg .pred q;\n\tsetp.ne.u32 q, %1, 0;\n\tmov.u64 %0, 0;\n\t@q atom.global.add.u64 %0, [%2], %3;\n\t}"
+               : "=&l"(before) : "r"(static_cast<u32>(mine)), "l"(p), "l"(n) : "memory");
+  return before;
+}
+
+/// claim(), called by all lanes of `here` for the one that leads; only its result is one.
+NSYSALIGN_DEVICE u64 claim_together(u64 buffer, u32 here, bool leads, bool stray) {
+  const u32 lines = word(buffer + 16), first = word(buffer + 20);
+  u32 region = sm() % REGIONS;
+#pragma unroll 1
+  for (u32 tried = 0; tried < REGIONS; ++tried, region = (region + 1) % REGIONS) {
+    const u64 cursor = buffer + LINE + LINE * region;
+    const u64 seen = tried ? longword(cursor) : 0;  // a full region is left alone
+    const bool mine = leads && static_cast<u32>(seen) * LINES + static_cast<u32>(seen >> 32) < lines;
+    const u64 given = take_if(mine, cursor, stray ? 1ull << 32 : 1ull);
+    const u32 chunks = static_cast<u32>(given), strays = static_cast<u32>(given >> 32);
+    if (__any_sync(here, mine && chunks * LINES + strays + (stray ? 1 : LINES) <= lines))
+      return buffer + static_cast<u64>(first + lines * region + (stray ? lines - strays - 1 : chunks * LINES)) * LINE;
+  }
+  return 0;
+}
+
+NSYSALIGN_DEVICE void head_if(bool mine, u64 p, u32 kind, u32 id, u64 time, u64 clock, u32 mask, u32 previous) {
+  put_if(mine, p + 32, static_cast<u32>(time), static_cast<u32>(time >> 32), static_cast<u32>(clock), static_cast<u32>(clock >> 32));
+  put_if(mine, p + 48, mask, previous, blockDim.x * blockDim.y * blockDim.z, 0);
+  put_if(mine, p + 16, blockIdx.x, blockIdx.y | blockIdx.z << 16, warp_in_block(), sm());
+  const u64 g = grid();
+  put_if(mine, p, kind | NSYSALIGN_MARKS_VERSION, id, static_cast<u32>(g), static_cast<u32>(g >> 32));
+}
+
+/// As long_way() below.
+static __device__ __noinline__ u64 long_way(u64 buffer, u64 next, u32 mask, u32 id) {
+  u64 t = timer();
+  const u64 whole = clock_whole();
+  u32 c = static_cast<u32>(whole);
+  const u32 here = __activemask();
+  const bool leads = first_of(here);
+  if (__any_sync(here, next == OFF)) {
+    const u64 is = cached(buffer);
+    const bool other = is != (static_cast<u64>(NSYSALIGN_MARKS_VERSION) << 32 | MAGIC);
+    put_word_if(leads && other && static_cast<u32>(is) == MAGIC, buffer + 8, NSYSALIGN_MARKS_VERSION);
+    if (__any_sync(here, other)) return OFF;
+  }
+  const bool apart = __any_sync(here, here != mask), full = __any_sync(here, next == FULL);
+  const bool claims = apart || (!full && __any_sync(here, !(next & (CHUNK - 1))));
+  u64 fresh = 0;
+  if (claims) {
+    fresh = claim_together(buffer, here, leads, apart);
+    // `previous`: the chunk before, in lines from the buffer, never 0
+    head_if(leads && fresh, fresh, apart ? STRAY : HEAD, apart ? id : 0, t, whole, here,
+            apart || !next ? 0 : static_cast<u32>((next - CHUNK - buffer) / LINE));
+  }
+  add_if(leads && (id || apart) && (claims ? !fresh : full), line(buffer) + 8, 1);
+  if (apart) return next;
+  if (claims) {
+    next = __shfl_sync(here, fresh ? fresh + LINE : FULL, __ffs(static_cast<int>(here)) - 1);
+    if ((id & 3) == BEGIN) t = timer(), c = clock_low();
+  }
+  const bool written = id && next != FULL;
+  put_if(written, next, static_cast<u32>(t), static_cast<u32>(t >> 32), c, id);
+  return written ? next + 16 : next;
+}
+
+#else
+
 /// A warp's first chunk (`next` OFF), a chunk that is full, lanes that are alone, no room: all that a mark seldom is, so that
 /// its own code is short.  Takes and returns the address of the next slot; id 0 makes no mark.  What a claim takes lies outside
 /// of ranges: they begin after it and end before.
@@ -246,6 +329,7 @@ static __device__ __noinline__ u64 long_way(u64 buffer, u64 next, u32 mask, u32 
   put(next, static_cast<u32>(t), static_cast<u32>(t >> 32), c, id);
   return next + 16;
 }
+#endif
 
 #if defined(__COUNTER__)
 constexpr bool SHARED_SITES = false;
@@ -313,6 +397,23 @@ template <int BASE> struct warp {
  private:
   NSYSALIGN_DEVICE bool off() const { return next == OFF; }
 
+#if defined(NSYSALIGN_UNIFORM)
+  /// As below.  All lanes that are here agree on the branch: they see the same lanes, and `next` differs in no two of `mask`.
+  NSYSALIGN_DEVICE void mark_if(u32 id, bool usual) {
+    u32 rare;
+    asm volatile(
+        "{\n\t.reg .pred p;\n\t.reg .b32 here, low, high, c, first, second;\n\t.reg .b64 t;\n\t"
+        "activemask.b32 here;\n\tmov.b64 {low, high}, %0;\n\tand.b32 low, low, %6;\n\t"
+        "setp.eq.u32 p, here, %2;\n\tsetp.ne.and.u32 p, low, 0, p;\n\tsetp.ne.and.u32 p, %5, 0, p;\n\t"
+        "mov.u32 %1, %4;\n\t@!p bra.uni DONE;\n\t"
+        "mov.u64 t, %%globaltimer;\n\tmov.u32 c, %%clock;\n\tmov.b64 {first, second}, t;\n\t"
+        "st.global.cs.v4.u32 [%0], {first, second, c, %3};\n\tadd.u64 %0, %0, 16;\n\tmov.u32 %1, 0;\n\tDONE:\n\t}"
+        : "+l"(next), "=&r"(rare)
+        : "r"(mask), "r"(id), "r"(static_cast<u32>(buffer != 0)), "r"(static_cast<u32>(usual)), "n"(CHUNK - 1)
+        : "memory");
+    if (__builtin_expect(rare, 0)) next = long_way(buffer, next, mask, id);
+  }
+#else
   /// `usual`: false where a lane asks for the long way; it must be the same in all lanes that are here.
   NSYSALIGN_DEVICE void mark_if(u32 id, bool usual) {
     if (__builtin_expect(__activemask() == mask && (next & (CHUNK - 1)) && usual, 1)) {
@@ -325,6 +426,7 @@ template <int BASE> struct warp {
       next = long_way(buffer, next, mask, id);
     }
   }
+#endif
 
   template <class T> static NSYSALIGN_DEVICE u32 folded(const T& value) {
     u32 words[(sizeof(T) + 3) / 4] = {};

@@ -34,14 +34,13 @@ class recorder {
     const unsigned first = (TABLE + slots * (LINE + 8) + CHUNK - 1) / CHUNK * (CHUNK / LINE);
     header_[0] = MAGIC, header_[1] = NSYSALIGN_MARKS_VERSION;
     header_[4] = (bytes / LINE - first) / REGIONS / LINES * LINES, header_[5] = first, header_[6] = slots;
-    int device = 0;
-    check(cudaGetDevice(&device));
+    check(cudaGetDevice(&device_));
     cudaDeviceProp properties;
-    check(cudaGetDeviceProperties(&properties, device));
+    check(cudaGetDeviceProperties(&properties, device_));
     check(cudaMalloc(&memory_, bytes));
     check(cudaMemset(memory_, 0, bytes));
     check(cudaMemcpy(memory_, header_, LINE, cudaMemcpyHostToDevice));
-    about_ = "\"pid\":" + std::to_string(getpid()) + ",\"device\":" + std::to_string(device) + ",\"sms\":" +
+    about_ = "\"pid\":" + std::to_string(getpid()) + ",\"device\":" + std::to_string(device_) + ",\"sms\":" +
              std::to_string(properties.multiProcessorCount) + ",\"bytes\":" + std::to_string(bytes);
 #if defined(NSYSALIGN_REPLACE_PROF_TRIGGER)
     check(nsysalign_attach(marks()));
@@ -72,6 +71,7 @@ class recorder {
     if (!path && !folder) return;
     static int number = 0;
     const std::string to = path ? path : std::string(folder) + "/marks-" + std::to_string(getpid()) + "-c" + std::to_string(number++) + ".nsam";
+    const on_device here(device_);
     check(cudaDeviceSynchronize());
     std::vector<char> fixed(TABLE + static_cast<size_t>(header_[6]) * (LINE + 8));
     check(cudaMemcpy(fixed.data(), memory_, fixed.size(), cudaMemcpyDeviceToHost));
@@ -142,6 +142,16 @@ class recorder {
     }
   }
 
+  /// The buffer's device, whichever the program has chosen since; afterwards that one again.
+  struct on_device {
+    int before = 0;
+    explicit on_device(int device) {
+      check(cudaGetDevice(&before));
+      check(cudaSetDevice(device));
+    }
+    ~on_device() { cudaSetDevice(before); }
+  };
+
   typedef unsigned long long u64_t;
   static unsigned word_at(const std::vector<char>& bytes, size_t line) {
     unsigned value;
@@ -153,6 +163,7 @@ class recorder {
   }
 
   char* memory_ = nullptr;
+  int device_ = 0;
   unsigned header_[16] = {};
   bool written_ = false;
   std::string about_;

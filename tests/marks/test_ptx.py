@@ -1,0 +1,204 @@
+"""marks.cuh as it is compiled, run lane by lane on a GPU of Python (ptx.py): what is written is what was executed, however a
+warp's lanes part and meet, in both ways to write marks.
+
+The PTX is kept in tests/data/marks, so that no compiler is needed; `python -m tests.marks.test_ptx` compiles it anew.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nsysalign.marks as marks
+from nsysalign.marks import dump, layout
+from nsysalign.marks.layout import name_hash
+from tests.marks.ptx import Machine
+from tests.marks.test_buffers import BASE, memory  # noqa: F401
+
+DATA = Path(__file__).parents[1] / "data" / "marks"
+VARIANTS = {"usual": [], "uniform": ["-DNSYSALIGN_UNIFORM"]}
+KERNEL = """
+#include <nsysalign/marks.cuh>
+extern "C" __global__ void parts(int n, nsysalign_marks m) {
+  NSYSALIGN_WARP(w, m);
+  const int lane = threadIdx.x % 32;
+  for (int i = 0; i < n; i++) {
+    NSYSALIGN_RANGE(w, "turn") {
+      if (lane < i % 33) { NSYSALIGN_MARK(w, "some"); } else NSYSALIGN_MARK(w, "others");
+    }
+    NSYSALIGN_COUNT(w, "turns");
+    if (lane == i % 40) NSYSALIGN_COUNT_WARPS(w, "one");
+    NSYSALIGN_LATENCY(w, "took", lane * 100);
+    NSYSALIGN_MARK_AFTER(w, "after", lane);
+    if (threadIdx.x % 5 == 4 && i == n / 2) return;
+  }
+  NSYSALIGN_MARK(w, "done");
+}
+extern "C" __global__ void together(int n, nsysalign_marks m) {
+  NSYSALIGN_WARP(w, m);
+  for (int i = 0; i < n; i++) NSYSALIGN_MARK(w, "step");
+}
+"""
+
+
+def source_hash() -> str:
+    """Of the header without its comments, and of the kernels here."""
+    text = Path(marks.include(), "nsysalign", "marks.cuh").read_text()
+    return hashlib.sha256((re.sub(r"//.*", "", text) + KERNEL).encode()).hexdigest()[:16]
+
+
+def compiled(variant: str) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "k.cu").write_text(KERNEL)
+        flags = ["-arch=sm_90", "-O3", "-DNSYSALIGN_MARKS", *VARIANTS[variant], "-I", marks.include()]
+        subprocess.run(["nvcc", *flags, "-ptx", "k.cu", "-o", "k.ptx"], cwd=folder, check=True, timeout=200)
+        return Path(folder, "k.ptx").read_text()
+
+
+def kept(variant: str) -> str:
+    return gzip.decompress((DATA / f"{variant}.ptx.gz").read_bytes()).decode()
+
+
+def launched(
+    tmp_path,
+    variant,
+    kernel,
+    turns,
+    blocks=1,
+    threads=32,
+    *,
+    lines=None,
+    order="behind",
+    seed=0,
+    version=None,
+    pointer=None,
+    chunks_left=None,
+):
+    """(what the dump says, the buffer's bytes)."""
+    buffer = marks.buffer(mib=1)
+    content = buffer._device.bytes
+    if lines is not None:  # of each region: less room
+        content[16:20] = lines.to_bytes(4, "little")
+        buffer._lines = lines
+    if chunks_left is not None:  # the other regions are full
+        for region in range(chunks_left, layout.REGIONS):
+            content[layout.LINE * (1 + region)] = 1
+    if version is not None:
+        content[4:8] = version.to_bytes(4, "little")
+    machine = Machine(kept(variant), BASE, content, seed, order)
+    machine.launch(kernel, [turns, buffer.address if pointer is None else pointer], blocks, threads)
+    path = buffer.write(tmp_path / "m.nsam")
+    buffer.address = 0
+    return dump.read(path), content
+
+
+def lanes_of(found: dump.Dump, name: str, kind: int = 0) -> int:
+    """Executions of a mark by threads."""
+    mine = found.id == (name_hash(name) << 2 | kind)
+    return sum(int(x).bit_count() for x in found.warps["lanes"][found.of[mine]])
+
+
+def executed(turns: int, threads: int) -> dict[str, int]:
+    """What the threads of a block do, counted one by one."""
+    out = dict.fromkeys(("turn", "some", "others", "turns", "one", "took", "after", "done"), 0)
+    for thread in range(threads):
+        lane = thread % 32
+        for i in range(turns):
+            for name in ("turn", "turns", "took", "after", "some" if lane < i % 33 else "others"):
+                out[name] += 1
+            out["one"] += lane == i % 40
+            if thread % 5 == 4 and i == turns // 2:
+                break
+        else:
+            out["done"] += 1
+    return out
+
+
+def check(found: dump.Dump, turns: int, blocks: int, threads: int) -> None:
+    true = {name: blocks * count for name, count in executed(turns, threads).items()}
+    assert found.damaged == 0 and found.dropped == 0
+    for name in ("some", "others", "after", "done"):
+        assert lanes_of(found, name) == true[name], name
+    for kind in (layout.BEGIN, layout.END):
+        assert lanes_of(found, "turn", kind) == true["turn"]
+    left = found.id == layout.EXIT
+    assert sum(int(x).bit_count() for x in found.warps["lanes"][found.of[left]]) == blocks * threads
+    whole = found.counters[found.counters["part"] == 0]
+    for name in ("turns", "one", "took"):
+        assert whole["lanes"][whole["id"] == name_hash(name) << 2].sum() == true[name], name
+    bins = found.counters[found.counters["part"] > 0]
+    assert bins["lanes"].sum() == true["took"]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_kept_ptx_is_what_the_header_compiles_to(variant):
+    assert kept(variant).startswith(f"// {source_hash()}\n"), (
+        "compile it anew: python -m tests.marks.test_ptx"
+    )
+    if shutil.which("nvcc"):
+        assert "inline asm" in compiled(variant)
+
+
+@pytest.mark.parametrize("order", ["behind", "any"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_whatever_lanes_do_is_written_once(memory, tmp_path, variant, order):  # noqa: F811
+    """A whole warp, one of 8 lanes; they part at ifs, leave early, and may never be brought together again."""
+    found, _ = launched(tmp_path, variant, "parts", 4, threads=40, order=order)
+    check(found, 4, 1, 40)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_warp_together_needs_no_strays_and_chunk_follows_chunk(memory, tmp_path, variant):  # noqa: F811
+    found, _ = launched(tmp_path, variant, "together", 130, threads=64)
+    assert found.written == 2 * 131 and found.dropped == 0 and found.damaged == 0
+    heads = found.warps
+    assert len(heads) == 2 * 3 and (heads["kind"] == layout.HEAD | 1).all()
+    assert (heads["previous"] == 0).sum() == 2
+    for warp in range(2):
+        mine = (heads["x"] == warp // 2) & (heads["warp"] == warp % 2)
+        assert np.diff(found.time[mine[found.of]]).min() >= 0 and mine[found.of].sum() == 131
+
+
+@pytest.mark.parametrize("lines", [0, 1])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_finds_no_room_is_counted_and_nothing_is_written_outside(memory, tmp_path, variant, lines):  # noqa: F811
+    """Regions of no line, or of one, which holds a stray and no chunk: an access beyond the buffer ends the test, and what
+    the warps execute is the same as with room."""
+    roomy, _ = launched(tmp_path, variant, "parts", 2)
+    tight, content = launched(tmp_path, variant, "parts", 2, lines=lines)
+    assert tight.written + tight.dropped == roomy.written and tight.dropped > 0 and tight.damaged == 0
+    first = layout.HEADER.unpack(bytes(content[: layout.LINE]))[5]
+    assert not any(content[(first + layout.REGIONS * lines) * layout.LINE :])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_chunk_that_finds_no_successor_is_the_last(memory, tmp_path, variant):  # noqa: F811
+    found, _ = launched(tmp_path, variant, "together", 200, lines=16, chunks_left=2)
+    assert (found.written, found.dropped) == (120, 81)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_nothing_is_written_to_another_version_and_to_no_buffer(memory, tmp_path, variant):  # noqa: F811
+    found, _ = launched(tmp_path, variant, "parts", 5, version=layout.VERSION + 1)
+    assert found.written == 0 and found.dropped == 0 and not len(found.counters) and found.refused
+    found, content = launched(tmp_path, variant, "parts", 5, pointer=0)
+    assert found.written == 0 and not any(content[layout.LINE :])
+
+
+def main() -> None:
+    DATA.mkdir(exist_ok=True)
+    for variant in VARIANTS:
+        text = f"// {source_hash()}\n{compiled(variant)}"
+        (DATA / f"{variant}.ptx.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+
+
+if __name__ == "__main__":
+    main()
