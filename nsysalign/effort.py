@@ -39,7 +39,7 @@ def keep_alone() -> None:
 
 
 def together(function: Callable[[Any], Any], jobs: Sequence[Any]) -> Iterator[Any]:
-    """function(job) for all jobs, in order; nothing is kept of what nobody waits for."""
+    """function(job) for all jobs, in order; results that are not needed are not kept."""
     if _threads < 2:
         yield from map(function, jobs)
         return

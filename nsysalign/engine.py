@@ -28,9 +28,6 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.align.clock import ClockMap
-from nsysalign.align.host_timers import timed, timer_notes
-from nsysalign.align.samples import place_samples
 from nsysalign.attribute.host_activity import calls_after_gaps, host_activity, host_gaps
 from nsysalign.attribute.kernels import kernel_table, longest_gaps
 from nsysalign.attribute.labels import label_table
@@ -39,6 +36,8 @@ from nsysalign.attribute.segment_source import InMemorySource, SegmentSource
 from nsysalign.attribute.timeline import chosen_intervals
 from nsysalign.attribute.unprofiled import predict, predict_intervals
 from nsysalign.attribute.work import variant_table
+from nsysalign.clocks.host import ClockMap
+from nsysalign.clocks.samples import place_samples
 from nsysalign.compare.judge import attach
 from nsysalign.compare.side_by_side import side_by_side
 from nsysalign.diagnose.rules import diagnose
@@ -54,6 +53,7 @@ from nsysalign.slices.pool import WorkerPool, wanted, worker_pool
 from nsysalign.slices.rounds import measure, read_ahead
 from nsysalign.slices.survey import SLICE_ROWS, survey
 from nsysalign.store import confirmations
+from nsysalign.timers.windows import timed, timer_notes
 from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.host_calls import os_calls, threads_of
@@ -456,7 +456,7 @@ def _with_host_activity(
     else:
         segments = analysis.segments[analysis.segments["interval"].isin(real["interval"])]
     table, more = opened(real, segments)
-    notes = [*(notes if len(table) else []), *more]
+    notes = [*(notes if (table["view"] != "all").any() else []), *more]
     return replace(analysis, host_activity=table, notes=tuple(dict.fromkeys([*analysis.notes, *notes])))
 
 

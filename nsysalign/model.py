@@ -210,7 +210,7 @@ class Alignment:
     unaligned: pd.DataFrame
     calibration: Mapping[str, Any]
     notes: tuple[str, ...] = ()
-    clock_maps: Mapping[int, Any] = field(default_factory=dict)  # log process -> align.clock.ClockMap
+    clock_maps: Mapping[int, Any] = field(default_factory=dict)  # log process -> clocks.host.ClockMap
     model: Any = None  # align.latency.LatencyModel: how long records take
     busy: Any = None  # bool array: on which lanes work ran
     #: Site -> readings of a host clock after CUDA work that belong to no interval.

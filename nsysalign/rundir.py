@@ -242,11 +242,11 @@ def numbered(parent: Path, stem: str) -> Path:
 
 @contextlib.contextmanager
 def private(run_dir: Path) -> Iterator[None]:
-    """While the block runs nobody else looks into the folder, which `-o` may have found open to all; then nsys's own files
+    """While the block runs no other user can look into the folder, which `-o` may have found open to all; then nsys's own files
     in it, which it makes readable by others, are the owner's alone.
     """
     mode = run_dir.stat().st_mode & 0o7777
-    with contextlib.suppress(PermissionError):  # somebody else's folder in which we may write
+    with contextlib.suppress(PermissionError):  # another user's folder in which we may write
         run_dir.chmod(mode & ~0o077)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Files that somebody else made: opened so that nothing in them can run, write, hang or eat the memory.
+"""Files from other people: opened so that nothing in them can run, write, hang or eat the memory.
 
 A pipe that has the name of a file would be waited for without end: `open_regular` and `contents` refuse it.
 
@@ -29,7 +29,7 @@ from nsysalign.errors import NsysAlignError
 
 #: No value is longer where only numbers are read, and no text anywhere (nsys keeps NVTX texts of 1 MB whole).
 LONGEST_NUMBER, LONGEST_TEXT = 100_000, 16 << 20
-#: Rows to fetch at once, so that the longest values fit into memory until somebody has looked at them.
+#: Rows to fetch at once, so that the longest values fit into memory until they have been checked.
 ROWS_AT_ONCE = 5_000
 _LOCK_TIMEOUT_S = 2.0
 _STEP = 20_000  # instructions of SQLite's machine between two looks at how many there have been
@@ -55,7 +55,7 @@ def open_regular(path: Path) -> BinaryIO:
     """A regular file, opened to read its bytes.  OSError for a pipe, a device or a folder of that name."""
     flags = (
         os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    )  # nobody need write to a pipe
+    )  # a pipe may have no writer
     descriptor = os.open(path, flags)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -81,7 +81,7 @@ def opened(
     UTF-8 and fetched by `rows`.  Values are short until `long_values` is entered.
     """
     wal = _look(path, error, expected, again)
-    # A file in WAL mode gets a -shm of ours unless it is declared immutable; that nobody writes it has been looked at.
+    # A file in WAL mode gets a -shm of ours unless it is declared immutable; that it is not being written has been checked.
     uri = f"{path.resolve().as_uri()}?mode=ro" + ("&immutable=1" if wal else "")
     connection = sqlite3.connect(uri, uri=True, timeout=_LOCK_TIMEOUT_S)
     size = path.stat().st_size
@@ -188,7 +188,7 @@ def _authorize(action: int, first: str | None, second: str | None, _: str | None
 
 
 def _look(path: Path, error: type[NsysAlignError], expected: str, again: str) -> bool:
-    """Whether SQLite would write beside the file (WAL mode); `error` where it is no SQLite file, or somebody is writing it."""
+    """Whether SQLite would write beside the file (WAL mode); `error` where it is no SQLite file, or it is being written."""
     if path.is_dir():
         raise error(
             f"{path}: is a folder, where {expected} was expected",

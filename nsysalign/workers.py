@@ -39,7 +39,7 @@ class Workers(ProcessPoolExecutor):
         return super().submit(_work, function, *arguments, **named)
 
     def stop(self) -> None:
-        """Their work is in vain: they end in a moment, and nobody waits."""
+        """Their work is no longer needed: they end in a moment, without being waited for."""
         self._lifeline.close()
         self.shutdown(wait=False, cancel_futures=True)
 
@@ -57,7 +57,7 @@ def started(count: int, first: Callable[[], None] | None = None) -> Workers | No
         return None
 
 
-#: In a worker: whether it is doing what somebody asked for, and whether nobody wants it any more.
+#: In a worker: whether it has work to do, and whether that is no longer wanted.
 _at_work = False
 _over = threading.Event()
 
@@ -71,7 +71,7 @@ def _begin(lifeline: Connection, first: Callable[[], None] | None) -> None:
 
 def _watch(lifeline: Connection) -> None:
     try:
-        lifeline.recv_bytes()  # nobody ever sends any
+        lifeline.recv_bytes()  # nothing is ever sent
     except (EOFError, OSError):
         _over.set()
         _thread.interrupt_main()
@@ -98,4 +98,4 @@ def _work(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
 
 
 def _nothing() -> None:
-    """Keeps nobody busy."""
+    """Does nothing: a first job for a new worker."""

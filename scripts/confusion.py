@@ -48,7 +48,7 @@ def record(out: Path, names: list[str]) -> None:
 def table(out: Path) -> None:
     from nsysalign import load
 
-    print("| script | must find | found | beside it: errors and warnings | remarks |\n|---|---|---|---|---|")
+    print("| script | must find | found | other errors and warnings | notes |\n|---|---|---|---|---|")
     for run in sorted(p.parent for p in out.glob("*/analysis.db")):
         puzzle = PUZZLES / f"{run.name}.py"
         findings, must = load(run).findings, named(puzzle) if puzzle.exists() else set()

@@ -1,12 +1,10 @@
-"""Where a record must lie, whatever the latencies are: difference constraints that cannot be wrong.
+"""Where a record must lie, whatever the latencies are: bounds that cannot be wrong.
 
-    t(R) >= start of R's call; end of every operation issued to the stream before R; t of every record waited for before R
+    t(R) >= start of R's call; end of every operation issued to the stream before R
     t(R) <= start of every operation issued to the stream after R; end of a successful synchronisation or query that
             covers R; start of what is ordered after a wait on R; the end of elapsed_time on R
-    t(end) - t(start) = elapsed, within the clocks' slack
 
-Own bounds come first; the pairs, the order of records on a stream and the waits carry them to the other records until
-nothing moves (Bellman-Ford in rounds over whole arrays).
+A compared pair has those of both of its records: t(end) - t(start) = elapsed, within the clocks' slack.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ TICK_NS = 32  # the event clock of an H200 ticks every 32 ns
 CLOCK_STEP_NS = 8_000
 #: elapsed_time counts the GPU's own clock, the trace the host's: their rates differ by parts per million.
 CLOCK_RATE = 20e-6
-_ROUNDS = 64
 
 
 def slack_ns(elapsed_ns: np.ndarray) -> np.ndarray:
@@ -149,61 +146,3 @@ def after_waits(waits: Waits, per_lane: dict[int, LaneOperations], count: int) -
             first = np.append(ops.first_ns, FAR)[k]
             np.minimum.at(out, waits.record[here], first)
     return out
-
-
-def propagate(
-    lower: np.ndarray,
-    upper: np.ndarray,
-    *,
-    lane: np.ndarray,
-    call_start: np.ndarray,
-    call_end: np.ndarray,
-    start: np.ndarray,
-    end: np.ndarray,
-    elapsed: np.ndarray,
-    waits: Waits,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Carry bounds along pairs, stream order and waits until nothing moves.  Arrays are copied."""
-    lower, upper = lower.copy(), upper.copy()
-    slack = slack_ns(elapsed)
-    groups = _lane_groups(lane, call_start, call_end)
-    for _ in range(_ROUNDS):
-        before = (lower.copy(), upper.copy())
-        np.maximum.at(lower, end, lower[start] + elapsed - slack)
-        np.maximum.at(lower, start, lower[end] - elapsed - slack)
-        np.minimum.at(upper, end, np.minimum(upper[start] + elapsed + slack, FAR))
-        np.minimum.at(upper, start, upper[end] - np.where(upper[end] < FAR, elapsed - slack, 0))
-        for members, by_end, earlier, later in groups:
-            low = np.append(-FAR, np.maximum.accumulate(lower[by_end]))
-            lower[members] = np.maximum(lower[members], low[earlier])
-            high = np.append(np.minimum.accumulate(upper[members][::-1])[::-1], FAR)
-            upper[by_end] = np.minimum(upper[by_end], high[later])
-        _along_waits(lower, lane, call_start, waits)
-        if np.array_equal(before[0], lower) and np.array_equal(before[1], upper):
-            break
-    return lower, upper
-
-
-def _lane_groups(lane: np.ndarray, call_start: np.ndarray, call_end: np.ndarray):
-    """Per lane: members by call start; members by call end; how many calls ended before each began; first to begin after each ended."""
-    groups = []
-    for number in np.unique(lane[lane >= 0]):
-        members = np.flatnonzero(lane == number)
-        members = members[np.argsort(call_start[members], kind="stable")]
-        by_end = members[np.argsort(call_end[members], kind="stable")]
-        earlier = np.searchsorted(call_end[by_end], call_start[members], side="right")
-        later = np.searchsorted(call_start[members], call_end[by_end], side="left")
-        groups.append((members, by_end, earlier, later))
-    return groups
-
-
-def _along_waits(lower: np.ndarray, lane: np.ndarray, call_start: np.ndarray, waits: Waits) -> None:
-    """Records issued after a wait come after what was waited for."""
-    for number in np.unique(waits.lane[waits.record >= 0]):
-        these = np.flatnonzero((waits.lane == number) & (waits.record >= 0))
-        these = these[np.argsort(waits.issued_ns[these], kind="stable")]
-        low = np.append(-FAR, np.maximum.accumulate(lower[waits.record[these]]))
-        members = np.flatnonzero(lane == number)
-        lower[members] = np.maximum(
-            lower[members], low[np.searchsorted(waits.issued_ns[these], call_start[members], side="right")]
-        )

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from nsysalign.align.clock import ClockMap
-from nsysalign.align.event_clock import EventClock
 from nsysalign.align.event_line import EventLine
 from nsysalign.align.latency import LatencyModel
+from nsysalign.clocks.events import EventClock
+from nsysalign.clocks.host import ClockMap
 from nsysalign.model import CALL, EventLog, Trace
 from nsysalign.sweep.tiles import distinct
 

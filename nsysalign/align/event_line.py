@@ -20,13 +20,13 @@ of a record is that second stamp, the one that nsys shows.  So all of it follows
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from nsysalign.align.event_clock import EventClock
 from nsysalign.align.latency import CLASSES, LatencyModel, assumed, spacing
 from nsysalign.align.surroundings import Surroundings
+from nsysalign.clocks.events import EventClock
 
 #: Consecutive records behind work are so far apart, without event tracing and with it (ns).
 SPACING_NS, TRACED_SPACING_NS = 1_290, 2_545
@@ -35,7 +35,7 @@ SPACING_NS, TRACED_SPACING_NS = 1_290, 2_545
 CLASSES_OF_LINE = (*CLASSES, "stamp")
 _SCATTER = np.array([80.0, 160.0, 350.0, 20.0])
 _UNSEEN = np.array([60.0, 120.0, 600.0, 5.0])
-_QUICK_NS = 6_000  # calls on an idle stream that took longer were interrupted
+_QUICK_NS, _TRACED_QUICK_NS = 6_000, 4_000  # calls on an idle stream that took longer were interrupted
 #: GPUs are late, never early: on which side of the expected place an observation has a tail (Student's t, soon without a
 #: say); on the other side it keeps its say (Huber).  0: a tail on both.
 _TAIL = np.array([-1, 1, 0, 1])
@@ -63,9 +63,10 @@ def observe(
     """What the records with a place `at` on the event clock (where `known`) say.  `stamp`: CUPTI's, 0 where there is none."""
     seen = model.observe(s)
     first = np.where(seen.class_ == CLASSES.index("ahead"), s.ahead[seen.record], s.behind[seen.record]) == 0
-    quick = (s.call_end - s.call_start)[seen.record] < _QUICK_NS
+    alone = ~s.previous_is_node[seen.record] | (seen.class_ != CLASSES.index("busy"))
+    quick = (s.call_end - s.call_start)[seen.record] < (_TRACED_QUICK_NS if model.traced else _QUICK_NS)
     seen = seen.take(
-        seen.certain & first & known[seen.record] & (quick | (seen.class_ != CLASSES.index("idle")))
+        seen.certain & first & known[seen.record] & (quick | (seen.class_ != CLASSES.index("idle"))) & alone
     )
     place = seen.known_ns + np.rint(seen.x @ model.vector).astype(np.int64)
     stamped = np.flatnonzero(known & (stamp > 0))
@@ -111,9 +112,6 @@ def place_records(
     one, two = one[same], two[same]
     apart = spacing(s, one, two, at[two] - at[one])
     model = assumed(tracing, apart, np.empty(0))
-    model = replace(
-        model, value=dict(model.value) | {"contended_ns": 0.0}
-    )  # its floor: late ones lose their say
     found: dict[int, EventLine] = {}
     place, error = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
     for number in np.unique(line[line >= 0]).tolist():

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from nsysalign.model import CALL, SYNC_CALLS, Trace
+from nsysalign.align.ranges import nvtx_windows
+from nsysalign.model import CALL, ORIGIN, SYNC_CALLS, UNSURE, Trace, tid_of
+from nsysalign.windows import windows_frame
 
 #: What follows a record on its thread before anything else does: nothing of this, a wait, a question, the end of the event.
 _NOTHING, _WAITED, _ASKED, _DESTROYED = range(4)
@@ -169,4 +171,99 @@ def _what_follows(trace: Trace, record_call: np.ndarray) -> np.ndarray:
         k = np.searchsorted(others, record_call[here], side="right")
         inside = k < len(others)
         out[here[inside]] = meaning[others[k[inside]]]
+    return out
+
+
+def windows_without_log(
+    trace: Trace,
+    operation_lane: np.ndarray,
+    lanes: pd.DataFrame,
+    records: pd.DataFrame,
+    waits: pd.DataFrame,
+    spread: np.ndarray,
+) -> tuple[list[pd.DataFrame], list[str]]:
+    """(windows, notes) of a trace that no event log explains: pairs of records, NVTX ranges, last the pairs that are unsure.
+
+    `records`: with lane, thread, t_ns and bounds; `waits`: with the record that each waits for; `spread`: of the places.
+    """
+    pairs = record_pairs(trace, operation_lane, records, waits)
+    found = inferred_windows(records, pairs, spread)
+    unsure = np.array(pairs.unsure, dtype=bool)
+    ranges = nvtx_windows(trace, operation_lane, lanes)
+    windows = [found[~unsure].reset_index(drop=True), ranges, found[unsure].reset_index(drop=True)]
+    return windows, _pairing_notes(pairs)
+
+
+def _pairing_notes(pairs: Pairs) -> list[str]:
+    """What was paired on what grounds, and what was left."""
+    count, unsure, left = len(pairs.start), sum(pairs.unsure), sum(pairs.left.values())
+    if not count and not left:
+        return []
+    if not count:
+        return [f"no interval is inferred from {left:,} records in the trace: {_why_left(pairs)}"]
+    doubt = f", {unsure:,} of them unsure (listed last, without findings)" if unsure else ""
+    why = _why_left(pairs)
+    rest = (
+        f"; {left:,} {'record belongs' if left == 1 else 'records belong'} to no pair ({why})" if left else ""
+    )
+    return [
+        f"{count:,} {'interval is' if count == 1 else 'intervals are'} inferred from records in the trace, by their order, "
+        f"their events and the waits after them{doubt}: it is not known whether the program compared them{rest}"
+    ]
+
+
+def _why_left(pairs: Pairs) -> str:
+    return "; ".join(f"{n:,} {reason}" for reason, n in pairs.left.items())
+
+
+def inferred_windows(records: pd.DataFrame, pairs: Pairs, spread: np.ndarray) -> pd.DataFrame:
+    """Pairs of records as intervals whose length is itself an estimate."""
+    start, end = np.array(pairs.start, dtype=np.int64), np.array(pairs.end, dtype=np.int64)
+    t = _in_order(records)
+
+    def of(column: str, index: np.ndarray) -> np.ndarray:
+        return records[column].to_numpy()[index]
+
+    error = np.rint(1.96 * np.hypot(spread[start], spread[end])).astype(np.int64)
+    out = windows_frame(
+        len(start),
+        {
+            "kind": "event",
+            "process": of("process", start),
+            "thread": of("thread", start),
+            "end_thread": of("thread", end),
+            "start": start,
+            "end": end,
+            "start_lane": of("lane", start),
+            "end_lane": of("lane", end),
+            "open_ns": of("call_start_ns", start),
+            "close_ns": of("call_start_ns", end),
+            "close_end_ns": of("call_end_ns", end),
+            "elapsed_ns": t[end] - t[start],
+            "start_ns": t[start],
+            "end_ns": t[end],
+            "start_lower_ns": np.minimum(of("lower_ns", start), t[start]),
+            "start_upper_ns": np.maximum(np.minimum(of("upper_ns", start), t[end]), t[start]),
+            "error_ns": error,
+            "method": "inferred",
+            "origin": ORIGIN["records"],
+            "region": [
+                f"records of thread {tid_of(x)}{' (unsure)' if u else ''}"
+                for x, u in zip(of("thread", start).tolist(), pairs.unsure, strict=True)
+            ],
+        },
+    )
+    out["remarks"] = pd.Series([(UNSURE,) if u else () for u in pairs.unsure], dtype=object, index=out.index)
+    return out
+
+
+def _in_order(records: pd.DataFrame) -> np.ndarray:
+    """Places of records, none before that of one recorded earlier on its stream: between the same two operations each by
+    itself says little of where it lies, their order says which comes first."""
+    t, lane, at = (records[c].to_numpy() for c in ("t_ns", "lane", "call_start_ns"))
+    out = t.copy()
+    for number in np.unique(lane[lane >= 0]).tolist():
+        mine = np.flatnonzero((lane == number) & (t > 0))
+        mine = mine[np.argsort(at[mine], kind="stable")]
+        out[mine] = np.maximum.accumulate(t[mine])
     return out

@@ -25,30 +25,33 @@ from nsysalign.sweep.issue import FAR
 _PRIOR = {
     "idle_ns": (4_800.0, 800.0),  # record's place after its call began, for a call of 1.5 us
     "idle_short": (0.85, 0.3),  # per ns of call duration, up to _KNEE_NS
-    "idle_long": (
-        0.69,
-        0.03,
-    ),  # per ns of call duration beyond: pairs do not tell, CUPTI's own lag distorts them
+    "idle_long": (0.55, 0.25),  # per ns of call duration beyond
     "busy_ns": (2_400.0, 1_800.0),  # end of the previous kernel to the record
     "copy_ns": (445.0, 60.0),  # more after a copy or memset
     "graph_ns": (400.0, 200.0),  # more after a CUDA graph
-    "contended_ns": (500.0, 400.0),  # more while other streams run kernels
+    "node_ns": (0.0, 1_500.0),  # more after a graph traced node by node: it may end with events of its own
     "spacing_ns": (2_770.0, 1_800.0),  # consecutive records behind busy streams
     "ahead_ns": (1_540.0, 25.0),  # record to the start of a queued kernel
 }
 PARAMETERS = tuple(_PRIOR)
 #: The same with CUPTI's event tracing, where records take longer, and without.
-_TRACED = {"idle_ns": (5_100.0, 800.0), "busy_ns": (2_175.0, 1_800.0), "spacing_ns": (2_545.0, 1_800.0)}
+_TRACED = {
+    "idle_ns": (5_100.0, 800.0), "idle_long": (0.37, 0.1), "busy_ns": (2_175.0, 1_800.0), "spacing_ns": (2_545.0, 1_800.0)
+}  # fmt: skip
 _UNTRACED = {
     "idle_ns": (3_900.0, 800.0), "idle_long": (0.7, 0.25), "busy_ns": (925.0, 600.0), "spacing_ns": (1_295.0, 600.0)
 }  # fmt: skip
+#: Consecutive records further apart than this were traced: 1.3 us without event tracing, 2.5 or 5 with it.
+_TRACED_FROM_NS = 1_900
 #: Outside of these a calibrated latency is a mistake.
 _PLAUSIBLE_NS = {
     "idle_ns": (1_000, 20_000), "busy_ns": (300, 8_000), "spacing_ns": (600, 8_000), "ahead_ns": (1_000, 3_000)
 }  # fmt: skip
 #: busy_ns is spacing_ns less this, whatever a record takes.
 _BUSY_LESS_NS, _TIED_NS = 380.0, 25.0
-_KNEE_NS, _USUAL_CALL_NS, _SLOW_NS = 3_000, 1_500, 15_000
+_KNEE_NS, _USUAL_CALL_NS = 3_000, 1_500
+#: Beyond, a call on an idle stream says no more of when its record was passed on: it goes on after that.
+_SLOW_NS, _TRACED_SLOW_NS = 30_000, 13_000
 #: Where nothing in the trace shows how long records take.
 _UNSURE_NS = 850.0
 #: Of the gaps that one record leaves between two kernels the tightest are those that only the record made: they say how
@@ -60,12 +63,12 @@ _SCALE_NS = {"idle": 250.0, "busy": 180.0, "ahead": 120.0}
 _SCALE_RANGE_NS = {"idle": (150.0, 700.0), "busy": (80.0, 500.0), "ahead": (60.0, 250.0)}
 #: And more: with other streams' kernels about; behind a graph (0.0 or 0.8 us more); while a copy to or from the host is
 #: under way on another stream, which holds records up by nothing or by 6 us (H100 and H200).
-_CONTENDED_NS, _GRAPH_NS, _COPYING_NS = 450.0, 400.0, 2_500.0
+_CONTENDED_NS, _GRAPH_NS, _COPYING_NS = 750.0, 400.0, 2_500.0
 #: Slow (cold) calls on an idle stream: the place is less certain by this share of what they took beyond _KNEE_NS.
-_SLOW_SPREAD, _TRACED_SLOW_SPREAD = 0.25, 0.08
-#: With event tracing CUPTI stamps an event by work of its own, pushed in the same call after the event's.  A slow call on
-#: an idle stream lets time pass in between: 3.3 us in calls of 13 us (H200, both machines).
-_LAG_FROM_NS, _LAG_SHARE = 4_000, 0.5
+_SLOW_SPREAD, _TRACED_SLOW_SPREAD = 0.25, 0.12
+#: With event tracing CUPTI stamps an event by work of its own, pushed in the same call after the event's: in slow calls on
+#: an idle stream so much later, by what they took (medians of an H100 and an H200: 0.6 us in calls of 5.5, 3.5 in 13).
+_LAG_FROM_NS, _LAG_TO_NS, _LAG_SHARE = 4_000, 14_000, 0.5
 #: The previous operation must end this long after the record's call, the next call be over this long before the record, for
 #: the one to be "busy" and the other "ahead" for certain.
 _MARGIN_NS, _APART_NS, _QUEUED_NS = 1_500, 700, 500
@@ -77,8 +80,8 @@ _STUDENT = 3.0
 class Observations:
     """What single records say of their own places: arrays of equal length.
 
-    `record`; `class_`: position in CLASSES; the place is `known_ns + x @ parameters`, within `scale_ns`; `certain`: neither
-    another class nor a lag of CUPTI's could explain it.
+    `record`; `class_`: position in CLASSES; the place is `known_ns + x @ parameters`, within `scale_ns`; `certain`: no
+    other class could explain it.
     """
 
     record: np.ndarray
@@ -123,21 +126,24 @@ class LatencyModel:
             late,
         )
 
+    @property
+    def _slowest(self) -> int:
+        return _TRACED_SLOW_NS if self.traced else _SLOW_NS
+
     def _idle(self, s: Surroundings) -> np.ndarray:
-        return s.call_start + _idle_columns(s) @ self.vector
+        return s.call_start + _idle_columns(s, self._slowest) @ self.vector
 
     def _busy(self, s: Surroundings) -> np.ndarray:
         return s.previous_end + _busy_columns(s) @ self.vector
 
     def lag_ns(self, s: Surroundings) -> np.ndarray:
-        """How far a record's traced timestamp may lie behind what elapsed_time counts from."""
-        slow = np.maximum(s.call_end - s.call_start - _LAG_FROM_NS, 0)
-        return np.where(self.traced & ~self.expected(s)[2], _LAG_SHARE * slow, 0.0)
+        """How far the stamp that CUPTI's event tracing gives a record may lie behind the event's own."""
+        took = np.clip(s.call_end - s.call_start, _LAG_FROM_NS, _LAG_TO_NS)
+        return np.where(self.traced & ~self.expected(s)[2], _LAG_SHARE * (took - _LAG_FROM_NS), 0.0)
 
     def observe(self, s: Surroundings) -> Observations:
         """All that records say of their own places.  One that waits for another stream comes later by an unknown time."""
         place, scale, busy = self.expected(s)
-        lag = self.lag_ns(s)
         apart = (s.previous_end == 0) | (np.abs(self._busy(s) - self._idle(s)) > _APART_NS)
         apart &= ~s.copying
         held_up = (s.copying * _COPYING_NS).astype(np.int64)
@@ -154,9 +160,9 @@ class LatencyModel:
             (
                 ~busy & ~s.waits,
                 s.call_start + held_up,
-                _idle_columns(s),
+                _idle_columns(s, self._slowest),
                 scale,
-                apart & (lag == 0) & ~s.contended,
+                apart & ~s.contended,
             ),
         )
         where = [np.flatnonzero(part[0]) for part in parts]
@@ -174,16 +180,16 @@ def _columns(count: int, **values: np.ndarray | float) -> np.ndarray:
     return x
 
 
-def _idle_columns(s: Surroundings) -> np.ndarray:
+def _idle_columns(s: Surroundings, slowest: int) -> np.ndarray:
     took = s.call_end - s.call_start
     short = np.minimum(took, _KNEE_NS) - _USUAL_CALL_NS
-    return _columns(len(took), idle_ns=1.0, idle_short=short, idle_long=np.clip(took - _KNEE_NS, 0, _SLOW_NS))
+    return _columns(len(took), idle_ns=1.0, idle_short=short, idle_long=np.clip(took - _KNEE_NS, 0, slowest))
 
 
 def _busy_columns(s: Surroundings) -> np.ndarray:
     return _columns(
         len(s.call_start),
-        busy_ns=1.0, copy_ns=s.previous_is_copy, graph_ns=s.previous_is_graph, contended_ns=s.contended,
+        busy_ns=1.0, copy_ns=s.previous_is_copy, graph_ns=s.previous_is_graph, node_ns=s.previous_is_node,
         spacing_ns=s.behind,
     )  # fmt: skip
 
@@ -211,6 +217,8 @@ def _tight_gaps(s: Surroundings) -> np.ndarray:
 def assumed(tracing: str, spacings: np.ndarray, gaps: np.ndarray) -> LatencyModel:
     """The model before anything is fitted: with event tracing "on", "off" or "unknown", and with how long a record takes
     where the trace shows it directly: by the spacing of records, else by the gap that one leaves between two kernels."""
+    if tracing == "unknown" and len(spacings) >= _ENOUGH:
+        tracing = "on" if np.median(spacings) > _TRACED_FROM_NS else "off"
     prior = _PRIOR | {"on": _TRACED, "off": _UNTRACED}.get(tracing, {})
     unsure = 0.0
     if len(spacings) >= _ENOUGH:
@@ -251,7 +259,7 @@ def calibrate(
     tied = (np.array(PARAMETERS) == "busy_ns") * 1.0 - (np.array(PARAMETERS) == "spacing_ns")
     precision += np.outer(tied, tied) / _TIED_NS**2
     mine = s.take(record)
-    for widen in (6.0, 4.0, 2.0, 1.5, 1.0, 1.0, 1.0, 1.0):
+    for widen in (6.0, 2.0, 1.0, 1.0):
         seen = model.observe(mine)
         seen = seen.take(seen.certain)
         if not len(seen.record):

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.align.belongs import other_runs
-from nsysalign.align.clock import ClockMap, clock_map, contained, refine
 from nsysalign.align.context import Seen
+from nsysalign.clocks.host import ClockMap, clock_map, contained, refine
 from nsysalign.model import CALL, EventLog, Trace, TraceInfo
 from nsysalign.sweep.tiles import group
 

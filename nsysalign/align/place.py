@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsysalign.align.event_clock import hanging_together
 from nsysalign.align.latency import CLASSES, LatencyModel
 from nsysalign.align.surroundings import Surroundings
+from nsysalign.clocks.events import hanging_together
 from nsysalign.effort import together
 
 _STEP_NS, _BELOW_NS, _ABOVE_NS = 40, 8_000, 24_000
@@ -68,9 +68,15 @@ def frames_of(start: np.ndarray, end: np.ndarray, elapsed: np.ndarray) -> Frames
 
 
 def place_pairs(
-    s: Surroundings, model: LatencyModel, frames: Frames, lower: np.ndarray, upper: np.ndarray
+    s: Surroundings,
+    model: LatencyModel,
+    frames: Frames,
+    start: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(start, error bar) of every pair; `lower`, `upper` bound its start.  int64 trace ns."""
+    """(start, error bar) of every pair; `start`: position of its start record, which `lower`, `upper` bound.  int64 trace ns.
+    The bar holds the event's own stamp, from which elapsed_time counts, and CUPTI's late one too."""
     count = int(frames.pair_frame.max()) + 1
     low, high = np.full(count, np.iinfo(np.int64).min), np.full(count, np.iinfo(np.int64).max)
     np.maximum.at(low, frames.pair_frame, lower - frames.pair_shift_ns)
@@ -79,7 +85,7 @@ def place_pairs(
     origin, spread = _place(s.take(frames.record), model, frames, low, high)
     begin = np.clip(origin[frames.pair_frame] + frames.pair_shift_ns, lower, upper)
     farthest = np.maximum(np.maximum(begin - lower, upper - begin), 1)
-    more = _WIDEN_TRACED_NS if model.traced else _WIDEN_NS
+    more = model.lag_ns(s.take(start)) + (_WIDEN_TRACED_NS if model.traced else _WIDEN_NS)
     bar = np.minimum(np.ceil(_WIDEN * spread[frames.pair_frame] + more), farthest)
     return begin, bar.astype(np.int64)
 
@@ -90,10 +96,10 @@ def _place(
     """(origin, half-width that holds it in 95 of 100) of every frame.  `s`: of the frames' records."""
     seen = model.observe(s)
     seen = seen.take(np.argsort(frames.frame[seen.record], kind="stable"))
-    frame, lag = frames.frame[seen.record], model.lag_ns(s)
+    frame = frames.frame[seen.record]
     wanted = seen.known_ns - frames.shift_ns[seen.record] + np.rint(seen.x @ model.vector).astype(np.int64)
     tie = np.hypot(_TIE_NS, _RATE * frames.apart_ns)
-    scale = np.hypot(seen.scale_ns, np.hypot(tie, lag)[seen.record])
+    scale = np.hypot(seen.scale_ns, tie[seen.record])
     # middle of the grid: the latest of what the records' past says (being late is common, early is not)
     origin, (place, spread, _) = low.copy(), model.expected(s)
     early = place - 2 * (spread - model.scale["idle"]) - frames.shift_ns

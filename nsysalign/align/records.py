@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.align import bounds
-from nsysalign.align.clock import ClockMap, contained
-from nsysalign.align.lookup import Lookup
-from nsysalign.align.reasons import Unplaced, unplaced
+from nsysalign.clocks.host import ClockMap, contained
+from nsysalign.clocks.lookup import Lookup
 from nsysalign.model import CALL, ORIGIN, EventLog, Trace, thread_of
+from nsysalign.windows import Unplaced, unplaced
 
 
 def build_records(
@@ -174,12 +174,6 @@ def wait_arrays(trace: Trace, waits: pd.DataFrame) -> bounds.Waits:
         trace.calls["start_ns"].to_numpy()[call],
         trace.calls["end_ns"].to_numpy()[call],
     )
-
-
-def log_ends(log: EventLog) -> tuple[np.ndarray, np.ndarray]:
-    """Positions in `log.records` of both records of every row of `log.elapsed`, -1 for one that is not there."""
-    find = Lookup(log.records["process"].to_numpy(), log.records["seq"].to_numpy())
-    return find(log.elapsed, "start"), find(log.elapsed, "end")
 
 
 def compared_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, list[Unplaced]]:

@@ -13,16 +13,12 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.align import bounds
 from nsysalign.align import streams as lanes
-from nsysalign.align.clock import ClockMap
 from nsysalign.align.context import TraceContext, look
-from nsysalign.align.event_clock import EventClock, event_clock
 from nsysalign.align.event_line import ClockPlaces, EventLine, place_records
-from nsysalign.align.host_timers import Timers, read_timers, timer_notes, timer_windows
+from nsysalign.align.inferred import windows_without_log
 from nsysalign.align.latency import LatencyModel, calibrate, spacing
 from nsysalign.align.match import match_processes, match_records
-from nsysalign.align.others import host_windows, windows_without_log
 from nsysalign.align.place import frames_of
-from nsysalign.align.reasons import Unplaced, unplaced_frame
 from nsysalign.align.records import (
     awaited,
     build_records,
@@ -33,8 +29,13 @@ from nsysalign.align.records import (
 )
 from nsysalign.align.surroundings import Surroundings, gather, neighbours
 from nsysalign.align.windows import Bounded, event_windows, record_places
+from nsysalign.clocks.events import EventClock, event_clock
+from nsysalign.clocks.host import ClockMap
 from nsysalign.model import CALL, Alignment, EventLog, Trace, pid_of
 from nsysalign.sweep.issue import FAR, LaneOperations, lane_operations
+from nsysalign.timers.regions import host_windows
+from nsysalign.timers.windows import Timers, read_timers, timer_notes, timer_windows
+from nsysalign.windows import Unplaced, unplaced_frame
 
 #: Bounds that cross by less than this are the two clocks' disagreement, not a contradiction.
 _CROSSING_NS = 2_000
@@ -93,7 +94,7 @@ def align(
     places = _by_clock(clock, known, records, tracing, surroundings, context.event_lines if context else None)
     on_clock, more = _held_by_clock(places, best)
     notes += more
-    lower, upper = _carried(records, best, places, on_clock, wait_arrays(trace, waits))
+    lower, upper = _around_places(best, places, on_clock)
     model = context.model if context else None
     if model is None:
         model = _calibrate(surroundings, usable, best.pairs, tracing)
@@ -247,39 +248,16 @@ def _held_by_clock(places: ClockPlaces | None, best: Bounded) -> tuple[np.ndarra
     return on & agree, [note] if wrong else []
 
 
-def _carried(
-    records: pd.DataFrame,
-    best: Bounded,
-    places: ClockPlaces | None,
-    on_clock: np.ndarray,
-    waits: bounds.Waits,
+def _around_places(
+    best: Bounded, places: ClockPlaces | None, on_clock: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds of every record: where the event clock or its own timestamp tells, around that; else what pairs, the order on
-    the stream and waits carry to it from the others."""
+    """Bounds of every record: its own, or around its place where the event clock tells it."""
     lower, upper = best.lower.copy(), best.upper.copy()
-    fixed = best.stamped.copy()
-    pairs = best.pairs
     if places is not None:
-        held = np.unique(pairs.loc[on_clock, ["start", "end"]].to_numpy())
-        fixed[held] = True
+        held = np.unique(best.pairs.loc[on_clock, ["start", "end"]].to_numpy())
         lower[held] = places.at_ns[held] - places.error_ns[held]
         upper[held] = places.at_ns[held] + places.error_ns[held]
-    rest = pairs[~on_clock]
-    if rest.empty and fixed.any():
-        return lower, upper
-    start, end, elapsed = (rest[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
-    wide_lower, wide_upper = bounds.propagate(
-        lower,
-        upper,
-        lane=np.where(fixed, -1, records["lane"].to_numpy()),
-        call_start=records["call_start_ns"].to_numpy(),
-        call_end=records["call_end_ns"].to_numpy(),
-        start=start,
-        end=end,
-        elapsed=elapsed,
-        waits=waits,
-    )
-    return np.where(fixed, lower, wide_lower), np.where(fixed, upper, wide_upper)
+    return lower, upper
 
 
 def _asked(log: EventLog, clocks: Mapping[int, ClockMap], records: pd.DataFrame) -> np.ndarray:

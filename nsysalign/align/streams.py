@@ -228,7 +228,7 @@ def _stream_offset(own: pd.DataFrame, ids: np.ndarray, waits: pd.DataFrame) -> i
 
 
 def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFrame) -> np.ndarray:
-    """For records nobody logged: the stream of the operations that their thread issued just before and just after, where
+    """For records that are not in the log: the stream of the operations that their thread issued just before and just after, where
     both are the same; -1 otherwise.  An inference, and said to be one."""
     out = np.full(len(records), -1, dtype=np.int64)
     call = trace.operations["call"].to_numpy()

@@ -82,6 +82,7 @@ class Surroundings:
     previous_end: np.ndarray
     previous_is_copy: np.ndarray
     previous_is_graph: np.ndarray
+    previous_is_node: np.ndarray  # of a graph that was traced node by node
     copying: np.ndarray  # a copy to or from the host is under way on another stream
     contended: np.ndarray
     behind: np.ndarray  # records of this stream between the previous operation and this one
@@ -120,6 +121,7 @@ def gather(
         previous_end=previous_end,
         previous_is_copy=np.isin(previous_kind, [KIND["memcpy"], KIND["memset"]]),
         previous_is_graph=previous_kind == KIND["graph"],
+        previous_is_node=_nodes(trace, around["previous_position"].to_numpy()),
         copying=_copying(trace, lanes, operation_lane, lane, call_start),
         contended=_contended(trace, lanes, operation_lane, lane, np.maximum(previous_end, call_start)),
         behind=np.where(lane >= 0, behind, 0),
@@ -129,6 +131,12 @@ def gather(
         ahead=np.where(lane >= 0, ahead, 0),
         waits=_waits_before(trace, waits, lane, call_start, around),
     )
+
+
+def _nodes(trace: Trace, position: np.ndarray) -> np.ndarray:
+    """Whether the operations at these positions (-1: none) are nodes of graphs."""
+    node = np.append(trace.operations["graph_node"].to_numpy(), -1)
+    return node[position] >= 0
 
 
 def _elsewhere(

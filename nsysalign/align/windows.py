@@ -13,10 +13,10 @@ from nsysalign.align import bounds
 from nsysalign.align.event_line import ClockPlaces
 from nsysalign.align.latency import LatencyModel
 from nsysalign.align.place import frames_of, place_pairs
-from nsysalign.align.reasons import Unplaced
 from nsysalign.align.surroundings import Surroundings
 from nsysalign.model import ORIGIN, EventLog
 from nsysalign.sweep.issue import FAR
+from nsysalign.windows import Unplaced
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,9 @@ def _by_neighbours(
     rest = np.flatnonzero(~by_start & ~by_end)
     if len(rest):
         frames = frames_of(start[rest], end[rest], elapsed[rest])
-        begin[rest], error[rest] = place_pairs(surroundings, model, frames, low[rest], high[rest])
+        begin[rest], error[rest] = place_pairs(
+            surroundings, model, frames, start[rest], low[rest], high[rest]
+        )
     return begin, error, np.minimum(low, begin), np.maximum(high, begin)
 
 

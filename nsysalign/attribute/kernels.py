@@ -2,7 +2,7 @@
 
 An operation belongs to the windows in which it begins (those of the host: in which it was issued), with all its duration.
 Windows that will share a label are one *series* here, and durations are kept with how often they occur: so that parts of a
-trace can be put together before anybody knows the labels.
+trace can be put together before the labels are known.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _AT_ONCE = 1 << 21
 #: Of these, durations are counted so many at once: a table of all would be the most that a slice holds.
 _COUNTED_AT_ONCE = 1 << 17
 #: Of ranges in ranges each holds the work of all inside.  Where the windows of a stream hold more operations together than
-#: this, and so many times what there are, nobody counts them one by one: their labels are left out.
+#: this, and so many times what there are, they are not counted one by one: their labels are left out.
 _MANY, _TIMES = 1 << 22, 8
 #: Idle stretches that are kept of each run.
 MOST_GAPS = 20
@@ -131,7 +131,7 @@ def _described(trace: Trace, interval: int, op: np.ndarray, idle: np.ndarray) ->
 
 def _held(trace: Trace, operation: int, start: int, end: int) -> tuple[str, int]:
     """Which call of the thread that issued an operation covers most of the idle time before it, and how much; ('', 0) where
-    the thread was outside of CUDA, or nobody knows it."""
+    the thread was outside of CUDA, or that is not known."""
     calls = trace.calls
     call = int(trace.operations["call"].iloc[operation])
     if call < 0:

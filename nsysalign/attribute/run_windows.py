@@ -90,7 +90,7 @@ def joined(p: PartialResult) -> PartialResult:
         out[first] = 0
         np.add.at(out, target, table[run])
         tables.append(out)
-    # a stream that did nothing for longer than a stretch shows: nobody looked at what its next work waited for
+    # a stream that did nothing for longer than a stretch shows: what its next work waited for was not looked at
     rows["elapsed_ns"] = rows["end_ns"] - rows["start_ns"]
     for table in tables:
         table[first, CAUSE["unknown"]] += rows["elapsed_ns"].to_numpy()[first] - tables[0][first].sum(axis=1)
@@ -115,7 +115,7 @@ def joined(p: PartialResult) -> PartialResult:
 
 
 def _segments(segments: pd.DataFrame, number: np.ndarray, rows: pd.DataFrame) -> pd.DataFrame:
-    """Segments of renumbered intervals; between those of a run's stretches lies what nobody saw the end of."""
+    """Segments of renumbered intervals; between those of a run's stretches lies what was not seen to its end."""
     out = segments.assign(interval=number[segments["interval"].to_numpy()])
     out = out.sort_values(["interval", "start_ns"], kind="stable", ignore_index=True)
     runs = np.flatnonzero((rows["kind"] == "run").to_numpy())

@@ -22,7 +22,7 @@ _HELD_NS = 10_000
 _TIGHT_NS, _TIGHT_RECORD_NS, _RECORD_LATENCY_NS = 1_250, 2_500, 4_000
 #: Used where a trace shows no operation of a kind on an idle stream, no call that waited.
 _LATENCY_NS, _RETURN_NS = 3_000, 2_500
-#: When more of the calls than this overlap with another thread's, their order without nsys is anybody's guess.
+#: When more of the calls than this overlap with another thread's, their order without nsys is a guess.
 _OVERLAPPING_SHARE = 0.05
 RECORD = -1
 

@@ -30,7 +30,7 @@ class SegmentSource(Protocol):
         """`frames.TIMELINE`."""
 
     def blocks(self, which: np.ndarray) -> np.ndarray:
-        """Blocks of the grids of their kernels, -1 where nobody looks."""
+        """Blocks of the grids of their kernels, -1 where that is not determined."""
 
     def around(self, which: np.ndarray, wide: bool = True) -> tuple[np.ndarray, Trace, Alignment]:
         """Those of the intervals that can be shown, ascending; a trace that holds what surrounds them, and an alignment

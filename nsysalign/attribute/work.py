@@ -93,7 +93,7 @@ def variant_table(
     rows: pd.DataFrame, intervals: pd.DataFrame, blocks_of: Callable[[np.ndarray], np.ndarray]
 ) -> pd.DataFrame:
     """`frames.VARIANTS`: of labels whose intervals did different work.  `rows`: of the portion, beside `intervals`;
-    `blocks_of`: the blocks of intervals by number, -1 where nobody knows them."""
+    `blocks_of`: the blocks of intervals by number, -1 where they are unknown."""
     often, sizes = _candidates(rows, intervals)
     found = np.full(len(rows), -1, np.int64)
     asked = np.sort(np.concatenate([often[label] for label in sizes])) if sizes else np.empty(0, np.int64)

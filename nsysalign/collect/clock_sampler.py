@@ -1,7 +1,7 @@
 """GPU clocks, power and the reasons for slowing down, sampled through NVML while the script runs.
 
 A thread of the runner reads them: nothing of it is in the timed process, and whatever ends the runner ends it too.
-NVML is only asked, never told.  Its calls take the driver's lock for some microseconds, which can delay an
+NVML is only queried, nothing is set.  Its calls take the driver's lock for some microseconds, which can delay an
 allocation or a module load of the script, never a launch; so the sampler sleeps at least twenty times as long as its
 last round took, however slow the driver or many the GPUs.  Clocks and reasons are the driver's own present state;
 power and temperature are averages that it renews more slowly, hence read in every fourth round only.

@@ -170,7 +170,7 @@ def _silenced(texts: _Texts, cwd: Path) -> Iterator[dict[str, Any]]:
 
 def _read_texts(path: Path, pid: int) -> _Texts:
     texts = _Texts(header={"type": "header", "format": "nsysalign-events", "version": 1, "pid": pid})
-    data = path.read_bytes() if path.is_file() else b""  # not a pipe in a folder that somebody sent
+    data = path.read_bytes() if path.is_file() else b""  # not a pipe in a folder from someone else
     bursts = 0
     # zeros in between: an exception of the user's came before a line was written, but after its place was taken
     for raw in re.split(rb"\n|\0+", data.rstrip(b"\0")):

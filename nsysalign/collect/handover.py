@@ -37,7 +37,7 @@ class Inheritance:
     """What this process was given and would hand on.
 
     `descriptors`: number in the started program -> ours; `umask`; `ignored`: signals, which exec does not reset; `unset`:
-    variables in our environment that nobody gave us.
+    variables in our environment that were not inherited.
     """
 
     descriptors: Mapping[int, int]
@@ -123,7 +123,7 @@ class HandOver:
             with connection, contextlib.suppress(OSError):
                 peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
                 pid, uid, _ = struct.unpack("3i", peer)
-                if uid == os.getuid():  # anybody may read the names of abstract sockets
+                if uid == os.getuid():  # every user may read the names of abstract sockets
                     self._observe(pid)
                     self._hand_over(connection)
                     self.application = pid

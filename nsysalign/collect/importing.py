@@ -1,6 +1,6 @@
 """How far nsys is with its report: after the script's end it can take longer than the script did.
 
-nsys says it in its own messages, `[1/1] [=====30%      ] trace.nsys-rep`; nobody else sees them.
+nsys says it in its own messages, `[1/1] [=====30%      ] trace.nsys-rep`; they are not shown otherwise.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def launch(
         notes.append(
             f"{left} {several} of the run outlived {outlived} and {'were' if left > 1 else 'was'} ended"
         )
-    # by these signals somebody else ended nsys
+    # by these signals nsys was ended from outside
     killed = process.returncode in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
     by_itself = bool(profile) and not (hung or killed or stopper.sent)
     never_began = (
@@ -180,7 +180,7 @@ class _Stopper:
         self._since = 0.0
         self.timed_out = False
         self.hanging = False  # nsys does nothing any more, and that was said
-        self.gave_up = False  # somebody pressed Ctrl-C then
+        self.gave_up = False  # Ctrl-C was pressed then
 
     def started(self, process: subprocess.Popen) -> None:
         self._process = process

@@ -130,7 +130,7 @@ def _word(use: Use, subtracts: bool, subtracted: bool) -> str:
     """What is done with the readings of a site.  `subtracts`: others from it; `subtracted`: it from others."""
     if subtracts:
         return "difference"
-    if use.kept or use.minus:  # minus: what is subtracted comes from where nobody sees it
+    if use.kept or use.minus:  # minus: what is subtracted comes from a place that is not seen
         return "kept"
     if use.compared:
         return "compared"

@@ -34,7 +34,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
     environment = {name: value for name, value in os.environ.items() if name not in unset}
     if environment.get("QUADD_INJECTION_PROXY") == "NVTX":
-        # With it nsys 2024.2 loads its library before anybody uses NVTX, and then every forked child that calls exit()
+        # With it nsys 2024.2 loads its library before NVTX is used, and then every forked child that calls exit()
         # dies of SIGSEGV.  NVTX itself loads the library at its first call, by NVTX_INJECTION64_PATH.
         del environment["QUADD_INJECTION_PROXY"]
     _place(received, numbers)

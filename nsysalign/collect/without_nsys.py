@@ -1,4 +1,4 @@
-"""The same command once more, without nsys: what the program measures when nobody profiles it.
+"""The same command once more, without nsys: what the program measures without a profiler.
 
 Same environment, same probe, same calibration; everything goes to RUN_DIR/baseline.  The probe is in both runs, so that the
 same intervals can be told apart.  It makes `Event.record()` about 1.3 us cheaper than torch's own (it hands on the Stream
@@ -25,7 +25,7 @@ from nsysalign.errors import NsysError
 from nsysalign.files import write_lines
 from nsysalign.rundir import BASELINE, MANIFEST, RAW, event_logs
 
-#: In the header of every log of such a run: nobody takes it for the log of a trace.
+#: In the header of every log of such a run, so that it is not taken for the log of a trace.
 MARK = {"baseline": True}
 
 

@@ -1,4 +1,4 @@
-"""What an analysis is made of, for every command that makes one: from a path somebody typed to `rundir.Inputs`."""
+"""What an analysis is made of, for every command that makes one: from a path that was typed to `rundir.Inputs`."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def trace_of(run: RunDirectory) -> Path:
 
 def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True) -> Path:
     """The SQLite export of a trace.  One beside a report is used unless the report is newer; a new export goes to the
-    output directory and never over a file that somebody else made."""
+    output directory and never over a file that was not made here."""
     if trace.suffix not in REPORT_SUFFIXES:
         return trace
     beside = trace.with_suffix(".sqlite")

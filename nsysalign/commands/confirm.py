@@ -112,9 +112,7 @@ def confirm(
         with ProgressLine(silent) as progress, locked(lock_clocks) as conditions:
             result = collect(command, replace(options, conditions=conditions), progress)
         source = result.run_dir
-        status = (
-            NsysError.exit_code if result.exit_status is None else result.exit_status
-        )  # None: nobody knows
+        status = NsysError.exit_code if result.exit_status is None else result.exit_status  # None: not known
         before = finish(source, exit_status=status, quiet=silent, json_out=None)
         if status or before is None:
             known = "an unknown status" if result.exit_status is None else f"status {status}"
@@ -188,7 +186,7 @@ def put_to_the_test(
         table, ended_well, lost = _test(run_dir, plan, command, options, quiet)
         before = attach(before, table)
         store(before, run_dir, json_out=None)
-        if not ended_well:  # it will not end well the next time either, or somebody pressed Ctrl-C
+        if not ended_well:  # it will not end well the next time either, or Ctrl-C was pressed
             break
     return Said(table, refusals, left, lost)
 

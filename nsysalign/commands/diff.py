@@ -114,7 +114,7 @@ def diff(
 
 
 def failed(comparison, fail_on: tuple[str, ...]) -> bool:  # a compare.diff.Comparison
-    """Whether a label of the user's own code is what was asked for: a library's nobody here can change."""
+    """Whether a label of the user's own code is what was asked for: those of libraries cannot be changed here."""
     verdicts = {verdict for name in fail_on for verdict in FAILURES.get(name, ())}
     missing = "missing" in fail_on and bool(comparison.missing)
     return missing or any(label.verdict in verdicts for label in comparison.labels if not label.library)

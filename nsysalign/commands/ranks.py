@@ -166,7 +166,7 @@ def analyse(
 
 
 def _checked(job: Job, outcome: SourceResult | BaseException) -> SourceResult:
-    """A worker that died, or wrote where nobody here can read, is a failure of its trace."""
+    """A worker that died, or wrote where this machine cannot read, is a failure of its trace."""
     if isinstance(outcome, BaseException):
         return SourceResult(
             job.source.name,
@@ -243,7 +243,7 @@ def own_logs(logs: Sequence[Path], processes: Sequence[int]) -> tuple[tuple[Path
 
 
 def _pids(log: Path) -> set[int]:
-    """Process ids that a log's headers name.  Only header lines are parsed; a damaged one names nobody here, and says
+    """Process ids that a log's headers name.  Only header lines are parsed; a damaged one names no process, and says
     so where the log is read."""
     pids = set()
     with contextlib.suppress(EventLogError):

@@ -57,6 +57,6 @@ def clock(seconds: float) -> str:
 
 
 def _write(text: str) -> None:
-    """One write, so that it cannot fall into the middle of somebody else's."""
+    """One write, so that it cannot fall into the middle of other output."""
     with contextlib.suppress(OSError, ValueError):
         os.write(sys.stderr.fileno(), text.encode("utf-8", "replace"))

@@ -203,7 +203,7 @@ def _outlasted(plan: Plan, after: Analysis, rows: np.ndarray) -> tuple[np.ndarra
 
 
 def _changed(plan: Plan, count: int | None = None) -> str:
-    """What was changed; `count`: how often, None where nobody knows."""
+    """What was changed; `count`: how often, None where unknown."""
     what = {
         "delay": f"a delay kernel of {microseconds(plan.delay_ns)} on the same stream before",
         "synchronize": "torch.cuda.synchronize() before",

@@ -14,8 +14,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.align.event_clock import event_clock
-from nsysalign.align.records import log_ends
+from nsysalign.clocks.events import event_clock, log_ends
 from nsysalign.compare.bootstrap import change, midmean
 from nsysalign.compare.label_changes import FEWEST_RUNS
 from nsysalign.host_speed import HostSpeed

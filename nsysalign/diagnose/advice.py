@@ -1,4 +1,4 @@
-"""What to change, in the words of the program that ran: torch code helps nobody whose program is C++ or TensorRT, and a
+"""What to change, in the words of the program that ran: torch code is of no use where the program is C++ or TensorRT, and a
 range has no start event."""
 
 from __future__ import annotations

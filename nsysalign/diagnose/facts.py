@@ -256,7 +256,7 @@ class Facts:
         )
 
     def portions(self, positions: np.ndarray) -> Iterator[np.ndarray]:
-        """Positions in lots of a bounded number of segments: nobody needs those of all intervals at once."""
+        """Positions in lots of a bounded number of segments: those of all intervals are never needed at once."""
         length = np.cumsum(self.operations[positions] + 1)
         cuts = np.flatnonzero(np.diff(length // _OPERATIONS_AT_ONCE)) + 1
         yield from (lot for lot in np.split(positions, cuts) if len(lot))

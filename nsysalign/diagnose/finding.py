@@ -1,4 +1,4 @@
-"""What a rule returns: findings, and remarks that it could not look."""
+"""What a rule returns: findings, and remarks that it could not check."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class CouldNotLook:
-    """Not looking is different from not finding."""
+    """A rule could not check; that is different from not finding anything."""
 
     rule: str
     reason: str

@@ -39,7 +39,7 @@ BLOCKING_SHARE, BLOCKING_KERNELS = 0.8, 5
 
 #: An interval shorter than so many empty pairs is mostly the event pair's own cost (warning), or partly (info).
 FLOOR_WARN_FACTOR, FLOOR_SAY_FACTOR = 2.0, 4.0
-#: No event pair costs this much: in a trace whose intervals are all longer nobody misses the comparison.
+#: No event pair costs this much: in a trace whose intervals are all longer the comparison is not missed.
 FLOOR_RELEVANT_NS = 50_000
 #: The host ran ahead of an interval in which it makes the GPU wait for less than this share.
 AHEAD_SHARE = 0.10
@@ -59,6 +59,8 @@ WARMUP_FACTOR = 1.5
 WARMUP_SHARE = 0.3
 #: Loading code is named from this time on.
 LOAD_NS = 100_000
+#: ... where it is this share of the slow interval at least: else something else made it slow.
+LOAD_SHARE = 0.05
 #: Half of the repetitions spread over more than this share of the median: high variance.
 SPREAD_SHARE = 0.15
 #: Statistics of the spread need this many repetitions.

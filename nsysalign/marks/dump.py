@@ -1,4 +1,4 @@
-"""Dump files of marks: what was in a buffer, as arrays.  Anybody may have made the file: nothing in it is believed
+"""Dump files of marks: what was in a buffer, as arrays.  The file may come from anyone: nothing in it is trusted
 before it was checked against the file's own size.
 
     "NSYSALIGN-MARKS\\n", u32 version, u32 length, JSON of that length (pid, device, sms, names, finished)

@@ -14,7 +14,7 @@ import numpy as np
 
 from nsysalign.collect.clock_sampler import sampling, visible
 
-#: More than this in use before the first worker starts, or this much work, is somebody else's.
+#: More than this in use before the first worker starts, or this much work, belongs to other processes.
 IDLE_BYTES, IDLE_PERCENT = 1 << 30, 5
 FLUSH_S = 0.1
 

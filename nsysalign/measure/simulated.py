@@ -223,7 +223,7 @@ class Device:
         }
 
     def blocking_calls(self, call: Callable[[], Any]) -> list[str]:
-        """Nobody knows any."""
+        """Not known here."""
         call()
         return []
 

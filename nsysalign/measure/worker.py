@@ -283,7 +283,7 @@ def clean() -> dict[str, Any]:
 
 
 def _clock(path: str | None) -> Callable[[int], bool]:
-    """Whether the SM clock stood since a time, from the samples that the parent writes; True where nobody knows."""
+    """Whether the SM clock was stable since a time, from the samples that the parent writes; True where unknown."""
 
     def stands(since_ns: int) -> bool:
         rates = [row[_MHZ] for row in _rows(path) if row[_T] >= since_ns and row[_DEVICE] == 0 and row[_MHZ]]

@@ -249,7 +249,7 @@ def _label(
         verdict, slowest = (
             "unclear",
             None,
-        )  # who waits inside its kernels is longest, and nobody can say who waits
+        )  # who waits inside its kernels is longest, and it is not known who waits
     first = rows[0].times
     return LabelComparison(
         label=name,

@@ -37,7 +37,7 @@ def over(
 ) -> Iterator[tuple[Job, Result | BaseException]]:
     """(job, result or what was raised), in the order in which they end.
 
-    A worker process that dies takes its whole pool with it, and nobody can say whose job did it.  With `again` the
+    A worker process that dies takes its whole pool with it, and it is not known whose job did it.  With `again` the
     jobs that were lost run once more, one at a time and each in an executor of its own: only the guilty one is lost.
     """
     futures = {executor.submit(function, job): job for job in jobs}

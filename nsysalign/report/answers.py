@@ -30,7 +30,7 @@ SPLIT = {
 
 
 def told_apart(analysis: Analysis, rows: Sequence[LabelRow]) -> list[LabelRow]:
-    """The rows, a label that did different work as one row per kind of work: its own median would be nobody's."""
+    """The rows, a label that did different work as one row per kind of work: its own median would describe none of them."""
     if analysis.variants.empty:
         return list(rows)
     import pandas as pd

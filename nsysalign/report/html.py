@@ -65,7 +65,7 @@ def page(analysis: Analysis, focus: int | None = None, run: str = "") -> str:
 
 
 def _run_name(path: str | os.PathLike[str]) -> str:
-    """The name of the run directory in which the page lies; '' for any other folder, whose name is nobody's business."""
+    """The name of the run directory in which the page lies; '' for any other folder, whose name is private."""
     folder = Path(path).absolute().parent.name
     return folder if re.fullmatch(r".+-\d{3,}", folder) else ""
 

@@ -199,7 +199,7 @@ def _budgets(analysis: Analysis) -> Iterator[dict[str, Any]]:
 
 
 def _clocks(analysis: Analysis) -> Iterator[dict[str, Any]]:
-    """SM clock and power as counters: a counter keeps its value until the next one, as the clock does as far as anybody
+    """SM clock and power as counters: a counter keeps its value until the next one, as the clock does as far as is
     saw."""
     names = ("device", "start_ns", "sm_max_mhz", "power_mw")
     for device, start, mhz, power in zip(*(analysis.gpu_clocks[n].tolist() for n in names), strict=True):

@@ -19,7 +19,8 @@ from nsysalign.text import duration, percent, quantity, safe_text, words
 WORK = ("kernel", "graph", "memcpy", "memset")
 SEVERITIES = ("error", "warning", "info", "reading")
 #: Two kinds of advice: a delay before the start event gives the GPU's time, and makes nothing faster.
-_FIRST_ONLY = ("module-load",)  # the first interval is left out, whatever is measured
+#: Not about the GPU's time: the first interval is left out whatever is measured; an interval without GPU work is host time.
+_MEASURED_OTHERWISE = ("module-load", "event-floor")
 MEASURE_GPU, MEASURE_RIGHT, SPEED_UP = "To measure GPU time only", "To measure it right", "To make it faster"
 
 
@@ -145,7 +146,7 @@ def advices(v: Verdict) -> list[tuple[str, str, tuple[str, ...]]]:
     A finding with a remedy for the program says how to measure the GPU without what it found; others are about the
     measurement itself.
     """
-    measure = MEASURE_GPU if v.faster and v.rule not in _FIRST_ONLY else MEASURE_RIGHT
+    measure = MEASURE_GPU if v.faster and v.rule not in _MEASURED_OTHERWISE else MEASURE_RIGHT
     both = ((measure, v.advice), (SPEED_UP, v.faster))
     return [(head, *sentence_and_code(text)) for head, text in both if text]
 

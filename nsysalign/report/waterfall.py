@@ -126,7 +126,9 @@ def _pieces(shown: Sequence[Line], elapsed: int, console: Console) -> None:
     lengths = [fixed(line.end_ns - line.start_ns, unit_ns=unit_ns, decimals=places) for line in shown]
     a, b = max(len(f"at {unit}"), *map(len, starts)), max(len(unit), *map(len, lengths))
     left = console.width - (a + b + 8 + 3 * 2)
-    width = max(12, min(60, left // 2))
+    width = max(
+        12, min(60, left // 2 if left > 90 else left // 3)
+    )  # in a narrow terminal words say more than bars
     room = max(0, left - width - 2)
     console.print(
         Text(f"{'at ' + unit:>{a}}  {unit:>{b}}  {'cause':<8}  {'':<{width}}  what"[: console.width], "dim")

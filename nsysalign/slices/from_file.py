@@ -72,7 +72,7 @@ class FileSource:
         return _joined(tables, frames.TIMELINE)
 
     def blocks(self, which: np.ndarray) -> np.ndarray:
-        """Nobody looks: every kernel of a long trace would be read once more."""
+        """Not determined: every kernel of a long trace would have to be read once more."""
         return np.full(len(which), -1, np.int64)
 
     def around(self, which: np.ndarray, wide: bool = True) -> tuple[np.ndarray, Trace, Alignment]:

@@ -61,7 +61,7 @@ class Narrow:
 
 @dataclass(frozen=True)
 class Unseen:
-    """Streams or processes that nobody knew of."""
+    """Streams or processes that were not known before."""
 
     lanes: pd.DataFrame
     blocks: Mapping[str, Blocks]
@@ -69,7 +69,7 @@ class Unseen:
 
 
 def read_ahead(path: Path, excerpt: Excerpt) -> None:
-    """Read what this process will probably be asked for first, while nobody has anything else for it to do."""
+    """Read what this process will probably be asked for first, while it has nothing else to do."""
     fast.available()
     with suppress(NsysAlignError):  # it is said when it is asked for
         _read[_key(path, excerpt)] = read_trace(path, excerpt)
@@ -124,7 +124,7 @@ def work(job: Job) -> Done | Narrow | Unseen:
 
 
 def own(alignment: Alignment, stretch: Stretch) -> Alignment:
-    """With what other slices answer for, the windows at the edges, put aside: it is there to be leant on."""
+    """With what other slices answer for, the windows at the edges, put aside: it is only for reference."""
 
     def mine(table: pd.DataFrame) -> np.ndarray:
         origin, source = table["origin"].to_numpy(), table["source"].to_numpy()

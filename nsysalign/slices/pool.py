@@ -22,7 +22,7 @@ from nsysalign.workers import started
 
 #: The smallest exports that are cut into slices have as many bytes for each.
 BYTES_PER_SLICE = 40_000_000
-#: So many processes if nobody says how many: each takes some hundred megabytes, and the log is read by one.
+#: Default number of processes: each takes some hundred megabytes, and the log is read by one.
 MOST = 8
 #: What a process loses with its pool: it died, or cannot take work any more.
 _GONE = (concurrent.futures.BrokenExecutor, concurrent.futures.CancelledError, RuntimeError)
@@ -35,7 +35,7 @@ class WorkerPool:
         self._others = [pool for _ in range(count - 1) if (pool := started(1, _wake))]
 
     def begin(self, function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
-        """function(*arguments), by somebody else if there is somebody: the result is what that gives when it is called."""
+        """function(*arguments), by another process if there is one: the result is called to wait for it."""
         if not self._others:
             return partial(function, *arguments)
         try:
@@ -67,7 +67,7 @@ class WorkerPool:
         tell: Callable[[int], None],
     ) -> list[Any]:
         """function(job()) for all jobs, in their order: this process takes the first, the others the last ones, each made when
-        somebody is free.  One that is lost with its process is done here.  `tell` is told how many are done."""
+        a process is free.  One that is lost with its process is done here.  `tell` is called with how many are done."""
         todo = deque(enumerate(jobs))
         found: dict[int, Any] = {}
         failed: list[BaseException] = []
@@ -103,7 +103,7 @@ class WorkerPool:
                     found[number] = function(job())
                     tell(len(found))
         except BaseException:
-            todo.clear()  # nobody begins another one
+            todo.clear()  # no other one is begun
             raise
         if failed:
             raise failed[0]

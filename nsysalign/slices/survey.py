@@ -22,12 +22,12 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.align.clock import FROM_MARKS, ClockMap
 from nsysalign.align.context import Seen, TraceContext, look, together
-from nsysalign.align.event_clock import event_clock
 from nsysalign.align.match import match_processes, process_clock
 from nsysalign.align.solve import align
 from nsysalign.attribute.launch_latency import launch_latency
+from nsysalign.clocks.events import event_clock
+from nsysalign.clocks.host import FROM_MARKS, ClockMap
 from nsysalign.model import EventLog, TraceInfo
 from nsysalign.slices.timed_log import TimedLog
 from nsysalign.trace.index import FOREVER, Index
@@ -109,7 +109,7 @@ def amended(
         known.context,
         processes=processes,
         lanes=frames.check(table, frames.LANES),
-        # streams that nobody knew of were seen because work ran on them
+        # streams that were not known before were seen because work ran on them
         busy=was.astype(object).where(was.notna(), True).to_numpy(dtype=bool),
     )
     timed = known.timed

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.align.clock import ClockMap
-from nsysalign.align.host_timers import Timers, read_timers
-from nsysalign.align.records import log_ends
+from nsysalign.clocks.events import log_ends
+from nsysalign.clocks.host import ClockMap
 from nsysalign.model import EventLog
+from nsysalign.timers.windows import Timers, read_timers
 from nsysalign.trace.index import Excerpt
 
 

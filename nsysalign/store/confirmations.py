@@ -71,7 +71,7 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def _check(row: dict[str, Any]) -> None:
-    """ValueError, KeyError or TypeError where a row holds what no verdict can hold: the file may be anybody's."""
+    """ValueError, KeyError or TypeError where a row holds what no verdict can hold: the file may come from anyone."""
     for column in frames.CONFIRMATIONS.columns:
         value = row[column.name]
         if column.dtype == "object":

@@ -79,7 +79,7 @@ def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
     import sqlite_utils
 
     with replacing(path) as temporary, closing(sqlite3.connect(temporary)) as connection:
-        # Nobody else sees the temporary file, so a journal and syncs would only cost time.
+        # No other process sees the temporary file, so a journal and syncs would only cost time.
         connection.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
         database = sqlite_utils.Database(connection)
         for spec in frames.ANALYSIS_SPECS:

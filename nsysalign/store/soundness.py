@@ -1,4 +1,4 @@
-"""Whether a stored analysis holds together: what somebody sent is shown only where its budgets add up."""
+"""Whether a stored analysis holds together: a file from someone else is shown only if its budgets add up."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@
 nsys writes rows in the order of their times, mostly: buffers come late, and a call can last as long as the program.  To
 look through all rows would take a tenth of an analysis.  So the first row of each block says where it lies, at first
 (`sampled`); whoever reads a block says where it really lies (`Excerpt.observe`), and afterwards it is known whether
-somebody missed something (`Index.corrected`, `Index.misses`).
+rows were missed (`Index.corrected`, `Index.misses`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lines of a file of JSON Lines, gzipped or not, in bounded memory: it may be anybody's.
+"""Lines of a file of JSON Lines, gzipped or not, in bounded memory: it may come from anyone.
 
 A few kilobytes of gzip can stand for gigabytes, and one line can be as long as the file.  What unpacks to more than an
 event log of its size can hold is refused; a line longer than any program writes is passed over like one that was cut.

@@ -1,4 +1,4 @@
-"""Names from files that may be anybody's, short enough for tables, pages and terminals."""
+"""Names from files that may come from anyone, short enough for tables, pages and terminals."""
 
 from __future__ import annotations
 

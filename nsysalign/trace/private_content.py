@@ -1,4 +1,4 @@
-"""What an export carries that is nobody else's business."""
+"""What an export carries that is private."""
 
 from __future__ import annotations
 

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from nsysalign.align.event_clock import event_clock
-from nsysalign.align.records import log_ends
 from nsysalign.align.solve import align
+from nsysalign.clocks.events import event_clock, log_ends
 from nsysalign.model import EventLog
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace

@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 from nsysalign import frames
-from nsysalign.align.event_clock import event_clock, rounding_ns, tick_of
 from nsysalign.align.event_line import Offsets, fit
 from nsysalign.align.solve import align, no_log
+from nsysalign.clocks.events import event_clock, rounding_ns, tick_of
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 
@@ -230,9 +230,11 @@ def test_the_bulk_of_late_records_does_not_move_the_line(unpack):
     assert windows["error_ns"].median() <= 200
 
 
-@pytest.mark.parametrize("name", ["behind_copies_h100", "graph_loop_h100"])
+@pytest.mark.parametrize("name", ["behind_copies_h100", "graph_loop_h100", "graph_events_h100"])
 def test_without_references_bars_hold_beside_copies_and_behind_graphs(unpack, name):
+    """graph_events: traced node by node, and the graph ends with an event of its own, which takes 2.5 us."""
     trace, log = unpack(name)
+    unstamped = trace.event_rows.assign(timestamp_ns=np.int64(0))
     by_clock = align(trace, log).windows.set_index("source")
     without = replace(
         log,
@@ -240,7 +242,7 @@ def test_without_references_bars_hold_beside_copies_and_behind_graphs(unpack, na
         distances=frames.empty(frames.DISTANCES),
         elapsed=log.elapsed.assign(reference=np.int64(-1), start_ms=np.nan, end_ms=np.nan),
     )
-    windows = align(trace, without).windows.set_index("source")
+    windows = align(replace(trace, event_rows=unstamped), without).windows.set_index("source")
     assert set(by_clock["method"]) == {"clock"} and set(windows["method"]) == {"bounds"}
     error = (windows["start_ns"] - by_clock["start_ns"]).abs()
     assert (error <= windows["error_ns"]).mean() >= 0.97

@@ -12,8 +12,7 @@ import pytest
 from simulator import check, export
 from simulator.world import NON_BLOCKING, World
 
-from nsysalign.align.inferred import Mark, pair
-from nsysalign.align.others import _in_order
+from nsysalign.align.inferred import Mark, _in_order, pair
 from nsysalign.model import UNSURE
 
 

@@ -17,11 +17,11 @@ from nsysalign.trace.read import read_trace
 DATA = Path(__file__).parents[1] / "data"
 #: recording -> (p50, p95, p99) of the start's placement error in ns that must be met, blind in both ways
 LIMITS = {
-    "event_timestamps": (200, 1_100, 2_200),
-    "random1": (150, 500, 1_000),
-    "random4": (150, 650, 1_600),
-    "oracle": (150, 500, 800),
-    "linears": (250, 1_000, 2_200),
+    "event_timestamps": (180, 900, 1_500),
+    "random1": (100, 420, 700),
+    "random4": (130, 520, 1_200),
+    "oracle": (100, 480, 800),
+    "linears": (180, 900, 1_400),
 }
 
 

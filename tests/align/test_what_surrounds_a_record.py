@@ -34,7 +34,7 @@ def evidence(records, operations=(), *, devices=(0, 0, 1), near=None, waits=()):
         around[name] = value
     ops = pd.DataFrame(operations, columns=["kind", "start_ns", "end_ns", "lane"])
     ops["kind"] = ops["kind"].map(KIND).astype("int64")
-    ops["copy_kind"] = 0
+    ops["copy_kind"], ops["graph_node"] = 0, -1
     issued = [*range(len(ops)), *(at for at, _ in waits)]
     trace = SimpleNamespace(
         operations=ops.assign(call=np.arange(len(ops))).sort_values("start_ns"),

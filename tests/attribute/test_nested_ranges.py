@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simulator import check, export
 from simulator.world import Range, World
 
-from nsysalign.align.others import _spans_of_ranges
+from nsysalign.align.ranges import _spans_of_ranges
 from nsysalign.attribute import groups, threads
 from nsysalign.sweep.tiles import least
 from nsysalign.trace.read import read_trace

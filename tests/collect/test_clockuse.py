@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysalign.align.host_timers import clock_sites
-from nsysalign.align.pairing import pair
 from nsysalign.collect.clockuse import Source
+from nsysalign.timers.pairing import pair
+from nsysalign.timers.windows import clock_sites
 from nsysalign.trace.eventlog import read_event_logs
 
 HEAD = """

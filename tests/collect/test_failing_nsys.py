@@ -28,7 +28,7 @@ DATABASE = 'printf "SQLite format 3\\000"'
     [
         (None, "no such program"),
         ("2020.1.1", "is too old, 2022.4 or newer is needed"),
-        ("", "names no version"),
+        ("", "contains no version number"),
     ],
     ids=["absent", "too old", "something else"],
 )
@@ -118,7 +118,8 @@ def test_a_real_nsys_that_hangs_after_the_script_is_ended(whole):
     status, _, err = whole.the_end(whole.run(STOPS_ITS_NSYS, impatient=3.5))
     (run_dir,) = whole.run_dirs()
     assert (
-        status == 3 and "the script has ended, nsys has not and does nothing; it will be ended in 3 s" in err
+        status == 3
+        and "the script has ended but nsys has not, and it is doing nothing; it will be stopped in 3 s" in err
     )
     assert "the script's own exit status is not known" in err and "ended with status" not in err
     assert json.loads((run_dir / "run.json").read_text())["exit_status"] is None
@@ -152,10 +153,10 @@ esac""",
         status, _, err = user.the_end(process, user.folder / RUNS / f"{name}-001")
         assert elapsed(user.folder / RUNS / f"{name}-001") == (0 if name == "late" else 3)
         hung = name in ("late", "hangs", "impatient")
-        assert ("the script was not begun, nsys does nothing" in err) == (name == "late")
+        assert ("the script has not been started, and nsys is doing nothing" in err) == (name == "late")
         assert status == ({"busy": 7, "writes": 8, "long": 9}.get(name, 3)), f"{name}: {err}"
         assert ("left no report (it was terminated from outside)" in err) == hung
-        assert "it will be ended in" not in err or hung
+        assert "it will be stopped in" not in err or hung
 
 
 @pytest.mark.nsys

@@ -98,7 +98,8 @@ def test_path_comes_before_install_folders_and_newest_first(fake, monkeypatch, t
 
 
 @pytest.mark.parametrize(
-    ("version", "said"), [("2021.1.1", "too old"), ("", "names no version"), ("unknown", "names no version")]
+    ("version", "said"),
+    [("2021.1.1", "too old"), ("", "contains no version number"), ("unknown", "contains no version number")],
 )
 def test_unusable_versions_are_refused(fake, version, said):
     with pytest.raises(NsysError, match=said) as error:

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from nsysalign import frames
-from nsysalign.align.host_timers import timed
 from nsysalign.compare.side_by_side import measured, side_by_side
+from nsysalign.timers.windows import timed
 from nsysalign.trace.eventlog import read_event_logs
 
 

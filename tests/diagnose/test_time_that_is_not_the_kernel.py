@@ -104,6 +104,15 @@ def test_module_load_in_the_first_run_is_an_info_and_replaces_warm_up():
     assert "warm-up" not in severities([cold, *repeat(9, "x", *GOOD)])
 
 
+def test_loading_is_not_blamed_for_an_interval_that_something_else_made_slow():
+    """A decode loop: the second interval took 318 ms, of which loading was 0.3; the first one loaded for 60 of 300 ms."""
+    loading = interval("x", piece("api", 60_000, "cuLibraryLoadData"), ("host", 240_000), *GOOD)
+    slow = interval("x", piece("api", 332, "cuLibraryLoadData"), ("host", 318_000), *GOOD)
+    rest = repeat(9, "x", ("host", 40_000), *GOOD)
+    assert "in its first interval" in found([loading, slow, *rest])["x", "module-load"].title
+    assert ("x", "module-load") not in found([slow, *rest])
+
+
 def test_module_load_in_the_only_run_is_a_warning():
     assert (
         severities(interval("x", piece("api", 30_000, "cuModuleLoadData"), *GOOD))["module-load"] == "warning"

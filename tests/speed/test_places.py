@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsysalign.align import place
-from nsysalign.align.clock import _fitting
+from nsysalign.clocks.host import _fitting
 
 STEP = place._STEP_NS
 

@@ -16,9 +16,9 @@ from handmade import build
 from tiny_export import US, P, call, tiny, work
 
 import nsysalign
-from nsysalign.align.clock import clock_map
 from nsysalign.align.surroundings import gather
 from nsysalign.attribute.labels import label_table
+from nsysalign.clocks.host import clock_map
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,10 @@ def test_records_in_a_row_count_those_behind_and_ahead():
     )
     around = pd.DataFrame({name: np.full(count, -1) for name in names})
     operations = pd.DataFrame(
-        {name: np.empty(0, np.int64) for name in ("kind", "start_ns", "end_ns", "call", "copy_kind")}
+        {
+            name: np.empty(0, np.int64)
+            for name in ("kind", "start_ns", "end_ns", "call", "copy_kind", "graph_node")
+        }
     )
     trace = SimpleNamespace(operations=operations, calls=pd.DataFrame({"start_ns": np.empty(0, np.int64)}))
     found = gather(

@@ -159,7 +159,7 @@ class Farewell:
             # whose request is answered first has the last word
             words.insert(0, self._words(b"signal %d" % number, if_zero=at))
             die.append(Call(address("sigaction"), (number, self._default, 0), if_zero=at))
-            if number in _CRASHES:  # one that somebody else sent does not come again by itself
+            if number in _CRASHES:  # one that another process sent does not come again
                 die.append(Call(address("sem_post"), (done,), if_zero=at))
                 die.append(Call(address("usleep"), (_CRASH_AGAIN_US,), if_zero=at))
             die.append(Call(address("kill"), (os.getpid(), number), if_zero=at))

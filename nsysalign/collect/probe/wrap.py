@@ -258,7 +258,7 @@ def _elapsed_time(original: Any, rt: Runtime, calibrate: Any) -> Any:
         try:
             ms = original(self, end_event)
         except BaseException as error:
-            if is_ours(error):  # else somebody's time limit, not the call's answer
+            if is_ours(error):  # else a time limit of the user's, not the call's answer
                 _log_elapsed(rt, self, end_event, math.nan, error, t0, clock(), getframe(1))
             raise
         _log_elapsed(rt, self, end_event, ms, None, t0, clock(), getframe(1), calibrate)

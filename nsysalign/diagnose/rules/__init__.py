@@ -96,7 +96,7 @@ def diagnose(
 
 
 def _of_sure_labels(intervals: pd.DataFrame, found: Sequence[Finding]) -> list[Finding]:
-    """Findings about what was measured: nobody is warned about pairs that perhaps nobody compared."""
+    """Findings about what was measured: no warnings about pairs that the program may never have compared."""
     unsure = intervals.loc[[UNSURE in flags for flags in intervals["flags"]], "label"]
     guessed = set(unsure.tolist())
     return [f for f in found if f.label not in guessed]

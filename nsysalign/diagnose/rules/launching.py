@@ -329,9 +329,11 @@ def module_load(facts: Facts) -> Iterator[Finding]:
         if row >= 0 and spent[row] > thresholds.WARN_SHARE * facts.elapsed[row]:
             yield _module_load_finding(facts, case, "warning", row, spent)
             continue
-        slowest = int(case.positions[facts.elapsed[case.positions].argmax()])
-        if facts.elapsed[slowest] >= thresholds.WARMUP_FACTOR * facts.median[code] or case.count == 1:
-            yield _module_load_finding(facts, case, "info", slowest, spent)
+        # not the slowest interval: what made that one slow may be something else
+        most = int(case.positions[spent[case.positions].argmax()])
+        slow = facts.elapsed[most] >= thresholds.WARMUP_FACTOR * facts.median[code]
+        if (slow and spent[most] > thresholds.LOAD_SHARE * facts.elapsed[most]) or case.count == 1:
+            yield _module_load_finding(facts, case, "info", most, spent)
 
 
 def _module_load_finding(facts: Facts, case: Case, severity: str, at: int, spent: np.ndarray) -> Finding:
@@ -366,7 +368,9 @@ def _module_load_finding(facts: Facts, case: Case, severity: str, at: int, spent
         ),
         "Run the code once before timing it:   f(x); torch.cuda.synchronize(); start.record()",
         case.site,
-        case.positions,
+        case.positions
+        if alone
+        else np.array([at]),  # the interval that is spoken of is the one that is drawn
         float(spent[at]),
         about_row=severity == "warning",
     )

@@ -23,7 +23,7 @@ function card(item) {
     label ? waterfall(asRun(label, entry.interval)) : null,
     label && entry.cold !== "cold" && withoutNsys(label) ? make("p", { class: "without" }, withoutNsys(label)) : null,
     entry.explanation ? make("p", { class: "explanation" }, entry.explanation) : null,
-    DATA.host[entry.label] ? make("p", { class: "without" }, "The host meanwhile: " + DATA.host[entry.label]) : null,
+    DATA.host[entry.label] && entry.cold !== "cold" ? make("p", { class: "without" }, "The host meanwhile: " + DATA.host[entry.label]) : null,
     ...advice(entry),
     rerun(entry),
     evidence(entry),

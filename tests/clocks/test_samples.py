@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.align import samples as samples_module
-from nsysalign.align.clock import ClockMap
-from nsysalign.align.samples import place_samples
+from nsysalign.clocks import samples as samples_module
+from nsysalign.clocks.host import ClockMap
+from nsysalign.clocks.samples import place_samples
 from nsysalign.trace.clock_samples import read_clock_samples
 
 MS = 1_000_000

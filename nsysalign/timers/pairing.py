@@ -87,7 +87,7 @@ def pair(
 
 
 def candidates(thread: np.ndarray, clock: np.ndarray, place: np.ndarray, sites: Sequence[Site]) -> Candidates:
-    """What the source and the order of the readings say, before anybody looks at a trace."""
+    """What the source and the order of the readings say, before the trace is considered."""
     found: dict[tuple[int, int], tuple[bool, bool]] = {}  # (guessed, certain)
     again: dict[str, int] = {}
     unclear: dict[str, int] = {}

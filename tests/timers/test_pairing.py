@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsysalign.align.pairing import Site, pair
+from nsysalign.timers.pairing import Site, pair
 
 
 def site(line: int, use: str = "", stores: str = "", subtracts: str = "", caller: str = "f.py:90") -> Site:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.align.clock import ClockMap
+from nsysalign.clocks.host import ClockMap
 
 #: Stretches kept of one analysis; beyond, neighbours are joined into one with a least and a most.
 MOST = 20_000

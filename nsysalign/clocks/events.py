@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from nsysalign.align.lookup import Lookup
+from nsysalign.clocks.lookup import Lookup
 from nsysalign.model import EventLog
 
 #: Distances up to here are looked at to find the tick: float32 milliseconds are 1 ns apart at 16 ms.
@@ -210,3 +210,9 @@ def _spread(
                     origin[other] = origin[here] + round(distance)
                     queue.append(other)
     return origin, line, error
+
+
+def log_ends(log: EventLog) -> tuple[np.ndarray, np.ndarray]:
+    """Positions in `log.records` of both records of every row of `log.elapsed`, -1 for one that is not there."""
+    find = Lookup(log.records["process"].to_numpy(), log.records["seq"].to_numpy())
+    return find(log.elapsed, "start"), find(log.elapsed, "end")

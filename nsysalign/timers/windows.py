@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.align.clock import ClockMap
-from nsysalign.align.others import host_frame, host_windows
-from nsysalign.align.pairing import Candidates, Pairs, Site, candidates, chosen, pair
-from nsysalign.align.reasons import Unplaced, unplaced
+from nsysalign.clocks.host import ClockMap
 from nsysalign.model import CALL, ENQUEUEING_CALLS, ORIGIN, EventLog, Trace, process_of, thread_of
 from nsysalign.sweep.tiles import group, index_type, one_of
+from nsysalign.timers.pairing import Candidates, Pairs, Site, candidates, chosen, pair
+from nsysalign.timers.regions import host_frame, host_windows
+from nsysalign.windows import Unplaced, unplaced
 
 #: Calls that are no work and no wait: an interval with nothing else inside is not about CUDA.
 _IDLE = ("record", "query_event", "query_stream", "wait_event")
@@ -245,7 +245,7 @@ def _undisturbed(
 
 
 def clock_sites(table: pd.DataFrame, readings: pd.DataFrame) -> tuple[list[Site], np.ndarray]:
-    """Sites, and the position of each reading's among them; one that the log does not describe knows nothing."""
+    """Sites, and the position of each reading's among them; one that the log does not describe has none."""
     columns = ("site", "callers", "function", "position", "use", "stores", "subtracts", "interleaved")
     sites = [Site(*row) for row in table[list(columns)].itertuples(index=False)]
     index = {key: n for n, key in enumerate(table[["process", "number"]].itertuples(index=False, name=None))}

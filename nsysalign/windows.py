@@ -1,0 +1,57 @@
+"""What was measured: windows, and what has none, with the reason and what of the log it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+import pandas as pd
+
+from nsysalign import frames
+
+
+class Unplaced(TypedDict):
+    """`origin` and `source` as in frames.WINDOWS."""
+
+    name: str
+    reason: str
+    site: str
+    origin: int
+    source: int
+
+
+def unplaced(name: str, reason: str, site: str, origin: int, source: int) -> Unplaced:
+    return Unplaced(name=name, reason=reason, site=site, origin=origin, source=int(source))
+
+
+def unplaced_frame(rows: Sequence[Unplaced]) -> pd.DataFrame:
+    """The keys as columns."""
+    kinds = {"name": "str", "reason": "str", "site": "str", "origin": "int8", "source": "int64"}
+    return pd.DataFrame({c: pd.Series([dict(r)[c] for r in rows], dtype=kind) for c, kind in kinds.items()})
+
+
+def windows_frame(count: int, columns: dict[str, object]) -> pd.DataFrame:
+    """A WINDOWS frame: what is not given holds the value for "none"."""
+    default: dict[str, object] = {
+        "log_process": -1,
+        "start": -1,
+        "end": -1,
+        "start_lane": -1,
+        "end_lane": -1,
+        "error_ns": 0,
+        "method": "exact",
+        "region": "",
+        "site": "",
+        "end_site": "",
+        "library": False,
+        "source": -1,
+    }
+    out = pd.DataFrame(
+        {k: columns.get(k, v) for k, v in default.items()}
+        | {k: v for k, v in columns.items() if k not in default},
+        index=range(count),
+    )
+    out["clock_residual_ns"] = pd.array([pd.NA] * count, dtype="Int64")
+    out["callers"] = pd.Series([()] * count, dtype=object, index=out.index)
+    out["remarks"] = pd.Series([()] * count, dtype=object, index=out.index)
+    return frames.check(out, frames.WINDOWS)
