@@ -6,45 +6,22 @@ from pathlib import Path
 
 import click
 
+from nsysalign.commands import options as shared
 from nsysalign.commands.gate import closed, fail_on_option
 from nsysalign.errors import UsageError
 
 
 @click.command()
 @click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="TRACE...")
-@click.option(
-    "--events",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Event log of a process; can be repeated.  Not needed for a run directory.",
+@shared.files("--events", "Event log of a process")
+@shared.output_folder(
+    "Where report.html, analysis.json and analysis.db go (default: the run directory, or TRACE.nsysalign; "
+    "several traces: a new or empty folder, nsysalign-ranks-NNN)."
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Where report.html, analysis.json and analysis.db go (default: the run directory, or TRACE.nsysalign; "
-    "several traces: a new or empty folder, nsysalign-ranks-NNN).",
-)
-@click.option(
-    "--baseline",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Event log of the same program run without nsys; can be repeated.  Not needed for a run directory.",
-)
-@click.option(
-    "--marks",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Marks inside the kernels of this trace (.nsam); can be repeated.  Not needed for a run directory.",
-)
-@click.option(
-    "--json", "json_out", metavar="OUT", help="Also write the analysis as JSON to this file (- for stdout)."
-)
-@click.option("--nsys", metavar="PATH", help="The nsys to export a .nsys-rep with.")
+@shared.files("--baseline", "Event log of the same program run without nsys")
+@shared.files("--marks", "Marks inside the kernels of this trace (.nsam)")
+@shared.json_out("Also write the analysis as JSON to this file (- for stdout).")
+@shared.nsys("The nsys to export a .nsys-rep with.")
 @click.option(
     "--ranks", is_flag=True, help="Also compare the processes of one trace (such as torchrun under one nsys)."
 )
@@ -67,7 +44,7 @@ from nsysalign.errors import UsageError
     help="Analyse again even if up-to-date results exist.",
 )
 @fail_on_option
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@shared.quiet()
 @click.pass_context
 def analyze(
     ctx: click.Context,

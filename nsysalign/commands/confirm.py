@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nsysalign.commands import options as shared
 from nsysalign.errors import AnalysisError, NsysAlignError, NsysError, UsageError
 from nsysalign.rundir import CONFIRMED, RERUNS
 
@@ -62,49 +63,19 @@ class OptionsAtTheEnd(click.Command):
     "source",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="RUN_DIR",
-    help="Compare with this existing run instead of running the script unchanged first.",
+    help="Compare with this existing run instead of running the script unchanged first; not with -o.",
 )
-@click.option("--nsys", metavar="PATH", help="The nsys to use.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Run directory, new or empty (default: nsysalign-runs/SCRIPT-NNN); not with --from.",
-)
-@click.option("--accurate", is_flag=True, help="As in nsysalign run, for both runs.")
-@click.option("--no-calibrate", is_flag=True, help="As in nsysalign run, for both runs.")
-@click.option("--no-references", is_flag=True, help="As in nsysalign run, for both runs.")
-@click.option("--graph-trace", type=click.Choice(["graph", "node"]), help="As in nsysalign run.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Stop each run after this time.",
-)
-@click.option(
-    "--lock-clocks", type=click.IntRange(min=1), metavar="MHZ", help="As in nsysalign run, for both runs."
-)
-@click.option(
-    "--json", "json_out", metavar="OUT", help="Also write confirm.json to this file (- for stdout)."
-)
-@click.option("-q", "--quiet", is_flag=True, help="Print only what the script prints.")
-@click.argument(
-    "command", nargs=-1, type=click.UNPROCESSED, required=True, metavar="[--] SCRIPT.py|COMMAND [ARGS]..."
-)
+@shared.profiling
+@shared.json_out("Also write confirm.json to this file (- for stdout).")
+@shared.quiet("Print only what the script prints.")
+@shared.script()
 @click.pass_context
 def confirm(
     ctx: click.Context,
     labels: tuple[str, ...],
     intervention: str | None,
     source: Path | None,
-    nsys: str | None,
-    output: Path | None,
-    accurate: bool,
-    no_calibrate: bool,
-    no_references: bool,
-    graph_trace: str | None,
-    timeout: float | None,
+    options: CollectOptions,
     lock_clocks: int | None,
     json_out: str | None,
     quiet: bool,
@@ -125,7 +96,7 @@ def confirm(
               nsysalign confirm --label t1 --intervention delay -- train.py --epochs 1
     """
     from nsysalign.collect.lock import locked
-    from nsysalign.collect.session import CollectOptions, collect
+    from nsysalign.collect.session import collect
     from nsysalign.commands.outputs import refuse_unwritable
     from nsysalign.commands.present import present
     from nsysalign.commands.progress import ProgressLine
@@ -134,17 +105,8 @@ def confirm(
 
     if json_out and json_out != "-":
         refuse_unwritable(json_out)
-    if source is not None and output is not None:
+    if source is not None and options.output is not None:
         raise UsageError("with --from everything goes to that run directory", "leave out -o")
-    options = CollectOptions(
-        nsys=nsys,
-        output=output,
-        accurate=accurate,
-        calibrate=not no_calibrate,
-        references=not no_references,
-        graph_trace=graph_trace,
-        timeout_s=timeout,
-    )
     silent = quiet or json_out == "-"
     if source is None:
         with ProgressLine(silent) as progress, locked(lock_clocks) as conditions:
@@ -163,7 +125,7 @@ def confirm(
         try:
             before = load(source)
         except AnalysisError:
-            before = present(source, quiet=silent, nsys=nsys).analysis
+            before = present(source, quiet=silent, nsys=options.nsys).analysis
     with locked(lock_clocks) as conditions:
         options = replace(options, conditions=conditions)
         said = put_to_the_test(

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from nsysalign.commands import options as shared
+
 #: What --fail-on names -> verdicts.
 FAILURES = {
     "slower": ("slower",),
@@ -18,16 +20,8 @@ FAILURES = {
 @click.command()
 @click.argument("before", metavar="A", type=click.Path(path_type=Path, exists=True))
 @click.argument("after", metavar="B", type=click.Path(path_type=Path, exists=True))
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Also write an HTML page.",
-)
-@click.option(
-    "--json", "json_out", metavar="OUT", help="Write the comparison as JSON to this file (- for stdout)."
-)
+@shared.output_file("Also write an HTML page.")
+@shared.json_out("Write the comparison as JSON to this file (- for stdout).")
 @click.option(
     "--threshold",
     type=click.FloatRange(0, 100),
@@ -57,7 +51,7 @@ FAILURES = {
     type=click.Choice([*FAILURES, "missing"]),
     help="Exit with 1 if a label of your own code has this verdict (missing: in A only); can be repeated.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@shared.quiet()
 @click.pass_context
 def diff(
     ctx: click.Context,

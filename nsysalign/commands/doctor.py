@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from nsysalign.commands import doctor_cost
+from nsysalign.commands import options as shared
 from nsysalign.commands.doctor_row import MISSING, OK, WARNING, Row
 from nsysalign.commands.doctor_trace import look_at_trace
 from nsysalign.errors import UsageError
@@ -22,7 +23,7 @@ from nsysalign.errors import UsageError
 
 @click.command()
 @click.argument("trace", required=False, type=click.Path(path_type=Path, exists=True))
-@click.option("--nsys", metavar="PATH", help="The nsys to check (default: the one that `run` would use).")
+@shared.nsys("The nsys to check (default: the one that `run` would use).")
 @click.option(
     "--calibrate",
     is_flag=True,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nsysalign import frames
+from nsysalign.commands import options as shared
 from nsysalign.commands.complete import LABELS
 from nsysalign.commands.show import find
 from nsysalign.errors import OutputError, TraceError, UsageError
@@ -47,7 +48,7 @@ FORMATS = ("perfetto", "chrome", "csv", "parquet")
     is_flag=True,
     help="perfetto, chrome: only what is near the drawn intervals, not the whole trace.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@shared.quiet()
 def export(
     analysis: Path, form: str, output: Path | None, label: str | None, intervals_only: bool, quiet: bool
 ) -> None:

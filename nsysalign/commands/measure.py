@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nsysalign.commands import options as shared
+
 if TYPE_CHECKING:
     from nsysalign.measure.result import Measure
 
@@ -94,26 +96,13 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Skip the run under nsys: no budgets, and no proof that they explain the numbers.",
 )
-@click.option(
-    "--lock-clocks",
-    type=click.IntRange(min=1),
-    metavar="MHZ",
-    help="Lock the SM clock at this frequency meanwhile (needs administrator rights).",
-)
-@click.option("--nsys", metavar="PATH", help="The nsys to use.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Folder, new or empty (default: nsysalign-runs/measure-NNN).",
-)
-@click.option(
-    "--json", "json_out", metavar="OUT", help="Write measure.json to this file as well; - is stdout."
-)
+@shared.lock_clocks("Lock the SM clock at this frequency meanwhile (needs administrator rights).")
+@shared.nsys("The nsys to use.")
+@shared.output_folder("Folder, new or empty (default: nsysalign-runs/measure-NNN).")
+@shared.json_out("Write measure.json to this file as well; - is stdout.")
 @click.option("--seed", type=int, default=0, help="Seed of the random orders; 0 chooses a new one each time.")
 @click.option("--backend", default="cuda", hidden=True)
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@shared.quiet()
 @click.pass_context
 def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any) -> None:
     """Measure a call: fresh processes, five ways to put the clock, intervals that hold, the best batch.

@@ -1,13 +1,17 @@
-"""`nsysalign redact`: a copy of a trace, or of a run, that can be shared."""
+"""`nsysalign redact`: a copy of a trace, of a run or of a measurement that can be shared."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
+
+from nsysalign.commands import options as shared
 
 
 @click.command()
@@ -16,31 +20,40 @@ import click
 @click.option(
     "--hash-names",
     is_flag=True,
-    help="Also rename kernels, NVTX ranges and regions (the same name stays the same everywhere).",
+    help="Also rename kernels, NVTX ranges, regions and marks (the same name stays the same everywhere).",
 )
-@click.option("--nsys", metavar="PATH", help="The nsys to export a .nsys-rep with.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@shared.nsys("The nsys to export a .nsys-rep with.")
+@shared.quiet()
 def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bool) -> None:
-    """Copy what analysis reads of TRACE (.sqlite, .nsys-rep or a run directory) to OUT, a new file or folder.
+    """Copy what analysis reads of TRACE (.sqlite, .nsys-rep, a run directory or a measurement's) to OUT, a new file or folder.
 
     Left behind: the environment, command line and output of the program, host, user and process names, paths, and
-    every string that no kept row needs.  Kernel names, NVTX texts and call sites relative to the working directory
-    stay.  OUT gives the same analysis.
+    every string that no kept row needs.  Kernel names, NVTX texts, names of marks and call sites relative to the working
+    directory stay.  OUT gives the same analysis.  Of a measurement the numbers stay, and its profiles; notes and
+    messages of exceptions do not.
 
     \b
     Example:  nsysalign redact nsysalign-runs/train-001 train-001.shared
               nsysalign redact trace.sqlite shared.sqlite --hash-names
     """
+    from nsysalign.measure.kind import is_measure
     from nsysalign.trace.redaction import pseudonyms
 
     rename = pseudonyms() if hash_names else None
-    copy = _folder if trace.is_dir() else _file
-    left = copy(trace, out, rename, nsys, quiet)
+    if is_measure(trace):
+        left = _measurement(trace, out, rename, nsys, quiet)
+        how = f"nsysalign report {out} shows the same numbers"
+    else:
+        left = (_folder if trace.is_dir() else _file)(trace, out, rename, nsys, quiet)
+        how = f"nsysalign analyze {out} gives the same analysis"
     if not quiet:
-        click.echo(f"{out}: {left} strings were left behind; nsysalign analyze {out} gives the same analysis")
+        click.echo(f"{out}: {left} strings were left behind; {how}")
 
 
-def _file(trace: Path, out: Path, rename: object, nsys: str | None, quiet: bool) -> int:
+Rename = Callable[[str], str] | None
+
+
+def _file(trace: Path, out: Path, rename: Rename, nsys: str | None, quiet: bool) -> int:
     from nsysalign.commands.assembly import exported
     from nsysalign.trace.redaction import redact as copy
     from nsysalign.trace.redaction import refuse
@@ -50,17 +63,18 @@ def _file(trace: Path, out: Path, rename: object, nsys: str | None, quiet: bool)
         return copy(exported(trace, Path(private), nsys=nsys, quiet=quiet), out, rename=rename)
 
 
-def _folder(run_dir: Path, out: Path, rename: object, nsys: str | None, quiet: bool) -> int:
-    """`trace.sqlite`, the event logs, those of the run without nsys, clock samples and Python stacks; the folder appears
-    whole or not at all."""
+def _folder(run_dir: Path, out: Path, rename: Rename, nsys: str | None, quiet: bool) -> int:
+    """A run directory: `trace.sqlite`, the event logs, those of the run without nsys, clock samples, Python stacks, dumps
+    of marks and the run that made them."""
     from nsysalign.commands.assembly import trace_of
-    from nsysalign.rundir import BASELINE, CLOCKS, EXPORT, STACKS, RunDirectory, event_logs
-    from nsysalign.trace.redaction import redact_log, redact_samples, redact_stacks, refuse
+    from nsysalign.marks.dump import MarksError
+    from nsysalign.marks.redaction import redact_dump
+    from nsysalign.rundir import BASELINE, CLOCKS, EXPORT, MARKED, STACKS, RunDirectory, event_logs
+    from nsysalign.trace.redaction import redact_log, redact_samples, redact_stacks
 
-    refuse(out)
-    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
-    try:
-        left = _file(trace_of(RunDirectory(run_dir)), partial / EXPORT, rename, nsys, quiet)
+    run = RunDirectory(run_dir)
+    with _new_folder(out) as partial:
+        left = _file(trace_of(run), partial / EXPORT, rename, nsys, quiet)
         if event_logs(run_dir / BASELINE):
             (partial / BASELINE).mkdir()
         for folder in (".", BASELINE):
@@ -70,9 +84,42 @@ def _folder(run_dir: Path, out: Path, rename: object, nsys: str | None, quiet: b
             redact_samples(run_dir / CLOCKS, partial / CLOCKS)
         if (run_dir / STACKS).is_file():
             redact_stacks(run_dir / STACKS, partial / STACKS, rename=rename)
+        for marks in run.marks():
+            try:
+                redact_dump(marks, partial / marks.name, rename)
+            except MarksError as error:  # analysis cannot read it either, and goes on without
+                click.echo(f"nsysalign: left out: {error.message}", err=True)
+        if run.marked():
+            left += _folder(run_dir / MARKED, partial / MARKED, rename, nsys, quiet)
+    return left
+
+
+def _measurement(path: Path, out: Path, rename: Rename, nsys: str | None, quiet: bool) -> int:
+    """A measurement's folder, or a folder for its file: the numbers, and the run directories of its profiles."""
+    from nsysalign.measure.kind import FILE
+    from nsysalign.measure.redaction import redacted
+    from nsysalign.measure.result import load
+
+    measure, left = redacted(load(path), rename), 0
+    with _new_folder(out) as partial:
+        measure.write(partial / FILE)
+        for name in {p.run for p in measure.profiles if p.run and path.is_dir()}:
+            if (path / name).is_dir():
+                left += _folder(path / name, partial / name, rename, nsys, quiet)
+    return left
+
+
+@contextlib.contextmanager
+def _new_folder(out: Path) -> Iterator[Path]:
+    """A folder to fill that becomes `out` when the block ends well: it appears whole or not at all."""
+    from nsysalign.trace.redaction import refuse
+
+    refuse(out)
+    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
+    try:
+        yield partial
         refuse(out)
         os.rename(partial, out)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    return left

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nsysalign.commands import options as shared
 from nsysalign.commands.complete import INTERVALS
 
 if TYPE_CHECKING:
@@ -15,20 +16,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("analysis", metavar="RUN", type=click.Path(path_type=Path, exists=True))
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Where to write it (default: report.html next to the analysis).",
-)
+@shared.output_file("Where to write it (default: report.html next to the analysis).")
 @click.option(
     "--interval",
     metavar="NAME",
     shell_complete=INTERVALS,
     help="Open the page at this interval, and include its timeline.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@shared.quiet()
 def report(analysis: Path, output: Path | None, interval: str | None, quiet: bool) -> None:
     """Write the HTML page of RUN again: a run directory, analysis.db or analysis.json, or a measurement's folder.
 

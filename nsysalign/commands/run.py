@@ -3,49 +3,25 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from nsysalign.commands import options as shared
 from nsysalign.commands.gate import closed, fail_on_option
 
 if TYPE_CHECKING:
-    from nsysalign.model import Analysis
-if TYPE_CHECKING:
     from nsysalign.collect.session import CollectOptions, CollectResult
+    from nsysalign.model import Analysis
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option(
-    "--nsys", metavar="PATH", help="The nsys to use (default: $NSYS, PATH, the usual install folders)."
-)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Run directory, new or empty (default: nsysalign-runs/SCRIPT-NNN).",
-)
-@click.option(
-    "--accurate",
-    is_flag=True,
-    help="Record GPU timestamps of events: places them exactly, but the tracing makes intervals longer.",
-)
-@click.option(
-    "--no-calibrate",
-    is_flag=True,
-    help="Skip the calibration, a few milliseconds of known GPU work before the first event.",
-)
-@click.option(
-    "--no-references",
-    is_flag=True,
-    help="Do not measure events against reference events: saves some microseconds after each "
-    "elapsed_time, but their places are then only estimated.",
-)
+@shared.profiling
 @click.option(
     "--no-clocks",
     is_flag=True,
@@ -61,21 +37,6 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Let nsys sample the Python stacks, to name the functions that the GPU waited for.  Costs about a tenth "
     "of the host's time.",
-)
-@click.option(
-    "--graph-trace", type=click.Choice(["graph", "node"]), help="Passed to nsys as --cuda-graph-trace."
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Stop the script after this time, as Ctrl-C would; what was recorded is analysed.",
-)
-@click.option(
-    "--lock-clocks",
-    type=click.IntRange(min=1),
-    metavar="MHZ",
-    help="Lock the SM clock at this frequency while the script runs (NVML; needs administrator rights).",
 )
 @click.option(
     "--confirm",
@@ -102,23 +63,15 @@ if TYPE_CHECKING:
     "and no table is printed.",
 )
 @fail_on_option
-@click.option("-q", "--quiet", is_flag=True, help="Print only what the script prints.")
-@click.argument(
-    "command", nargs=-1, type=click.UNPROCESSED, required=True, metavar="[--] SCRIPT.py|COMMAND [ARGS]..."
-)
+@shared.quiet("Print only what the script prints.")
+@shared.script()
 @click.pass_context
 def run(
     ctx: click.Context,
-    nsys: str | None,
-    output: Path | None,
-    accurate: bool,
-    no_calibrate: bool,
-    no_references: bool,
+    options: CollectOptions,
     no_clocks: bool,
     no_host_timers: bool,
     sample_python: bool,
-    graph_trace: str | None,
-    timeout: float | None,
     lock_clocks: int | None,
     confirm: bool,
     baseline: bool,
@@ -140,7 +93,7 @@ def run(
     from nsysalign.collect.command import stem
     from nsysalign.collect.lock import locked
     from nsysalign.collect.marked import OFF
-    from nsysalign.collect.session import CollectOptions, collect
+    from nsysalign.collect.session import collect
     from nsysalign.commands.outputs import refuse_unwritable
     from nsysalign.commands.progress import ProgressLine
     from nsysalign.commands.title import TitleClock
@@ -150,22 +103,16 @@ def run(
     if json_out and str(json_out) != "-":
         refuse_unwritable(json_out)
     _refuse_misspelt(ctx, command[0])
-    options = CollectOptions(
-        nsys=nsys,
-        output=output,
-        accurate=accurate,
-        calibrate=not no_calibrate,
-        references=not no_references,
+    options = replace(
+        options,
         clocks=not no_clocks,
         host_timers=not no_host_timers,
         sample_python=sample_python,
-        graph_trace=graph_trace,
-        timeout_s=timeout,
         stdout_to_stderr=str(json_out) == "-",
         environment=OFF if marks else {},
     )
     name = stem(command)
-    usual_s = None if output else last_duration_s(name)
+    usual_s = None if options.output else last_duration_s(name)
     with (
         TitleClock(f"profiling {name}", quiet=quiet, usual_s=usual_s),
         ProgressLine(quiet) as progress,
@@ -180,9 +127,9 @@ def run(
                 f"the script ended with status {result.exit_status}; what was recorded is analysed", err=True
             )
     if marks:
-        with_marks(command, result, options, quiet=quiet)
+        once_more("with marks", result, partial(_with_marks, command, result, options), quiet=quiet)
     if baseline:
-        without_nsys(command, result, options, quiet=quiet)
+        once_more("without nsys", result, partial(_without_nsys, command, result, options), quiet=quiet)
     status = NsysError.exit_code if result.exit_status is None else result.exit_status
     on_stdout = str(json_out) == "-"
     analysis = finish(
@@ -217,26 +164,32 @@ def _refuse_misspelt(ctx: click.Context, word: str) -> None:
     raise click.NoSuchOption(name, possibilities=sorted(get_close_matches(name, known)), ctx=ctx)
 
 
-def with_marks(
-    command: Sequence[str], result: CollectResult, options: CollectOptions, *, quiet: bool
-) -> None:
-    """The command once more, with its marks.  Whatever happens to it, the run without keeps its analysis and its status."""
-    from nsysalign.collect.marked import ON
-    from nsysalign.collect.session import collect
+def once_more(how: str, result: CollectResult, again: Callable[[], Sequence[str]], *, quiet: bool) -> None:
+    """Run the command `again` ("with marks"), which returns notes.  Whatever happens to it, the profiled run keeps its
+    analysis and its status."""
     from nsysalign.errors import NsysAlignError
-    from nsysalign.rundir import MARKED, RunDirectory
 
     if result.stopped:
-        click.echo("note: the run was stopped, so it is not repeated with marks", err=True)
+        click.echo(f"note: the profiled run was stopped, so it is not repeated {how}", err=True)
         return
     if not quiet:
-        click.echo("running once more, with marks", err=True)
-    folder = result.run_dir / MARKED
+        click.echo(f"running once more {how}", err=True)
     try:
-        marked = collect(command, replace(options, output=folder, environment=ON, clocks=False))
+        notes = again()
     except NsysAlignError as error:
-        click.echo(f"note: no run with marks: {error}", err=True)
+        click.echo(f"note: no run {how}: {error}", err=True)
         return
+    for note in notes if not quiet else ():
+        click.echo(f"note: {note}", err=True)
+
+
+def _with_marks(command: Sequence[str], result: CollectResult, options: CollectOptions) -> Sequence[str]:
+    from nsysalign.collect.marked import ON
+    from nsysalign.collect.session import collect
+    from nsysalign.rundir import MARKED, RunDirectory
+
+    folder = result.run_dir / MARKED
+    marked = collect(command, replace(options, output=folder, environment=ON, clocks=False))
     notes = [*marked.notes]
     if not RunDirectory(folder).marks():
         notes.append(
@@ -245,39 +198,22 @@ def with_marks(
         )
     if marked.exit_status != result.exit_status:
         notes.append(f"with marks the script ended with status {marked.exit_status}")
-    for note in notes if not quiet else []:
-        click.echo(f"note: {note}", err=True)
+    return notes
 
 
-def without_nsys(
-    command: Sequence[str], result: CollectResult, options: CollectOptions, *, quiet: bool
-) -> None:
-    """The command once more, without nsys.  Whatever happens to it, the profiled run keeps its analysis and its status."""
+def _without_nsys(command: Sequence[str], result: CollectResult, options: CollectOptions) -> Sequence[str]:
     from nsysalign.collect.without_nsys import collect_baseline
-    from nsysalign.errors import NsysAlignError
 
-    if result.stopped:
-        click.echo("note: the profiled run was stopped, so it is not repeated without nsys", err=True)
-        return
-    if not quiet:
-        click.echo("running once more without nsys", err=True)
-    try:
-        baseline = collect_baseline(
-            command,
-            result.run_dir,
-            profiled_status=result.exit_status,
-            calibrate=options.calibrate,
-            host_timers=options.host_timers,
-            references=options.references,
-            timeout_s=options.timeout_s,
-            environment=options.environment,
-        )
-    except NsysAlignError as error:
-        click.echo(f"note: no run without nsys: {error}", err=True)
-        return
-    if not quiet:
-        for note in baseline.notes:
-            click.echo(f"note: {note}", err=True)
+    return collect_baseline(
+        command,
+        result.run_dir,
+        profiled_status=result.exit_status,
+        calibrate=options.calibrate,
+        host_timers=options.host_timers,
+        references=options.references,
+        timeout_s=options.timeout_s,
+        environment=options.environment,
+    ).notes
 
 
 def finish(run_dir: Path, *, exit_status: int, quiet: bool, json_out: Path | None) -> Analysis | None:

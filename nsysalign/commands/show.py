@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from nsysalign.commands import options as shared
 from nsysalign.commands.complete import INTERVALS, LABELS
 from nsysalign.errors import UsageError
 from nsysalign.text import safe_text
@@ -30,10 +31,8 @@ from nsysalign.text import safe_text
 )
 @click.option("--interval", metavar="NAME", shell_complete=INTERVALS, help="Choose the interval by its name.")
 @click.option("--all", "everything", is_flag=True, help="Show every piece on its own line.")
-@click.option(
-    "--json", "json_out", metavar="OUT", help="Write the pieces as JSON to this file (- for stdout)."
-)
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@shared.json_out("Write the pieces as JSON to this file (- for stdout).")
+@shared.quiet()
 def show(
     analysis: Path,
     label: str | None,

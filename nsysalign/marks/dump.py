@@ -10,7 +10,7 @@ before it was checked against the file's own size.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from nsysalign.errors import NsysAlignError
 from nsysalign.marks import layout
 from nsysalign.marks.names import by_hash
 
-SUFFIX = ".nsam"
 _LONGEST_JSON, _MOST_NAMES, _LONGEST_NAME = 1 << 20, 10_000, 200
 #: Of a head: a chunk's first line, or a stray mark.
 HEAD = np.dtype(
@@ -40,7 +39,7 @@ SLOT = np.dtype(
         ("sum", "<u8"), ("least", "<u4"), ("most", "<u4"), ("part", "<u4"), ("unused", "<u4"),
     ]
 )  # fmt: skip
-_SM_LINE = np.dtype(
+SM_LINE = np.dtype(
     [("given", "<u8"), ("dropped", "<u8"), ("counts", "<u8"), ("count_lanes", "<u8"), ("unused", "<u8", 4)]
 )
 _LATEST_NS = np.uint64(1 << 62)
@@ -84,6 +83,15 @@ class Dump:
 def read(path: str | Path) -> Dump:
     """A dump file.  MarksError says what is wrong with it."""
     path = Path(path)
+    return _understood(path, lambda content: _records(_parse(path.name, content)))
+
+
+def parts(path: Path) -> Parts:
+    """The parts of a dump file.  MarksError says what is wrong with it."""
+    return _understood(path, lambda content: _parse(path.name, content))
+
+
+def _understood(path: Path, parse: Callable[[np.ndarray], Any]) -> Any:
     try:
         content = np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
     except OSError as error:
@@ -91,9 +99,29 @@ def read(path: str | Path) -> Dump:
             f"{path.name}: {error.strerror or error}", "give the path of a .nsam file"
         ) from error
     try:
-        return _parse(path.name, content)
+        return parse(content)
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise _broken(path.name, str(error)) from error
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a file, as they lie there: the JSON as far as it can be, and views of its bytes."""
+
+    name: str
+    about: Mapping[str, Any]
+    fixed: np.ndarray
+    counts: np.ndarray
+    counters: np.ndarray
+    body: np.ndarray
+
+    def regions(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """(chunks, strays) of each region."""
+        at = 0
+        for few, many in self.counts[16:].reshape(layout.REGIONS, 2).astype(np.int64).tolist():
+            between, end = at + few * layout.CHUNK, at + few * layout.CHUNK + many * layout.LINE
+            yield self.body[at:between].view(_CHUNK), self.body[between:end].view(HEAD)
+            at = end
 
 
 def _broken(name: str, why: str) -> MarksError:
@@ -102,7 +130,7 @@ def _broken(name: str, why: str) -> MarksError:
     )
 
 
-def _parse(name: str, content: np.ndarray) -> Dump:
+def _parse(name: str, content: np.ndarray) -> Parts:
     if content[:16].tobytes() != layout.FILE_MAGIC:
         raise _broken(name, "it does not begin like one")
     version, length = np.frombuffer(content[16:24].tobytes(), "<u4").tolist()
@@ -116,30 +144,17 @@ def _parse(name: str, content: np.ndarray) -> Dump:
         raise _broken(name, "it is cut")
     about = json.loads(content[24:at].tobytes().decode())
     fixed = content[at : at + layout.TABLE]
-    magic, of_buffer, refused, _, lines, _, _ = layout.HEADER.unpack(fixed[: layout.LINE].tobytes())
-    if magic != layout.MAGIC:
+    if layout.HEADER.unpack(fixed[: layout.LINE].tobytes())[0] != layout.MAGIC:
         raise _broken(name, "something else wrote into its header")
     at += layout.TABLE
-    counts = content[at : at + 4 * layout.COUNTS].view("<u4").astype(np.int64)
+    counts = content[at : at + 4 * layout.COUNTS].view("<u4")
     at += 4 * layout.COUNTS
-    slots, regions = int(counts[0]), counts[16:].reshape(layout.REGIONS, 2)
-    expected = (
-        slots * layout.LINE + int(regions[:, 0].sum()) * layout.CHUNK + int(regions[:, 1].sum()) * layout.LINE
-    )
-    if at + expected != len(content):
-        raise _broken(name, f"it should have {at + expected:,} bytes and has {len(content):,}")
-    counters = content[at : at + slots * layout.LINE].view(SLOT)
-    chunks, strays = _regions(content[at + slots * layout.LINE :], regions)
-    lines_of_sms = fixed[layout.LINE :].view(_SM_LINE)
-    if refused == 0 and of_buffer != layout.VERSION:
-        refused = of_buffer
-    return _records(
-        chunks, strays, counters,
-        path=name, refused=int(refused),
-        dropped=int(lines_of_sms["dropped"].sum()), counts_dropped=int(lines_of_sms["counts"].sum()),
-        capacity=lines // layout.LINES * layout.REGIONS * _CHUNK["marks"].shape[0],
-        **_about(about),
-    )  # fmt: skip
+    few, many = counts[16:].reshape(layout.REGIONS, 2).sum(axis=0, dtype=np.int64).tolist()
+    records = at + int(counts[0]) * layout.LINE
+    expected = records + few * layout.CHUNK + many * layout.LINE
+    if expected != len(content):
+        raise _broken(name, f"it should have {expected:,} bytes and has {len(content):,}")
+    return Parts(name, _about(about), fixed, counts, content[at:records].view(SLOT), content[records:])
 
 
 def _about(about: Any) -> dict[str, Any]:
@@ -152,19 +167,11 @@ def _about(about: Any) -> dict[str, Any]:
     return {"pid": pid, "device": device, "sms": sms, "finished": finished, "names": by_hash(names)}
 
 
-def _regions(body: np.ndarray, regions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(chunks, strays) of all regions."""
-    chunks, strays, at = [], [], 0
-    for few, many in regions.tolist():
-        chunks.append(body[at : at + few * layout.CHUNK])
-        at += few * layout.CHUNK
-        strays.append(body[at : at + many * layout.LINE])
-        at += many * layout.LINE
-    return np.concatenate(chunks).view(_CHUNK), np.concatenate(strays).view(HEAD)
-
-
-def _records(chunks: np.ndarray, strays: np.ndarray, counters: np.ndarray, **rest: Any) -> Dump:
+def _records(parts: Parts) -> Dump:
     """What can be true of the records; `damaged` counts the others, but not lines that were never written."""
+    _, of_buffer, refused, _, lines, _, _ = layout.HEADER.unpack(parts.fixed[: layout.LINE].tobytes())
+    lines_of_sms, counters = parts.fixed[layout.LINE :].view(SM_LINE), parts.counters
+    chunks, strays = (np.concatenate(tables) for tables in zip(*parts.regions(), strict=True))
     good = _possible(chunks["head"], layout.HEAD)
     damaged = int((~good & (chunks["head"]["kind"] != 0)).sum())
     chunks = chunks[good]
@@ -193,7 +200,12 @@ def _records(chunks: np.ndarray, strays: np.ndarray, counters: np.ndarray, **res
         id=np.concatenate([marks["id"][sound], strays["id"]]),
         counters=counters[counted],
         damaged=damaged,
-        **rest,
+        path=parts.name,
+        refused=int(refused or (of_buffer if of_buffer != layout.VERSION else 0)),
+        dropped=int(lines_of_sms["dropped"].sum()),
+        counts_dropped=int(lines_of_sms["counts"].sum()),
+        capacity=lines // layout.LINES * layout.REGIONS * _CHUNK["marks"].shape[0],
+        **parts.about,
     )
 
 

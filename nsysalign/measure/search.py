@@ -50,6 +50,23 @@ class Search:
             (t for t in self.ran if 0 < t.latency_ns <= latency_ns), key=lambda t: t.rate, default=None
         )
 
+    def reported(self, latency_ns: float | None, most: int) -> list[int]:
+        """Batches to measure in full, in order: the first, the best, the knee, the largest, the best below the limit, and
+        those that may be as good as the best; [] where none ran."""
+        best = self.best
+        if best is None:
+            return []
+        equal = [
+            t
+            for t in self.ran
+            if t.rate_high >= best.rate and t.rate < best.rate and t.rate >= (1 - EQUAL) * best.rate
+        ]
+        below = self.below(latency_ns) if latency_ns else None
+        wanted = [self.ran[0].batch, best.batch, self.knee.batch, self.largest]
+        wanted += [below.batch] if below else []
+        wanted += [t.batch for t in sorted(equal, key=lambda t: -t.rate)]
+        return sorted(dict.fromkeys(wanted[:most]))
+
 
 class OutOfTime(Exception):
     """The budget does not hold another trial."""

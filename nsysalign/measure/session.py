@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import random
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from nsysalign.collect.lock import locked
 from nsysalign.errors import NsysAlignError, UsageError
 from nsysalign.measure import profile as proof
 from nsysalign.measure import runner, sampler
+from nsysalign.measure.collected import collected, environment
 from nsysalign.measure.memory import Trial
 from nsysalign.measure.plan import CURVE_MODES, Job, Options, check
-from nsysalign.measure.result import FILE, Block, Measure, NoStatistics, Run
+from nsysalign.measure.result import FILE, Measure, NoStatistics
 from nsysalign.measure.runner import Failure, Outcome
 from nsysalign.measure.search import OutOfTime, Search, search
+from nsysalign.measure.time_left import LEAST_S, Budget
+from nsysalign.measure.trials import rungs, trial
 from nsysalign.private import without_paths
 from nsysalign.rundir import make_run_dir
 
-#: What starting a process and its CUDA takes, until one has shown it; and a profiled one with its analysis.
-STARTING_S, PROFILING_S = 8.0, 16.0
-#: Less than this in a process measures nothing worth the wait for it.
-LEAST_S = 0.3
 PROBE_S, QUICK_S, PROFILED_S = 1.0, 1.5, 1.0
 #: Points that are measured in full: 1, the best, its equals, the knee, the largest, the best below the limit.
 MOST_REPORTED = 6
@@ -47,7 +44,7 @@ class Session:
     def __init__(self, options: Options, tell: Tell | None = None, folder: Path | None = None) -> None:
         self.options = check(options)
         self.tell = tell or (lambda step, percent: None)
-        self.began = time.monotonic()
+        self.time = Budget(self.options.budget_s)
         self.folder = folder or make_run_dir("measure", options.output)
         self.work = self.folder / "workers"
         self.work.mkdir(mode=0o700, exist_ok=True)
@@ -61,41 +58,6 @@ class Session:
         self.complete = False
         self._random = random.Random(options.seed or None)
         self._climbed: dict[int, Outcome] = {}
-        self._starting: list[float] = []
-        self._profiling: list[float] = []
-        self._planned = 1
-
-    # --- time ---
-
-    @property
-    def left_s(self) -> float:
-        """Of the budget; infinite without one."""
-        if self.options.budget_s is None:
-            return math.inf
-        return self.options.budget_s - (time.monotonic() - self.began)
-
-    @property
-    def starting_s(self) -> float:
-        """Of a process: as the last ones took, the first one found nothing in the machine's caches."""
-        return 1.1 * median(self._starting[-5:]) if self._starting else STARTING_S
-
-    def _reserve_s(self, profiles: int) -> float:
-        """For the profiled workers: one, or a fifth of the budget, and never more than a third of it."""
-        if not self.options.profile or self.options.budget_s is None:
-            return 0.0
-        one, all_of_it = max(self._profiling, default=PROFILING_S), self.options.budget_s
-        return min(one * profiles, max(one, all_of_it / 5), all_of_it / 3)
-
-    def _share_s(self, jobs: int, reserve_s: float, usual_s: float) -> float:
-        """Seconds that one of so many processes may measure; OutOfTime where too little is left."""
-        if math.isinf(self.left_s):
-            return usual_s
-        mine = (self.left_s - reserve_s - 0.3) / max(1, jobs) - self.starting_s
-        alone = self.left_s - reserve_s - 0.3 - self.starting_s  # fewer processes are better than none
-        share = mine if mine >= LEAST_S else min(alone, LEAST_S)
-        if share < LEAST_S and self.outcomes:
-            raise OutOfTime
-        return max(0.1, min(usual_s, share))
 
     # --- the parts of it ---
 
@@ -149,7 +111,7 @@ class Session:
         for number in range(rounds):
             for at, (target, batch) in enumerate(self._shuffled(p for p in pairs if p not in failed)):
                 jobs = (rounds - number) * len(pairs) - at
-                seconds = self._share_s(jobs, self._reserve_s(len(pairs)), usual)
+                seconds = self._share_s(jobs, len(pairs), usual)
                 done = self._worker(
                     target, batch, number, "time", o.modes, o.l2, seconds, rounds * len(pairs)
                 )
@@ -174,10 +136,15 @@ class Session:
             (number, *p) for number in range(o.processes, o.most_processes) for p in self._shuffled(unclear)
         ]
         for at, (number, target, batch) in enumerate(jobs):
-            seconds = self._share_s(len(jobs) - at, self._reserve_s(len(pairs)), usual)
+            seconds = self._share_s(len(jobs) - at, len(pairs), usual)
             self._worker(
                 target, batch, number, "time", o.modes, o.l2, seconds, len(pairs) * o.processes + len(jobs)
             )
+
+    def _share_s(self, jobs: int, profiles: int, usual_s: float) -> float:
+        """Seconds that one of so many processes may measure."""
+        reserve_s = self.time.for_profiles(profiles if self.options.profile else 0)
+        return self.time.share_s(jobs, reserve_s, usual_s, any_yet=bool(self.outcomes))
 
     def _unsure(self, now: Measure, target: int, batch: int | None) -> bool:
         """Whether the processes may differ."""
@@ -198,60 +165,25 @@ class Session:
             return ()
         if found.limited and not found.limited.startswith("--max-batch"):
             self.notes.append(f"the search ended at batch {found.trials[-1].batch}: {found.limited}")
-        best = found.best
-        equal = [
-            t
-            for t in found.ran
-            if t.rate_high >= best.rate and t.rate < best.rate and t.rate >= 0.99 * best.rate
-        ]
-        wanted = [found.ran[0].batch, best.batch, found.knee.batch, found.largest]
-        below = found.below(limit) if limit else None
-        wanted += [below.batch] if below else []
-        wanted += [t.batch for t in sorted(equal, key=lambda t: -t.rate)]
-        return sorted(dict.fromkeys(wanted[:MOST_REPORTED]))
+        return found.reported(limit, MOST_REPORTED)
 
     def _multiprocessors(self) -> int:
-        return int(self._environment().get("sms") or 0)
+        return int(environment(self.outcomes).get("sms") or 0)
 
     def _trial(self, batch: int) -> Trial:
         """One process of the search."""
         o = self.options
-        reserve = (
-            0.0 if math.isinf(self.left_s) else min(0.45, 0.1 * o.processes + 0.15 * o.profile) * o.budget_s
-        )
-        if self.left_s - reserve < self.starting_s + LEAST_S and self.outcomes:
+        left_s = self.time.left_s - self.time.for_search(o.processes, o.profile)
+        if left_s < self.time.starting_s + LEAST_S and self.outcomes:
             raise OutOfTime
         if not self.outcomes and o.targets[0].function is None:
             self._ladder()
         done = self._climbed.get(batch) or self._worker(
             0, batch, 0, "probe", CURVE_MODES, o.l2[:1], PROBE_S, 20
         )
-        if done.failure:
-            if not done.failure.memory:
-                self._failed(done)
-            return Trial(batch, "memory" if done.failure.memory else done.failure.sentence())
-        memory = done.first("memory")
-        limit = int(memory["free_at_start"] * o.memory)
-        steady, latency = (done.samples(m, o.l2[0]) for m in CURVE_MODES[::-1])
-        outputs = done.first("made")["outputs"]
-        rates = sorted(outputs * NS / ns for ns in steady) or [0.0]
-        at = (
-            sorted(latency)[min(len(latency) - 1, math.ceil(len(latency) * o.at / 100) - 1)] if latency else 0
-        )
-        spread = (rates[-1] - rates[0]) / 2 / math.sqrt(len(rates))
-        rate = median(rates)
-        return Trial(
-            batch,
-            "",
-            memory["peak_allocated"],
-            memory["peak_reserved"],
-            limit,
-            rate,
-            rate - spread,
-            rate + spread,
-            at,
-            memory["retries"],
-        )
+        if done.failure and not done.failure.memory:
+            self._failed(done)
+        return trial(batch, done, o)
 
     def _ladder(self) -> None:
         """The first batches, far from the memory's limit, in one process; each becomes an outcome of its own.  One that failed
@@ -265,20 +197,9 @@ class Session:
             0, ladder[0], 0, "probe", CURVE_MODES, o.l2[:1], PROBE_S, 20, ladder=ladder, ladder_s=seconds
         )
         self.outcomes.pop()
-        starts = [k for k, f in enumerate(whole.facts) if f["type"] == "batch"]
-        if not starts:
-            return
-        hello, wall = whole.facts[: starts[0]], whole.wall_s
-        for at, end in zip(starts, [*starts[1:], len(whole.facts)], strict=True):
-            facts = [*hello, *whole.facts[at:end]]
-            last = end == len(whole.facts)
-            if last and whole.failure:
-                break
-            batch = whole.facts[at]["batch"]
-            job = replace(whole.job, number=len(self.outcomes), batch=batch)
-            self._climbed[batch] = Outcome(job, facts, None, wall, "", whole.began_ns)
-            self.outcomes.append(self._climbed[batch])
-            wall = 0.0
+        for rung in rungs(whole, len(self.outcomes)):
+            self._climbed[rung.job.batch] = rung
+            self.outcomes.append(rung)
 
     def _profiled(self, batches: Sequence[int | None]) -> None:
         """One more worker per reported batch, under nsys.  A profile that fails is a note."""
@@ -287,8 +208,7 @@ class Session:
         first = sorted(batches, key=lambda b: b != best)  # where time is short, the best has a profile
         pairs = [(t, b) for b in first for t in range(len(o.targets)) if self._ran(t, b)]
         for target, batch in pairs:
-            expected = max(self._profiling, default=PROFILING_S)
-            if self.left_s < 0.8 * expected:
+            if self.time.left_s < 0.8 * self.time.profiling_s:
                 self.notes.append(
                     "the budget did not suffice for a profile of every batch: --no-profile, or a larger --budget"
                 )
@@ -304,7 +224,7 @@ class Session:
                 ("event",),
                 o.l2,
                 PROFILED_S,
-                min(120.0, max(10.0, self.left_s)),
+                min(120.0, max(10.0, self.time.left_s)),
             )
             timed = {
                 l2: [v for p in self.result().processes(target, batch, "event", l2) for v in p] for l2 in o.l2
@@ -315,9 +235,9 @@ class Session:
                 if (x.job.target, x.job.batch, x.job.role) == (target, batch, "time")
                 for f in x.all("host")
             ]
-            found = proof.profile(job, o, self.folder, timed, self._environment(), host)
+            found = proof.profile(job, o, self.folder, timed, environment(self.outcomes), host)
             self.profiles.append(found)
-            self._profiling.append(time.monotonic() - began)
+            self.time.profiling.append(time.monotonic() - began)
             if found.problem:
                 self.notes.append(
                     f"no profile{'' if batch is None else f' of batch {batch}'}: {found.problem}"
@@ -327,6 +247,13 @@ class Session:
 
     def _ran(self, target: int, batch: int | None) -> bool:
         return any(o.all("block") for o in self.outcomes if (o.job.target, o.job.batch) == (target, batch))
+
+    def result(self) -> Measure:
+        """What is known by now."""
+        return collected(
+            self.options, self.outcomes, clocks=self.clocks, folder=self.folder, profiles=self.profiles, found=self.found,
+            notes=self.notes, complete=self.complete,
+        )  # fmt: skip
 
     # --- workers ---
 
@@ -341,9 +268,8 @@ class Session:
             min(90, 90 * done // max(of, done + 1)),
         )
         total = self.gpu.total_bytes()
-        limit = min(o.job_limit_s, seconds * 3 + 4 * self.starting_s + 30 + 2 * more.get("ladder_s", 0.0))
-        if not math.isinf(self.left_s):
-            limit = min(limit, max(2.0, self.left_s + 0.05 * o.budget_s))
+        limit = seconds * 3 + 4 * self.time.starting_s + 30 + 2 * more.get("ladder_s", 0.0)
+        limit = self.time.limit_s(min(o.job_limit_s, limit))
         fraction, most = self._memory_limit(total, role)
         job = Job(
             len(self.outcomes),
@@ -380,7 +306,7 @@ class Session:
         if blocks and not outcome.failure:
             # until the first block: starting, making, warming up; then a little to end
             until = (blocks[0]["t0"] - outcome.began_ns) / NS + 0.3 if o.backend == "cuda" else outcome.wall_s
-            self._starting.append(min(max(0.1, until), outcome.wall_s))
+            self.time.starting.append(min(max(0.1, until), outcome.wall_s))
         return outcome
 
     def _memory_limit(self, total: int | None, role: str) -> tuple[float | None, int | None]:
@@ -415,105 +341,12 @@ class Session:
         )
 
     def _say(self, step: str, percent: int) -> None:
-        if self.options.budget_s is not None:
-            spent = (time.monotonic() - self.began) / self.options.budget_s
-            percent = min(99, max(0, int(100 * spent)))
-        self.tell(step, percent)
+        self.tell(step, self.time.percent(percent))
 
     def _shuffled(self, values: Iterator[Any] | Sequence[Any]) -> list[Any]:
         out = list(values)
         self._random.shuffle(out)
         return out
-
-    # --- what came of it ---
-
-    def _environment(self) -> dict[str, Any]:
-        hello = next((o.first("hello") for o in self.outcomes if o.first("hello")), {})
-        return {k: v for k, v in hello.items() if k not in ("type", "pid", "clean")}
-
-    def result(self) -> Measure:
-        """What is known by now."""
-        known = sampler.rates(self.clocks)
-        runs = tuple(_run(o) for o in self.outcomes)
-        blocks = tuple(
-            Block(
-                o.job.number,
-                b["mode"],
-                b["l2"],
-                b["t0"],
-                b["t1"],
-                sampler.between(known, b["t0"], b["t1"]),
-                tuple(b["ns"]),
-            )
-            for o in self.outcomes
-            for b in o.all("block")
-            if b["ns"]
-        )
-        o = self.options
-        options = {
-            "batches": list(o.batches), "search": o.search, "modes": list(o.modes), "l2": list(o.l2), "precision": o.precision,
-            "processes": o.processes, "budget_s": o.budget_s, "memory": o.memory, "at": o.at, "quick": o.quick, "seed": o.seed,
-            "latency_below_ns": o.latency_below_s * NS if o.latency_below_s else None,
-        }  # fmt: skip
-        notes = [*self.notes, *_caveats(runs, self.outcomes)]
-        return Measure(
-            tuple(t.name for t in o.targets), options, self._environment(), runs, blocks, tuple(self.profiles), self._search(),
-            tuple(dict.fromkeys(notes)), self.complete, self.folder,
-        )  # fmt: skip
-
-    def _search(self) -> dict[str, Any]:
-        if self.found is None:
-            return {}
-        failed = [t.batch for t in self.found.trials if t.failure == "memory"]
-        return {
-            "largest": self.found.largest, "exact": self.found.exact, "limited": self.found.limited,
-            "failed_at": failed, "trials": [asdict(t) for t in self.found.trials],
-        }  # fmt: skip
-
-
-def _run(outcome: Outcome) -> Run:
-    job, warm, made = outcome.job, outcome.first("warm"), outcome.first("made")
-    memory = {k: v for k, v in outcome.first("memory").items() if k not in ("type", "at")}
-    failure = outcome.failure
-    return Run(
-        job.number, job.target, job.batch, job.replicate, job.role, round(outcome.wall_s, 2),
-        failure.kind if failure else "", without_paths(failure.sentence()) if failure else "",
-        warm.get("first_ns", 0), warm.get("ns", 0), warm.get("calls", 0), warm.get("settled", False), warm.get("why", ""),
-        made.get("outputs", 1.0), memory, outcome.first("hello").get("clean", {}),
-        {f"{r['mode']}{'' if r['l2'] == 'warm' else '/' + r['l2']}": r["reason"] for r in outcome.all("refused")},
-        {f"{m['mode']}{'' if m['l2'] == 'warm' else '/' + m['l2']}": {k: v for k, v in m.items() if k not in ("type", "mode", "l2")} for m in outcome.all("mode")},
-        not outcome.values.get("here", False),
-    )  # fmt: skip
-
-
-def _caveats(runs: Sequence[Run], outcomes: Sequence[Outcome]) -> list[str]:
-    """What a reader of the numbers must know."""
-    notes = []
-    timed = [r for r in runs if not r.failure]
-    unsettled = [r for r in timed if not r.settled and r.warm_calls and r.role == "time"]
-    if unsettled:
-        notes.append(
-            f"not warm after {unsettled[0].warm_ns / NS:.1f} s in {len(unsettled)} of {len(timed)} processes: {unsettled[0].unsettled}"
-        )
-    for key, reason in dict.fromkeys((k, v) for r in runs for k, v in r.refused.items()):
-        notes.append(f"mode {key} is not measured: {reason}")
-    if any(o.first("made").get("zero") for o in outcomes):
-        notes.append(
-            "the inputs are all zeros: kernels draw less power then, and can run more than a tenth faster than with data"
-        )
-    if any(o.values.get("here") for o in outcomes):
-        notes.append(
-            "one process only, this one: a function that no other process can find cannot be measured afresh, and how processes differ is not known"
-        )
-    found = sorted({name for r in runs for name in r.clean.get("found", ())})
-    if found:
-        notes.append(
-            f"a profiler or hook is in the timed processes ({', '.join(found[:4])}): the numbers include its cost"
-        )
-    if any(r.memory.get("retries") for r in timed):
-        most = max((r.batch or 0) for r in timed if r.memory.get("retries"))
-        notes.append(f"at batch {most} torch had to free its cache and allocate again: it barely fits")
-    return notes
 
 
 def _next_step(failure: Failure, folder: Path) -> str:

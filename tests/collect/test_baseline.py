@@ -90,7 +90,7 @@ def test_a_stopped_run_is_not_run_again(environment, nsys):
         environment, "import time; time.sleep(60 if profiled else 0)", "--nsys", nsys.path, "--timeout", "1"
     )
     out, err = process.communicate(timeout=120)
-    assert "alone" not in out and "not run again without nsys" in err
+    assert "alone" not in out and "not repeated without nsys" in err
     assert not (environment / "run" / "baseline").exists()
 
 

@@ -1,0 +1,113 @@
+"""What the workers left, as a measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from nsysalign.measure import sampler
+from nsysalign.measure.plan import Options
+from nsysalign.measure.profile import Profile
+from nsysalign.measure.result import Block, Measure, Run
+from nsysalign.measure.runner import Outcome
+from nsysalign.measure.search import Search
+from nsysalign.private import without_paths
+
+NS = 1e9
+
+
+def collected(
+    options: Options,
+    outcomes: Sequence[Outcome],
+    *,
+    clocks: Path,
+    folder: Path,
+    profiles: Sequence[Profile] = (),
+    found: Search | None = None,
+    notes: Sequence[str] = (),
+    complete: bool = False,
+) -> Measure:
+    """What is known by now.  `clocks`: the samples of the GPU's clocks; `found`: of a search; `notes` come first."""
+    known = sampler.rates(clocks)
+    runs = tuple(_run(o) for o in outcomes)
+    blocks = tuple(
+        Block(
+            o.job.number, b["mode"], b["l2"], b["t0"], b["t1"], sampler.between(known, b["t0"], b["t1"]),
+            tuple(b["ns"]),
+        )
+        for o in outcomes for b in o.all("block") if b["ns"]
+    )  # fmt: skip
+    o = options
+    asked = {
+        "batches": list(o.batches), "search": o.search, "modes": list(o.modes), "l2": list(o.l2), "precision": o.precision,
+        "processes": o.processes, "budget_s": o.budget_s, "memory": o.memory, "at": o.at, "quick": o.quick, "seed": o.seed,
+        "latency_below_ns": o.latency_below_s * NS if o.latency_below_s else None,
+    }  # fmt: skip
+    said = tuple(dict.fromkeys([*notes, *_caveats(runs, outcomes)]))
+    return Measure(
+        tuple(t.name for t in o.targets), asked, environment(outcomes), runs, blocks, tuple(profiles), _search(found),
+        said, complete, folder,
+    )  # fmt: skip
+
+
+def environment(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """What the first worker said of its device; {} where none said anything."""
+    hello = next((o.first("hello") for o in outcomes if o.first("hello")), {})
+    return {k: v for k, v in hello.items() if k not in ("type", "pid", "clean")}
+
+
+def _search(found: Search | None) -> dict[str, Any]:
+    if found is None:
+        return {}
+    return {
+        "largest": found.largest, "exact": found.exact, "limited": found.limited,
+        "failed_at": [t.batch for t in found.trials if t.failure == "memory"],
+        "trials": [asdict(t) for t in found.trials],
+    }  # fmt: skip
+
+
+def _run(outcome: Outcome) -> Run:
+    job, warm, made = outcome.job, outcome.first("warm"), outcome.first("made")
+    memory = {k: v for k, v in outcome.first("memory").items() if k not in ("type", "at")}
+    failure = outcome.failure
+    return Run(
+        job.number, job.target, job.batch, job.replicate, job.role, round(outcome.wall_s, 2),
+        failure.kind if failure else "", without_paths(failure.sentence()) if failure else "",
+        warm.get("first_ns", 0), warm.get("ns", 0), warm.get("calls", 0), warm.get("settled", False), warm.get("why", ""),
+        made.get("outputs", 1.0), memory, outcome.first("hello").get("clean", {}),
+        {f"{r['mode']}{'' if r['l2'] == 'warm' else '/' + r['l2']}": r["reason"] for r in outcome.all("refused")},
+        {f"{m['mode']}{'' if m['l2'] == 'warm' else '/' + m['l2']}": {k: v for k, v in m.items() if k not in ("type", "mode", "l2")} for m in outcome.all("mode")},
+        not outcome.values.get("here", False),
+    )  # fmt: skip
+
+
+def _caveats(runs: Sequence[Run], outcomes: Sequence[Outcome]) -> list[str]:
+    """What a reader of the numbers must know."""
+    notes = []
+    timed = [r for r in runs if not r.failure]
+    unsettled = [r for r in timed if not r.settled and r.warm_calls and r.role == "time"]
+    if unsettled:
+        notes.append(
+            f"not warm after {unsettled[0].warm_ns / NS:.1f} s in {len(unsettled)} of {len(timed)} processes: {unsettled[0].unsettled}"
+        )
+    for key, reason in dict.fromkeys((k, v) for r in runs for k, v in r.refused.items()):
+        notes.append(f"mode {key} is not measured: {reason}")
+    if any(o.first("made").get("zero") for o in outcomes):
+        notes.append(
+            "the inputs are all zeros: kernels draw less power then, and can run more than a tenth faster than with data"
+        )
+    if any(o.values.get("here") for o in outcomes):
+        notes.append(
+            "one process only, this one: a function that no other process can find cannot be measured afresh, and how processes differ is not known"
+        )
+    found = sorted({name for r in runs for name in r.clean.get("found", ())})
+    if found:
+        notes.append(
+            f"a profiler or hook is in the timed processes ({', '.join(found[:4])}): the numbers include its cost"
+        )
+    if any(r.memory.get("retries") for r in timed):
+        most = max((r.batch or 0) for r in timed if r.memory.get("retries"))
+        notes.append(f"at batch {most} torch had to free its cache and allocate again: it barely fits")
+    return notes
