@@ -15,10 +15,11 @@ import importlib
 import json
 import os
 import random
+import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from nsysalign.measure import failures, stop, target, warmup
@@ -34,7 +35,10 @@ _TURNS, _TIMED = 2_000, 7
 #: Columns of collect.clocks.
 _T, _DEVICE, _MHZ = 0, 3, 4
 #: What a process under a profiler has, and a timed worker must not have.
-_INJECTED = ("ToolsInjection", "nvToolsExt-injection", "nsys", "ncu", "libinjection")
+_INJECTED = re.compile(
+    r"ToolsInjection|nvToolsExt-injection|cuda-injection|^libinjection|(?<![a-z])(nsys|ncu)(?![a-z])",  # not libncurses
+    re.IGNORECASE,
+)
 _VARIABLES = (
     "NSYSALIGN_DIR",
     "NSYS_PROFILING_SESSION_ID",
@@ -278,8 +282,12 @@ def clean() -> dict[str, Any]:
             names = {os.path.basename(line.rstrip("\n").rpartition(" ")[2]) for line in maps}
     except OSError:
         names = set()
-    found += sorted(n for n in names if any(n.lower().startswith(i.lower()) or i in n for i in _INJECTED))
-    return {"found": found, "libraries": len(names)}
+    return {"found": [*found, *injected(names)], "libraries": len(names)}
+
+
+def injected(names: Iterable[str]) -> list[str]:
+    """Which of these files are a profiler's libraries."""
+    return sorted(filter(_INJECTED.search, names))
 
 
 def _clock(path: str | None) -> Callable[[int], bool]:

@@ -154,7 +154,12 @@ def dask(address: str, count: int) -> Iterator[Cluster]:
         if address == "local":
             target = stack.enter_context(
                 distributed.LocalCluster(
-                    n_workers=count, threads_per_worker=1, processes=True, dashboard_address=None
+                    n_workers=count,
+                    threads_per_worker=1,
+                    processes=True,
+                    # its web server runs in any case: on a port that no other cluster of this machine has
+                    dashboard_address="127.0.0.1:0",
+                    scheduler_kwargs={"dashboard": False},
                 )
             )
         try:

@@ -141,6 +141,21 @@ def test_what_a_profiler_brings_is_found(monkeypatch):
     assert worker.clean()["found"] == []
     monkeypatch.setenv("CUDA_INJECTION64_PATH", "/x/libToolsInjection64.so")
     assert worker.clean()["found"] == ["CUDA_INJECTION64_PATH"]
+    libraries = [
+        "libToolsInjection64.so",
+        "libcuda-injection.so",
+        "libnvToolsExt-injection64.so",
+        "nsys-launcher",
+        "ncu",
+    ]
+    others = [
+        "libncursesw.so.6.4",
+        "libpython3.11.so.1.0",
+        "libcupti.so.13",
+        "libnccl.so.2",
+        "libcudart.so.13",
+    ]
+    assert worker.injected([*libraries, *others]) == sorted(libraries)
 
 
 def test_the_worker_imports_nothing_but_the_standard_library():
