@@ -268,14 +268,18 @@ def _words(said: str) -> str:
     return " ".join(re.sub(r"[^\r\n]*Processing \d+ events[^\r\n]*", "", said).split())[-300:]
 
 
+_IMPORTS = 3
+
+
 def import_stream(nsys: Nsys, stream: Path, report: Path) -> bool:
     """Make the report from the raw stream that nsys leaves when its own importer fails (2024.2 does, now and then).
 
-    The importer is another program of the same installation; False where it is absent or fails as well.
+    The importer is another program of the same installation.  On a busy machine it can fail twice and succeed the third
+    time, so it is asked three times; False where it is absent or never succeeds.
     """
     found = sorted(Path(os.path.realpath(nsys.path)).parents[1].glob("host-linux-*/QdstrmImporter"))
     partial = report.with_name(report.stem + ".partial.nsys-rep")
-    for importer in found:
+    for importer in found * _IMPORTS:
         try:
             subprocess.run(
                 [str(importer), "-i", str(stream.absolute()), "-o", str(partial.absolute())],
@@ -291,8 +295,10 @@ def import_stream(nsys: Nsys, stream: Path, report: Path) -> bool:
                 partial.replace(report)
                 stream.unlink()
                 return True
-        except (OSError, subprocess.TimeoutExpired):
+        except OSError:
             continue
+        except subprocess.TimeoutExpired:
+            break
         finally:
             partial.unlink(missing_ok=True)
     return False

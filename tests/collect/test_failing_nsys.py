@@ -15,7 +15,7 @@ import pytest
 from waiting import command_line, wait_for, wait_until
 
 from nsysalign.collect import nsys as nsys_module
-from nsysalign.collect.nsys import describe, export_sqlite
+from nsysalign.collect.nsys import Nsys, describe, export_sqlite, import_stream
 from nsysalign.errors import NsysError
 
 from .user import RUNS, analysed, elapsed
@@ -175,6 +175,22 @@ def test_a_report_whose_import_failed_is_imported_again(real):
     (run_dir,) = real.run_dirs()
     assert killed and (run_dir / "trace.nsys-rep").stat().st_size and (run_dir / "trace.sqlite").is_file()
     assert not (run_dir / "trace.qdstrm").exists() and elapsed(run_dir) == 3000
+
+
+@pytest.mark.parametrize("succeeds", [3, 4])
+def test_an_import_that_fails_is_tried_three_times(tmp_path, succeeds):
+    """On a busy machine 2024.2's importer failed twice running on a recording that it imported the next time."""
+    (tmp_path / "host-linux-x64").mkdir()
+    importer = tmp_path / "host-linux-x64" / "QdstrmImporter"
+    importer.write_text(
+        f'#!/bin/sh\necho tried >>{tmp_path}/tries\n[ $(wc -l <{tmp_path}/tries) -ge {succeeds} ] && cp "$2" "$4"\n'
+    )
+    importer.chmod(0o755)
+    stream, report = tmp_path / "trace.qdstrm", tmp_path / "trace.nsys-rep"
+    stream.write_text("recorded")
+    nsys = Nsys(str(tmp_path / "target-linux-x64" / "nsys"), "2024.2.3", frozenset())
+    assert import_stream(nsys, stream, report) == (succeeds == 3) == report.is_file() != stream.is_file()
+    assert (tmp_path / "tries").read_text().count("tried") == 3 and not list(tmp_path.glob("*partial*"))
 
 
 def test_an_nsys_that_loses_the_report_in_silence(played):

@@ -91,10 +91,13 @@ class User:
 
 
 def refuse_a_broken_nsys(run_dir: Path) -> None:
-    """2024.2 was seen to lose its own agent: what then lacks is no fault of ours, and `tests/conftest.py` tries once more."""
+    """2024.2 was seen to lose its own agent, and its importer to fail whoever asks: what then lacks is no fault of ours, and
+    `tests/conftest.py` tries once more."""
     log = run_dir / "nsys.log"
     text = log.read_text(errors="replace") if log.is_file() else ""
-    assert "Connection to Agent lost. This is most likely a bug." not in text, f"{NSYS_BROKE_DOWN}: {text}"
+    lost = "Connection to Agent lost. This is most likely a bug." in text
+    lost |= "Importer error status: Importation failed" in text and (run_dir / "trace.qdstrm").exists()
+    assert not lost, f"{NSYS_BROKE_DOWN}: {text}"
 
 
 def read_log(path: Path) -> list[dict]:
