@@ -37,6 +37,27 @@ def summary(folders: list[str]) -> None:
     )
 
 
+def timed(name, work, before=None, repeats=REPEATS):
+    """`work` in event pairs of a region of that name, after three calls that are not timed."""
+    import torch
+
+    from nsysalign import region
+
+    for _ in range(3):
+        work()
+    for _ in range(repeats):
+        torch.cuda.synchronize()
+        if before:
+            before()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        with region(name):
+            start.record()
+            work()
+            end.record()
+        torch.cuda.synchronize()
+        start.elapsed_time(end)
+
+
 def main() -> None:
     import time
 
@@ -48,21 +69,6 @@ def main() -> None:
 
     torch.manual_seed(0)
     x, y = torch.randn(4096, device="cuda"), torch.randn(256, 256, device="cuda")
-
-    def timed(name, work, before=None, repeats=REPEATS):
-        for _ in range(3):
-            work()
-        for _ in range(repeats):
-            torch.cuda.synchronize()
-            if before:
-                before()
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            with region(name):
-                start.record()
-                work()
-                end.record()
-            torch.cuda.synchronize()
-            start.elapsed_time(end)
 
     def tiny(count):
         return lambda: [x.mul_(1.0001) for _ in range(count)]

@@ -9,7 +9,10 @@ indexing.  Needs torch only.  Without a GPU it says so and ends well: that is ho
 
 from __future__ import annotations
 
+import functools
 import sys
+
+import bench_baseline
 
 REPEATS = 15
 
@@ -35,26 +38,12 @@ def main() -> None:
     import torch
     from torch import nn
 
-    from nsysalign import region
-
     if not torch.cuda.is_available():
         print("bench_models.py needs a CUDA device")
         return
     torch.manual_seed(0)
 
-    def timed(name, work):
-        for _ in range(3):
-            work()
-        for _ in range(REPEATS):
-            torch.cuda.synchronize()
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            with region(name):
-                start.record()
-                work()
-                end.record()
-            torch.cuda.synchronize()
-            start.elapsed_time(end)
-
+    timed = functools.partial(bench_baseline.timed, repeats=REPEATS)
     one, many = torch.randn(1, 3, 128, 128, device="cuda"), torch.randn(32, 3, 128, 128, device="cuda")
     nets = {
         "plain": conv_net(nn, 64, 17, False),

@@ -14,10 +14,9 @@ import pandas as pd
 from nsysalign.align.belongs import other_runs
 from nsysalign.align.context import Seen
 from nsysalign.clocks.host import ClockMap, clock_map, contained, refine
-from nsysalign.model import CALL, EventLog, Trace, TraceInfo
+from nsysalign.model import CALL, EventLog, Trace, TraceInfo, pid_of, process_of, thread_of, tid_of
 from nsysalign.sweep.tiles import group
 
-_PID = 0xFFFFFF
 #: A map this good needs no help from the record calls.
 _SHARP_NS = 2_000
 
@@ -30,7 +29,7 @@ def match_processes(
     EventLogError where the log is of another run.
     """
     threads, processes = sorted(seen.recorders), sorted(seen.processes)
-    by_pid = {int(p >> 24) & _PID: int(p) for p in processes}
+    by_pid = {int(pid_of(p)): int(p) for p in processes}
     found, notes = {}, []
     tids = {int(p): set(g.tolist()) for p, g in log.records.groupby("process")["tid"].unique().items()}
     host_tids = {int(p): set(g.tolist()) for p, g in log.hosts.groupby("process")["tid"].unique().items()}
@@ -40,11 +39,11 @@ def match_processes(
             notes.append(others[number])
             continue
         pid = header.get("pid")
-        if isinstance(pid, int) and (pid & _PID) in by_pid:
-            found[number] = by_pid[pid & _PID]
+        if isinstance(pid, int) and tid_of(pid) in by_pid:
+            found[number] = by_pid[tid_of(pid)]
             continue
-        mine = {t & _PID for t in tids.get(number, set()) | host_tids.get(number, set()) if t >= 0}
-        candidates = {int(t) & ~_PID for t in threads if int(t) & _PID in mine}
+        mine = {tid_of(t) for t in tids.get(number, set()) | host_tids.get(number, set()) if t >= 0}
+        candidates = {process_of(int(t)) for t in threads if tid_of(int(t)) in mine}
         if len(candidates) == 1:
             found[number] = candidates.pop()
         elif not mine and len(processes) == 1 and not isinstance(pid, int):
@@ -55,10 +54,10 @@ def match_processes(
                 f"process {pid if pid is not None else f'#{number}'} of the event log has no CUDA rows in the trace (it has: {known})"
             )
     if log.headers:
-        recording = {int(t) & ~_PID for t in threads}
+        recording = {process_of(int(t)) for t in threads}
         for process in sorted(recording - set(found.values())):
             notes.append(
-                f"process {(process >> 24) & _PID} recorded CUDA events but has no event log: started without the probe "
+                f"process {pid_of(process)} recorded CUDA events but has no event log: started without the probe "
                 "(python -I, -E or -S, a cleaned environment, or not Python)"
             )
     return found, notes
@@ -100,7 +99,7 @@ def match_records(
         clock = (known or {}).get(number) or process_clock(log, number, trace.marks, trace.info)
         groups = []
         for tid, rows in mine.groupby("tid"):
-            positions = by_thread.get(process | (int(tid) & _PID), np.empty(0, np.int64))
+            positions = by_thread.get(thread_of(process, int(tid)), np.empty(0, np.int64))
             order = np.argsort(rows["t0_ns"].to_numpy(), kind="stable")
             groups.append(
                 (
@@ -108,7 +107,7 @@ def match_records(
                     rows["t0_ns"].to_numpy()[order],
                     rows["t1_ns"].to_numpy()[order],
                     positions,
-                    process | (int(tid) & _PID),
+                    thread_of(process, int(tid)),
                 )
             )
         arrays = [(t0, t1, start[p], end[p]) for _, t0, t1, p, _ in groups]

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.model import process_of, tid_of
+from nsysalign.model import pid_of, process_of, tid_of
 from nsysalign.sweep.tiles import disjoint, tile
 
 #: Rows per label and view; what is rarer is one row without a name.
@@ -130,7 +130,7 @@ def _owners(gaps: Gaps, samples: Samples) -> tuple[np.ndarray, np.ndarray]:
     """(samples that fall into gaps of their thread, the gap of each).  Where gaps of several intervals overlap, a sample belongs to
     the gap of each label once."""
     hit, owner = [], []
-    main = tid_of(gaps.thread) == (process_of(gaps.thread) >> 24 & 0xFFFFFF)
+    main = tid_of(gaps.thread) == pid_of(gaps.thread)
     for process in np.unique(samples.process):
         mine = np.flatnonzero(main & (process_of(gaps.thread) == process))
         t = np.flatnonzero(samples.process == process)

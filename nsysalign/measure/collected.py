@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nsysalign.measure import sampler
+from nsysalign.measure.modes import mode_key
 from nsysalign.measure.plan import Options
 from nsysalign.measure.profile import Profile
 from nsysalign.measure.result import Block, Measure, Run
@@ -77,8 +78,8 @@ def _run(outcome: Outcome) -> Run:
         failure.kind if failure else "", without_paths(failure.sentence()) if failure else "",
         warm.get("first_ns", 0), warm.get("ns", 0), warm.get("calls", 0), warm.get("settled", False), warm.get("why", ""),
         made.get("outputs", 1.0), memory, outcome.first("hello").get("clean", {}),
-        {f"{r['mode']}{'' if r['l2'] == 'warm' else '/' + r['l2']}": r["reason"] for r in outcome.all("refused")},
-        {f"{m['mode']}{'' if m['l2'] == 'warm' else '/' + m['l2']}": {k: v for k, v in m.items() if k not in ("type", "mode", "l2")} for m in outcome.all("mode")},
+        {mode_key(r["mode"], r["l2"]): r["reason"] for r in outcome.all("refused")},
+        {mode_key(m["mode"], m["l2"]): {k: v for k, v in m.items() if k not in ("type", "mode", "l2")} for m in outcome.all("mode")},
         not outcome.values.get("here", False),
     )  # fmt: skip
 

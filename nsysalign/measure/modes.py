@@ -34,6 +34,11 @@ MOST_QUEUED, MOST_SETS = 512, 64
 L2 = ("warm", "cold")
 
 
+def mode_key(name: str, l2: str) -> str:
+    """A mode's name; `event/cold` with a cold L2."""
+    return name if l2 == "warm" else f"{name}/{l2}"
+
+
 @dataclass
 class Mode:
     """One mode of one call: its samples so far."""
@@ -53,7 +58,7 @@ class Mode:
     @property
     def key(self) -> str:
         """Its name; `event/cold` with a cold L2."""
-        return self.name if self.l2 == "warm" else f"{self.name}/{self.l2}"
+        return mode_key(self.name, self.l2)
 
     def size(self) -> int:
         """Samples in a block of about 60 ms."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from nsysalign import __version__
 from nsysalign.errors import NsysAlignError, TraceError, UsageError
 from nsysalign.ranks.results import Source
-from nsysalign.ranks.sources import find
+from nsysalign.ranks.sources import find, numbered
 
 if TYPE_CHECKING:
     from nsysalign.ranks.spread import Cluster
@@ -109,13 +109,9 @@ def _merged(seen: Mapping[str, Seen], private: Path) -> list[tuple[Source, Place
         for source, identity in what.sources:
             hosts.setdefault((source.trace, identity), []).append(host)
             sources.setdefault((source.trace, identity), source)
-    taken: set[str] = set()
+    names = numbered(source.name for source in sources.values())
     found = []
-    for key, source in sources.items():
-        name, number = source.name, 2
-        while name in taken:
-            name, number = f"{source.name}-{number}", number + 1
-        taken.add(name)
+    for (key, source), name in zip(sources.items(), names, strict=True):
         shared = tuple(host for host in hosts[key] if seen[host].shared)
         mine = shared or tuple(hosts[key])
         everywhere = set(mine) == set(seen)  # also on a machine that joins the cluster later

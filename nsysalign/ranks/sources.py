@@ -115,11 +115,15 @@ def _names(found: Sequence[tuple[str, Path]]) -> list[str]:
         if len(set(names)) == len(names):
             break
         names = ["_".join((*trace.resolve().parts[-1 - depth : -1], _stem(trace))) for _, trace in found]
-    taken: set[str] = set()
-    for n, name in enumerate(names):
+    return numbered(names)
+
+
+def numbered(names: Iterable[str]) -> list[str]:
+    """The same, each of them once: `rank0`, `rank0-2`, ..."""
+    taken: dict[str, None] = {}
+    for name in names:
         wanted, number = name, 2
         while wanted in taken:
             wanted, number = f"{name}-{number}", number + 1
-        taken.add(wanted)
-        names[n] = wanted
-    return names
+        taken[wanted] = None
+    return list(taken)

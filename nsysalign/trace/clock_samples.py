@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from nsysalign import frames
 from nsysalign.errors import EventLogError
-from nsysalign.trace.lines import lines_of
+from nsysalign.trace.lines import is_natural, json_or_none, lines_of
 
 FORMAT = "nsysalign-clocks"
-_LATEST_NS = 1 << 62
 
 
 def read_clock_samples(path: Path) -> tuple[pd.DataFrame, list[str]]:
@@ -30,7 +27,7 @@ def read_clock_samples(path: Path) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _samples(name: str, lines: Iterator[str]) -> tuple[pd.DataFrame, list[str]]:
-    header = _json(next(lines, ""))
+    header = json_or_none(next(lines, ""))
     if (
         not isinstance(header, dict)
         or header.get("format") != FORMAT
@@ -40,7 +37,7 @@ def _samples(name: str, lines: Iterator[str]) -> tuple[pd.DataFrame, list[str]]:
     names = frames.CLOCK_SAMPLES.names
     rows, bad, columns = [], 0, header["columns"]
     for line in lines:
-        values = _json(line)
+        values = json_or_none(line)
         if not isinstance(values, list) or len(values) != len(columns):
             bad += 1
             continue
@@ -71,13 +68,5 @@ def _are_names(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
-def _json(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-
-
 def _int(value: object) -> int:
-    good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LATEST_NS
-    return value if good else -1  # type: ignore[return-value]
+    return value if is_natural(value) else -1  # type: ignore[return-value]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import zlib
 from collections.abc import Iterator
 from functools import partial
@@ -25,6 +26,7 @@ LONGEST_HOLE = 256 << 20
 _FREE, _PER_BYTE, _MOST = 16 << 20, 100, 8 << 30
 #: Each line counts as so many at least (none of ours is shorter): 4 MB of gzip can stand for 4 billion blank ones.
 _LEAST_LINE = 64
+_LATEST_NS = 1 << 62
 #: Stands for a line that could not be read: no JSON.
 UNUSABLE = "(not usable)\n"
 
@@ -54,6 +56,19 @@ def lines_of(path: Path) -> Iterator[str]:
                 yield from _bounded(path.name, _Counted(path.name, file, left))
             except (EOFError, zlib.error, gzip.BadGzipFile):
                 yield UNUSABLE
+
+
+def json_or_none(line: str) -> Any:
+    """What a line says, None where it is no JSON."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def is_natural(value: object) -> bool:
+    """Whether it is a whole number that can be a time in nanoseconds, a position or a count."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LATEST_NS
 
 
 class _Counted:

@@ -25,6 +25,7 @@ from nsysalign.trace.eventlog import PLAIN_KEYS, TEXT_KEYS
 from nsysalign.trace.lines import lines_of
 from nsysalign.trace.read import MARK, kept_diagnostic
 from nsysalign.trace.sqlite import Source, open_readonly
+from nsysalign.trace.stacks import FORMAT as STACKS_FORMAT
 
 _AT_ONCE = 5_000
 #: Tables of names and texts: the columns that are read of them, and which rows.
@@ -44,7 +45,6 @@ _TEXTS = {"name", "value", "text"}
 
 Rename = Callable[[str], str]
 #: What is kept of stacks.jsonl.
-_STACKS_FORMAT = "nsysalign-stacks"
 _STACKS_KEYS = ("format", "version", "frequency_hz", "stack", "frames", "process", "thread", "main", "t_ns", "stack_of")  # fmt: skip
 _STACKS_LISTS = ("t_ns", "stack_of")
 #: What is kept of the first line of clocks.jsonl.
@@ -170,7 +170,7 @@ def redact_stacks(stacks: Path, out: Path, *, rename: Rename | None = None) -> N
             if isinstance(kept.get("frames"), list):
                 kept["frames"] = [_frame(f, rename) for f in kept["frames"]]
             if not all(
-                isinstance(v, int | list) or (k, v) == ("format", _STACKS_FORMAT) for k, v in kept.items()
+                isinstance(v, int | list) or (k, v) == ("format", STACKS_FORMAT) for k, v in kept.items()
             ):
                 continue
             file.write(json.dumps(kept, separators=(",", ":")) + "\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,10 +10,9 @@ import numpy as np
 
 from nsysalign.errors import EventLogError
 from nsysalign.private import short_path
-from nsysalign.trace.lines import lines_of
+from nsysalign.trace.lines import is_natural, json_or_none, lines_of
 
 FORMAT = "nsysalign-stacks"
-_LATEST_NS = 1 << 62
 
 
 class Frame(NamedTuple):
@@ -45,10 +43,10 @@ def read_stacks(path: Path) -> tuple[Stacks | None, list[str]]:
     """The samples, and notes.  A file that is something else costs a note, never the analysis."""
     try:
         lines = iter(lines_of(path))
-        header = _json(next(lines, ""))
+        header = json_or_none(next(lines, ""))
         if not isinstance(header, dict) or header.get("format") != FORMAT:
             return None, [f"{path.name} holds no Python stacks (no header of {FORMAT}): it was not used"]
-        return _stacks([_json(line) for line in lines], path.name)
+        return _stacks([json_or_none(line) for line in lines], path.name)
     except EventLogError as error:
         return None, [error.message]
 
@@ -60,7 +58,7 @@ def _stacks(items: list[Any], name: str) -> tuple[Stacks, list[str]]:
     for item in items:
         if not isinstance(item, dict):
             bad += 1
-        elif isinstance(item.get("frames"), list) and _is_int(item.get("stack")):
+        elif isinstance(item.get("frames"), list) and is_natural(item.get("stack")):
             known[item["stack"]] = tuple(f for raw in item["frames"] if (f := _frame(raw)) is not None)
         elif isinstance(item.get("t_ns"), list) and isinstance(item.get("stack_of"), list):
             if item.get("main") is not True:
@@ -81,27 +79,16 @@ def _stacks(items: list[Any], name: str) -> tuple[Stacks, list[str]]:
 def _samples(item: dict[str, Any]) -> list[tuple[int, int, int]]:
     """(process, time, stack) of one line; what is no number is left out."""
     process = item.get("process")
-    if not _is_int(process):
+    if not is_natural(process):
         return []
     both = zip(item["t_ns"], item["stack_of"], strict=False)
-    return [(int(process), t, s) for t, s in both if _is_int(t) and _is_int(s)]  # type: ignore[arg-type]
+    return [(int(process), t, s) for t, s in both if is_natural(t) and is_natural(s)]  # type: ignore[arg-type]
 
 
 def _frame(raw: Any) -> Frame | None:
     if not isinstance(raw, list) or len(raw) != 4:
         return None
     function, file, line, own = raw
-    if not (isinstance(function, str) and isinstance(file, str) and _is_int(line)):
+    if not (isinstance(function, str) and isinstance(file, str) and is_natural(line)):
         return None
     return Frame(function[:200], short_path(file[:400]), line, own == 1)
-
-
-def _json(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LATEST_NS
