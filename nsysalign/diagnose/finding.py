@@ -20,7 +20,6 @@ SEVERITIES = ("error", "warning", "info")
 class Finding:
     """One diagnosis of one label.  Evidence keys carry their unit: `_ns`, `bytes`, `share`."""
 
-    rule: str
     severity: str
     label: str
     title: str
@@ -33,6 +32,7 @@ class Finding:
     explained_ns: float = 0.0  # how much time of the label's row it explains
     about_row: bool = True  # the typical interval; False: the label's repetitions as a set
     faster: str = ""  # what makes the program faster; `advice` is about measuring (see `faster.py`)
+    rule: str = ""  # its name in the registry, which fills it in
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,6 @@ class About:
 
     def finding(
         self,
-        rule: str,
         severity: str,
         title: str,
         advice: str,
@@ -65,7 +64,7 @@ class About:
     ) -> Finding:
         """A finding about the label; `values` are its evidence, `positions` its intervals where they are others."""
         return Finding(
-            rule, severity, self.label, title, evidence(**values), advice, self.site,
+            severity, self.label, title, evidence(**values), advice, self.site,
             self.positions if positions is None else positions,
             float(explained_ns),
             self.of_row if about_row is None else about_row,
@@ -76,7 +75,6 @@ class About:
 class CouldNotLook:
     """A rule could not check; that is different from not finding anything."""
 
-    rule: str
     reason: str
 
 

@@ -31,46 +31,46 @@ from nsysalign.model import UNSURE, Analysis, SegmentArrays
 
 #: In the order in which findings of equal weight are shown.
 REGISTRY: tuple[Rule, ...] = (
-    Rule(validity.WRONG_STREAM, validity.wrong_stream),
-    Rule(validity.DIFFERENT_STREAMS, validity.different_streams),
-    Rule(validity.ENQUEUE_ONLY, validity.enqueue_only),
-    Rule(validity.NOT_READY, validity.not_ready),
-    Rule(validity.RECORDED_AGAIN, validity.recorded_again),
-    Rule(validity.CAPTURED, validity.captured),
-    Rule(launching.LAUNCH_BLOCKING, launching.launch_blocking),
-    Rule(launching.HOST_GAP, launching.host_gap),
-    Rule(launching.MANY_KERNELS, launching.many_kernels),
-    Rule(launching.API_LAUNCH, launching.api_launch),
-    Rule(launching.LAUNCH_LATENCY, launching.launch_latency),
-    Rule(launching.ALLOCATION, launching.allocation),
-    Rule(launching.MODULE_LOAD, launching.module_load),
-    Rule(contents.COPY, contents.copy),
-    Rule(contents.MEMSET, contents.memset),
-    Rule(contents.SYNC, contents.sync),
-    Rule(contents.GRAPH_OPAQUE, contents.graph_opaque),
-    Rule(queueing.DEPENDENCY, queueing.dependency),
-    Rule(queueing.CONTENTION, queueing.contention),
-    Rule(queueing.FULL_QUEUE, queueing.full_queue),
-    Rule(queueing.EARLIER_WORK, queueing.earlier_work),
-    Rule(measuring.HOST_TIMER, measuring.host_timer),
-    Rule(measuring.EVENT_FLOOR, measuring.event_floor),
-    Rule(measuring.INFLATION, measuring.inflation),
-    Rule(measuring.PROFILER, measuring.profiler),
-    Rule(measuring.UNKNOWN, measuring.unknown),
-    Rule(series.WARM_UP, series.warm_up),
-    Rule(series.MIXED_WORK, series.mixed_work),
-    Rule(series.OVERLAPPING, series.overlapping),
-    Rule(conditions.THROTTLED, conditions.throttled),
-    Rule(conditions.CLOCKS, conditions.clocks),
-    Rule(conditions.COLD_L2, conditions.cold_l2),
-    Rule(series.TWO_MODES, series.two_modes),
-    Rule(series.VARIANCE, series.variance),
-    Rule(series.OUTLIERS, series.outliers),
-    Rule(series.SAMPLES, series.samples),
-    Rule(kernel_marks.TAIL, kernel_marks.tail),
-    Rule(kernel_marks.SM_IMBALANCE, kernel_marks.sm_imbalance),
-    Rule(kernel_marks.MARK_PERTURBED, kernel_marks.mark_perturbed),
-    Rule(kernel_marks.MARKS_DROPPED, kernel_marks.marks_dropped),
+    Rule("wrong-stream", validity.wrong_stream),
+    Rule("different-streams", validity.different_streams),
+    Rule("enqueue-only", validity.enqueue_only),
+    Rule("asked-too-early", validity.not_ready),
+    Rule("recorded-again", validity.recorded_again),
+    Rule("captured", validity.captured),
+    Rule("launch-blocking", launching.launch_blocking),
+    Rule("host-gap", launching.host_gap),
+    Rule("many-tiny-kernels", launching.many_kernels),
+    Rule("api-launch", launching.api_launch),
+    Rule("launch-latency", launching.launch_latency),
+    Rule("allocation-inside", launching.allocation),
+    Rule("module-load", launching.module_load),
+    Rule("copy-inside", contents.copy),
+    Rule("memset-inside", contents.memset),
+    Rule("sync-inside", contents.sync),
+    Rule("graph-opaque", contents.graph_opaque),
+    Rule("queued-dependency", queueing.dependency),
+    Rule("queued-contention", queueing.contention),
+    Rule("full-queue", queueing.full_queue),
+    Rule("earlier-work", queueing.earlier_work),
+    Rule("host-timer", measuring.host_timer),
+    Rule("event-floor", measuring.event_floor),
+    Rule("profiler-inflation", measuring.inflation),
+    Rule("profiler-disturbed", measuring.profiler),
+    Rule("unknown-time", measuring.unknown),
+    Rule("warm-up", series.warm_up),
+    Rule("mixed-work", series.mixed_work),
+    Rule("overlapping", series.overlapping),
+    Rule("throttled", conditions.throttled),
+    Rule("clock-changed", conditions.clocks),
+    Rule("cold-l2", conditions.cold_l2),
+    Rule("two-modes", series.two_modes),
+    Rule("high-variance", series.variance),
+    Rule("outliers", series.outliers),
+    Rule("too-few-samples", series.samples),
+    Rule("tail", kernel_marks.tail),
+    Rule("sm-imbalance", kernel_marks.sm_imbalance),
+    Rule("mark-perturbed", kernel_marks.mark_perturbed),
+    Rule("marks-dropped", kernel_marks.marks_dropped),
 )
 
 
@@ -109,9 +109,9 @@ def apply(facts: Facts, rules: Iterable[Rule]) -> tuple[list[Finding], list[str]
     for rule in rules:
         for outcome in rule.find(facts):
             if isinstance(outcome, CouldNotLook):
-                notes.append(f"{outcome.rule} was not checked: {outcome.reason}")
+                notes.append(f"{rule.name} was not checked: {outcome.reason}")
             else:
-                found.append(outcome)
+                found.append(replace(outcome, rule=rule.name))
     return found, notes
 
 

@@ -13,7 +13,6 @@ from nsysalign.diagnose.interval_clocks import HARDWARE, MISSING, SLOWED, interv
 from nsysalign.diagnose.repetitions import Repetitions, repetitions
 from nsysalign.model import SLOWED_BITS
 
-THROTTLED = "throttled"
 _ADVICE = (
     "Measure at a clock that the GPU can sustain, and report it:   sudo nvidia-smi --lock-gpu-clocks={:.0f}   "
     "# or pause between the intervals"
@@ -21,8 +20,6 @@ _ADVICE = (
 _ADVICE_HARDWARE = (
     "Check the machine first (cooling, power supply):   nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"
 )
-CLOCKS = "clock-changed"
-COLD_L2 = "cold-l2"
 _NOT_MEMORY = ("spin_kernel",)  # torch.cuda._sleep: its length is what was asked for
 
 
@@ -49,7 +46,6 @@ def throttled(facts: Facts) -> Iterator[Finding]:
         clock = float(np.median(clocks.sm_mhz[hit]))
         highest = int(facts.analysis.gpu_clocks["sm_max_mhz"].max())
         yield case.finding(
-            THROTTLED,
             "warning"
             if bits & HARDWARE
             or (share >= thresholds.TYPICAL_SHARE and _matters(facts, hit, others, clock / max(highest, 1)))
@@ -95,10 +91,10 @@ def clocks(facts: Facts) -> Iterator[Finding | CouldNotLook]:
     """
     clocks = interval_clocks(facts)
     if not len(facts.analysis.gpu_clocks):
-        yield CouldNotLook(CLOCKS, f"{MISSING}; the rule throttled needs them as well")
+        yield CouldNotLook(f"{MISSING}; the rule throttled needs them as well")
         return
     if not clocks.known.any():
-        yield CouldNotLook(CLOCKS, "no interval lies between two samples of the GPU's clock")
+        yield CouldNotLook("no interval lies between two samples of the GPU's clock")
         return
     work = facts.kernel_upper
     for r in repetitions(facts):
@@ -131,7 +127,6 @@ def _finding(facts: Facts, r: Repetitions, at: np.ndarray, fast: np.ndarray, num
     ramp = bool((~fast[:behind]).mean() >= 0.9) and not held
     where = f"the first {behind} of {len(at)}" if ramp else f"{behind} of {len(at)}"
     return r.finding(
-        CLOCKS,
         "warning" if slow >= (1 + thresholds.CLOCK_WARN_SHARE) * quick else "info",
         f"{r.who}: {where} intervals ran at an SM clock of {low:.0f} instead of {high:.0f} MHz"
         f"{' (it was still rising)' if ramp else ''}, and its kernels take {words.span(slow)} there, "
@@ -208,7 +203,6 @@ def cold_l2(facts: Facts) -> Iterator[Finding]:
             if np.percentile(facts.kernel_only[r.warm], 5) <= np.percentile(facts.kernel_only[warm.warm], 95):
                 continue
             yield r.finding(
-                COLD_L2,
                 "info",
                 f"{r.who} runs the same kernels as {words.subject(warm.label)}, {words.percent(factor - 1)} slower ({words.span(median)} "
                 f"against {words.span(fastest)}): a cold L2, if shapes and clocks are the same.",

@@ -11,11 +11,7 @@ from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import Facts, rows_of
 from nsysalign.diagnose.finding import Finding
 
-COPY = "copy-inside"
 _WORDS = {"H2D": "to the device", "D2H": "to the host", "D2D": "on the device", "P2P": "between devices"}
-MEMSET = "memset-inside"
-SYNC = "sync-inside"
-GRAPH_OPAQUE = "graph-opaque"
 
 
 def copy(facts: Facts) -> Iterator[Finding]:
@@ -51,7 +47,6 @@ def copy(facts: Facts) -> Iterator[Finding]:
         )
         kind = f" with {memory} host memory" if memory in ("pageable", "pinned") else ""
         yield case.finding(
-            COPY,
             "warning" if warn else "info",
             f"{title}, {speed}{kind}.",
             _advice(direction, bool(computes[at])),
@@ -115,7 +110,6 @@ def memset(facts: Facts) -> Iterator[Finding]:
         at = case.row
         warn = share[at] > thresholds.WARN_SHARE
         yield case.finding(
-            MEMSET,
             "warning" if warn else "info",
             f"{case.who} contains a memset: {words.of(spent[at], facts.elapsed[at])} are spent clearing memory (zeroing, or an L2 flush "
             "that belongs before the start event).",
@@ -152,7 +146,6 @@ def _fills(facts: Facts, memset_share: np.ndarray) -> Iterator[Finding]:
     for case in facts.cases(mask, at_least=0):
         at = case.row
         yield case.finding(
-            MEMSET,
             "warning",
             f"{case.who} contains a fill: {words.of(ns[at], facts.elapsed[at])} are spent writing a constant (zeroing, or an L2 flush that "
             "belongs before the start event).",
@@ -217,7 +210,6 @@ def sync(facts: Facts) -> Iterator[Finding]:
         how = " (.item(), .cpu(), nonzero, an if on a tensor)" if facts.program_is_torch else ""
         what = f"a result is read back{how}" if item[at] else f"{name} waits"
         yield case.finding(
-            SYNC,
             "warning" if warn else "info",
             f"{case.who} synchronises inside: {what}, and for {words.of(total[at], facts.elapsed[at])} "
             f"{'the GPU was idle' if empty else 'its stream was idle, while other streams kept the GPU busy,'} until the "
@@ -240,7 +232,6 @@ def graph_opaque(facts: Facts) -> Iterator[Finding]:
     for case in facts.cases(facts.share(graph) > thresholds.WARN_SHARE):
         at = case.row
         yield case.finding(
-            GRAPH_OPAQUE,
             "info",
             f"{case.who} runs a CUDA graph that is traced as one row: {words.of(graph[at], facts.elapsed[at])}, in which gaps and "
             "copies cannot be told from kernels.",

@@ -12,18 +12,14 @@ from nsysalign.diagnose.facts import Facts
 from nsysalign.diagnose.finding import Finding
 from nsysalign.diagnose.marked import kernels, place
 
-TAIL = "tail"
 _TAIL_ADVICE = (
     "Issue the long blocks first, make blocks smaller, or let as many blocks as fit take their work from a queue "
     "(persistent blocks, stream-K)."
 )
 _FEW = "There are fewer blocks than SMs: split the work further (smaller tiles, split-K), or run something else beside it."
-SM_IMBALANCE = "sm-imbalance"
 _UNEQUAL = "Look at what its blocks do (the table marks, or the strip of SMs on the page): split the long ones, or issue them first."
 _DEALT = "Blocks do not fill the SMs evenly: choose a grid that is a multiple of the blocks that fit, or smaller blocks."
-MARK_PERTURBED = "mark-perturbed"
 _MARK_PERTURBED_ADVICE = "Trust shares and order more than durations, or use fewer marks: outside the innermost loop, in one warp per block."
-MARKS_DROPPED = "marks-dropped"
 
 
 def tail(facts: Facts) -> Iterator[Finding]:
@@ -46,7 +42,6 @@ def tail(facts: Facts) -> Iterator[Finding]:
             else f"half of the SMs were done {words.span(int(last[-1]) - half)} before the last of {words.plural(late, 'other')}"
         )
         yield kernel.finding(
-            TAIL,
             "warning" if share >= thresholds.WARN_SHARE else "info",
             f"{kernel.name}: {words.percent(share)} of its SM time is after the SMs' last blocks: {what} "
             f"({words.span(kernel.duration_ns)}, {kernel.blocks:,} blocks on {kernel.sms} SMs).",
@@ -90,7 +85,6 @@ def sm_imbalance(facts: Facts) -> Iterator[Finding]:
             else f"with {words.plural(int(blocks[worst]), 'block')}, no more than others: its blocks have more to do"
         )
         yield kernel.finding(
-            SM_IMBALANCE,
             "warning" if factor >= thresholds.SM_BUSY_WARN_FACTOR else "info",
             f"{kernel.name}: SM {int(spans['sm'].iloc[worst])} is busy for {words.span(int(busy[worst]))}, "
             f"{words.times(factor)} as long as the median SM; {why}.",
@@ -134,7 +128,6 @@ def mark_perturbed(facts: Facts) -> Iterator[Finding]:
         if fewer:
             said.append(f"{row.plain_warps_per_sm} -> {row.marked_warps_per_sm} warps fit on an SM")
         yield ran.finding(
-            MARK_PERTURBED,
             "warning" if abs(row.change) >= thresholds.MARKS_WARN_SHARE or fewer else "info",
             f"{words.kernel(row.name)}: its marks change it: {', '.join(said)}.",
             _MARK_PERTURBED_ADVICE,
@@ -170,7 +163,6 @@ def marks_dropped(facts: Facts) -> Iterator[Finding]:
             f"{counts:,} counts" if counts else "",
         ]
         yield ran.finding(
-            MARKS_DROPPED,
             "warning",
             f"{' and '.join(x for x in lost if x)} found no room in the buffer: {words.plural(len(mine), 'launch').replace('launchs', 'launches')} "
             "of marked kernels are incomplete.",

@@ -12,13 +12,6 @@ from nsysalign.diagnose.finding import CouldNotLook, Finding
 from nsysalign.diagnose.remedy import delay_cycles, run_ahead
 from nsysalign.diagnose.rules.contents import drains
 
-LAUNCH_BLOCKING = "launch-blocking"
-HOST_GAP = "host-gap"
-MANY_KERNELS = "many-tiny-kernels"
-API_LAUNCH = "api-launch"
-LAUNCH_LATENCY = "launch-latency"
-ALLOCATION = "allocation-inside"
-MODULE_LOAD = "module-load"
 LOADS = r"^cu(da)?(LibraryLoad|ModuleLoad|Link)"
 
 
@@ -54,7 +47,6 @@ def launch_blocking(facts: Facts) -> Iterator[Finding]:
         (gaps >= thresholds.BLOCKING_KERNELS) & (hits >= thresholds.BLOCKING_SHARE * gaps), at_least=0
     ):
         yield case.finding(
-            LAUNCH_BLOCKING,
             "warning",
             f"{case.who} seems to run with CUDA_LAUNCH_BLOCKING: after {hits[case.row]} of {gaps[case.row]} kernels the host was still "
             "inside the call that had launched them.",
@@ -71,7 +63,7 @@ def launch_blocking(facts: Facts) -> Iterator[Finding]:
 def host_gap(facts: Facts) -> Iterator[Finding | CouldNotLook]:
     """The GPU waits, idle, for the host to issue the next operation: launch-bound."""
     if any(m.startswith("CUPTI_ACTIVITY_KIND_RUNTIME") for m in facts.analysis.trace.missing):
-        yield CouldNotLook(HOST_GAP, "the trace has no CUDA API rows (record with -t cuda)")
+        yield CouldNotLook("the trace has no CUDA API rows (record with -t cuda)")
         return
     host = facts.part("host") + np.maximum(facts.part("api") - facts.loading - facts.allocating, 0)
     call = facts.part("api_launch")
@@ -112,7 +104,6 @@ def _host_gap_finding(facts: Facts, case: Case, call: np.ndarray, gap: np.ndarra
     alone = not facts.others_worked[at]
     who = "the GPU waited, idle," if alone else "its stream waited, while other streams kept the GPU busy,"
     return case.finding(
-        HOST_GAP,
         "warning" if alone else "info",
         f"{lead}: for {amount} {who} {place}.",
         run_ahead(facts, at),
@@ -162,7 +153,6 @@ def many_kernels(facts: Facts) -> Iterator[Finding]:
             continue
         count = int(facts.operations[at])
         yield case.finding(
-            MANY_KERNELS,
             "warning",
             f"{case.who} pays for {count:,} launches: {words.of(cost[at], facts.elapsed[at])} go into launching operations "
             f"that run {words.span(mean[at])} each.",
@@ -216,7 +206,6 @@ def api_launch(facts: Facts) -> Iterator[Finding]:
         rows = rows_of(facts.detail_rows("api_launch"), at)
         name = str(rows["detail"].iloc[0]) if len(rows) else "the launch call"
         yield case.finding(
-            API_LAUNCH,
             "warning",
             f"{case.who} waits for its launch call: for {words.of(call[at], facts.elapsed[at])} the GPU idled while the host was "
             f"inside {name}.",
@@ -244,7 +233,6 @@ def launch_latency(facts: Facts) -> Iterator[Finding]:
     for case in facts.cases(mask):
         at = case.row
         yield case.finding(
-            LAUNCH_LATENCY,
             "info",
             f"{case.who} is short for an event pair: {words.of(fixed[at], facts.elapsed[at])} are the cost of the pair itself and launch "
             "latency, although the host had run ahead.",
@@ -267,7 +255,6 @@ def allocation(facts: Facts) -> Iterator[Finding]:
         mine = rows_of(rows, at)
         warn = spent[at] > thresholds.WARN_SHARE * facts.elapsed[at]
         yield case.finding(
-            ALLOCATION,
             "warning" if warn else "info",
             f"{case.who} allocates inside: for {words.of(spent[at], facts.elapsed[at])} the GPU waited for {mine['detail'].iloc[0]}.",
             "Allocate before the start event, or run once so that torch's allocator keeps the memory:   out = torch.empty_like(x); "
@@ -323,7 +310,6 @@ def _module_load_finding(facts: Facts, case: Case, severity: str, at: int, spent
         else words.subject(str(facts.names[at]))
     )
     return case.finding(
-        MODULE_LOAD,
         severity,
         f"{case.who} loads code in {where}: that interval took "
         f"{words.span(facts.elapsed[at])}{than}; {words.span(spent[at])} of it was module loading alone.",

@@ -11,12 +11,6 @@ from nsysalign.diagnose import host_pattern, thresholds, words
 from nsysalign.diagnose.facts import Facts
 from nsysalign.diagnose.finding import About, CouldNotLook, Finding
 
-HOST_TIMER = "host-timer"
-EVENT_FLOOR = "event-floor"
-INFLATION = "profiler-inflation"
-PROFILER = "profiler-disturbed"
-UNKNOWN = "unknown-time"
-
 
 def host_timer(facts: Facts) -> Iterator[Finding]:
     """A host timer with a synchronisation at its end: what it contains besides the GPU's work."""
@@ -44,7 +38,6 @@ def host_timer(facts: Facts) -> Iterator[Finding]:
         )
         what = what if alone else f"earlier work, {what}"
         yield case.finding(
-            HOST_TIMER,
             "warning",
             f"{case.who} times {what} together: kernels ran for {words.of(gpu[at], facts.elapsed[at])}, the "
             f"rest is the host's{'' if alone else _waits(idle)}.",
@@ -85,7 +78,6 @@ def event_floor(facts: Facts) -> Iterator[Finding | CouldNotLook]:
     if not empty.any():
         if not waits.any() and facts.elapsed[facts.is_event].min() < thresholds.FLOOR_RELEVANT_NS:
             yield CouldNotLook(
-                EVENT_FLOOR,
                 "this trace has no empty event pair to compare with (record one: start.record(); end.record())",
             )
         return
@@ -108,7 +100,7 @@ def event_floor(facts: Facts) -> Iterator[Finding | CouldNotLook]:
         )
     if unknown and facts.elapsed[working].min() < thresholds.FLOOR_RELEVANT_NS:
         state = "behind queued work" if empty[~ahead].any() else "on an idle stream"
-        yield CouldNotLook(EVENT_FLOOR, f"for intervals {state} (this trace has no empty event pair there)")
+        yield CouldNotLook(f"for intervals {state} (this trace has no empty event pair there)")
 
 
 def _waiting(facts: Facts, waits: np.ndarray) -> Iterator[Finding]:
@@ -117,7 +109,6 @@ def _waiting(facts: Facts, waits: np.ndarray) -> Iterator[Finding]:
         at = case.row
         host = facts.part("host", "api", "sync", "api_launch")[at]
         yield case.finding(
-            EVENT_FLOOR,
             "info",
             f"{case.who} contains no GPU work: for {words.of(host, facts.elapsed[at])} the host did "
             "something else before it recorded the end event.",
@@ -134,7 +125,6 @@ def _empty(facts: Facts, empty: np.ndarray) -> Iterator[Finding]:
     for case in facts.cases(empty, at_least=thresholds.TYPICAL_SHARE + 1e-9):
         at = case.row
         yield case.finding(
-            EVENT_FLOOR,
             "info",
             f"{case.who} contains no GPU work: {words.span(facts.elapsed[at])} is what an event pair itself costs here.",
             "",
@@ -151,7 +141,6 @@ def _short(facts: Facts, mask: np.ndarray, floor: float, pairs: int, queued: boo
         at = case.row
         factor = facts.elapsed[at] / floor
         yield case.finding(
-            EVENT_FLOOR,
             "warning" if factor < thresholds.FLOOR_WARN_FACTOR else "info",
             f"{case.who} is close to the shortest possible time: {words.span(facts.elapsed[at])} is {words.times(factor)} an empty event pair "
             f"({words.span(floor)} {'behind queued work' if queued else 'on an idle stream'}).",
@@ -182,7 +171,6 @@ def inflation(facts: Facts) -> Iterator[Finding]:
             continue
         predicted = None if math.isnan(row.predicted_ns) else row.predicted_ns
         yield About(row.label, row.site, facts.repetitions(code)).finding(
-            INFLATION,
             "warning" if share > thresholds.WARN_SHARE else "info",
             f"{words.subject(row.label)} is {row.inflation:.2f} times as long under nsys: {words.span(row.profiled_ns)} "
             f"profiled, {words.span(row.baseline_ns)} without.",
@@ -213,7 +201,6 @@ def profiler(facts: Facts) -> Iterator[Finding]:
             continue  # the note that counts them is enough
         warn = often and part > thresholds.WARN_SHARE
         yield case.finding(
-            PROFILER,
             "warning" if warn else "info",
             f"{case.who}: the profiler was busy with its own work during {len(case.positions)} of {words.plural(case.count, 'interval')}.",
             _advice(facts, case.label),
@@ -243,7 +230,6 @@ def unknown(facts: Facts) -> Iterator[Finding]:
         at = case.row
         warn = lost[at] > thresholds.WARN_SHARE * facts.elapsed[at]
         yield case.finding(
-            UNKNOWN,
             "warning" if warn else "info",
             f"{case.who}: the trace does not say what {words.of(lost[at], facts.elapsed[at])} were (calls missing, or a wait "
             "whose end is not recorded).",

@@ -8,11 +8,6 @@ from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import Case, Facts, rows_of
 from nsysalign.diagnose.finding import Finding
 
-DEPENDENCY = "queued-dependency"
-CONTENTION = "queued-contention"
-FULL_QUEUE = "full-queue"
-EARLIER_WORK = "earlier-work"
-
 
 def dependency(facts: Facts) -> Iterator[Finding]:
     """The interval's work is ordered behind work of another stream."""
@@ -22,7 +17,6 @@ def dependency(facts: Facts) -> Iterator[Finding]:
         at = case.row
         behind = f"stream {stream}" if stream >= 0 else "other work"
         yield case.finding(
-            DEPENDENCY,
             severity,
             f"{case.who} waits for another stream: for {words.of(ns, facts.elapsed[at])} its work was issued but ordered behind "
             f"{behind}.",
@@ -42,7 +36,6 @@ def contention(facts: Facts) -> Iterator[Finding]:
     for case, severity, ns, stream, _ in _waits(facts, "contention"):
         at = case.row
         yield case.finding(
-            CONTENTION,
             severity,
             f"{case.who} shares the GPU: for {words.of(ns, facts.elapsed[at])} its work was issued but could not start while stream "
             f"{stream} kept the device busy.",
@@ -61,7 +54,6 @@ def full_queue(facts: Facts) -> Iterator[Finding]:
     for case, severity, ns, stream, _ in _waits(facts, "full-queue"):
         at = case.row
         yield case.finding(
-            FULL_QUEUE,
             severity,
             f"{case.who} fills the launch queue: for {words.of(ns, facts.elapsed[at])} the host was blocked in a launch until the queue "
             "had room.",
@@ -79,7 +71,6 @@ def earlier_work(facts: Facts) -> Iterator[Finding]:
     for case, severity, ns, _, _ in _waits(facts, "earlier-work"):
         at = case.row
         yield case.finding(
-            EARLIER_WORK,
             severity,
             f"{case.who} waits for earlier work: for {words.of(ns, facts.elapsed[at])} it waited for what had been launched before "
             "the first reading.",

@@ -14,14 +14,6 @@ from nsysalign.diagnose.repetitions import repetitions, split
 from nsysalign.diagnose.rules.launching import loads
 from nsysalign.model import CAUSES
 
-WARM_UP = "warm-up"
-MIXED_WORK = "mixed-work"
-OVERLAPPING = "overlapping"
-TWO_MODES = "two-modes"
-VARIANCE = "high-variance"
-OUTLIERS = "outliers"
-SAMPLES = "too-few-samples"
-
 
 def warm_up(facts: Facts) -> Iterator[Finding | CouldNotLook]:
     """The first repetitions are much slower than the rest: warm-up mixed with warm ones."""
@@ -41,7 +33,6 @@ def warm_up(facts: Facts) -> Iterator[Finding | CouldNotLook]:
             "the first interval" if len(r.cold) == 1 else f"the slowest of the first {len(r.cold)} intervals"
         )
         yield r.finding(
-            WARM_UP,
             "info",
             f"{r.who} warms up: {which} took {words.span(slow)}, {words.times(slow / max(warm, 1))} the later ones "
             f"({words.span(warm)}); a mean over all would say {words.span(mean)}.",
@@ -56,9 +47,7 @@ def warm_up(facts: Facts) -> Iterator[Finding | CouldNotLook]:
             kernel_warm_ns=float(np.median(facts.kernel_upper[r.warm])),
         )
     if small:
-        yield CouldNotLook(
-            WARM_UP, f"{words.plural(small, 'label')} with fewer than 3 comparable repetitions"
-        )
+        yield CouldNotLook(f"{words.plural(small, 'label')} with fewer than 3 comparable repetitions")
 
 
 def mixed_work(facts: Facts) -> Iterator[Finding]:
@@ -81,7 +70,6 @@ def mixed_work(facts: Facts) -> Iterator[Finding]:
             "statistics of spread."
         )
         yield r.finding(
-            MIXED_WORK,
             "info",
             f"{r.who} mixes different work: {held}",
             'Give each kind its own name:   with nsysalign.region("name"): ...',
@@ -134,7 +122,6 @@ def overlapping(facts: Facts) -> Iterator[Finding]:
         mine = facts.repetitions(int(facts.label[case.row]))
         total, double = int(facts.elapsed[mine].sum()), int(counted[case.positions].sum())
         yield case.finding(
-            OVERLAPPING,
             "info",
             f"{case.who}: its intervals overlap; added up, {words.of(double, total)} would be counted twice.",
             "Use either the parts or the whole, not both:   total = first.elapsed_time(last)",
@@ -161,7 +148,6 @@ def two_modes(facts: Facts) -> Iterator[Finding]:
             else "not in the kernels"
         )
         yield r.finding(
-            TWO_MODES,
             "info",
             f"{r.who} has two modes: {at} intervals near {words.span(low)}, {len(order) - at} near {words.span(high)} (the difference is "
             f"{'in the kernels' if cause.startswith('the') else cause}).",
@@ -192,7 +178,6 @@ def variance(facts: Facts) -> Iterator[Finding | CouldNotLook]:
         worst = max(parts, key=parts.__getitem__)
         most = parts[worst] > 0
         yield r.finding(
-            VARIANCE,
             "info",
             f"{r.who} varies: half of its intervals lie between {words.span(low)} and {words.span(high)} (median {words.span(median)}); "
             f"{'most of that is in ' + worst.replace('_', ' ') if most else 'no single part of it does'}.",
@@ -211,7 +196,6 @@ def variance(facts: Facts) -> Iterator[Finding | CouldNotLook]:
         )
     if few:
         yield CouldNotLook(
-            VARIANCE,
             f"{words.plural(few, 'label')} with fewer than {thresholds.SPREAD_SAMPLES} comparable warm repetitions "
             "(the rules two-modes and outliers need them as well)",
         )
@@ -236,7 +220,6 @@ def outliers(facts: Facts) -> Iterator[Finding]:
         extra = {c: int(facts.part(c)[worst] - facts.part(c)[usual]) for c in CAUSES}
         cause = max(extra, key=extra.__getitem__)
         yield r.finding(
-            OUTLIERS,
             "info",
             f"{r.who} has {words.plural(len(far), 'outlier')} in {len(values)} warm intervals: {words.subject(str(facts.names[worst]))} took "
             f"{words.span(facts.elapsed[worst])} against a median of {words.span(median)}, {words.span(extra[cause])} more in {cause.replace('_', ' ')}.",
@@ -268,7 +251,6 @@ def samples(facts: Facts) -> Iterator[Finding]:
         low, high = int(facts.elapsed[mine].min()), int(facts.elapsed[mine].max())
         once, about = len(mine) == 1, About(*facts.about(code), mine)
         yield about.finding(
-            SAMPLES,
             "info",
             f"{about.who} was measured {'once' if once else f'{len(mine)} times'}: "
             + (
@@ -290,7 +272,6 @@ def _together(facts: Facts, codes: np.ndarray) -> Finding:
     longest = int(rows[facts.elapsed[rows].argmax()])
     about = About(*facts.about(int(facts.label[longest])), rows)
     return about.finding(
-        SAMPLES,
         "info",
         f"{about.who} and {words.plural(len(codes) - 1, 'other label')} were measured once each: "
         "so it is not known whether these times are typical.",

@@ -9,13 +9,7 @@ from nsysalign.diagnose.facts import Case, Facts, rows_of
 from nsysalign.diagnose.finding import Finding
 from nsysalign.diagnose.lost import unplaced
 
-WRONG_STREAM = "wrong-stream"
-DIFFERENT_STREAMS = "different-streams"
-ENQUEUE_ONLY = "enqueue-only"
 _SYNC = "torch.cuda.synchronize()"
-NOT_READY = "asked-too-early"
-RECORDED_AGAIN = "recorded-again"
-CAPTURED = "captured"
 
 
 def wrong_stream(facts: Facts) -> Iterator[Finding]:
@@ -35,7 +29,6 @@ def wrong_stream(facts: Facts) -> Iterator[Finding]:
         stream = int(facts.analysis.intervals["end_stream"].iloc[at])
         worked = int(where["stream"].iloc[0])
         yield case.finding(
-            WRONG_STREAM,
             "error",
             f"{case.who} times a stream that did no work: its events are on stream {stream}, the work launched "
             f"between them ran {words.span(facts.other_ns[at])} on stream {worked}.",
@@ -65,7 +58,6 @@ def different_streams(facts: Facts) -> Iterator[Finding]:
         joined = bool(ordered[at])
         how = "a wait joins them inside" if joined else "no wait between them was seen"
         yield case.finding(
-            DIFFERENT_STREAMS,
             "info" if joined else "warning",
             f"{case.who} starts on stream {start[at]} and ends on stream {end[at]} ({how}): "
             f"{words.span(facts.elapsed[at])} is a distance between two queues, not the duration of one.",
@@ -102,7 +94,6 @@ def _finding(facts: Facts, case: Case, severity: str) -> Finding:
     before = pattern in (host_pattern.BEFORE, host_pattern.BOTH)
     idle = host_pattern.idle_share(facts, case)
     return case.finding(
-        ENQUEUE_ONLY,
         severity,
         _title(facts, case, severity, before, idle),
         f"Synchronise before the second reading as well:   ...; {_SYNC}; t1 = time.perf_counter()"
@@ -154,7 +145,6 @@ def not_ready(facts: Facts) -> Iterator[Finding]:
     """elapsed_time was asked before the work was done: torch raised, the log has it."""
     for lost in unplaced(facts, r"elapsed_time failed.*(not ready|notready|completed|\b600\b)"):
         yield lost.finding(
-            NOT_READY,
             "error",
             f"{lost.who} asked for elapsed_time before the end event had completed, so there is no result.",
             "Wait for the end event first:   end.synchronize(); ms = start.elapsed_time(end)",
@@ -171,7 +161,6 @@ def recorded_again(facts: Facts) -> Iterator[Finding]:
             else "elapsed_time does not fit between the pair's records (an event recorded again since, or an unseen one)"
         )
         yield lost.finding(
-            RECORDED_AGAIN,
             "error",
             f"{lost.who} compares the wrong records: {said}.",
             "Use a fresh pair per measurement:   start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))",
@@ -184,7 +173,6 @@ def captured(facts: Facts) -> Iterator[Finding]:
     """Events that were recorded while a CUDA graph was captured have no time of their own."""
     for lost in unplaced(facts, r"\bcaptured\b"):
         yield lost.finding(
-            CAPTURED,
             "info",
             f"{lost.who} recorded its events into a CUDA graph: they are stamped at each replay and cannot be placed.",
             "Record around the replay:   start.record(); graph.replay(); end.record()",
