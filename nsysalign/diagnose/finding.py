@@ -31,7 +31,7 @@ class Finding:
     )  # positions in analysis.intervals
     explained_ns: float = 0.0  # how much time of the label's row it explains
     about_row: bool = True  # the typical interval; False: the label's repetitions as a set
-    faster: str = ""  # what makes the program faster; `advice` is about measuring (see `faster.py`)
+    faster: str = ""  # what makes the program faster; `advice` is about measuring (see `advice.faster`)
     rule: str = ""  # its name in the registry, which fills it in
 
 

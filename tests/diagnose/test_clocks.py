@@ -10,8 +10,8 @@ import pytest
 
 from nsysalign import frames
 from nsysalign.diagnose.facts import Facts
-from nsysalign.diagnose.interval_clocks import interval_clocks
 from nsysalign.diagnose.rules import diagnose
+from nsysalign.diagnose.rules.conditions import interval_clocks
 
 from .drawing import analysis, interval
 

@@ -16,7 +16,7 @@ from nsysalign.attribute.clock_lane import clock_rows
 from nsysalign.commands.present import present
 from nsysalign.commands.report import with_timeline
 from nsysalign.diagnose.facts import Facts
-from nsysalign.diagnose.interval_clocks import interval_clocks
+from nsysalign.diagnose.rules.conditions import interval_clocks
 from nsysalign.engine import load
 from nsysalign.report import html
 from nsysalign.report.clock_chart import MOST_DRAWN, page_clocks, reason_words, summary

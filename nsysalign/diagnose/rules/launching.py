@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,10 +10,34 @@ import numpy as np
 from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import ALLOCATION_CALLS, Case, Facts, Segments, rows_of
 from nsysalign.diagnose.finding import CouldNotLook, Finding
-from nsysalign.diagnose.remedy import delay_cycles, run_ahead
 from nsysalign.diagnose.rules.contents import drains
 
 LOADS = r"^cu(da)?(LibraryLoad|ModuleLoad|Link)"
+
+
+def run_ahead(facts: Facts, at: int) -> str:
+    """A code line that lets the host run ahead of interval `at`; why not, where a delay kernel cannot."""
+    host_ns = facts.part("host", "api", "api_launch", "launch_latency", "profiler", "event")[at]
+    if facts.operations[at] >= thresholds.QUEUE_DEPTH:
+        return (
+            f"Capture it once and time the replay (its {facts.operations[at]:,} operations do not fit in the launch queue, so a delay cannot "
+            "hide them):   start.record(); graph.replay(); end.record()"
+        )
+    if facts.part("sync")[at] > 0:
+        return (
+            "Move the synchronisation out of the interval, then let the host run ahead:   "
+            f"torch.cuda._sleep({delay_cycles(host_ns):_}); start.record()"
+        )
+    return (
+        "Let the host run ahead before the start event, or time a CUDA graph:   "
+        f"torch.cuda._sleep({delay_cycles(host_ns):_}); start.record()"
+    )
+
+
+def delay_cycles(host_ns: float) -> int:
+    """Cycles of a delay that outlasts the host's part with a margin, in whole millions; never less than about 1 ms."""
+    wanted = host_ns / 1e3 * thresholds.DELAY_CYCLES_PER_US * thresholds.DELAY_MARGIN
+    return max(thresholds.DELAY_CYCLES, math.ceil(wanted / 1e6) * 1_000_000)
 
 
 def launch_blocking(facts: Facts) -> Iterator[Finding]:

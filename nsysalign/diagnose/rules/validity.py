@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from nsysalign.diagnose import host_pattern, thresholds, words
 from nsysalign.diagnose.facts import Case, Facts, rows_of
-from nsysalign.diagnose.finding import Finding
-from nsysalign.diagnose.lost import unplaced
+from nsysalign.diagnose.finding import About, Finding
 
 _SYNC = "torch.cuda.synchronize()"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lost(About):
+    """Intervals of a label, and why they have no place."""
+
+    count: int
+    reason: str
+
+
+def unplaced(facts: Facts, pattern: str) -> Iterator[Lost]:
+    """What could not be placed for a reason that matches, by label."""
+    table = facts.analysis.unaligned
+    if table.empty:
+        return
+    matches = re.compile(pattern, re.IGNORECASE).search
+    hit = table[[matches(str(reason)) is not None for reason in table["reason"].tolist()]]
+    for label, rows in hit.groupby("label", sort=False):
+        reason = str(rows["reason"].iloc[0])
+        yield Lost(str(label), str(rows["site"].iloc[0]), count=len(rows), reason=reason)
 
 
 def wrong_stream(facts: Facts) -> Iterator[Finding]:
