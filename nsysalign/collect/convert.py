@@ -12,7 +12,9 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+import stat
+import tokenize
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
@@ -37,7 +39,6 @@ from nsysalign.collect.probe.layout import (
     WAIT,
 )
 from nsysalign.collect.readings import clock_lines
-from nsysalign.collect.source import source_lines
 from nsysalign.files import write_lines
 from nsysalign.private import HOMES, short_path
 from nsysalign.rundir import event_logs
@@ -218,35 +219,22 @@ def _slot_lines(
         kind, flags, device, context, region, repetition, t0, t1, a, b, x, tid, error, _, again = slot
         if kind == 0 or kind != again or (t0 > until and kind in _TIMED):
             continue
-        seq = texts.first_seq + index
-        name = f"{texts.strings[region]}#{repetition}" if region in texts.strings else None
+        seq, named = texts.first_seq + index, (region, repetition)
         line: dict[str, Any]
         if kind == RECORD:
-            regions[seq] = (region, repetition)
-            line = {
-                "type": "record",
-                "seq": seq,
-                "tid": tid,
-                "device": device,
-                "stream_handle": a,
-                "stream_id": b,
-            }
+            regions[seq] = named
+            line = {"type": "record", "seq": seq, "tid": tid, "device": device}
+            line |= {"stream_handle": a, "stream_id": b}
         elif kind == WAIT:
             record = int(x) if int(x) in regions else None
-            line = {
-                "type": "wait",
-                "seq": seq,
-                "record": record,
-                "tid": tid,
-                "stream_handle": a,
-                "stream_id": b,
-            }
+            line = {"type": "wait", "seq": seq, "record": record, "tid": tid}
+            line |= {"stream_handle": a, "stream_id": b}
         elif kind == ELAPSED:
+            # not "elapsed": the program never compared these two, and no reader may count them as its own
+            line = {"type": "calibration" if flags & CALIBRATION else "elapsed"}
             # a record of another process (before a fork) has no line in this log
             start, end = (n if n in regions else None for n in (a, b))
-            # not "elapsed": the program never compared these two, and no reader may count them as its own
-            kind_of = "calibration" if flags & CALIBRATION else "elapsed"
-            line = {"type": kind_of, "start": start, "end": end, "ms": None if math.isnan(x) else x}
+            line |= {"start": start, "end": end, "ms": None if math.isnan(x) else x}
             first, *more = distances.of(seq) or [{}]
             line |= first
             for other in more:
@@ -255,38 +243,38 @@ def _slot_lines(
                 line["error"] = texts.errors.get(error, "unknown")
             both = {regions[n] for n in (start, end) if n is not None}
             if len(both) == 1 and (own := both.pop())[0] in texts.strings:
-                name = f"{texts.strings[own[0]]}#{own[1]}"
+                named = own
         elif kind == REFERENCE:
             line = {"type": "reference", "id": a, "record": a, "device": device, "tid": tid}
             if b >= 0 and not math.isnan(x):
                 line |= {"previous": b, "ms": x}
-        elif kind == METER:
-            yield {"type": "meter", "work": a, "t0_ns": t0, "t1_ns": t1, "tid": tid}
-            continue
-        elif kind == BETWEEN:
-            if a in regions and b in regions:
+        else:
+            if kind == METER:
+                yield {"type": "meter", "work": a, "t0_ns": t0, "t1_ns": t1, "tid": tid}
+            elif kind == BETWEEN and a in regions and b in regions:
                 yield {"type": "distance", "start": a, "end": b, "ms": x}
             continue
-        else:
-            continue
         line |= {"t0_ns": t0, "t1_ns": t1}
-        if line.get("device") == -1:
-            del line["device"]
-        for key in ("stream_handle", "stream_id"):
-            if line.get(key) == -1:
-                del line[key]
-        if name:
-            line["region"] = name
-        line |= places.get(context, {})
-        if kind == WAIT:
-            line.pop("library", None)
-        if flags & CAPTURED:
-            line["captured"] = True
-        if flags & INTERVENED:
-            line["intervened"] = True
-        if flags & CALIBRATION and kind == RECORD:
-            line["calibration"] = True
-        yield line
+        if named[0] in texts.strings:
+            line["region"] = f"{texts.strings[named[0]]}#{named[1]}"
+        yield _finished(line, places.get(context, {}), kind, flags)
+
+
+def _finished(line: dict[str, Any], place: Mapping[str, Any], kind: int, flags: int) -> dict[str, Any]:
+    """What is unknown left out; then what every kind of slot can say."""
+    for key in ("device", "stream_handle", "stream_id"):
+        if line.get(key) == -1:
+            del line[key]
+    line |= place
+    if kind == WAIT:
+        line.pop("library", None)
+    if flags & CAPTURED:
+        line["captured"] = True
+    if flags & INTERVENED:
+        line["intervened"] = True
+    if flags & CALIBRATION and kind == RECORD:
+        line["calibration"] = True
+    return line
 
 
 class _Distances:
@@ -350,3 +338,45 @@ def shorten(file: str, cwd: Path) -> str:
             if name.startswith(base.rstrip(os.sep) + os.sep):
                 return PurePath(name).relative_to(base).as_posix()
     return short_path(file)
+
+
+#: Longest line kept, in characters; most lines of one process; largest file that is looked into.
+LONGEST, MOST_LINES, LARGEST_BYTES = 200, 2_000, 4 << 20
+_LIBRARIES = ("site-packages", "dist-packages")
+
+
+def source_lines(
+    contexts: Iterable[Mapping[str, Any]], shorten: Callable[[str], str], began_ns: int
+) -> Iterator[dict[str, Any]]:
+    """Log lines of type `source`: the line of code that "bench.py:31" is, for reports.
+
+    Read after the program has ended, outside of it: one line per place of the user's own code, never a whole file, and none
+    of a file that was changed since the program began.  `contexts`: with `frames`, a list of (file, line number, ...), where clock readings say
+    more than events do; `began_ns`: when the program began, realtime.
+    """
+    wanted: dict[str, dict[int, None]] = {}
+    for context in contexts:
+        for file, number, *_ in context.get("frames", ()):
+            if not file.startswith("<") and not any(f"/{name}/" in file for name in _LIBRARIES):
+                wanted.setdefault(file, {})[number] = None
+    left = MOST_LINES
+    for file, numbers in wanted.items():
+        for number, text in _picked(file, numbers, began_ns):
+            if left:
+                left -= 1
+                yield {"type": "source", "site": f"{shorten(file)}:{number}", "text": text}
+
+
+def _picked(file: str, numbers: Mapping[int, None], began_ns: int) -> Iterator[tuple[int, str]]:
+    """(number, text) of some lines; nothing where the file cannot be read, or is no longer the one that ran."""
+    try:
+        found = os.stat(file)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST_BYTES or found.st_mtime_ns > began_ns:
+            return
+        with tokenize.open(file) as text:
+            lines = text.read().splitlines()
+    except (OSError, SyntaxError, ValueError):  # gone, not readable, not UTF-8
+        return
+    for number in numbers:
+        if 0 < number <= len(lines) and (line := lines[number - 1].strip()):
+            yield number, line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"

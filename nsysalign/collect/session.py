@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,7 +18,6 @@ from nsysalign.collect import command as commands
 from nsysalign.collect.clock_sampler import sampling
 from nsysalign.collect.convert import convert, errors
 from nsysalign.collect.handover import inheritance, working_directory
-from nsysalign.collect.importing import following
 from nsysalign.collect.launch import hold_signals, launch
 from nsysalign.collect.nsys import (
     Nsys,
@@ -92,8 +93,7 @@ def collect(
     commands.refuse_nested(os.environ)
     nsys = find_nsys(options.nsys)
     run_dir = make_run_dir(commands.stem(command), options.output)
-    raw = run_dir / RAW
-    raw.mkdir(mode=0o700)
+    (raw := run_dir / RAW).mkdir(mode=0o700)
     env = commands.probe_environment(
         os.environ,
         run_dir,
@@ -102,12 +102,11 @@ def collect(
         references=options.references,
     ) | dict(options.environment)
     log, began = run_dir / NSYS_LOG, time.monotonic()
-    importing = progress and (lambda percent: progress("nsys writes its report", percent))
     with hold_signals(), private(run_dir):  # around launch as well: no signal may find no handler in between
         with (
             utf8_name(run_dir) as named,
             sampling(run_dir / CLOCKS, wanted=options.clocks) as unsampled,
-            following(log, importing),
+            following(log, progress and partial(progress, "nsys writes its report")),
         ):
             profile, notes = profile_arguments(
                 nsys,
@@ -126,32 +125,33 @@ def collect(
                 ended = go()
         took_s = time.monotonic() - began
         status, notes = ended.status, [*notes, *ended.notes, *unsampled]
-        try:
-            logs = convert(raw, run_dir, working_directory(), usual_speed(nsys), source=True)
-        except OSError as error:
-            raise NsysError(
-                f"the event logs cannot be written to {run_dir}: {error.strerror}; what the probe recorded is kept in "
-                f"{raw.name}/ there ({_told(status)})",
-                "free some space, or choose a folder with more: -o DIR",
-            ) from error
-        failures = [text for text in errors(raw) if text]
-        notes += [f"the probe had a problem: {text.splitlines()[-1]}" for text in failures]
-        notes += _warnings(run_dir / NSYS_LOG)
-        if not failures:
-            shutil.rmtree(raw, ignore_errors=True)
+        logs, said = _event_logs(raw, run_dir, nsys, status)
+        notes += [*said, *_warnings(run_dir / NSYS_LOG)]
         report = _report(run_dir, nsys, status, logs)
-        sqlite = export_sqlite(
-            nsys,
-            report,
-            run_dir / EXPORT,
-            progress and (lambda percent: progress("exporting the report", percent)),
-        )
+        exporting = progress and partial(progress, "exporting the report")
+        sqlite = export_sqlite(nsys, report, run_dir / EXPORT, exporting)
         if options.sample_python and "python-sampling" in nsys.flags:
-            telling = progress and (lambda percent: progress("reading the Python stacks", percent))
-            notes += keep_stacks(nsys, report, run_dir, run_dir / STACKS, working_directory(), telling)
+            reading = progress and partial(progress, "reading the Python stacks")
+            notes += keep_stacks(nsys, report, run_dir, run_dir / STACKS, working_directory(), reading)
     result = CollectResult(run_dir, status, report, sqlite, tuple(logs), tuple(notes), ended.stopped)
     _write_manifest(result, nsys, took_s, options.conditions)
     return result
+
+
+def _event_logs(raw: Path, run_dir: Path, nsys: Nsys, status: int | None) -> tuple[list[Path], list[str]]:
+    """(event logs, notes) from what the probe left in `raw`, which is removed unless the probe had a problem."""
+    try:
+        logs = convert(raw, run_dir, working_directory(), usual_speed(nsys), source=True)
+    except OSError as error:
+        raise NsysError(
+            f"the event logs cannot be written to {run_dir}: {error.strerror}; what the probe recorded is kept in "
+            f"{raw.name}/ there ({_told(status)})",
+            "free some space, or choose a folder with more: -o DIR",
+        ) from error
+    failures = [text for text in errors(raw) if text]
+    if not failures:
+        shutil.rmtree(raw, ignore_errors=True)
+    return logs, [f"the probe had a problem: {text.splitlines()[-1]}" for text in failures]
 
 
 def recover(run_dir: Path) -> list[Path]:
@@ -233,3 +233,47 @@ def _write_manifest(result: CollectResult, nsys: Nsys, took_s: float, conditions
         "conditions": list(conditions),
     }
     write_lines(result.run_dir / MANIFEST, [json.dumps(said, indent=1)])
+
+
+_EVERY_S = 0.5
+_TAIL = 400
+_PERCENT = re.compile(rb"\[[= ]*(\d{1,3})%[= ]*\]")
+
+
+@contextlib.contextmanager
+def following(log: Path, tell: Callable[[int], None] | None) -> Iterator[None]:
+    """While the block runs, `tell` the percentage whenever nsys has said a new one; nothing before the script's end."""
+    if tell is None:
+        yield
+        return
+    stop = threading.Event()
+    thread = threading.Thread(target=_follow, args=(log, tell, stop), name="nsysalign-import", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _follow(log: Path, tell: Callable[[int], None], stop: threading.Event) -> None:
+    said = -1
+    while not stop.wait(_EVERY_S):
+        with contextlib.suppress(OSError):
+            percent = said_percent(log)
+            if percent is not None and percent != said:
+                said = percent
+                tell(percent)
+
+
+def said_percent(log: Path) -> int | None:
+    """The last percentage in nsys's messages, 0 when it has only begun, None before."""
+    with open(log, "rb") as file:
+        head = file.read(4096)
+        file.seek(0, 2)
+        file.seek(max(0, file.tell() - _TAIL))
+        tail = file.read()
+    found = _PERCENT.findall(tail)
+    if found:
+        return min(int(found[-1]), 100)
+    return 0 if b"Generating" in head else None

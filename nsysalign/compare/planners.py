@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,15 +13,17 @@ from nsysalign.compare.experiment import (
     CONFIDENCE,
     FEWEST,
     Plan,
+    Refusal,
     findings_of,
     first_runs,
+    machine,
     rows_of,
     settled,
     where,
 )
 from nsysalign.compare.prediction import RESOLUTION_NS, WORK_ERROR_SHARE, gpu_time, latencies, parts_of
-from nsysalign.compare.spans import Spans
-from nsysalign.model import LAUNCH_QUEUE, Analysis
+from nsysalign.model import LAUNCH_QUEUE, Analysis, EventLog
+from nsysalign.text import microseconds
 
 #: The largest of so many calls is larger than 95 of 100 further ones.
 ENOUGH_TO_BOUND = 20
@@ -32,6 +35,35 @@ MOST_ADDED_NS = 600 * 1_000_000_000
 STAGED_BYTES = 64 * 1024
 #: The host's slack when it no longer runs ahead: its calls are slower on a cold start.
 HOST_ERROR_SHARE, HOST_ERROR_NS = 0.25, 5_000.0
+
+
+class Spans(NamedTuple):
+    """Arrays of one entry per row of `analysis.intervals`."""
+
+    host_ns: np.ndarray  # int64, -1 where the log does not say
+    same_thread: np.ndarray  # bool; True where the log does not say
+
+
+def spans(analysis: Analysis, log: EventLog | None) -> Spans:
+    """From the log's own readings of CLOCK_MONOTONIC (design: section 5); both records belong to one process."""
+    intervals = analysis.intervals
+    host, same = np.full(len(intervals), -1, dtype=np.int64), np.ones(len(intervals), dtype=bool)
+    if log is None or log.records.empty or intervals.empty:
+        return Spans(host, same)
+    columns = ("process", "seq", "t0_ns", "t1_ns", "tid")
+    known = {
+        (p, seq): rest for p, seq, *rest in zip(*(log.records[c].tolist() for c in columns), strict=True)
+    }
+    # a trace made in a container may call a process by another number than the process itself does
+    by_pid = {header.get("pid"): number for number, header in enumerate(log.headers)}
+    only = 0 if len(log.headers) == 1 else -1
+    keys = ("pid", "start_record", "end_record")
+    for row, (pid, start, end) in enumerate(zip(*(intervals[k].tolist() for k in keys), strict=True)):
+        process = by_pid.get(pid, only)
+        a, b = known.get((process, start)), known.get((process, end))
+        if a and b and start >= 0 and end >= 0 and b[1] >= a[0]:
+            host[row], same[row] = b[1] - a[0], a[2] == b[2]
+    return Spans(host, same)
 
 
 class Question(NamedTuple):
@@ -210,3 +242,70 @@ def warm(q: Question) -> Plan | str:
 
 #: intervention -> its planner: a Plan, or the reason for none.
 PLANNERS = {"delay": delay, "synchronize": synchronize, "flush": flush, "warm": warm}
+
+
+def plan(
+    analysis: Analysis,
+    label: str,
+    intervention: str,
+    spans: Spans,
+    *,
+    decorated: frozenset[str] = frozenset(),
+    seed: int = 0,
+) -> Plan | Refusal:
+    """The experiment, or why there is none.  `decorated`: regions that are decorators (`@nsysalign.region`)."""
+    rows = rows_of(analysis, label)
+    reason = _no_start_record(analysis, label, rows)
+    if not reason:
+        made = PLANNERS[intervention](Question(analysis, label, rows, spans, decorated, seed))
+        if isinstance(made, Plan):
+            reason = _cannot_tell(made) or _cannot_place(analysis, made)
+            if not reason:
+                return replace(made, machine=machine(analysis))
+        else:
+            reason = made
+    return Refusal(label, intervention, reason)
+
+
+def _no_start_record(analysis: Analysis, label: str, rows: np.ndarray) -> str:
+    if not len(rows):
+        lost = analysis.unaligned[analysis.unaligned["label"] == label]
+        if len(lost):
+            return f"its intervals could not be placed: {lost['reason'].iloc[0]}"
+        return "no interval has that label"
+    i = analysis.intervals.iloc[rows]
+    if (i["kind"] == "host").any():
+        return "it is timed with the host's clock, so there is no start record to intervene at"
+    if (i["kind"] == "nvtx").any() or (i["method"] == "inferred").any():
+        return "without an event log it is not known which call made its start record"
+    if (i["site"] == "").all():
+        return "the event log does not say where its start record is made"
+    if len(rows) < FEWEST:
+        return f"{len(rows)} intervals: at least {FEWEST} are needed to see a spread"
+    return ""
+
+
+def _cannot_place(analysis: Analysis, made: Plan) -> str:
+    """The intervention must lie outside of every interval of the label itself."""
+    i = analysis.intervals
+    mine = i.iloc[rows_of(analysis, made.target)]
+    ends = set(zip(mine["pid"].tolist(), mine["end_record"].tolist(), strict=True))
+    if made.intervention != "warm" and ends & set(
+        zip(mine["pid"].tolist(), mine["start_record"].tolist(), strict=True)
+    ):
+        return "its start record is also the end record of the interval before, so the change would lie inside that one"
+    for _, lane in mine.groupby(["pid", "device", "start_stream"]):
+        start, end = (lane[c].to_numpy() for c in ("start_ns", "end_ns"))
+        if (start[1:] < np.maximum.accumulate(end)[:-1]).any():
+            return "its intervals overlap, so a change before one would lie inside another"
+    return ""
+
+
+def _cannot_tell(made: Plan) -> str:
+    low, high = made.predicted_bounds_ns
+    if np.isnan(low) or high < made.before_bounds_ns[0] or low > made.before_bounds_ns[1]:
+        return ""
+    return (
+        f"a test could not decide anything: {microseconds(made.before_ns)} measured, {microseconds(low)} to {microseconds(high)} predicted with the "
+        f"change{' (the GPU works most of the time)' if made.intervention == 'delay' else ''}"
+    )

@@ -88,7 +88,7 @@ def test_the_terminal_has_a_row_for_each(tmp_path):
 
 
 def test_shortened_names_keep_what_differs():
-    from nsysalign.shorten import told_apart
+    from nsysalign.text import told_apart
 
     names = [
         f"void cutlass::gemm_f32_tile{size}_stage3_warpsize2x2_execute_kernel"

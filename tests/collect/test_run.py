@@ -49,7 +49,7 @@ def test_options_before_the_command_are_ours_and_after_it_the_scripts(invoked, t
     assert options == session.CollectOptions(
         nsys=None, output=Path("D"), accurate=True, calibrate=False, graph_trace="node"
     )
-    assert calls["present"] == (tmp_path, True, Path("x.json"))
+    assert calls["present"] == (tmp_path, True, "x.json")
 
 
 def test_a_command_after_two_dashes(invoked):

@@ -12,8 +12,8 @@ import time
 import pytest
 from waiting import wait_until
 
-from nsysalign.collect.importing import following, said_percent
-from nsysalign.commands.title import title
+from nsysalign.collect.session import following, said_percent
+from nsysalign.commands.progress import title
 from nsysalign.rundir import last_duration_s
 
 from .conftest import ROOT
@@ -35,7 +35,7 @@ def test_nsys_says_how_far_its_report_is(tmp_path):
 
 
 def test_the_percentages_are_told_once_each(tmp_path, monkeypatch):
-    monkeypatch.setattr("nsysalign.collect.importing._EVERY_S", 0.01)
+    monkeypatch.setattr("nsysalign.collect.session._EVERY_S", 0.01)
     told: list[int] = []
     with following(tmp_path / "nsys.log", told.append):  # the file comes later
         time.sleep(0.05)
@@ -55,7 +55,7 @@ def test_the_title_says_how_long_and_out_of_what():
 
 TITLED = """
 import time
-from nsysalign.commands.title import TitleClock
+from nsysalign.commands.progress import TitleClock
 with TitleClock("profiling it"):
     print("output", flush=True)
     time.sleep(0.1)

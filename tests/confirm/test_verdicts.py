@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 import nsysalign
 from nsysalign.compare.experiment import Plan, Refusal, choose, confirmable, rows_of
 from nsysalign.compare.judge import LATE, attach, decide, judge, table
+from nsysalign.compare.planners import plan, spans
 from nsysalign.compare.prediction import gpu_time, parts_of
-from nsysalign.compare.rerun import plan
-from nsysalign.compare.spans import spans
 
 from . import runs
 
