@@ -41,9 +41,9 @@ from nsysalign.clocks.samples import place_samples
 from nsysalign.compare.judge import attach
 from nsysalign.compare.side_by_side import side_by_side
 from nsysalign.diagnose.rules import diagnose
+from nsysalign.effort import trim_memory
 from nsysalign.errors import AnalysisError, EventLogError
 from nsysalign.host_speed import HostSpeed
-from nsysalign.memory import trim_memory
 from nsysalign.model import KIND, Analysis, EventLog, PartialResult, Trace, TraceInfo
 from nsysalign.private import without_paths
 from nsysalign.rundir import CONFIRMED, Inputs, RunDirectory

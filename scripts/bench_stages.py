@@ -56,7 +56,7 @@ def main() -> None:
     a = parser.parse_args()
     from nsysalign import analyze
     from nsysalign.commands.present import store
-    from nsysalign.memory import look_for_garbage_less_often
+    from nsysalign.effort import look_for_garbage_less_often
 
     look_for_garbage_less_often()
     spent: dict[str, float] = {}

@@ -15,14 +15,9 @@ MOST_LINES = 60
 TOO_LONG = {
     "align/solve.py align",
     "align/windows.py event_windows",
-    "collect/convert.py _slot_lines",
     "collect/probe/timers.py _clock",  # wrappers are closures over machine code that is made once
     "collect/probe/wrap.py _record",
     "collect/probe/wrap.py record",  # one call per record: what is not inlined costs the program
-    "collect/session.py collect",
-    "commands/analyze.py analyze",  # click's options are its arguments
-    "commands/confirm.py confirm",
-    "commands/run.py run",
 }
 
 

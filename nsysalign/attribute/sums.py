@@ -19,8 +19,7 @@ from nsysalign.attribute.groups import Groups
 from nsysalign.attribute.interior import Interior
 from nsysalign.attribute.pieces import Pieces, sums
 from nsysalign.attribute.stream import Span, StreamWindows, edge_pieces, span_of, stream_pieces
-from nsysalign.effort import threads
-from nsysalign.memory import trim_memory
+from nsysalign.effort import threads, trim_memory
 from nsysalign.model import CAUSES, KIND
 from nsysalign.sweep.tiles import ragged
 

@@ -21,7 +21,7 @@ from nsysalign.attribute.describe import operation_names
 from nsysalign.attribute.kernels import inside, operation_codes
 from nsysalign.attribute.labels import label_table
 from nsysalign.model import KIND, Alignment, Trace
-from nsysalign.shorten import told_apart
+from nsysalign.text import told_apart
 
 #: Columns of `of_windows`.
 COLUMNS = ("work_count", "work_bytes", "work_names", "work_main")

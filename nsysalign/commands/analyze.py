@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from nsysalign.commands import options as shared
-from nsysalign.commands.gate import closed, fail_on_option
+from nsysalign.commands.options import closed, fail_on_option
 from nsysalign.errors import UsageError
 
 
@@ -47,22 +48,9 @@ from nsysalign.errors import UsageError
 @shared.quiet()
 @click.pass_context
 def analyze(
-    ctx: click.Context,
-    traces: tuple[Path, ...],
-    events: tuple[Path, ...],
-    output: Path | None,
-    baseline: tuple[Path, ...],
-    marks: tuple[Path, ...],
-    json_out: str | None,
-    nsys: str | None,
-    ranks: bool,
-    jobs: int | None,
-    dask: str | None,
-    all_segments: bool,
-    no_cache: bool,
-    fail_on: tuple[str, ...],
-    quiet: bool,
-) -> None:
+    ctx: click.Context, traces: tuple[Path, ...], ranks: bool, dask: str | None, fail_on: tuple[str, ...], quiet: bool,
+    **given: Any,
+) -> None:  # fmt: skip
     """Place, split and explain the intervals of TRACE: a .sqlite, a .nsys-rep or a run directory.
 
     Several of them, or a folder of them, are the ranks of one job: each is analysed, and then label by label they are
@@ -72,7 +60,7 @@ def analyze(
     Example:  nsysalign analyze trace.sqlite --events events-484.jsonl
               nsysalign analyze report_rank0.nsys-rep report_rank1.nsys-rep
     """
-    from nsysalign.memory import look_for_garbage_less_often
+    from nsysalign.effort import look_for_garbage_less_often
 
     look_for_garbage_less_often()
     from nsysalign.commands.present import present
@@ -83,40 +71,19 @@ def analyze(
     if ranks or len(traces) > 1 or elsewhere or is_many(trace):
         from nsysalign.commands.ranks import present_many
 
-        if fail_on or baseline or marks:
-            option = "--fail-on" if fail_on else "--baseline" if baseline else "--marks"
+        if option := "fail-on" if fail_on else next((o for o in ("baseline", "marks") if given[o]), ""):
             raise UsageError(
-                f"{option} is for one trace, several are given",
+                f"--{option} is for one trace, several are given",
                 "nsysalign analyze RUN, once for each of them",
             )
-        present_many(
-            traces,
-            events=events,
-            output=output,
-            quiet=quiet,
-            json_out=json_out,
-            nsys=nsys,
-            jobs=jobs,
-            dask=dask,
-            debug=bool((ctx.obj or {}).get("debug")),
-        )
+        shared_by_both = {name: given[name] for name in ("events", "output", "json_out", "nsys", "jobs")}
+        debug = bool((ctx.obj or {}).get("debug"))
+        present_many(traces, quiet=quiet, dask=dask, debug=debug, **shared_by_both)
         return
     if dask:
         raise UsageError(
             f"--dask is for several traces; {trace} is one",
             "nsysalign analyze RUN1 RUN2 ... | FOLDER",
         )
-    presented = present(
-        trace,
-        events=events,
-        baseline=baseline,
-        marks=marks,
-        output=output,
-        quiet=quiet,
-        json_out=json_out,
-        nsys=nsys,
-        all_segments=all_segments,
-        jobs=jobs,
-        use_cache=not no_cache,
-    )
+    presented = present(trace, quiet=quiet, use_cache=not given.pop("no_cache"), **given)
     ctx.exit(1 if fail_on and closed(presented.analysis, fail_on, quiet=quiet) else 0)

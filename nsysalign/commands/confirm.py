@@ -96,41 +96,20 @@ def confirm(
               nsysalign confirm --label t1 --intervention delay -- train.py --epochs 1
     """
     from nsysalign.collect.lock import locked
-    from nsysalign.collect.session import collect
-    from nsysalign.commands.outputs import refuse_unwritable
-    from nsysalign.commands.present import present
-    from nsysalign.commands.progress import ProgressLine
-    from nsysalign.commands.run import finish
-    from nsysalign.engine import load
+    from nsysalign.commands.outputs import deliver
 
-    if json_out and json_out != "-":
-        refuse_unwritable(json_out)
     if source is not None and options.output is not None:
         raise UsageError("with --from everything goes to that run directory", "leave out -o")
     silent = quiet or json_out == "-"
     if source is None:
-        with ProgressLine(silent) as progress, locked(lock_clocks) as conditions:
-            result = collect(command, replace(options, conditions=conditions), progress)
-        source = result.run_dir
-        status = NsysError.exit_code if result.exit_status is None else result.exit_status  # None: not known
-        before = finish(source, exit_status=status, quiet=silent, json_out=None)
-        if status or before is None:
-            known = "an unknown status" if result.exit_status is None else f"status {status}"
-            click.echo(
-                f"nsysalign: the script ended with {known}, so it is not run again; its analysis is in {source}",
-                err=True,
-            )
-            ctx.exit(status)
+        source, before = _unchanged(ctx, command, options, lock_clocks, silent)
     else:
-        try:
-            before = load(source)
-        except AnalysisError:
-            before = present(source, quiet=silent, nsys=options.nsys).analysis
+        before = _stored(source, options.nsys, silent)
     with locked(lock_clocks) as conditions:
-        options = replace(options, conditions=conditions)
         said = put_to_the_test(
-            source, before, command, options, labels=labels, intervention=intervention, quiet=silent
-        )
+            source, before, command, replace(options, conditions=conditions),
+            labels=labels, intervention=intervention, quiet=silent,
+        )  # fmt: skip
     for refusal in said.refusals:
         click.echo(f"nsysalign: {refused(refusal)}", err=True)
     if said.left:
@@ -140,11 +119,42 @@ def confirm(
             "nothing could be tested",
             "choose another --label or --intervention: nsysalign confirm --help",
         )
-    if json_out == "-":
-        click.echo((source / CONFIRMED).read_text("utf-8"))
-    elif json_out:
-        Path(json_out).write_bytes((source / CONFIRMED).read_bytes())
+    deliver(source / CONFIRMED, json_out)
     ctx.exit(NsysError.exit_code if said.lost else 0)
+
+
+def _unchanged(
+    ctx: click.Context, command: Sequence[str], options: CollectOptions, lock_clocks: int | None, quiet: bool
+) -> tuple[Path, Analysis]:
+    """Run the script plainly: the run directory and its analysis.  Leaves where it did not end well."""
+    from nsysalign.collect.lock import locked
+    from nsysalign.collect.session import collect
+    from nsysalign.commands.progress import ProgressLine
+    from nsysalign.commands.run import finish
+
+    with ProgressLine(quiet) as progress, locked(lock_clocks) as conditions:
+        result = collect(command, replace(options, conditions=conditions), progress)
+    status = NsysError.exit_code if result.exit_status is None else result.exit_status  # None: not known
+    before = finish(result.run_dir, exit_status=status, quiet=quiet, json_out=None)
+    if status or before is None:
+        known = "an unknown status" if result.exit_status is None else f"status {status}"
+        click.echo(
+            f"nsysalign: the script ended with {known}, so it is not run again; its analysis is in {result.run_dir}",
+            err=True,
+        )
+        ctx.exit(status)
+    return result.run_dir, before
+
+
+def _stored(source: Path, nsys: str | None, quiet: bool) -> Analysis:
+    """The analysis of an existing run, made where there is none."""
+    from nsysalign.commands.present import present
+    from nsysalign.engine import load
+
+    try:
+        return load(source)
+    except AnalysisError:
+        return present(source, quiet=quiet, nsys=nsys).analysis
 
 
 @dataclass(frozen=True)
@@ -185,7 +195,7 @@ def put_to_the_test(
     for plan in plans:
         table, ended_well, lost = _test(run_dir, plan, command, options, quiet)
         before = attach(before, table)
-        store(before, run_dir, json_out=None)
+        store(before, run_dir)
         if not ended_well:  # it will not end well the next time either, or Ctrl-C was pressed
             break
     return Said(table, refusals, left, lost)
@@ -196,8 +206,7 @@ def _plans(
 ) -> tuple[list[Plan], list[Refusal], list[str]]:
     """(what to do, what was refused, what else could be done)."""
     from nsysalign.compare.experiment import Plan, choose
-    from nsysalign.compare.rerun import plan
-    from nsysalign.compare.spans import spans
+    from nsysalign.compare.planners import plan, spans
     from nsysalign.rundir import event_logs
     from nsysalign.trace.eventlog import decorated_regions, read_event_logs
 

@@ -30,7 +30,7 @@ def demo(output: Path | None, quiet: bool) -> None:
     \b
     Example:  nsysalign demo
     """
-    from nsysalign.memory import look_for_garbage_less_often
+    from nsysalign.effort import look_for_garbage_less_often
 
     look_for_garbage_less_often()
     from nsysalign.commands.present import PAGE, store
@@ -48,7 +48,7 @@ def demo(output: Path | None, quiet: bool) -> None:
             )
         with ProgressLine(quiet) as tell:
             analysis = analyze(names[0], events=names[1:], progress=tell)
-    store(analysis, run_dir, json_out=None)
+    store(analysis, run_dir)
     if not quiet:
         from rich.console import Console
 

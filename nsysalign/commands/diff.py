@@ -76,16 +76,13 @@ def diff(
     Example:  nsysalign diff nsysalign-runs/train-001 nsysalign-runs/train-002 -o diff.html
     In CI:    nsysalign diff baseline/analysis.json run --fail-on slower --threshold 5
     """
-    from nsysalign.commands.outputs import refuse_unwritable
+    from nsysalign.commands.outputs import deliver
     from nsysalign.compare.label_changes import compare
     from nsysalign.engine import load
     from nsysalign.private import short_path
     from nsysalign.report import changes
     from nsysalign.store.objects import to_json
 
-    for target in (output, json_out):
-        if target and str(target) != "-":
-            refuse_unwritable(target)
     if _measures(before, after):
         ctx.exit(_diff_measures(before, after, output, json_out, threshold / 100, fail_on, quiet))
     comparison = compare(
@@ -99,11 +96,7 @@ def diff(
     if output:
         changes.write_page(comparison, output)
     if json_out:
-        text = to_json(changes.document(comparison))
-        if json_out == "-":
-            click.echo(text)
-        else:
-            Path(json_out).write_text(text + "\n", encoding="utf-8")
+        deliver(to_json(changes.document(comparison)), json_out)
     if not quiet and json_out != "-":
         from rich.console import Console
 
@@ -143,6 +136,7 @@ def _diff_measures(
     quiet: bool,
 ) -> int:
     """The same of two measurements; the exit code."""
+    from nsysalign.commands.outputs import deliver
     from nsysalign.measure import merge
     from nsysalign.measure.result import load
     from nsysalign.private import short_path
@@ -155,11 +149,7 @@ def _diff_measures(
     if output:
         measure_html.write(both, output)
     if json_out:
-        text = to_json(merge.document(both, found, threshold))
-        if json_out == "-":
-            click.echo(text)
-        else:
-            Path(json_out).write_text(text + "\n", encoding="utf-8")
+        deliver(to_json(merge.document(both, found, threshold)), json_out)
     if not quiet and json_out != "-":
         from rich.console import Console
 

@@ -16,8 +16,7 @@ import click
 
 from nsysalign.commands import doctor_cost
 from nsysalign.commands import options as shared
-from nsysalign.commands.doctor_row import MISSING, OK, WARNING, Row
-from nsysalign.commands.doctor_trace import look_at_trace
+from nsysalign.commands.doctor_trace import MISSING, OK, WARNING, Row, look_at_trace
 from nsysalign.errors import UsageError
 
 

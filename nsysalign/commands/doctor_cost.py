@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nsysalign.commands.doctor_row import OK, WARNING, Row
+from nsysalign.commands.doctor_trace import OK, WARNING, Row
 from nsysalign.text import plural, safe_text
 
 if TYPE_CHECKING:

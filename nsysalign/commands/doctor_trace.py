@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from nsysalign.commands.doctor_row import MISSING, OK, WARNING, Row
 from nsysalign.errors import NsysAlignError
 
 if TYPE_CHECKING:
     from nsysalign.model import EventLog, Trace
+
+
+OK, MISSING, WARNING = "ok", "missing", "warning"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing that was looked at.  `cost` and `fix` are empty where all is well."""
+
+    what: str
+    state: str  # ok, warning or missing
+    found: str
+    cost: str = ""
+    fix: str = ""
 
 
 def look_at_trace(trace: Path, nsys: str | None = None) -> list[Row]:

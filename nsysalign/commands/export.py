@@ -11,7 +11,7 @@ import click
 
 from nsysalign import frames
 from nsysalign.commands import options as shared
-from nsysalign.commands.complete import LABELS
+from nsysalign.commands.options import LABELS
 from nsysalign.commands.show import find
 from nsysalign.errors import OutputError, TraceError, UsageError
 from nsysalign.rundir import RunDirectory

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -115,12 +114,9 @@ def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any)
               nsysalign measure model.py:build --input 3x224x224 --batch 1,64
               nsysalign measure old.py:make new.py:make
     """
-    from nsysalign.commands.outputs import refuse_unwritable
     from nsysalign.commands.progress import ProgressLine
     from nsysalign.measure.session import measure as run
 
-    if json_out and json_out != "-":
-        refuse_unwritable(json_out)
     options = _options(given)
     with ProgressLine(quiet) as tell, _stopping():
         result = run(options, tell)
@@ -170,16 +166,14 @@ def _options(given: dict[str, Any]) -> Any:
 
 def finish(result: Measure, *, json_out: str | None = None, quiet: bool = False) -> None:
     """Write the database and the page beside measure.json; print the table.  NoStatistics, once all samples are kept."""
+    from nsysalign.commands.outputs import deliver
     from nsysalign.measure import tables
     from nsysalign.measure.result import FILE
     from nsysalign.report import measure_html, measure_terminal
 
     folder = result.folder
     tables.write(result, folder / "analysis.db")
-    if json_out == "-":
-        click.echo((folder / FILE).read_text("utf-8"))
-    elif json_out:
-        Path(json_out).write_text((folder / FILE).read_text("utf-8"), encoding="utf-8")
+    deliver(folder / FILE, json_out)
     _ = result.points  # without scipy it ends here
     page = folder / "measure.html"
     measure_html.write(result, page)

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from nsysalign.commands.outputs import refuse_unwritable
+from nsysalign.rundir import DATABASE
+
+if TYPE_CHECKING:
+    from nsysalign.model import Analysis
+
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -22,15 +30,22 @@ def nsys(words: str) -> Decorator:
     return click.option("--nsys", metavar="PATH", help=words)
 
 
+def _writable(ctx: click.Context, _option: click.Parameter, file: Any) -> Any:
+    """Before the work: OutputError where a file of that name cannot be written."""
+    if file and str(file) != "-" and not ctx.resilient_parsing:
+        refuse_unwritable(file)
+    return file
+
+
 def json_out(words: str) -> Decorator:
-    """--json OUT: argument `json_out`, a text; "-" is stdout."""
-    return click.option("--json", "json_out", metavar="OUT", help=words)
+    """--json OUT: argument `json_out`, the name of a file that can be written; "-" is stdout."""
+    return click.option("--json", "json_out", metavar="OUT", callback=_writable, help=words)
 
 
 def output_file(words: str) -> Decorator:
-    """-o FILE: argument `output`."""
+    """-o FILE: argument `output`, a file that can be written."""
     kind = click.Path(path_type=Path, dir_okay=False)
-    return click.option("-o", "--output", type=kind, metavar="FILE", help=words)
+    return click.option("-o", "--output", type=kind, metavar="FILE", callback=_writable, help=words)
 
 
 def output_folder(words: str) -> Decorator:
@@ -114,3 +129,80 @@ _PROFILING = (
         "Lock the SM clock at this frequency while the script runs (NVML; needs administrator rights)."
     ),
 )
+
+
+def _known(_ctx: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse a misspelt rule before anything runs: a gate that can never close is worse than none."""
+    if names:
+        from nsysalign.diagnose.finding import SEVERITIES
+        from nsysalign.diagnose.rules import REGISTRY
+
+        rules = [*SEVERITIES, *sorted(rule.name for rule in REGISTRY)]
+        if unknown := [n for n in names if n not in rules]:
+            raise click.BadParameter(f"there is no rule {unknown[0]}; there are: {', '.join(rules)}")
+    return names
+
+
+def fail_on_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--fail-on RULE`, repeatable."""
+    return click.option(
+        "--fail-on",
+        multiple=True,
+        metavar="RULE",
+        callback=_known,
+        help="Exit with 1 when a finding has this rule, or this severity or a worse one (error, warning, info); can be "
+        "repeated.",
+    )(command)
+
+
+def closed(analysis: Analysis, names: tuple[str, ...], *, quiet: bool) -> bool:
+    """Whether a finding is among `names`; says on stderr which."""
+    if not names:
+        return False
+    from nsysalign.diagnose.finding import SEVERITIES
+
+    severities = [SEVERITIES.index(n) for n in names if n in SEVERITIES]
+    grave = {s for s in SEVERITIES if severities and SEVERITIES.index(s) <= max(severities)}
+    findings = analysis.findings
+    hits = findings[findings["rule"].isin(names) | findings["severity"].isin(grave)]
+    if not quiet:
+        for rule, label in hits[["rule", "label"]].drop_duplicates().itertuples(index=False):
+            click.echo(f"failed on {rule}: {label}", err=True)
+        for note in analysis.notes:
+            if any(note.startswith(f"{n} was not checked") for n in names):
+                click.echo(note, err=True)
+    return not hits.empty
+
+
+#: A shell that asks before it lists more is no help.
+MOST = 200
+
+
+def names(table: str, column: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """A completer for an option whose value is in this column of the run that the command line names.
+
+    eval "$(_NSYSALIGN_COMPLETE=bash_source nsysalign)"
+    nsysalign show nsysalign-runs/train-001 --label <TAB>
+    """
+
+    def propose(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+        # click has not come to the argument when the option before it still lacks its value
+        given = [Path(run) for run in (ctx.params.get("analysis"), *ctx.args) if run]
+        path = next((p / DATABASE if p.is_dir() else p for p in given if p.exists()), None)
+        if path is None or not path.is_file():
+            return []
+        import sqlite3
+
+        sql = f'SELECT DISTINCT "{column}" FROM "{table}" WHERE substr("{column}", 1, ?) = ? LIMIT ?'
+        try:
+            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+                found = [str(v) for (v,) in connection.execute(sql, (len(incomplete), incomplete, MOST))]
+        except sqlite3.Error:  # not an analysis: nothing to propose, and no place to say so
+            return []
+        # one proposal is one line, and a control character would reach the terminal
+        return [text for text in found if text.isprintable()]
+
+    return propose
+
+
+LABELS, INTERVALS = names("labels", "label"), names("intervals", "name")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
+
+import click
 
 from nsysalign.errors import OutputError
 
@@ -18,6 +21,17 @@ def refuse_unwritable(file: str | Path) -> None:
         raise OutputError(f"{path}: cannot be written (there is no folder {folder})", f"mkdir -p {folder}")
     if not os.access(path if path.exists() else folder, os.W_OK):
         raise OutputError(f"{path}: cannot be written (permission denied)", "choose a file elsewhere")
+
+
+def deliver(document: str | Path, target: str | None) -> None:
+    """A document, as text or as the file that holds it, to stdout ("-"), to a file, or nowhere."""
+    if target == "-":
+        text = document if isinstance(document, str) else document.read_text("utf-8")
+        click.echo(text.removesuffix("\n"))
+    elif target and isinstance(document, Path):
+        shutil.copyfile(document, target)
+    elif target:
+        Path(target).write_text(f"{document}\n", encoding="utf-8")
 
 
 def folder_for(path: Path) -> Path:

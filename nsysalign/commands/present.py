@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,10 +15,10 @@ import click
 
 from nsysalign.commands.assembly import assembled
 from nsysalign.commands.cache import Cache
-from nsysalign.commands.outputs import refuse_unwritable
+from nsysalign.commands.outputs import deliver
 from nsysalign.commands.progress import ProgressLine
+from nsysalign.effort import trim_memory
 from nsysalign.errors import NsysAlignError, UsageError
-from nsysalign.memory import trim_memory
 from nsysalign.rundir import DATABASE, DOCUMENT, PAGE, RESULTS
 from nsysalign.slices.pool import WorkerPool, cores, wanted, worker_pool
 
@@ -51,7 +50,7 @@ def present(
     marks: Sequence[Path] = (),
     output: Path | None = None,
     quiet: bool = False,
-    json_out: str | Path | None = None,
+    json_out: str | None = None,
     nsys: str | None = None,
     all_segments: bool = False,
     jobs: int | None = None,
@@ -59,11 +58,39 @@ def present(
 ) -> Presented:
     """Analyse a run directory or a trace, store, print; what lies there already is used if it is what would be written."""
     output = output or (path if path.is_dir() else path.with_name(path.stem + ".nsysalign"))
-    _check_copy(output, json_out)
+    if json_out and json_out != "-" and Path(json_out).resolve() == (output / DOCUMENT).resolve():
+        raise UsageError(f"{DOCUMENT} of the run directory is always written: choose another name for --json")
     with _no_empty_folder(output):
-        return _present(
-            path, output, events, baseline, marks, quiet, json_out, nsys, all_segments, jobs, use_cache
+        inputs = assembled(
+            path, output, events=events, baseline=baseline, marks=marks, nsys=nsys, quiet=quiet
         )
+        cache = Cache(inputs.roles(), output, RESULTS, {"all_segments": all_segments}) if use_cache else None
+        silent = quiet or json_out == "-"
+        if cache is not None and cache.fresh():
+            presented, text = Presented(output), cache.printed()
+        else:
+            helpers = wanted(inputs.trace, jobs or cores()) if inputs.events else 1
+            with ProgressLine(quiet) as tell, worker_pool(helpers) as others:
+                from nsysalign.engine import analyze_inputs
+
+                analysis = analyze_inputs(inputs, all_segments=all_segments, progress=tell, others=others)
+                presented, text = Presented(output, analysis), None
+                tell("writing the report", 97)
+                trim_memory()  # the trace's memory
+                store(analysis, output, others=others)
+        if text is None:
+            if not silent:
+                given = [path, *(part for log in events for part in ("--events", log))]
+                text = printed(presented.analysis, output, again=given)
+            if cache is not None:
+                cache.keep(text)
+        if cache is not None and cache.note and os.environ.get("NSYSALIGN_DEBUG"):
+            click.echo(f"cache: {cache.note}", err=True)
+        deliver(output / DOCUMENT, json_out)
+        if not silent:
+            sys.stdout.write(text or "")
+            sys.stdout.flush()
+        return presented
 
 
 @contextmanager
@@ -79,80 +106,15 @@ def _no_empty_folder(output: Path) -> Iterator[None]:
         raise
 
 
-def _present(
-    path: Path,
-    output: Path,
-    events: Sequence[Path],
-    baseline: Sequence[Path],
-    marks: Sequence[Path],
-    quiet: bool,
-    json_out: str | Path | None,
-    nsys: str | None,
-    all_segments: bool,
-    jobs: int | None,
-    use_cache: bool,
-) -> Presented:
-    inputs = assembled(path, output, events=events, baseline=baseline, marks=marks, nsys=nsys, quiet=quiet)
-    cache = Cache(inputs.roles(), output, RESULTS, {"all_segments": all_segments}) if use_cache else None
-    silent = quiet or str(json_out) == "-"
-    if cache is not None and cache.fresh():
-        presented, text = Presented(output), cache.printed()
-        _copy(output, json_out)
-    else:
-        helpers = wanted(inputs.trace, jobs or cores()) if inputs.events else 1
-        with ProgressLine(quiet) as tell, worker_pool(helpers) as others:
-            from nsysalign.engine import analyze_inputs
-
-            analysis = analyze_inputs(inputs, all_segments=all_segments, progress=tell, others=others)
-            presented, text = Presented(output, analysis), None
-            tell("writing the report", 97)
-            trim_memory()  # the trace's memory
-            store(analysis, output, json_out=json_out, others=others)
-    if text is None and not silent:
-        text = printed(
-            presented.analysis, output, again=[path, *(part for log in events for part in ("--events", log))]
-        )
-        if cache is not None:
-            cache.keep(text)
-    elif text is None and cache is not None:
-        cache.keep()
-    if cache is not None and cache.note and os.environ.get("NSYSALIGN_DEBUG"):
-        click.echo(f"cache: {cache.note}", err=True)
-    if str(json_out) == "-":
-        click.echo((output / DOCUMENT).read_text("utf-8"))
-    elif not silent:
-        sys.stdout.write(text or "")
-        sys.stdout.flush()
-    return presented
-
-
-def store(
-    analysis: Analysis, output: Path, *, json_out: str | Path | None, others: WorkerPool | None = None
-) -> None:
-    """Write analysis.json, analysis.db and report.html to `output`, and the copy that was asked for."""
+def store(analysis: Analysis, output: Path, *, others: WorkerPool | None = None) -> None:
+    """Write analysis.json, analysis.db and report.html to `output`."""
     from nsysalign.report import html
     from nsysalign.store import database, document
 
-    _check_copy(output, json_out)
     written = (others or WorkerPool(1)).begin(database.write, analysis, output / DATABASE)
     document.write(analysis, output / DOCUMENT)
     html.write(analysis, output / PAGE)
     written()
-    _copy(output, json_out)
-
-
-def _check_copy(output: Path, json_out: str | Path | None) -> None:
-    """UsageError or OutputError, before the work, where the copy cannot be written."""
-    if not json_out or str(json_out) == "-":
-        return
-    if Path(json_out).resolve() == (output / DOCUMENT).resolve():
-        raise UsageError(f"{DOCUMENT} of the run directory is always written: choose another name for --json")
-    refuse_unwritable(json_out)
-
-
-def _copy(output: Path, json_out: str | Path | None) -> None:
-    if json_out and str(json_out) != "-":
-        shutil.copyfile(output / DOCUMENT, json_out)
 
 
 def printed(analysis: Analysis, output: Path, *, again: Sequence[object] = ()) -> str:

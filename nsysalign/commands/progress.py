@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+import threading
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -65,3 +69,57 @@ def _drawn() -> Progress:
         TimeRemainingColumn(),
     )
     return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+#: Save the title, set it, put the old one back; a terminal that knows none of these shows nothing.
+_SAVE, _SET, _RESTORE = "\x1b[22;2t", "\x1b]2;{}\x07", "\x1b[23;2t"
+_EVERY_S = 1.0
+
+
+class TitleClock:
+    """`with TitleClock("profiling train.py", usual_s=41)`: the title says how long it has taken, and out of what it
+    took the last time.  Does nothing where stderr is no terminal."""
+
+    def __init__(self, what: str, *, quiet: bool = False, usual_s: float | None = None) -> None:
+        self._what, self._usual_s = what, usual_s
+        self._show = not quiet and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> TitleClock:
+        if self._show:
+            _write(_SAVE)
+            self._thread = threading.Thread(target=self._run, name="nsysalign-title", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(1.0)
+            _write(_SET.format("") + _RESTORE)
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        while True:
+            _write(_SET.format(title(self._what, time.monotonic() - began, self._usual_s)))
+            if self._stop.wait(_EVERY_S):
+                return
+
+
+def title(what: str, elapsed_s: float, usual_s: float | None) -> str:
+    """ "nsysalign: profiling train.py 0:12 of about 0:41"."""
+    usual = f" of about {clock(usual_s)}" if usual_s is not None and elapsed_s < 1.5 * usual_s else ""
+    return f"nsysalign: {what} {clock(elapsed_s)}{usual}"
+
+
+def clock(seconds: float) -> str:
+    """61.7 -> "1:01"."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02d}"
+
+
+def _write(text: str) -> None:
+    """One write, so that it cannot fall into the middle of other output."""
+    with contextlib.suppress(OSError, ValueError):
+        os.write(sys.stderr.fileno(), text.encode("utf-8", "replace"))

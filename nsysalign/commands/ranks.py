@@ -204,7 +204,7 @@ def one(job: Job) -> SourceResult:
         shared = read_shared(trace)
         logs, notes = own_logs(source.logs, shared.processes) if source.pooled else (source.logs, ())
         analysis = analyze_inputs(_inputs(source, trace, logs))
-        store(analysis, folder, json_out=None)
+        store(analysis, folder)
         ranks = summaries(analysis, shared, source.name)
     except NsysAlignError as error:
         _remove_if_empty(folder)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nsysalign.commands import options as shared
-from nsysalign.commands.complete import INTERVALS
+from nsysalign.commands.options import INTERVALS
 
 if TYPE_CHECKING:
     from nsysalign.model import Analysis
@@ -31,15 +31,12 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
     Example:  nsysalign report nsysalign-runs/train-001
               nsysalign report nsysalign-runs/train-001 --interval forward#17
     """
-    from nsysalign.commands.outputs import refuse_unwritable
     from nsysalign.engine import load
     from nsysalign.files import file_name
     from nsysalign.measure.kind import is_measure
     from nsysalign.report import html
     from nsysalign.rundir import PAGE, RunDirectory
 
-    if output is not None:
-        refuse_unwritable(output)
     if is_measure(analysis):
         page = _measurement(analysis, output)
         if not quiet:

@@ -13,11 +13,17 @@ from typing import TYPE_CHECKING
 import click
 
 from nsysalign.commands import options as shared
-from nsysalign.commands.gate import closed, fail_on_option
+from nsysalign.commands.options import closed, fail_on_option
+from nsysalign.commands.outputs import deliver
+from nsysalign.rundir import DOCUMENT
 
 if TYPE_CHECKING:
     from nsysalign.collect.session import CollectOptions, CollectResult
     from nsysalign.model import Analysis
+
+#: Marks inside kernels cost time, so they get a run of their own, RUN_DIR/marked: in the run directory's own run
+#: `nsysalign.marks.flags()` leaves them out and buffers are off, so every time that is shown elsewhere is without them.
+_MARKS_OFF, _MARKS_ON = {"NSYSALIGN_MARKS": "0"}, {"NSYSALIGN_MARKS": "1"}
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -54,13 +60,9 @@ if TYPE_CHECKING:
     help="For kernels with marks (nsysalign.marks): run the command without them, then once more with them, and say "
     "what they change.",
 )
-@click.option(
-    "--json",
-    "json_out",
-    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
-    metavar="OUT",
-    help="Write the analysis to this file as well.  - is stdout: then the script's own stdout goes to stderr, "
-    "and no table is printed.",
+@shared.json_out(
+    "Write the analysis to this file as well.  - is stdout: then the script's own stdout goes to stderr, "
+    "and no table is printed."
 )
 @fail_on_option
 @shared.quiet("Print only what the script prints.")
@@ -76,7 +78,7 @@ def run(
     confirm: bool,
     baseline: bool,
     marks: bool,
-    json_out: Path | None,
+    json_out: str | None,
     fail_on: tuple[str, ...],
     quiet: bool,
     command: tuple[str, ...],
@@ -90,27 +92,48 @@ def run(
     \b
     Example:  nsysalign run train.py --epochs 1
     """
-    from nsysalign.collect.command import stem
-    from nsysalign.collect.lock import locked
-    from nsysalign.collect.marked import OFF
-    from nsysalign.collect.session import collect
-    from nsysalign.commands.outputs import refuse_unwritable
-    from nsysalign.commands.progress import ProgressLine
-    from nsysalign.commands.title import TitleClock
     from nsysalign.errors import NsysError
-    from nsysalign.rundir import DOCUMENT, last_duration_s
 
-    if json_out and str(json_out) != "-":
-        refuse_unwritable(json_out)
     _refuse_misspelt(ctx, command[0])
+    on_stdout = json_out == "-"
     options = replace(
         options,
         clocks=not no_clocks,
         host_timers=not no_host_timers,
         sample_python=sample_python,
-        stdout_to_stderr=str(json_out) == "-",
-        environment=OFF if marks else {},
+        stdout_to_stderr=on_stdout,
+        environment=_MARKS_OFF if marks else {},
     )
+    result = _profiled(command, options, lock_clocks, quiet)
+    if marks:
+        once_more("with marks", result, partial(_with_marks, command, result, options), quiet=quiet)
+    if baseline:
+        once_more("without nsys", result, partial(_without_nsys, command, result, options), quiet=quiet)
+    status = NsysError.exit_code if result.exit_status is None else result.exit_status
+    analysis = finish(
+        result.run_dir,
+        exit_status=status,
+        quiet=quiet or (confirm and on_stdout),
+        json_out=None if confirm else json_out,  # its verdicts belong into it
+    )
+    if confirm and analysis is not None:
+        if status == 0:
+            _confirmed(command, result, analysis, options, lock_clocks, quiet or on_stdout)
+        deliver(result.run_dir / DOCUMENT, json_out)
+    gate = analysis is not None and closed(analysis, fail_on, quiet=quiet)
+    ctx.exit(status or int(gate))
+
+
+def _profiled(
+    command: Sequence[str], options: CollectOptions, lock_clocks: int | None, quiet: bool
+) -> CollectResult:
+    """The profiled run, with what there is to say about it said."""
+    from nsysalign.collect.command import stem
+    from nsysalign.collect.lock import locked
+    from nsysalign.collect.session import collect
+    from nsysalign.commands.progress import ProgressLine, TitleClock
+    from nsysalign.rundir import last_duration_s
+
     name = stem(command)
     usual_s = None if options.output else last_duration_s(name)
     with (
@@ -126,31 +149,18 @@ def run(
             click.echo(
                 f"the script ended with status {result.exit_status}; what was recorded is analysed", err=True
             )
-    if marks:
-        once_more("with marks", result, partial(_with_marks, command, result, options), quiet=quiet)
-    if baseline:
-        once_more("without nsys", result, partial(_without_nsys, command, result, options), quiet=quiet)
-    status = NsysError.exit_code if result.exit_status is None else result.exit_status
-    on_stdout = str(json_out) == "-"
-    analysis = finish(
-        result.run_dir,
-        exit_status=status,
-        quiet=quiet or (confirm and on_stdout),
-        json_out=None if confirm else json_out,  # its verdicts belong into it
-    )
-    if confirm and analysis is not None:
-        if status == 0:
-            from nsysalign.commands.confirm import after_run
+    return result
 
-            with locked(lock_clocks) as conditions:
-                again = replace(options, conditions=conditions)
-                after_run(result.run_dir, analysis, command, again, quiet=quiet or on_stdout)
-        if on_stdout:
-            click.echo((result.run_dir / DOCUMENT).read_text("utf-8"))
-        elif json_out:
-            shutil.copyfile(result.run_dir / DOCUMENT, json_out)
-    gate = analysis is not None and closed(analysis, fail_on, quiet=quiet)
-    ctx.exit(status or int(gate))
+
+def _confirmed(
+    command: Sequence[str], result: CollectResult, analysis: Analysis, options: CollectOptions,
+    lock_clocks: int | None, quiet: bool,
+) -> None:  # fmt: skip
+    from nsysalign.collect.lock import locked
+    from nsysalign.commands.confirm import after_run
+
+    with locked(lock_clocks) as conditions:
+        after_run(result.run_dir, analysis, command, replace(options, conditions=conditions), quiet=quiet)
 
 
 def _refuse_misspelt(ctx: click.Context, word: str) -> None:
@@ -184,12 +194,11 @@ def once_more(how: str, result: CollectResult, again: Callable[[], Sequence[str]
 
 
 def _with_marks(command: Sequence[str], result: CollectResult, options: CollectOptions) -> Sequence[str]:
-    from nsysalign.collect.marked import ON
     from nsysalign.collect.session import collect
     from nsysalign.rundir import MARKED, RunDirectory
 
     folder = result.run_dir / MARKED
-    marked = collect(command, replace(options, output=folder, environment=ON, clocks=False))
+    marked = collect(command, replace(options, output=folder, environment=_MARKS_ON, clocks=False))
     notes = [*marked.notes]
     if not RunDirectory(folder).marks():
         notes.append(
@@ -216,7 +225,7 @@ def _without_nsys(command: Sequence[str], result: CollectResult, options: Collec
     ).notes
 
 
-def finish(run_dir: Path, *, exit_status: int, quiet: bool, json_out: Path | None) -> Analysis | None:
+def finish(run_dir: Path, *, exit_status: int, quiet: bool, json_out: str | None) -> Analysis | None:
     """Analyse the run directory and show the result: the same that `nsysalign analyze RUN_DIR` does.
 
     A failed script keeps its status: the analysis of what it left may then fail as well, or be interrupted, and that is

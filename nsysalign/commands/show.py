@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from nsysalign.commands import options as shared
-from nsysalign.commands.complete import INTERVALS, LABELS
+from nsysalign.commands.options import INTERVALS, LABELS
 from nsysalign.errors import UsageError
 from nsysalign.text import safe_text
 
@@ -47,24 +47,18 @@ def show(
     \b
     Example:  nsysalign show nsysalign-runs/train-001 --label forward --iteration 3
     """
-    from nsysalign.commands.outputs import refuse_unwritable
+    from nsysalign.commands.outputs import deliver
     from nsysalign.engine import load
     from nsysalign.report import waterfall
     from nsysalign.store.objects import to_json
 
-    if json_out and json_out != "-":
-        refuse_unwritable(json_out)
     loaded = load(analysis)
     number = find(loaded, label=label, iteration=iteration, name=interval)
     loaded, said = with_segments(loaded, number, analysis)
     if said and not quiet:
         click.echo(said, err=True)
     if json_out:
-        text = to_json(waterfall.plain(loaded, number))
-        if json_out == "-":
-            click.echo(text)
-        else:
-            Path(json_out).write_text(text + "\n", encoding="utf-8")
+        deliver(to_json(waterfall.plain(loaded, number)), json_out)
     if not quiet and json_out != "-":
         from rich.console import Console
 

@@ -8,8 +8,7 @@ from nsysalign.model import CAUSES, Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow
-from nsysalign.shorten import told_apart
-from nsysalign.text import duration, percent, plural, safe_text
+from nsysalign.text import duration, percent, plural, safe_text, told_apart
 
 if TYPE_CHECKING:
     import pandas as pd

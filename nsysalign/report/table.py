@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, causes_present
-from nsysalign.shorten import told_apart
-from nsysalign.text import fixed, middle, safe_text
+from nsysalign.text import fixed, middle, safe_text, told_apart
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -16,8 +16,8 @@ from nsysalign.align.streams import build_lanes, busy_lanes
 from nsysalign.attribute.budget import Budgets, attribute
 from nsysalign.attribute.partial import partial_result
 from nsysalign.attribute.run_windows import with_runs
+from nsysalign.effort import trim_memory
 from nsysalign.errors import NsysAlignError
-from nsysalign.memory import trim_memory
 from nsysalign.model import ORIGIN, Alignment, EventLog, PartialResult, Trace
 from nsysalign.slices.timed_log import Stretch
 from nsysalign.trace import fast

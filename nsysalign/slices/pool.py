@@ -16,8 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nsysalign.effort import alone, keep_alone, processors
-from nsysalign.memory import look_for_garbage_less_often
+from nsysalign.effort import alone, keep_alone, look_for_garbage_less_often, processors
 from nsysalign.workers import started
 
 #: The smallest exports that are cut into slices have as many bytes for each.

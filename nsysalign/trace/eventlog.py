@@ -19,8 +19,8 @@ import orjson
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.effort import keeping_everything
 from nsysalign.errors import EventLogError
-from nsysalign.memory import keeping_everything
 from nsysalign.model import EventLog
 from nsysalign.private import short_path, without_paths
 from nsysalign.trace.lines import lines_of

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.effort import trim_memory
 from nsysalign.errors import TraceError
-from nsysalign.memory import trim_memory
 from nsysalign.model import CALL, SYNC_CALLS, Trace, TraceInfo, pid_of, process_of
 from nsysalign.private import without_paths
 from nsysalign.sweep.tiles import distinct, one_of

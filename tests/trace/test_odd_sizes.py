@@ -50,7 +50,7 @@ def test_labels_as_long_as_a_book(export, log, tmp_path, length):
     """They took 24 s and 200 s: patterns looked through the rest of the name from each of its characters."""
     with_region(log, "a" * length + "#0")
     analysis = nsysalign.analyze(export(tiny()), [log])
-    store(analysis, tmp_path, json_out=None)
+    store(analysis, tmp_path)
     name, label = analysis.intervals["name"][0], analysis.intervals["label"][0]
     assert name == label + "#0" and len(name) <= LONGEST_NAME
 
@@ -79,7 +79,7 @@ def test_numbers_of_thousands_of_digits_are_names(export, log, tmp_path, region)
     """Python refuses to make a number of more than 4,300 digits."""
     with_region(log, region)
     analysis = nsysalign.analyze(export(tiny()), [log])
-    store(analysis, tmp_path, json_out=None)
+    store(analysis, tmp_path)
     assert analysis.intervals["name"][0].startswith(region[:30])
 
 
