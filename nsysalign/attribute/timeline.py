@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import examples, frames
-from nsysalign.attribute.clock_lane import clock_rows
 from nsysalign.attribute.describe import call_names, operation_names
 from nsysalign.model import CALL_KINDS, KIND, OPERATION_KINDS, Alignment, Analysis, Trace, pid_of, tid_of
 from nsysalign.sweep.tiles import distinct, ragged
@@ -63,20 +62,15 @@ def timeline(trace: Trace, alignment: Alignment, windows: pd.DataFrame, analysis
         np.maximum(w["close_end_ns"], w["end_ns"]).to_numpy() + _MARGIN_NS,
         min(MAX_ROWS, _ALL_ROWS // len(chosen)),
     )
-    makers = (_calls, _ranges, _operations, _records, _waits)
-    parts = [part for make in makers for part in make(trace, alignment, views)]
+    parts = _of_trace(trace, views)
+    parts += [part for make in (_records, _waits) for part in make(trace, alignment, views)]
     parts.append(_before(trace, alignment, windows))
     device = analysis.intervals["device"].to_numpy()[chosen]
     parts.append(clock_rows(analysis.gpu_clocks, chosen, device, views.lo, views.hi))
-    parts = [part for part in parts if len(part)]
-    return (
-        frames.check(pd.concat(parts, ignore_index=True), frames.TIMELINE)
-        if parts
-        else frames.empty(frames.TIMELINE)
-    )
+    return _together(parts)
 
 
-def everything(trace: Trace, alignment: Alignment | None = None) -> pd.DataFrame:
+def everything(trace: Trace) -> pd.DataFrame:
     """All calls, ranges and operations of a trace as one picture (interval -1), for exports."""
     processes = np.unique(
         np.concatenate([distinct(t["process"].to_numpy()) for t in (trace.calls, trace.operations)])
@@ -86,19 +80,16 @@ def everything(trace: Trace, alignment: Alignment | None = None) -> pd.DataFrame
     parts = []
     for process in processes:
         views = _Views(np.array([-1]), np.array([process]), np.array([0]), np.array([end + 1]), None)
-        made = [
-            part
-            for make in (_calls, _ranges, _operations)
-            for part in make(trace, alignment, views)
-            if len(part)
-        ]
         pid = f" (pid {pid_of(int(process))})" if len(processes) > 1 else ""
-        parts += [part.assign(lane=part["lane"] + pid) for part in made]
-    return (
-        frames.check(pd.concat(parts, ignore_index=True), frames.TIMELINE)
-        if parts
-        else frames.empty(frames.TIMELINE)
-    )
+        parts += [part.assign(lane=part["lane"] + pid) for part in _of_trace(trace, views) if len(part)]
+    return _together(parts)
+
+
+def _together(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return frames.empty(frames.TIMELINE)
+    return frames.check(pd.concat(parts, ignore_index=True), frames.TIMELINE)
 
 
 def _touching(table: pd.DataFrame, views: _Views) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -136,49 +127,38 @@ def _first_reaching(end: np.ndarray, lo: np.ndarray) -> np.ndarray:
     return out
 
 
-def _calls(trace: Trace, _: Alignment | None, views: _Views) -> list[pd.DataFrame]:
-    calls = trace.calls
-    owner, row, lost = _touching(calls, views)
-    omitted = _omitted(views, calls, owner[lost], row[lost], "CUDA calls")
-    owner, row = owner[~lost], row[~lost]
-    lanes = [f"thread {tid_of(t)}" for t in calls["thread"].to_numpy()[row].tolist()]
+def _of_trace(trace: Trace, views: _Views) -> list[pd.DataFrame]:
+    """Calls, ranges and operations, and for each of these what the pictures do not hold."""
+    calls, ranges, operations = trace.calls, trace.ranges, trace.operations
+    parts: list[pd.DataFrame] = []
+
+    def fitting(table: pd.DataFrame, what: str) -> tuple[np.ndarray, np.ndarray]:
+        owner, row, lost = _touching(table, views)
+        parts.append(_omitted(views, table, owner[lost], row[lost], what))
+        return views.interval[owner[~lost]], row[~lost]
+
+    at, row = fitting(calls, "CUDA calls")
     kind = np.array(CALL_KINDS, dtype=object)[calls["kind"].to_numpy()[row]]
-    return [
-        omitted,
-        _rows(views.interval[owner], "host", lanes, kind, call_names(trace, row), calls, row, "api"),
-    ]
-
-
-def _ranges(trace: Trace, _: Alignment | None, views: _Views) -> list[pd.DataFrame]:
-    ranges = trace.ranges
-    owner, row, lost = _touching(ranges, views)
-    omitted = _omitted(views, ranges, owner[lost], row[lost], "NVTX ranges")
-    owner, row = owner[~lost], row[~lost]
-    lanes = [f"thread {tid_of(t)}" for t in ranges["thread"].to_numpy()[row].tolist()]
-    text = ranges["text"].to_numpy(dtype=object)[row]
-    return [omitted, _rows(views.interval[owner], "nvtx", lanes, "range", text, ranges, row, "nvtx")]
-
-
-def _operations(trace: Trace, _: Alignment | None, views: _Views) -> list[pd.DataFrame]:
-    operations = trace.operations
-    owner, row, lost = _touching(operations, views)
-    omitted = _omitted(views, operations, owner[lost], row[lost], "operations")
-    owner, row = owner[~lost], row[~lost]
-    kind = np.array(OPERATION_KINDS, dtype=object)[operations["kind"].to_numpy()[row]]
-    lanes = _stream_words(trace, operations["device"].to_numpy()[row], operations["stream"].to_numpy()[row])
-    rows = _rows(
-        views.interval[owner],
-        "stream",
-        lanes,
-        kind,
-        operation_names(trace, row),
-        operations,
-        row,
-        kind,
-        link=_call_rows(trace, operations["call"].to_numpy()[row]),
-        detail=_operation_details(trace, row),
+    parts.append(
+        _rows(at, "host", _thread_words(calls, row), kind, call_names(trace, row), calls, row, "api")
     )
-    return [omitted, rows]
+    at, row = fitting(ranges, "NVTX ranges")
+    text = ranges["text"].to_numpy(dtype=object)[row]
+    parts.append(_rows(at, "nvtx", _thread_words(ranges, row), "range", text, ranges, row, "nvtx"))
+    at, row = fitting(operations, "operations")
+    link = _call_rows(trace, operations["call"].to_numpy()[row])
+    parts.append(_operation_rows(trace, at, "stream", row, link=link))
+    return parts
+
+
+def _operation_rows(
+    trace: Trace, interval: np.ndarray, lane_kind: str, row: np.ndarray, **link: Any
+) -> pd.DataFrame:
+    operations = trace.operations
+    kind = np.array(OPERATION_KINDS, dtype=object)[operations["kind"].to_numpy()[row]]
+    lanes, names = _stream_words(trace, operations, row), operation_names(trace, row)
+    detail = _operation_details(trace, row)
+    return _rows(interval, lane_kind, lanes, kind, names, operations, row, kind, detail=detail, **link)
 
 
 #: How many operations are searched backwards at first for the one before an interval; then ever more.
@@ -208,15 +188,7 @@ def _before(trace: Trace, alignment: Alignment, windows: pd.DataFrame) -> pd.Dat
         if len(found):
             numbers.append(number)
             rows.append(int(found[end[found].argmax()]))
-    row = np.array(rows, np.int64)
-    kind = np.array(OPERATION_KINDS, dtype=object)[operations["kind"].to_numpy()[row]]
-    lane_words = _stream_words(
-        trace, operations["device"].to_numpy()[row], operations["stream"].to_numpy()[row]
-    )
-    names, details = operation_names(trace, row), _operation_details(trace, row)
-    return _rows(
-        np.array(numbers, np.int64), "before", lane_words, kind, names, operations, row, kind, detail=details
-    )
+    return _operation_rows(trace, np.array(numbers, np.int64), "before", np.array(rows, np.int64))
 
 
 def _operation_details(trace: Trace, row: np.ndarray) -> list[dict[str, Any]]:
@@ -256,22 +228,9 @@ def _records(trace: Trace, alignment: Alignment, views: _Views) -> list[pd.DataF
     detail = [{"at_most_earlier_ns": a, "at_most_later_ns": b} for a, b in zip(before, after, strict=True)]
     seq = table["seq"].to_numpy()[row]
     names = [f"event record {s}" if s >= 0 else "event record" for s in seq.tolist()]
-    lanes = _stream_words(trace, table["device"].to_numpy()[row], table["stream"].to_numpy()[row])
-    link = _call_rows(trace, table["call"].to_numpy()[row])
-    return [
-        _rows(
-            views.interval[owner],
-            "event",
-            lanes,
-            "record",
-            names,
-            table,
-            row,
-            "event",
-            link=link,
-            detail=detail,
-        )
-    ]
+    lanes, link = _stream_words(trace, table, row), _call_rows(trace, table["call"].to_numpy()[row])
+    at = views.interval[owner]
+    return [_rows(at, "event", lanes, "record", names, table, row, "event", link=link, detail=detail)]
 
 
 def _waits(trace: Trace, alignment: Alignment, views: _Views) -> list[pd.DataFrame]:
@@ -287,14 +246,11 @@ def _waits(trace: Trace, alignment: Alignment, views: _Views) -> list[pd.DataFra
     record = records.iloc[waits["record"].to_numpy()]
     call, lane = waits["call"].to_numpy(), waits["lane"].to_numpy()
     reached = np.maximum(calls["end_ns"].to_numpy()[call], _stream_free(trace, alignment, lane, call))
-    lanes = alignment.lanes
     table = pd.DataFrame(
         {
             "start_ns": reached,
             "end_ns": np.maximum(record["t_ns"].to_numpy(), reached),
-            "process": lanes["process"].to_numpy()[lane],
-            "device": lanes["device"].to_numpy()[lane],
-            "stream": lanes["stream"].to_numpy()[lane],
+            **{c: alignment.lanes[c].to_numpy()[lane] for c in ("process", "device", "stream")},
             "row": calls["row"].to_numpy()[call],
             "seq": record["seq"].to_numpy(),
             "on": record["stream"].to_numpy(),
@@ -313,12 +269,8 @@ def _waits(trace: Trace, alignment: Alignment, views: _Views) -> list[pd.DataFra
         for s, o in zip(seq.tolist(), on.tolist(), strict=True)
     ]
     detail = [{"inferred": True} if i else {} for i in table["inferred"].to_numpy()[row].tolist()]
-    words = _stream_words(trace, table["device"].to_numpy()[row], table["stream"].to_numpy()[row])
-    return [
-        _rows(
-            views.interval[owner], "event", words, "wait", names, table, row, "api", link=seq, detail=detail
-        )
-    ]
+    at, lanes = views.interval[owner], _stream_words(trace, table, row)
+    return [_rows(at, "event", lanes, "wait", names, table, row, "api", link=seq, detail=detail)]
 
 
 def _stream_free(trace: Trace, alignment: Alignment, lane: np.ndarray, call: np.ndarray) -> np.ndarray:
@@ -351,9 +303,13 @@ def _call_rows(trace: Trace, call: np.ndarray) -> np.ndarray:
     return np.where(call >= 0, trace.calls["row"].to_numpy()[np.maximum(call, 0)], -1)
 
 
-def _stream_words(trace: Trace, device: np.ndarray, stream: np.ndarray) -> list[str]:
+def _thread_words(table: pd.DataFrame, row: np.ndarray) -> list[str]:
+    return [f"thread {tid_of(t)}" for t in table["thread"].to_numpy()[row].tolist()]
+
+
+def _stream_words(trace: Trace, table: pd.DataFrame, row: np.ndarray) -> list[str]:
     several = len(distinct(trace.operations["device"].to_numpy())) > 1
-    where = zip(device.tolist(), stream.tolist(), strict=True)
+    where = zip(*(table[c].to_numpy()[row].tolist() for c in ("device", "stream")), strict=True)
     return [f"GPU {d} stream {s}" if several else f"stream {s}" for d, s in where]
 
 
@@ -371,38 +327,66 @@ def _omitted(
     np.maximum.at(longest, owner, length)
     at = np.flatnonzero(count)
     detail = [{"count": int(count[i]), "ns": int(total[i]), "longest_ns": int(longest[i])} for i in at]
-    return pd.DataFrame(
-        {
-            "interval": views.interval[at],
-            "lane_kind": "omitted",
-            "lane": "",
-            "kind": "",
-            "name": what,
-            "start_ns": views.lo[at],
-            "end_ns": views.hi[at],
-            "ref_kind": "",
-            "ref_id": -1,
-            "link": -1,
-            "detail": pd.Series(detail, dtype=object),
-        }
-    )
+    return _table(views.interval[at], "omitted", "", "", what, views.lo[at], views.hi[at], detail)
 
 
 def _rows(
     interval, lane_kind, lane, kind, name, source, row, ref_kind, *, link=-1, detail=None
 ) -> pd.DataFrame:
+    start, end, ref = (source[c].to_numpy()[row] for c in ("start_ns", "end_ns", "row"))
+    detail = detail if detail is not None else [{}] * len(row)
+    return _table(interval, lane_kind, lane, kind, name, start, end, detail, ref_kind, ref, link)
+
+
+def _table(
+    interval, lane_kind, lane, kind, name, start, end, detail, ref_kind="", ref_id=-1, link=-1
+) -> pd.DataFrame:
+    """Columns of frames.TIMELINE in their order, arrays or one value for all rows."""
+    values = (interval, lane_kind, lane, kind, name, start, end, ref_kind, ref_id, link)
     return pd.DataFrame(
-        {
-            "interval": interval,
-            "lane_kind": lane_kind,
-            "lane": lane,
-            "kind": kind,
-            "name": name,
-            "start_ns": source["start_ns"].to_numpy()[row],
-            "end_ns": source["end_ns"].to_numpy()[row],
-            "ref_kind": ref_kind,
-            "ref_id": source["row"].to_numpy()[row],
-            "link": link,
-            "detail": pd.Series(detail if detail is not None else [{}] * len(row), dtype=object),
-        }
+        {**dict(zip(_COLUMNS, values, strict=True)), "detail": pd.Series(detail, dtype=object)}
     )
+
+
+_COLUMNS = (
+    "interval", "lane_kind", "lane", "kind", "name", "start_ns", "end_ns", "ref_kind", "ref_id", "link",
+)  # fmt: skip
+
+
+def clock_rows(
+    clocks: pd.DataFrame, interval: np.ndarray, device: np.ndarray, lo: np.ndarray, hi: np.ndarray
+) -> pd.DataFrame:
+    """Rows of frames.TIMELINE (lane_kind `clock`): the stretches of each interval's GPU in [lo, hi), and the ones
+    before and after, because an interval is usually shorter than the time between two samples.  `device` -1: the only
+    GPU, if there is one."""
+    sampled = np.unique(clocks["device"].to_numpy())
+    if len(sampled) == 1:
+        device = np.where(device < 0, sampled[0], device)
+    parts = []
+    for number in sampled.tolist():
+        rows = clocks[clocks["device"].to_numpy() == number]
+        start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+        at = np.flatnonzero(device == number)
+        first = np.maximum(np.searchsorted(end, lo[at]) - 1, 0)
+        last = np.minimum(np.searchsorted(start, hi[at], side="right"), len(rows) - 1)
+        owner, row = ragged(first, last - first + 1)
+        parts.append(_clock_rows(rows, row, interval[at][owner], number))
+    return pd.concat(parts, ignore_index=True) if parts else frames.empty(frames.TIMELINE)
+
+
+def _clock_rows(rows: pd.DataFrame, row: np.ndarray, interval: np.ndarray, device: int) -> pd.DataFrame:
+    columns = ("sm_min_mhz", "sm_max_mhz", "mem_mhz", "reasons", "power_mw", "temperature_c")
+    values = zip(*(rows[c].to_numpy()[row].tolist() for c in columns), strict=True)
+    detail = [_clock_detail(*item) for item in values]
+    start, end = (rows[c].to_numpy()[row] for c in ("start_ns", "end_ns"))
+    return _table(interval, "clock", f"GPU {device}", "clock", "SM clock", start, end, detail)
+
+
+def _clock_detail(least: int, most: int, memory: int, reasons: int, power: int, temperature: int) -> dict:
+    detail: dict = {"mhz": (least + most) / 2}
+    for key, value in (("mem_mhz", memory), ("reasons", reasons), ("temperature_celsius", temperature)):
+        if value >= 0:
+            detail[key] = value
+    if power >= 0:
+        detail["power_w"] = power / 1e3
+    return detail

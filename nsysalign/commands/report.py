@@ -93,7 +93,7 @@ def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple
     drawn = from_segments(loaded, number)
     if drawn.empty:
         return loaded, f"no pieces of {name} are stored here: the page has its numbers but no timeline"
-    from nsysalign.attribute.clock_lane import clock_rows
+    from nsysalign.attribute.timeline import clock_rows
 
     row = loaded.intervals[loaded.intervals["interval"] == number]
     columns = (row[c].to_numpy() for c in ("interval", "device", "start_ns", "end_ns"))

@@ -14,8 +14,7 @@ from simulator.world import LEGACY, NON_BLOCKING, Range, World
 
 from nsysalign import frames
 from nsysalign.attribute import timeline as module
-from nsysalign.attribute.clock_lane import clock_rows
-from nsysalign.attribute.timeline import everything
+from nsysalign.attribute.timeline import clock_rows, everything
 from nsysalign.trace.read import read_trace
 
 #   host     r-12  |r0  c3-5  w10-12  s14-18  r20|  y24------------------------120

@@ -12,7 +12,7 @@ import pytest
 from browsing import quiet, until
 
 from nsysalign import frames
-from nsysalign.attribute.clock_lane import clock_rows
+from nsysalign.attribute.timeline import clock_rows
 from nsysalign.commands.present import present
 from nsysalign.commands.report import with_timeline
 from nsysalign.diagnose.facts import Facts
