@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: In the order in which a reader wants them.
 VERDICT_ORDER = ("slower", "faster", "unclear", "same")
 FORMAT, VERSION = "nsysalign-diff", 1
-PAGE = Page("diff.html", "format dom bars diff", "nsysalign diff: {}")
+PAGE = Page("diff.html", "format dom bars labels diff", "nsysalign diff: {}")
 
 
 def ordered(comparison: Comparison) -> list[LabelChange]:

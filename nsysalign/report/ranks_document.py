@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nsysalign.ranks.results import Clock, LabelComparison, RankComparison, RankLabel
 
 FORMAT, VERSION = "nsysalign-ranks", 1
-PAGE = Page("ranks.html", "format dom bars ranks", "nsysalign ranks: {}")
+PAGE = Page("ranks.html", "format dom bars labels ranks", "nsysalign ranks: {}")
 #: Ranks of which the page draws a repetition.
 MOST_EXAMPLES = 32
 

@@ -1,7 +1,7 @@
 // A comparison: every label's change with its bounds, then the causes of the chosen label.
 
 const VERDICT = { slower: ["▲", "error"], faster: ["▼", "better"], "unclear": ["?", "warning"], same: ["=", "reading"] };
-const chosen = { label: null }, sorting = { key: null, down: false };
+const chosen = { label: null };
 const WIDTH = 260, HEIGHT = 26;
 
 function share(ns, before) {
@@ -65,19 +65,6 @@ const COLUMNS = [
   { key: "count", text: "n A, B", number: true, value: (l) => Math.min(l.count_before, l.count_after), show: (l) => `${l.count_before}, ${l.count_after}` },
 ];
 
-function headCell(column) {
-  if (!column.value) return make("th", { scope: "col" }, column.text);
-  const state = sorting.key !== column.key ? "none" : sorting.down ? "descending" : "ascending";
-  const button = make("button", { type: "button", title: column.hint || null, onclick: () => {
-    if (sorting.key === column.key) sorting.down = !sorting.down;
-    else Object.assign(sorting, { key: column.key, down: Boolean(column.number) });
-    draw();
-    $("table").querySelector(`button[data-key="${column.key}"]`).focus();
-  } }, column.text, make("span", { "aria-hidden": "true" }, { none: "", ascending: " ↑", descending: " ↓" }[state]));
-  button.dataset.key = column.key;
-  return make("th", { scope: "col", "aria-sort": state, class: column.number ? "number" : null }, button);
-}
-
 function verdictCell(label) {
   const [mark, look] = VERDICT[label.verdict];
   return make("td", { class: "verdict " + look, title: label.reason || null }, make("span", { "aria-hidden": "true" }, mark + " "), label.verdict, label.reason ? make("span", { class: "site" }, label.reason) : null);
@@ -85,10 +72,7 @@ function verdictCell(label) {
 
 function row(label) {
   const cells = COLUMNS.map((column) => {
-    if (column.key === "label") {
-      return make("th", { scope: "row" }, make("button", { type: "button", class: "link", onclick: () => choose(label, true) }, label.label),
-        label.site && !label.label.includes(label.site) ? make("span", { class: "site" }, label.site) : null);
-    }
+    if (column.key === "label") return labelCell(label, () => choose(label, true));
     if (column.key === "verdict") return verdictCell(label);
     if (column.key === "bounds") return make("td", { title: boundsText(label.total) }, forest(label.total, label.verdict));
     if (column.key === "bars") return make("td", { class: "budget" }, bars(label));
@@ -100,12 +84,8 @@ function row(label) {
 }
 
 function draw() {
-  const words = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
-  const labels = DATA.labels.filter((l) => words.every((word) => `${l.label} ${l.site} ${l.verdict}`.toLowerCase().includes(word)));
-  const column = COLUMNS.find((item) => item.key === sorting.key), sign = sorting.down ? -1 : 1;
-  if (column) labels.sort((a, b) => sign * (typeof column.value(a) === "string" ? column.value(a).localeCompare(column.value(b)) : column.value(a) - column.value(b)));
-  fill($("table"), make("caption", { class: "unseen" }, "Change of every label that is in both"), make("thead", null, make("tr", null, COLUMNS.map(headCell))), make("tbody", null, labels.map(row)));
-  $("shown").textContent = labels.length === DATA.labels.length ? plural(labels.length, "label") : `${labels.length} of ${plural(DATA.labels.length, "label")}`;
+  const labels = shownLabels(COLUMNS, (l) => `${l.label} ${l.site} ${l.verdict}`);
+  fillLabels($("table"), "Change of every label that is in both", COLUMNS, labels, row, draw);
 }
 
 function choose(label, show) {

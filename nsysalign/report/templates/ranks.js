@@ -1,6 +1,6 @@
 // A comparison of ranks: labels by ranks, the chosen label's ranks with their budgets, who waits for whom.
 
-const chosen = { label: null }, sorting = { key: null, down: false };
+const chosen = { label: null };
 const WIDTH = 200, HEIGHT = 22;
 const RANK = Object.fromEntries(DATA.ranks.map((rank) => [rank.rank, rank]));
 const MOST_COLUMNS = 4, MOST_MATRIX = 32, MOST_WAITS = 200;
@@ -43,26 +43,9 @@ const COLUMNS = [
   { key: "said", text: "what the ranks say", value: (l) => l.said },
 ];
 
-function headCell(column) {
-  if (!column.value) return make("th", { scope: "col" }, column.text);
-  const state = sorting.key !== column.key ? "none" : sorting.down ? "descending" : "ascending";
-  const button = make("button", { type: "button", title: column.hint || null, onclick: () => {
-    if (sorting.key === column.key) sorting.down = !sorting.down;
-    else Object.assign(sorting, { key: column.key, down: Boolean(column.number) });
-    draw();
-    $("table").querySelector(`button[data-key="${column.key}"]`).focus();
-  } }, column.text, make("span", { "aria-hidden": "true" }, { none: "", ascending: " ↑", descending: " ↓" }[state]));
-  button.dataset.key = column.key;
-  return make("th", { scope: "col", "aria-sort": state, class: column.number ? "number" : null }, button);
-}
-
 function bodyRow(label) {
   const cells = COLUMNS.map((column) => {
-    if (column.key === "label") {
-      return make("th", { scope: "row" }, make("button", { type: "button", class: "link", onclick: () => choose(label, true) }, label.label),
-        label.site && !label.label.includes(label.site) ? make("span", { class: "site" }, label.site) : null,
-        label.library ? make("span", { class: "site" }, "timed by a library") : null);
-    }
+    if (column.key === "label") return labelCell(label, () => choose(label, true));
     if (column.key === "strip") return make("td", null, strip(label));
     if (column.key === "said") return make("td", { title: label.said }, label.said);
     const text = column.show(label);
@@ -74,12 +57,8 @@ function bodyRow(label) {
 }
 
 function draw() {
-  const words = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
-  const labels = DATA.labels.filter((l) => words.every((word) => `${l.label} ${l.site} ${l.said}`.toLowerCase().includes(word)));
-  const column = COLUMNS.find((item) => item.key === sorting.key), sign = sorting.down ? -1 : 1;
-  if (column) labels.sort((a, b) => sign * (typeof column.value(a) === "string" ? column.value(a).localeCompare(column.value(b)) : column.value(a) - column.value(b)));
-  fill($("table"), make("caption", { class: "unseen" }, "Every label on every rank"), make("thead", null, make("tr", null, COLUMNS.map(headCell))), make("tbody", null, labels.map(bodyRow)));
-  $("shown").textContent = labels.length === DATA.labels.length ? plural(labels.length, "label") : `${labels.length} of ${plural(DATA.labels.length, "label")}`;
+  const labels = shownLabels(COLUMNS, (l) => `${l.label} ${l.site} ${l.said}`);
+  fillLabels($("table"), "Every label on every rank", COLUMNS, labels, bodyRow, draw);
 }
 
 // A rank's name, linked to its own page where there is one.

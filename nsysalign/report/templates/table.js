@@ -1,9 +1,7 @@
 // The label table: sorted by any column, filtered by text, each row with its budget bar.
 
-const sorting = { key: null, down: false };
-
 const COLUMNS = [
-  { key: "label", text: "label", value: (l) => l.label },
+  { key: "label", text: "label", note: "us; total and lost ms", value: (l) => l.label },
   { key: "count", text: "n", number: true, value: (l) => l.count, show: (l) => (l.cold ? `1+${(l.count - 1).toLocaleString("en")}` : l.count.toLocaleString("en")), hint: "intervals placed; 1+5: a cold first one and 5 warm ones" },
   { key: "total", text: "total", unit: "ms", number: true, value: (l) => l.total, show: (l) => (l.total / 1e6).toFixed(2), hint: "all intervals together, under nsys, in milliseconds" },
   { key: "lost", text: "lost", unit: "ms", number: true, value: (l) => l.lost, show: (l) => (l.lost ? (l.lost / 1e6).toFixed(2) : "."), hint: "of it without work on the stream (and copies or memsets that a finding names), in milliseconds" },
@@ -19,28 +17,8 @@ const COLUMNS = [
   { key: "p95", text: "p95", unit: "us", number: true, value: (l) => l.p95, show: (l) => micro(l.p95), hint: "95th percentile of the measured time, a cold first interval left out" },
 ];
 
-function sortBy(column) {
-  if (sorting.key === column.key) sorting.down = !sorting.down;
-  else Object.assign(sorting, { key: column.key, down: Boolean(column.number) });
-  drawTable();
-  remember();
-}
-
-function head(column) {
-  if (!column.value) return make("th", { scope: "col" }, column.text);
-  const state = sorting.key !== column.key ? "none" : sorting.down ? "descending" : "ascending";
-  const arrow = { none: "", ascending: " ↑", descending: " ↓" }[state];
-  const button = make("button", { type: "button", title: column.hint || null, onclick: () => sortBy(column) },
-    column.text, column.key === "label" ? make("small", null, "us; total and lost ms") : null, column.unit ? make("span", { class: "unseen" }, " " + column.unit) : null, make("span", { "aria-hidden": "true" }, arrow));
-  button.dataset.key = column.key;
-  return make("th", { scope: "col", "aria-sort": state, class: column.number ? "number" : null }, button);
-}
-
-function labelCell(label) {
-  const button = make("button", { type: "button", class: "link", onclick: () => choose(label.label, null, true) }, label.label);
-  const mark = label.flagged ? make("span", { class: "flag", title: label.findings.join(", ") }, " !", make("span", { class: "unseen" }, " has findings")) : null;
-  const site = label.site && !label.label.includes(label.site) ? make("span", { class: "site" }, label.site) : null;
-  return make("th", { scope: "row" }, button, mark, site, label.library ? make("span", { class: "site" }, "timed by a library") : null);
+function flag(label) {
+  return label.flagged ? make("span", { class: "flag", title: label.findings.join(", ") }, " !", make("span", { class: "unseen" }, " has findings")) : null;
 }
 
 // "191 ±25": no more digits than the bar allows.
@@ -67,7 +45,7 @@ function barPair(label, scale) {
 
 function bodyRow(label, scale) {
   const cells = COLUMNS.map((column) => {
-    if (column.key === "label") return labelCell(label);
+    if (column.key === "label") return labelCell(label, () => choose(label.label, null, true), flag(label));
     if (column.key === "bar") return make("td", { class: "budget" }, barPair(label, scale));
     if (column.key === "predicted" && DATA.predicted[label.label]?.reason) return make("td", { class: "number", title: "no prediction: " + DATA.predicted[label.label].reason }, "?");
     const text = column.show(label);
@@ -79,33 +57,15 @@ function bodyRow(label, scale) {
   return row;
 }
 
-function shownLabels() {
-  const words = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
-  const text = (l) => [l.label, l.site, ...l.callers, ...l.findings].join(" ").toLowerCase();
-  const labels = DATA.labels.filter((label) => words.every((word) => text(label).includes(word)));
-  const column = COLUMNS.find((item) => item.key === sorting.key);
-  if (column) {
-    const sign = sorting.down ? -1 : 1;
-    labels.sort((a, b) => {
-      const [x, y] = [column.value(a), column.value(b)];
-      return sign * (typeof x === "string" ? x.localeCompare(y) : x - y);
-    });
-  }
-  return labels;
-}
-
 function drawTable() {
-  const labels = shownLabels();
+  const labels = shownLabels(COLUMNS, (l) => [l.label, l.site, ...l.callers, ...l.findings].join(" "));
   const time = document.querySelector("input[name=scale]:checked").value === "time";
   const scale = time ? Math.max(1, ...labels.map((label) => label.elapsed)) : 0;
-  const focused = document.activeElement && document.activeElement.dataset.key;
-  fill($("budgets"),
-    make("caption", { class: "unseen" }, "Budget of the median interval of every label, in microseconds"),
-    make("thead", null, make("tr", null, COLUMNS.map(head))),
-    make("tbody", null, labels.map((label) => bodyRow(label, scale))));
-  // Redrawing replaced the button that was pressed: the keyboard stays where it was.
-  if (focused) $("budgets").querySelector(`button[data-key="${focused}"]`)?.focus();
-  $("shown").textContent = labels.length === DATA.labels.length ? plural(labels.length, "label") : `${labels.length} of ${plural(DATA.labels.length, "label")}`;
+  const again = () => {
+    drawTable();
+    remember();
+  };
+  fillLabels($("budgets"), "Budget of the median interval of every label, in microseconds", COLUMNS, labels, (label) => bodyRow(label, scale), again);
 }
 
 function markSelected() {
