@@ -13,13 +13,17 @@ from nsysalign.attribute import describe
 from nsysalign.attribute.busy import Blocks, Streams
 from nsysalign.attribute.gaps import Explainer
 from nsysalign.attribute.groups import Groups
-from nsysalign.attribute.host import HostWindows, host_window_pieces, kernels_issued_inside
+from nsysalign.attribute.host import (
+    HostWindows,
+    host_window_pieces,
+    kernels_issued_inside,
+    synchronisation_flags,
+)
 from nsysalign.attribute.launch_latency import launch_latency
 from nsysalign.attribute.pieces import CAUSE, Pieces, join, sums
 from nsysalign.attribute.run_windows import devices
 from nsysalign.attribute.stream import StreamWindows, stream_pieces
 from nsysalign.attribute.sums import executing, stream_sums
-from nsysalign.attribute.synchronised import synchronisation_flags
 from nsysalign.attribute.threads import Threads
 from nsysalign.effort import trim_memory
 from nsysalign.model import CAUSES, KIND, Alignment, SegmentArrays, Trace

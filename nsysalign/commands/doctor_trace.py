@@ -269,7 +269,7 @@ def _of_this_run(trace: Trace, log: EventLog) -> list[str]:
 
 
 def _private(path: Path, given: Path) -> Row:
-    from nsysalign.trace.private_content import private_content
+    from nsysalign.trace.redaction import private_content
 
     found = private_content(path)
     if not found:

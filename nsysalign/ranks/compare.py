@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nsysalign.ranks.collectives import Group, communicators, span
-from nsysalign.ranks.join import Joined, common, join
+from nsysalign.ranks.collectives import Group, Joined, common, communicators, join, span
 from nsysalign.ranks.results import (
     Clock,
     LabelComparison,

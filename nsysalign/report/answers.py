@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from nsysalign.model import CAUSES, Analysis
+from nsysalign.model import Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.report import host_activity
-from nsysalign.report.rows import LabelRow, meanwhile, unprofiled
+from nsysalign.report.rows import LabelRow, of_interval, unprofiled
 from nsysalign.report.run_summary import of_devices
 from nsysalign.text import duration, percent, safe_text
 
@@ -44,21 +44,14 @@ def told_apart(analysis: Analysis, rows: Sequence[LabelRow]) -> list[LabelRow]:
         row = of_label.get(str(v.label))
         if row is None or at < 0:
             continue
-        shown = intervals.iloc[at]
+        shown = of_interval(next(intervals.iloc[[at]].itertuples(index=False)), matrix[at])
         several.setdefault(row.label, []).append(
             replace(
                 row,
                 label=f"{row.label} [{v.variant}]",
                 count=int(v.count),
-                interval=int(v.row_interval),
-                name=str(v.row),
-                elapsed_ns=int(shown["elapsed_ns"]),
-                error_ns=int(shown["error_ns"]),
-                kernel_only_ns=int(shown["kernel_only_ns"]),
-                kernel_only_upper_ns=int(shown["kernel_only_upper_ns"]),
-                parts_ns=dict(zip(CAUSES, matrix[at].tolist(), strict=True)),
                 median_ns=float(v.median_ns),
-                meanwhile_ns=meanwhile(shown),
+                **shown,
                 **predicted.get(int(v.row_interval), _NOTHING),
             )
         )

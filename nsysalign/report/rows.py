@@ -60,18 +60,11 @@ def label_rows(analysis: Analysis) -> list[LabelRow]:
     rows = [
         LabelRow(
             **_fields(label),
-            interval=int(interval.interval),
-            name=str(interval.name),
-            elapsed_ns=int(interval.elapsed_ns),
-            error_ns=int(interval.error_ns),
-            kernel_only_ns=int(interval.kernel_only_ns),
-            kernel_only_upper_ns=int(interval.kernel_only_upper_ns),
-            parts_ns=dict(zip(CAUSES, matrix[position].tolist(), strict=True)),
+            **of_interval(interval, matrix[position]),
             findings=rules.get(str(label.label), ()),
             flagged=str(label.label) in serious,
             callers=tuple(interval.callers),
             **predicted.get(int(interval.interval), {}),
-            meanwhile_ns=meanwhile(interval),
         )
         for label, interval, position in zip(
             labels.itertuples(index=False),
@@ -92,7 +85,21 @@ def unprofiled(analysis: Analysis) -> dict[int, dict]:
     return found
 
 
-def meanwhile(interval) -> int | None:  # a row of frames.INTERVALS
+def of_interval(interval, parts: np.ndarray) -> dict:  # a named tuple of frames.INTERVALS
+    """What a row shows of one interval, and of its parts."""
+    return {
+        "interval": int(interval.interval),
+        "name": str(interval.name),
+        "elapsed_ns": int(interval.elapsed_ns),
+        "error_ns": int(interval.error_ns),
+        "kernel_only_ns": int(interval.kernel_only_ns),
+        "kernel_only_upper_ns": int(interval.kernel_only_upper_ns),
+        "parts_ns": dict(zip(CAUSES, parts.tolist(), strict=True)),
+        "meanwhile_ns": _meanwhile(interval),
+    }
+
+
+def _meanwhile(interval) -> int | None:
     """How long kernels that a host timer issued ran before its second reading, where none of that is a part of it."""
     if interval.kind != "host" or not interval.kernel_only_ns:
         return None

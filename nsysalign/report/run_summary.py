@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nsysalign.model import CAUSES, Analysis
+from nsysalign.model import Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.report.palette import LOOKS
-from nsysalign.report.rows import LabelRow
+from nsysalign.report.rows import LabelRow, of_interval
 from nsysalign.text import duration, percent, plural, safe_text, told_apart
 
 if TYPE_CHECKING:
@@ -31,13 +31,7 @@ def run_rows(analysis: Analysis) -> list[LabelRow]:
             kind="run",
             count=1,
             site="",
-            interval=int(r.interval),
-            name=str(r.name),
-            elapsed_ns=int(r.elapsed_ns),
-            error_ns=0,
-            kernel_only_ns=int(r.kernel_only_ns),
-            kernel_only_upper_ns=int(r.kernel_only_upper_ns),
-            parts_ns=dict(zip(CAUSES, parts, strict=True)),
+            **of_interval(r, parts),
             median_ns=float(r.elapsed_ns),
             mean_ns=float(r.elapsed_ns),
             std_ns=float("nan"),
@@ -50,7 +44,7 @@ def run_rows(analysis: Analysis) -> list[LabelRow]:
             flagged=False,
             callers=(),
         )
-        for r, parts in zip(runs.itertuples(index=False, name="Run"), matrix.tolist(), strict=True)
+        for r, parts in zip(runs.itertuples(index=False, name="Run"), matrix, strict=True)
     ]
 
 

@@ -13,7 +13,7 @@ from cases.drawing import MAIN, OTHER, in_nanoseconds, kernel
 from simulator import check, export
 from simulator.world import LEGACY, NON_BLOCKING, HostInterval, World
 
-from nsysalign.attribute.synchronised import AFTER, BEFORE, IDLE
+from nsysalign.attribute.host import AFTER, BEFORE, IDLE
 
 ALL = (BEFORE, AFTER, IDLE)
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from made import results, summary
 from simulator.ranks import ALL_GATHER, ALL_REDUCE, run
 
+from nsysalign.ranks.collectives import common, join
 from nsysalign.ranks.compare import compare
-from nsysalign.ranks.join import common, join
 
 
 def uneven(rank: int, step: int) -> int:
