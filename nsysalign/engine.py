@@ -53,6 +53,7 @@ from nsysalign.slices.pool import WorkerPool, wanted, worker_pool
 from nsysalign.slices.rounds import measure, read_ahead
 from nsysalign.slices.survey import SLICE_ROWS, survey
 from nsysalign.store import confirmations
+from nsysalign.text import REPETITION
 from nsysalign.timers.windows import timed, timer_notes
 from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs
@@ -320,7 +321,7 @@ def _named(measured: Measured, log: EventLog | None, clocks: Path | None) -> Ana
     gpu_clocks, said = _gpu_clocks(measured, clocks)
     notes = [*(log.notes if log else ()), *p.notes, *_disturbed(intervals), *said]
     unaligned = p.unaligned
-    unaligned = unaligned.assign(label=unaligned["name"].astype(str).str.replace(r"#\d+$", "", regex=True))
+    unaligned = unaligned.assign(label=unaligned["name"].astype(str).str.replace(REPETITION, "", regex=True))
     calibration = dict(measured.calibration) | {
         "launch_latency_ns": {k: measured.launch_latency[KIND[k]] for k in KIND},
         "collected_with": _headers(log),

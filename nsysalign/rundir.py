@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from nsysalign.errors import NsysError, TraceError
+from nsysalign.text import natural
 from nsysalign.untrusted import contents
 
 #: Where runs go, below the working directory.
@@ -191,11 +192,6 @@ def _conditions(manifest: Path) -> tuple[str, ...]:
 def event_logs(folder: Path) -> list[Path]:
     """The event logs in a folder, sorted by name: `events-PID.jsonl`, long ones `events-PID.jsonl.gz`."""
     return sorted(p for end in ("jsonl", "jsonl.gz") for p in folder.glob(f"events-*.{end}"))
-
-
-def natural(text: str) -> tuple:
-    """A sort key: node2 before node10."""
-    return tuple((0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"(\d+)", text) if p)
 
 
 def make_run_dir(stem: str, output: Path | None = None, *, base: Path | None = None) -> Path:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+#: The number of a repetition at the end of a name: "step#7".
+REPETITION = r"#(\d+)$"
 #: What stands for exactly zero in tables: the eye finds the numbers.
 ZERO = "."
 
@@ -27,6 +29,15 @@ _SURROGATES = re.compile(r"[\ud800-\udfff]")
 _ESCAPES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?|\x1b.?"
 )
+
+
+def natural(text: str) -> tuple[tuple[int, int, str], ...]:
+    """A sort key: node2 before node10."""
+    return tuple(
+        (0, int(part), "") if part.isdecimal() and len(part) < 20 else (1, 0, part)
+        for part in re.split(r"(\d+)", text)
+        if part
+    )
 
 
 def safe_text(text: Any) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.attribute import describe
-from nsysalign.attribute.busy import Blocks, Streams
+from nsysalign.attribute.busy import Streams
 from nsysalign.attribute.gaps import Explainer
 from nsysalign.attribute.groups import Groups
 from nsysalign.attribute.host import (
@@ -28,6 +28,7 @@ from nsysalign.attribute.threads import Threads
 from nsysalign.effort import trim_memory
 from nsysalign.model import CAUSES, KIND, Alignment, SegmentArrays, Trace
 from nsysalign.sweep.issue import lane_operations
+from nsysalign.sweep.tiles import covered
 
 #: Host windows to cut into pieces at once, and calls in them (one that holds more goes alone).
 _WINDOWS_AT_ONCE, _CALLS_AT_ONCE = 1 << 12, 1 << 20
@@ -245,18 +246,11 @@ def _others_worked(alignment: Alignment, streams: Streams, total: np.ndarray) ->
         mine = np.flatnonzero(on_stream & np.isin(lane, members) & (idle > 0))
         if not len(mine):
             continue
-        device = [_executed(streams.blocks(number), t[mine]) for t in (start, end)]
+        blocks = streams.blocks(number)
+        device = [covered(blocks.start, blocks.end, t[mine]) for t in (start, end)]
         others = (device[1] - device[0]) - total[mine][:, : len(KIND)].sum(axis=1)
         out[mine] = 2 * others > idle[mine]
     return out
-
-
-def _executed(blocks: Blocks, at: np.ndarray) -> np.ndarray:
-    """How long blocks had executed until each time."""
-    done = np.append(0, np.cumsum(blocks.end - blocks.start))
-    k = np.searchsorted(blocks.start, at)
-    over = np.append(0, blocks.end)[k]
-    return done[k] - np.maximum(over - at, 0)
 
 
 def _begun(trace: Trace, alignment: Alignment) -> np.ndarray:

@@ -8,13 +8,12 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.attribute.pieces import CAUSE, DETAIL, REF, REF_KINDS, Pieces
+from nsysalign.attribute.pieces import CAUSE, DETAIL, OPERATION_REFS, REF, REF_KINDS, Pieces
 from nsysalign.model import CAUSES, KIND, Alignment, SegmentArrays, Trace
 
 #: CUDA_MEMCPY_KIND and CUDA_MEMOPR_MEMORY_KIND codes in the field's words.
 DIRECTION = {1: "H2D", 2: "D2H", 8: "D2D", 9: "H2H", 10: "P2P", 11: "UVM H2D", 12: "UVM D2H", 13: "UVM D2D"}
 MEMORY = {0: "pageable", 1: "pinned", 2: "device", 3: "array", 4: "managed", 5: "device", 6: "managed"}
-_OPERATION_REFS = tuple(REF[k] for k in ("kernel", "graph", "memcpy", "memset"))
 
 
 def merged(p: Pieces) -> Pieces:
@@ -70,7 +69,7 @@ def ref_ids(trace: Trace, alignment: Alignment, kind: np.ndarray, ref: np.ndarra
     """Positions to rowids of the nsys tables (seq for records)."""
     out = np.full(len(ref), -1, dtype=np.int64)
     tables = [
-        (np.isin(kind, _OPERATION_REFS), trace.operations, "row"),
+        (np.isin(kind, OPERATION_REFS), trace.operations, "row"),
         (kind == REF["api"], trace.calls, "row"),
         (kind == REF["nvtx"], trace.ranges, "row"),
         (kind == REF["event"], alignment.records, "seq"),
@@ -125,7 +124,7 @@ def call_names(trace: Trace, position: np.ndarray) -> np.ndarray:
 
 def ref_names(trace: Trace, kind: np.ndarray, ref: np.ndarray) -> np.ndarray:
     out = np.full(len(ref), "", dtype=object)
-    mask = np.isin(kind, _OPERATION_REFS) & (ref >= 0)
+    mask = np.isin(kind, OPERATION_REFS) & (ref >= 0)
     out[mask] = operation_names(trace, ref[mask])
     mask = (kind == REF["api"]) & (ref >= 0)
     out[mask] = call_names(trace, ref[mask])

@@ -15,13 +15,12 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.attribute import describe
-from nsysalign.attribute.pieces import CAUSE, DETAIL, DETAILS, REF, REF_KINDS, Pieces
+from nsysalign.attribute.pieces import CAUSE, DETAIL, DETAILS, OPERATION_REFS, REF, REF_KINDS, Pieces
 from nsysalign.model import CAUSES, Alignment, Trace
 from nsysalign.sweep.tiles import distinct, least, ragged
 
 _NAMED = tuple(CAUSE[c] for c in ("api", "sync", "api_launch", "host", "event", "profiler"))
 _SPOKEN = tuple(REF[r] for r in ("api", "nvtx", "overhead"))
-_ON_GPU = tuple(REF[k] for k in ("kernel", "graph", "memcpy", "memset"))
 #: Pieces at once, and slots of a table of windows by keys: they bound the memory.
 _AT_ONCE = 1 << 17
 _SLOTS = 1 << 18
@@ -125,7 +124,7 @@ class Groups:
 
     def lot(self, p: Pieces) -> tuple[np.ndarray, Lot]:
         """(windows, lot) of the pieces that belong in details."""
-        operation = np.isin(p.ref_kind, _ON_GPU) & (p.ref >= 0)
+        operation = np.isin(p.ref_kind, OPERATION_REFS) & (p.ref >= 0)
         sized = operation & np.isin(p.cause, [CAUSE["memcpy"], CAUSE["memset"]])
         named = np.isin(p.cause, _NAMED) & np.isin(p.ref_kind, _SPOKEN)
         use = np.flatnonzero(sized | named | np.isin(p.cause, [CAUSE["queued"], CAUSE["unknown"]]))
@@ -258,7 +257,7 @@ class Groups:
         of_size = self._sized_keys()
         if not of_size.any():
             return
-        sized = np.flatnonzero(of_size[lot.key] & np.isin(lot.ref_kind, _ON_GPU))
+        sized = np.flatnonzero(of_size[lot.key] & np.isin(lot.ref_kind, OPERATION_REFS))
         if len(sized):
             self._sized.append(np.stack([window[sized], lot.key[sized], lot.ref[sized]]))
 

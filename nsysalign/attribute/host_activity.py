@@ -22,10 +22,10 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.model import pid_of, process_of, tid_of
 from nsysalign.sweep.tiles import disjoint, tile
+from nsysalign.text import REPETITION
 
 #: Rows per label and view; what is rarer is one row without a name.
 MOST_ROWS = 12
-_REPETITION = r"#\d+$"  # of a region's range
 
 
 class Samples(Protocol):
@@ -183,7 +183,7 @@ def _mode(values: Sequence[Any]) -> Any:
 
 def _ranges(gaps: Gaps, label: str) -> list[tuple[str, int, int]]:
     """(name, pieces, ns) of the innermost ranges, '' for the label's own and for none; [] where that is all there is."""
-    names = pd.Series(gaps.range).str.replace(_REPETITION, "", regex=True)
+    names = pd.Series(gaps.range).str.replace(REPETITION, "", regex=True)
     table = pd.DataFrame({"name": names.where(names != label, ""), "ns": gaps.end - gaps.start})
     if not table["name"].any():
         return []

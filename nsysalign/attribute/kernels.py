@@ -17,6 +17,7 @@ from nsysalign.attribute.describe import call_names, operation_names
 from nsysalign.attribute.run_windows import devices
 from nsysalign.model import OPERATION_KINDS, Alignment, Trace
 from nsysalign.sweep.tiles import ragged
+from nsysalign.text import REPETITION
 
 #: Pairs of a window and an operation in it that are held at once.
 _AT_ONCE = 1 << 21
@@ -163,7 +164,7 @@ def operation_codes(operations: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
 def series(windows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """(series of every window, first window of each)."""
-    keys = windows[_SERIES].assign(region=windows["region"].str.replace(r"#\d+$", "", regex=True))
+    keys = windows[_SERIES].assign(region=windows["region"].str.replace(REPETITION, "", regex=True))
     number = keys.groupby(_SERIES, sort=False).ngroup().to_numpy()
     return number, np.unique(number, return_index=True)[1]
 

@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.text import REPETITION
 
-_REPETITION = re.compile(r"#(\d+)$")
+_REPETITION = re.compile(REPETITION)
 #: torch's emit_nvtx numbers every operator: the same operator is one label.
 _TORCH_NUMBERS = re.compile(r",? ?\b(op_id|seq|sequence number) ?= ?\d+|, op_ids? = \[[^]]*\]")
 #: A number that is a part of a name by itself: `blocks.3.attn`, `step 12`, `layers[4]`; not `conv1`, not `(stream 7)`.

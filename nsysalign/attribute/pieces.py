@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsysalign.model import CAUSES
+from nsysalign.model import CAUSES, OPERATION_KINDS
 from nsysalign.sweep.tiles import Columns
 
 CAUSE = {name: code for code, name in enumerate(CAUSES)}
@@ -14,6 +14,7 @@ CAUSE = {name: code for code, name in enumerate(CAUSES)}
 #: What a piece points to: nsys tables by their short names, the log's records, or nothing.
 REF_KINDS = ("", "kernel", "graph", "memcpy", "memset", "api", "nvtx", "overhead", "event")
 REF = {name: code for code, name in enumerate(REF_KINDS)}
+OPERATION_REFS = tuple(REF[kind] for kind in OPERATION_KINDS)
 
 #: How a cause came about, where the cause alone does not say it.
 DETAILS = (

@@ -15,7 +15,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.attribute.labels import grouped, plain_region
 from nsysalign.model import CALL, ORIGIN, SYNC_CALLS, Alignment, Trace
-from nsysalign.sweep.tiles import group
+from nsysalign.sweep.tiles import covered, group
 
 #: Column -> kinds of calls whose time it holds; calls of all other kinds are `other_ns`.
 _KINDS = {
@@ -91,16 +91,9 @@ def _inside_calls(trace: Trace) -> dict[str, np.ndarray]:
         mine = of_thread.get(thread, np.empty(0, np.int64))
         for number, name in enumerate(_SPLIT):
             some = mine[what[mine] == number]
-            spent = [_until(begin[some], over[some], t[rows]) for t in (start, end)]
+            spent = [covered(begin[some], over[some], t[rows]) for t in (start, end)]
             found[name][rows] = spent[1] - spent[0]
     return found
-
-
-def _until(start: np.ndarray, end: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """How much of disjoint sorted stretches lies before each time."""
-    done = np.append(0, np.cumsum(end - start))
-    k = np.searchsorted(start, at)
-    return done[k] - np.maximum(np.append(0, end)[k] - at, 0)
 
 
 def _on_gpu(windows: pd.DataFrame, count: int) -> tuple[np.ndarray, np.ndarray]:

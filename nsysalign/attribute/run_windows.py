@@ -19,6 +19,7 @@ from nsysalign import frames
 from nsysalign.attribute.pieces import CAUSE
 from nsysalign.model import ORIGIN, Alignment, PartialResult, Trace, pid_of
 from nsysalign.sweep.issue import FAR
+from nsysalign.windows import windows_frame
 
 #: Columns that say whose run a row is.
 _WHOSE = ["region", "process", "device", "end_stream"]
@@ -181,35 +182,24 @@ def _windows(kept: list[tuple[str, int, tuple[int, int]]], lanes: pd.DataFrame) 
     lane = np.array([k[1] for k in kept], dtype=np.int64)
     start, end = (np.array([k[2][n] for k in kept], dtype=np.int64) for n in (0, 1))
     process = lanes["process"].to_numpy()[lane]
-    values: dict[str, object] = {
-        "kind": "run",
-        "log_process": -1,
-        "process": process,
-        "thread": process | pid_of(process),
-        "end_thread": process | pid_of(process),
-        "start": -1,
-        "end": -1,
-        "start_lane": lane,
-        "end_lane": lane,
-        "open_ns": start,
-        "close_ns": end,
-        "close_end_ns": end,
-        "elapsed_ns": end - start,
-        "start_ns": start,
-        "end_ns": end,
-        "start_lower_ns": start,
-        "start_upper_ns": start,
-        "error_ns": 0,
-        "method": "exact",
-        "region": [k[0] for k in kept],
-        "site": "",
-        "end_site": "",
-        "library": False,
-        "origin": ORIGIN["run"],
-        "source": -1,
-    }
-    out = pd.DataFrame(values)
-    out["clock_residual_ns"] = pd.array([pd.NA] * len(out), dtype="Int64")
-    for column in ("callers", "remarks"):
-        out[column] = pd.Series([()] * len(out), dtype=object)
-    return frames.check(out, frames.WINDOWS)
+    return windows_frame(
+        len(kept),
+        {
+            "kind": "run",
+            "process": process,
+            "thread": process | pid_of(process),
+            "end_thread": process | pid_of(process),
+            "start_lane": lane,
+            "end_lane": lane,
+            "open_ns": start,
+            "close_ns": end,
+            "close_end_ns": end,
+            "elapsed_ns": end - start,
+            "start_ns": start,
+            "end_ns": end,
+            "start_lower_ns": start,
+            "start_upper_ns": start,
+            "region": [k[0] for k in kept],
+            "origin": ORIGIN["run"],
+        },
+    )

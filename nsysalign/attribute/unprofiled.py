@@ -28,7 +28,7 @@ from nsysalign.attribute.replay import Call, replay
 from nsysalign.attribute.scene import Scene, Scenes
 from nsysalign.attribute.segment_source import SegmentSource
 from nsysalign.host_speed import HostSpeed
-from nsysalign.model import CAUSES, Alignment, Trace
+from nsysalign.model import CAUSES, OPERATION_KINDS, Alignment, Trace
 from nsysalign.parts import matrices
 from nsysalign.text import times
 
@@ -36,7 +36,6 @@ from nsysalign.text import times
 MOST_PER_LABEL, LEAST_PER_LABEL, CALLS_PER_LABEL = 32, 3, 60_000
 #: Parts that end sooner when the host is faster; the profiler's own work goes first.
 _HOST_SIDE = ("host", "api_launch", "api", "event", "sync", "launch_latency")
-_AT_WORK = ("kernel", "graph", "memcpy", "memset")
 _TICK_NS = 64  # the event clock's, at both ends
 #: With more of it unknown than this there is nothing to replay.
 _UNKNOWN_SHARE = 0.05
@@ -126,7 +125,7 @@ def predict_intervals(
     osrt = len(trace.os_calls) > 0
     mine = parts[parts["interval"].isin(chosen)]
     (matrix,) = matrices(intervals[intervals["interval"].isin(chosen)], mine, ["ns"])
-    working = matrix[:, [CAUSES.index(c) for c in _AT_WORK]].sum(axis=1)
+    working = matrix[:, [CAUSES.index(c) for c in OPERATION_KINDS]].sum(axis=1)
     unknown = matrix[:, CAUSES.index("unknown")]
     windows = alignment.windows
     speeds = (host or HostSpeed(None)).speeds(

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nsysalign.errors import NsysError
+from nsysalign.text import natural
 
 #: Where installers put it; the last match of each pattern (the newest version) is tried first.
 INSTALL_PATTERNS = (
@@ -64,12 +65,8 @@ def candidates(explicit: str | None = None, environ: Mapping[str, str] | None = 
     home = environ.get("HOME", "")
     for pattern in INSTALL_PATTERNS:
         pattern = pattern.replace("~", home, 1) if pattern.startswith("~") else pattern
-        found += sorted(glob.glob(pattern), key=_natural, reverse=True)
+        found += sorted(glob.glob(pattern), key=natural, reverse=True)
     return list(dict.fromkeys(found))
-
-
-def _natural(text: str) -> list:
-    return [(1, int(p), "") if p.isdigit() else (0, 0, p) for p in re.split(r"(\d+)", text)]
 
 
 def find_nsys(explicit: str | None = None) -> Nsys:

@@ -14,9 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from nsysalign.model import CAUSES, Analysis
+from nsysalign.model import CAUSES, OPERATION_KINDS, Analysis
 
-WORK = ("kernel", "graph", "memcpy", "memset")
 #: Without calibration: both record latencies together were 2.6 us on one H200 and 4.0 on another.
 FIXED_NS, FIXED_ERROR_NS = 3_300.0, 1_200.0
 #: Consecutive records behind work: 1.28 us, 2.9 with event tracing.
@@ -92,7 +91,7 @@ def _queued(analysis: Analysis) -> tuple[np.ndarray, np.ndarray]:
     """
     s = analysis.segments
     code = pd.Index(CAUSES).get_indexer(s["cause"])
-    working = np.isin(code, [CAUSES.index(c) for c in WORK])
+    working = np.isin(code, [CAUSES.index(c) for c in OPERATION_KINDS])
     number, ref = s["interval"].to_numpy(), s["ref_id"].to_numpy()
     ns = (s["end_ns"] - s["start_ns"]).to_numpy()
     touching = np.flatnonzero(
@@ -111,7 +110,7 @@ def gpu_time(analysis: Analysis, positions: np.ndarray) -> GpuTime:
     A gap that was a queued one already stays what it was; the others become the usual one.
     """
     lat = latencies(analysis)
-    work = parts_of(analysis, positions, *WORK)
+    work = parts_of(analysis, positions, *OPERATION_KINDS)
     count = analysis.intervals["operations"].to_numpy()[positions]
     numbers = analysis.intervals["interval"].to_numpy()[positions]
     number, ns = _queued(analysis)

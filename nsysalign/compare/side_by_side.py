@@ -19,9 +19,8 @@ from nsysalign.compare.bootstrap import change, midmean
 from nsysalign.compare.label_changes import FEWEST_RUNS
 from nsysalign.host_speed import HostSpeed
 from nsysalign.model import EventLog
-from nsysalign.text import times
+from nsysalign.text import REPETITION, times
 
-_REPETITION = re.compile(r"#\d+$")
 CONFIDENCE = 0.95
 #: A host that was so many times slower in one run than in the other is worth a remark.
 _OTHER_SPEED = 1.1
@@ -173,7 +172,7 @@ def _ranks(log: EventLog | None, process: np.ndarray) -> np.ndarray:
 def _key(row) -> tuple:
     """What makes two intervals the same measurement, whatever run they are of."""
     if row.region:
-        return row.kind, _REPETITION.sub("", row.region)
+        return row.kind, re.sub(REPETITION, "", row.region)
     return row.kind, row.site, row.end_site, tuple(row.callers)
 
 

@@ -17,10 +17,9 @@ import pandas as pd
 from nsysalign.diagnose import thresholds
 from nsysalign.diagnose.advice import Speaker
 from nsysalign.diagnose.finding import About
-from nsysalign.model import CAUSES, OTHERS_WORKED, Analysis, SegmentArrays
+from nsysalign.model import CAUSES, OPERATION_KINDS, OTHERS_WORKED, Analysis, SegmentArrays
 from nsysalign.parts import parts_matrix
 
-WORK = ("kernel", "graph", "memcpy", "memset")
 _FEW = 200
 _OPERATIONS_AT_ONCE = 50_000
 _CODE = {name: code for code, name in enumerate(CAUSES)}
@@ -120,7 +119,7 @@ class Facts:
 
     @cached_property
     def work(self) -> np.ndarray:
-        return self.part(*WORK)
+        return self.part(*OPERATION_KINDS)
 
     @cached_property
     def details(self) -> pd.DataFrame:
@@ -289,7 +288,7 @@ class Segments:
 
     @cached_property
     def run(self) -> np.ndarray:
-        idle = ~self.of_cause(*WORK)
+        idle = ~self.of_cause(*OPERATION_KINDS)
         begins = idle.copy()
         begins[1:] &= ~idle[:-1] | (self.at[1:] != self.at[:-1])
         return np.where(idle, np.cumsum(begins) - 1, -1)

@@ -20,8 +20,8 @@ from nsysalign.ranks.results import (
     SourceResult,
     Wait,
 )
-from nsysalign.ranks.sources import natural
 from nsysalign.ranks.summary import same_trace
+from nsysalign.text import natural
 
 #: Medians closer than this share (or than the event clock's resolution) are the same.
 EVEN_SHARE = 0.02

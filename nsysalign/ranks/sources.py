@@ -13,7 +13,8 @@ from pathlib import Path
 
 from nsysalign.errors import TraceError, UsageError
 from nsysalign.ranks.results import Source
-from nsysalign.rundir import TRACE_SUFFIXES, RunDirectory, event_logs, natural
+from nsysalign.rundir import TRACE_SUFFIXES, RunDirectory, event_logs
+from nsysalign.text import natural
 
 #: A comparison's own document: a folder that holds one is a result and not looked into.
 DOCUMENT = "ranks.json"

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsysalign.model import CAUSES, Analysis
+from nsysalign.model import CAUSES, OPERATION_KINDS, Analysis
 from nsysalign.report.rows import LabelRow
-from nsysalign.report.verdict import SEVERITIES, WORK, Verdict
+from nsysalign.report.verdict import SEVERITIES, Verdict
 
 #: Rules that say that work of one cause does not belong into the interval.
 UNWANTED = {"copy-inside": "memcpy", "memset-inside": "memset"}
@@ -67,7 +67,7 @@ def losses(analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray) -> 
 
 def _loss(row: LabelRow, at: np.ndarray, elapsed: np.ndarray, start: np.ndarray, matrix: np.ndarray) -> Loss:
     unwanted = {cause for rule, cause in UNWANTED.items() if rule in row.findings}
-    idle = [k for k, cause in enumerate(CAUSES) if cause not in WORK or cause in unwanted]
+    idle = [k for k, cause in enumerate(CAUSES) if cause not in OPERATION_KINDS or cause in unwanted]
     lost, first = matrix[np.ix_(at, idle)].sum(axis=1), start[at].argmin()
     total, missed = int(elapsed[at].sum()), int(lost.sum())
     if len(at) == 1 or not set(COLD) & set(row.findings):

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from nsysalign.model import CAUSES, Analysis
+from nsysalign.model import CAUSES, OPERATION_KINDS, Analysis
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow
-from nsysalign.report.verdict import WORK
 from nsysalign.text import duration, percent, plural
-
-if TYPE_CHECKING:
-    pass
 
 #: The kind of interval that stands for a whole run; its labels are no labels of the user's.
 RUN = "run"
@@ -59,8 +55,10 @@ def headline(analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray) -
 
 
 def _shares(parts: dict[str, int], total: int) -> str:
-    busy = sum(parts[cause] for cause in WORK)
-    idle = sorted(((ns, c) for c, ns in parts.items() if c not in WORK and ns >= 0.01 * total), reverse=True)
+    busy = sum(parts[cause] for cause in OPERATION_KINDS)
+    idle = sorted(
+        ((ns, c) for c, ns in parts.items() if c not in OPERATION_KINDS and ns >= 0.01 * total), reverse=True
+    )
     return ", ".join(
         [
             f"GPU busy {percent(busy / total)}",

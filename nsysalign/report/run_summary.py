@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nsysalign.model import Analysis
+from nsysalign.model import OPERATION_KINDS, Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, of_interval
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-WORK = ("kernel", "graph", "memcpy", "memset")
 #: Letters of a kernel's name in a line.
 LONGEST = 40
 #: Devices with a sentence, kernels and gaps that a terminal lists.
@@ -64,13 +63,13 @@ def sentences(analysis: Analysis) -> list[str]:
 
 
 def _work(row: LabelRow) -> int:
-    return sum(row.parts_ns[c] for c in WORK)
+    return sum(row.parts_ns[c] for c in OPERATION_KINDS)
 
 
 def _sentence(row: LabelRow) -> str:
     work, whole = _work(row), row.elapsed_ns
-    did = _listed({c: row.parts_ns[c] for c in WORK}, 4)
-    rest = _listed({c: ns for c, ns in row.parts_ns.items() if c not in WORK}, 3)
+    did = _listed({c: row.parts_ns[c] for c in OPERATION_KINDS}, 4)
+    rest = _listed({c: ns for c, ns in row.parts_ns.items() if c not in OPERATION_KINDS}, 3)
     text = f"{safe_text(row.label)}: {duration(whole)} from the first GPU work to the last; the GPU was busy for "
     text += f"{duration(work)} ({percent(work / max(whole, 1))}): {did}."
     return f"{text} Idle: {rest}." if rest else text

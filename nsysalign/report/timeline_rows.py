@@ -6,7 +6,6 @@ Names and hover texts repeat thousands of times, so they are numbers into one li
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -17,7 +16,7 @@ from nsysalign.model import CALL_KINDS, CAUSES, OPERATION_KINDS, Analysis
 from nsysalign.report.clock_chart import reason_words
 from nsysalign.report.palette import CALL_LOOK
 from nsysalign.store.columns import as_lists
-from nsysalign.text import bandwidth, bytes_text, duration, quantity, safe_text, words
+from nsysalign.text import bandwidth, bytes_text, duration, natural, quantity, safe_text, words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -164,7 +163,7 @@ def _picture(window, items: list[_Item], pieces: list[_Piece] | None, strings: S
 def _place(key: tuple[str, str]) -> tuple[Any, ...]:
     """Lanes from top to bottom."""
     kind, lane = key
-    return (LANE_ORDER[kind][0], _natural(lane), LANE_ORDER[kind][1])
+    return (LANE_ORDER[kind][0], natural(lane), LANE_ORDER[kind][1])
 
 
 def _sources(
@@ -267,14 +266,6 @@ def from_segments(analysis: Analysis, number: int) -> pd.DataFrame:
     drawn = pd.concat(parts, ignore_index=True).assign(interval=number, link=-1)
     drawn["detail"] = pd.Series([{}] * len(drawn), dtype=object)
     return frames.check(drawn, frames.TIMELINE)
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """ "stream 7" before "stream 13"."""
-    return [
-        (int(part), "") if part.isdecimal() and len(part) < 20 else (-1, part)
-        for part in re.split(r"(\d+)", str(name))
-    ]
 
 
 def _look(lane_kind: str, kind: str) -> int:

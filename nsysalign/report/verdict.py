@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 
 from nsysalign import examples
-from nsysalign.model import CAUSE_MEANING, Analysis
+from nsysalign.model import CAUSE_MEANING, OPERATION_KINDS, Analysis
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, label_rows
 from nsysalign.store.confirmations import statuses
 from nsysalign.text import duration, percent, quantity, safe_text, words
 
-#: Causes in which the stream works.
-WORK = ("kernel", "graph", "memcpy", "memset")
 SEVERITIES = ("error", "warning", "info", "reading")
 #: Two kinds of advice: a delay before the start event gives the GPU's time, and makes nothing faster.
 #: Not about the GPU's time: the first interval is left out whatever is measured; an interval without GPU work is host time.
@@ -77,7 +75,7 @@ def verdicts(analysis: Analysis, rows: list[LabelRow] | None = None) -> list[Ver
     spoken = {verdict.label for verdict in found}
     silent = [row for row in rows if row.label not in spoken]
     # The label in which the GPU's stream waits longest is the one to read first.
-    silent.sort(key=lambda row: (row.library, sum(row.parts_ns[c] for c in WORK) - row.elapsed_ns))
+    silent.sort(key=lambda row: (row.library, sum(row.parts_ns[c] for c in OPERATION_KINDS) - row.elapsed_ns))
     return found + [reading(row) for row in silent]
 
 

@@ -127,6 +127,13 @@ def union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return start[first][keep], reach[np.append(first[1:] - 1, len(start) - 1)][keep]
 
 
+def covered(start: np.ndarray, end: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """How much of disjoint sorted blocks lies before each time."""
+    done = np.append(0, np.cumsum(end - start))
+    k = np.searchsorted(start, at)
+    return done[k] - np.maximum(np.append(0, end)[k] - at, 0)
+
+
 def pick(values: np.ndarray, index: np.ndarray, default: int) -> np.ndarray:
     """values[index], and `default` where the index is negative ("none"); `values` may be empty."""
     if not len(values):
