@@ -112,11 +112,6 @@ UNSURE = "unsure-pair"
 #: Flag of intervals while whose stream was idle others of its device mostly executed.
 OTHERS_WORKED = "other-streams-worked"
 
-#: Interval kinds: an event pair, a pair of host timestamps, an NVTX range projected on the GPU, all work of a process on a
-#: device or stream.
-INTERVAL_KINDS: tuple[str, ...] = ("event", "host", "nvtx", "run")
-
-
 #: nsys packs hardware, VM, process and thread into 64 bits; ids of processes and threads have 24 each.
 _ID_BITS = 0xFFFFFF
 
@@ -317,6 +312,11 @@ class Analysis:
     def runs(self) -> pd.DataFrame:
         """The intervals of the run as a whole."""
         return self.intervals[self.intervals["kind"] == "run"]
+
+    def collected_with(self, key: str) -> str:
+        """What the probe's processes said of themselves ("torch", "python"), each value once; '' where nothing did."""
+        processes = (self.calibration or {}).get("collected_with", ())
+        return ", ".join(dict.fromkeys(str(p[key]) for p in processes if isinstance(p, dict) and p.get(key)))
 
     def _repr_html_(self) -> str:
         """An analysis in a notebook: the label table."""

@@ -195,3 +195,10 @@ def _difference(names: list[str]) -> int:
     first, last = min(names), max(names)  # what these share all do
     same = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
     return re.search(r"[A-Za-z0-9]*$", first[:same]).start()
+
+
+def within(middle_ns: float, lower_ns: float, upper_ns: float, unit_ns: int) -> str:
+    """ "191 ±25": no more digits than the bar allows."""
+    reach = max(upper_ns - middle_ns, middle_ns - lower_ns)
+    places = 0 if reach >= 10 * unit_ns else 1 if reach >= unit_ns else 2
+    return f"{middle_ns / unit_ns:.{places}f} ±{reach / unit_ns:.{places}f}"

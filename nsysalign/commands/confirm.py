@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nsysalign.commands import options as shared
+from nsysalign.commands.outputs import console, deliver
 from nsysalign.errors import AnalysisError, NsysAlignError, NsysError, UsageError
 from nsysalign.rundir import CONFIRMED, RERUNS
 
@@ -96,7 +97,6 @@ def confirm(
               nsysalign confirm --label t1 --intervention delay -- train.py --epochs 1
     """
     from nsysalign.collect.lock import locked
-    from nsysalign.commands.outputs import deliver
 
     if source is not None and options.output is not None:
         raise UsageError("with --from everything goes to that run directory", "leave out -o")
@@ -268,11 +268,9 @@ def _test(
     everything = pd.concat([kept, new], ignore_index=True) if len(kept) else new
     confirmations.write(everything, run_dir / CONFIRMED)
     if not quiet:
-        from rich.console import Console
-
         from nsysalign.report import terminal
 
-        terminal.confirmations(new, Console(highlight=False))
+        terminal.confirmations(new, console())
     return everything, result.exit_status == 0, lost
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import click
 
+from nsysalign.commands.outputs import console
+
 #: One screen: the labels of the puzzle, and the finding that answers it.
 SHOWN, FINDING = 9, ("h2d_t1", "host-gap")
 
@@ -50,10 +52,7 @@ def demo(output: Path | None, quiet: bool) -> None:
             analysis = analyze(names[0], events=names[1:], progress=tell)
     store(analysis, run_dir)
     if not quiet:
-        from rich.console import Console
-
         from nsysalign.report import terminal
 
         click.echo(files("nsysalign.demo").joinpath("what.md").read_text("utf-8"))
-        console = Console(highlight=False)
-        terminal.render(analysis, console, str(run_dir / PAGE), max_labels=SHOWN, only=FINDING)
+        terminal.render(analysis, console(), str(run_dir / PAGE), max_labels=SHOWN, only=FINDING)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from nsysalign.commands import options as shared
+from nsysalign.commands.outputs import console, deliver
 
 #: What --fail-on names -> verdicts.
 FAILURES = {
@@ -76,7 +77,6 @@ def diff(
     Example:  nsysalign diff nsysalign-runs/train-001 nsysalign-runs/train-002 -o diff.html
     In CI:    nsysalign diff baseline/analysis.json run --fail-on slower --threshold 5
     """
-    from nsysalign.commands.outputs import deliver
     from nsysalign.compare.label_changes import compare
     from nsysalign.engine import load
     from nsysalign.private import short_path
@@ -98,11 +98,9 @@ def diff(
     if json_out:
         deliver(to_json(changes.document(comparison)), json_out)
     if not quiet and json_out != "-":
-        from rich.console import Console
-
         from nsysalign.report import diff_terminal
 
-        diff_terminal.render(comparison, Console(highlight=False), str(output) if output else None)
+        diff_terminal.render(comparison, console(), str(output) if output else None)
     ctx.exit(1 if failed(comparison, fail_on) else 0)
 
 
@@ -136,7 +134,6 @@ def _diff_measures(
     quiet: bool,
 ) -> int:
     """The same of two measurements; the exit code."""
-    from nsysalign.commands.outputs import deliver
     from nsysalign.measure import merge
     from nsysalign.measure.result import load
     from nsysalign.private import short_path
@@ -151,9 +148,7 @@ def _diff_measures(
     if json_out:
         deliver(to_json(merge.document(both, found, threshold)), json_out)
     if not quiet and json_out != "-":
-        from rich.console import Console
-
-        measure_terminal.render_changes(both, found, Console(highlight=False), str(output) if output else "")
+        measure_terminal.render_changes(both, found, console(), str(output) if output else "")
     verdicts = {verdict for name in fail_on for verdict in FAILURES.get(name, ())}
     missing = "missing" in fail_on and {p.batch for p in a.points} - {p.batch for p in b.points}
     return int(bool(missing) or any(c.verdict in verdicts for c in found))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nsysalign.commands import options as shared
+from nsysalign.commands.outputs import console, deliver
 
 if TYPE_CHECKING:
     from nsysalign.measure.result import Measure
@@ -166,7 +167,6 @@ def _options(given: dict[str, Any]) -> Any:
 
 def finish(result: Measure, *, json_out: str | None = None, quiet: bool = False) -> None:
     """Write the database and the page beside measure.json; print the table.  NoStatistics, once all samples are kept."""
-    from nsysalign.commands.outputs import deliver
     from nsysalign.measure import tables
     from nsysalign.measure.result import FILE
     from nsysalign.report import measure_html, measure_terminal
@@ -178,6 +178,4 @@ def finish(result: Measure, *, json_out: str | None = None, quiet: bool = False)
     page = folder / "measure.html"
     measure_html.write(result, page)
     if not quiet and json_out != "-":
-        from rich.console import Console
-
-        measure_terminal.render(result, Console(highlight=False), str(page))
+        measure_terminal.render(result, console(), str(page))

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from nsysalign.errors import OutputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def refuse_unwritable(file: str | Path) -> None:
@@ -32,6 +36,13 @@ def deliver(document: str | Path, target: str | None) -> None:
         shutil.copyfile(document, target)
     elif target:
         Path(target).write_text(f"{document}\n", encoding="utf-8")
+
+
+def console() -> Console:
+    """Where tables are printed."""
+    from rich.console import Console
+
+    return Console(highlight=False)
 
 
 def folder_for(path: Path) -> Path:

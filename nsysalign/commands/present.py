@@ -15,7 +15,7 @@ import click
 
 from nsysalign.commands.assembly import assembled
 from nsysalign.commands.cache import Cache
-from nsysalign.commands.outputs import deliver
+from nsysalign.commands.outputs import console, deliver
 from nsysalign.commands.progress import ProgressLine
 from nsysalign.effort import trim_memory
 from nsysalign.errors import NsysAlignError, UsageError
@@ -119,13 +119,11 @@ def store(analysis: Analysis, output: Path, *, others: WorkerPool | None = None)
 
 def printed(analysis: Analysis, output: Path, *, again: Sequence[object] = ()) -> str:
     """The table as this terminal shows it; `again`: what `analyze` was given, with which its processes can be compared."""
-    from rich.console import Console
-
     from nsysalign.report import terminal
 
-    console = Console(highlight=False)
-    with console.capture() as capture:
-        terminal.render(analysis, console, report_path=str(output / PAGE))
+    shown = console()
+    with shown.capture() as capture:
+        terminal.render(analysis, shown, report_path=str(output / PAGE))
     processes = analysis.measured["pid"].nunique()
     hint = (
         f"{processes} processes measured something; to compare them:\n"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nsysalign.commands.assembly import baseline_logs, recover
+from nsysalign.commands.outputs import console
 from nsysalign.commands.progress import ProgressLine
 from nsysalign.errors import EventLogError, NsysAlignError, TraceError
 from nsysalign.ranks import spread
@@ -97,12 +98,10 @@ def present_many(
     if json_out == "-":
         click.echo(document.dumps(comparison), nl=False)
     elif not quiet:
-        from rich.console import Console
-
         from nsysalign.report import ranks_terminal
 
         shown = os.path.relpath(target / RANKS_PAGE) if output is None else str(target / RANKS_PAGE)
-        ranks_terminal.render(comparison, Console(highlight=False), shown)
+        ranks_terminal.render(comparison, console(), shown)
     return comparison
 
 

@@ -9,6 +9,7 @@ import click
 
 from nsysalign.commands import options as shared
 from nsysalign.commands.options import INTERVALS, LABELS
+from nsysalign.commands.outputs import console, deliver
 from nsysalign.errors import UsageError
 from nsysalign.text import safe_text
 
@@ -47,7 +48,6 @@ def show(
     \b
     Example:  nsysalign show nsysalign-runs/train-001 --label forward --iteration 3
     """
-    from nsysalign.commands.outputs import deliver
     from nsysalign.engine import load
     from nsysalign.report import waterfall
     from nsysalign.store.objects import to_json
@@ -60,11 +60,7 @@ def show(
     if json_out:
         deliver(to_json(waterfall.plain(loaded, number)), json_out)
     if not quiet and json_out != "-":
-        from rich.console import Console
-
-        waterfall.render(
-            loaded, number, Console(highlight=False), most=None if everything else waterfall.MOST_LINES
-        )
+        waterfall.render(loaded, number, console(), most=None if everything else waterfall.MOST_LINES)
 
 
 def with_segments(loaded, number: int, path: Path):  # (a model.Analysis, str)

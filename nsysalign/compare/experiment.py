@@ -27,7 +27,6 @@ SETTLES: Mapping[str, tuple[str, ...]] = {
     "flush": ("cold-l2",),
     "warm": ("warm-up", "module-load"),
 }
-INTERVENTIONS = tuple(SETTLES)
 #: Causes that a delay hides: what the host does while the stream waits.
 HOST = ("host", "api_launch", "api", "launch_latency", "event", "profiler")
 #: Fewer intervals on a side say nothing about a spread.

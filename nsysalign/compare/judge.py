@@ -22,7 +22,6 @@ from nsysalign.model import Analysis
 from nsysalign.text import microseconds
 
 NONE = float("nan")
-VERDICTS = ("confirmed", "refuted", "not conclusive")
 #: What only a host that has not run ahead leaves in a budget.
 LATE = ("host", "api_launch", "api", "sync", "profiler")
 #: So much of it can come from the window's own error bar.
@@ -48,25 +47,14 @@ class Confirmation:
 
     def row(self) -> dict[str, object]:
         p = self.plan
+        planned = ("label", "rules", "intervention", "target", "metric", "before_ns", "predicted_ns")
+        found = ("verdict", "reason", "after_ns", "after_count", "changed", "run")
         return {
-            "label": p.label,
-            "rules": p.rules,
-            "intervention": p.intervention,
-            "target": p.target,
-            "verdict": self.verdict,
-            "reason": self.reason,
-            "metric": p.metric,
-            "before_ns": p.before_ns,
-            "predicted_ns": p.predicted_ns,
-            "predicted_low_ns": p.predicted_bounds_ns[0],
-            "predicted_high_ns": p.predicted_bounds_ns[1],
-            "after_ns": self.after_ns,
-            "after_low_ns": self.after_bounds_ns[0],
-            "after_high_ns": self.after_bounds_ns[1],
+            **{name: getattr(p, name) for name in planned},
+            **{name: getattr(self, name) for name in found},
+            **dict(zip(("predicted_low_ns", "predicted_high_ns"), p.predicted_bounds_ns, strict=True)),
+            **dict(zip(("after_low_ns", "after_high_ns"), self.after_bounds_ns, strict=True)),
             "before_count": p.count,
-            "after_count": self.after_count,
-            "changed": self.changed,
-            "run": self.run,
         }
 
 

@@ -11,7 +11,6 @@ from nsysalign.compare.bootstrap import change
 from nsysalign.model import CAUSES, Analysis
 from nsysalign.parts import parts_matrix
 
-VERDICTS = ("slower", "faster", "unclear", "same")
 #: Fewer runs on a side say nothing about a difference.
 FEWEST_RUNS = 5
 #: Differences below this are the event clock's: it ticks every 32 ns, and a pair has two ends.
@@ -44,7 +43,7 @@ class LabelChange:
     total: Change
     parts: dict[str, Change]  # causes that are not zero on both sides
     kernel_only: Change
-    verdict: str  # one of VERDICTS
+    verdict: str  # slower, faster, unclear, same
     reason: str  # why it cannot be said; '' otherwise
     library: bool
 
@@ -189,7 +188,7 @@ def _remarks(before: Analysis, after: Analysis, names: tuple[str, str]) -> list[
         "GPU": [", ".join(dict.fromkeys(side.trace.devices)) or "unknown" for side in sides],
         "driver": [side.trace.driver_version or "unknown" for side in sides],
         "nsys": [side.trace.nsys_version or "unknown" for side in sides],
-        "torch": [_torch(side) for side in sides],
+        "torch": [side.collected_with("torch") or "unknown" for side in sides],
         "event tracing": [
             "on" if (side.intervals["method"] == "event-trace").any() else "off" for side in sides
         ],
@@ -207,11 +206,3 @@ def _remarks(before: Analysis, after: Analysis, names: tuple[str, str]) -> list[
                 f"intervals of {name} that could not be placed and are not compared: {len(side.unaligned)}"
             )
     return found
-
-
-def _torch(analysis: Analysis) -> str:
-    processes = analysis.calibration.get("collected_with", ())
-    return (
-        ", ".join(dict.fromkeys(str(p["torch"]) for p in processes if isinstance(p, dict) and p.get("torch")))
-        or "unknown"
-    )

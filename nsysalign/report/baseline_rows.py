@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from nsysalign.model import CAUSES, Analysis
 from nsysalign.report.palette import LOOKS
-from nsysalign.report.table import within
-from nsysalign.text import fixed
+from nsysalign.text import fixed, within
 
 #: From this inflation on a label's budget without nsys is shown.
 INFLATED = 1.10

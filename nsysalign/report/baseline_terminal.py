@@ -8,7 +8,10 @@ small50          20      351.34   268.90       1.31  255 ±52   -5 %
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from nsysalign.model import Analysis
 from nsysalign.report.baseline_rows import (
@@ -22,17 +25,12 @@ from nsysalign.report.baseline_rows import (
 )
 from nsysalign.text import middle, plural, safe_text
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 #: Gaps and budgets printed; the page and analysis.json have all.
 _MOST_LINES = 6
 
 
 def render(analysis: Analysis, console: Console, *, max_labels: int | None = 60) -> None:
     """Print the section; nothing where there was no run without nsys."""
-    from rich.text import Text
-
     rows = baseline_rows(analysis)
     if not rows:
         return
@@ -54,9 +52,6 @@ def render(analysis: Analysis, console: Console, *, max_labels: int | None = 60)
 
 def _lines(head: str, rows: list[BaselineRow], text: Callable[[BaselineRow], str], console: Console) -> None:
     """A heading and a line per row that has something to say; the page and analysis.json have all."""
-    from rich.table import Table
-    from rich.text import Text
-
     telling = [(row.label, said) for row in rows if (said := text(row))]
     if telling:
         console.print(Text(head))
@@ -71,9 +66,6 @@ def _lines(head: str, rows: list[BaselineRow], text: Callable[[BaselineRow], str
 
 
 def _table(rows: list[BaselineRow], console: Console) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     numbers = [cells(row) for row in rows]
     needed = sum(max(len(head), *(len(n[k]) for n in numbers)) + 2 for k, head in enumerate(HEADS[1:]))
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="")

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from nsysalign.report.changes import method, ordered, share, summary, where
 from nsysalign.text import fixed, middle, percent, plural, safe_text
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from nsysalign.compare.label_changes import Change, Comparison, LabelChange
 
 STYLES = {"slower": "bold red", "faster": "bold green", "unclear": "yellow", "same": "dim"}
@@ -25,8 +27,6 @@ _MOST_NAMES = 12
 
 def render(comparison: Comparison, console: Console, report_path: str | None = None) -> None:
     """Print the comparison; narrow terminals get the causes on a line of their own."""
-    from rich.text import Text
-
     before, after = safe_text(comparison.before), safe_text(comparison.after)
     console.print(Text(f"A {before}\nB {after}", "bold"), soft_wrap=True)
     console.print(Text(summary(comparison)))
@@ -47,9 +47,6 @@ def render(comparison: Comparison, console: Console, report_path: str | None = N
 
 
 def _table(comparison: Comparison, console: Console) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     labels, wide = ordered(comparison), console.width >= _WIDE
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="")
     rows = [_cells(label, wide) for label in labels]
@@ -105,8 +102,6 @@ def _cells(label: LabelChange, wide: bool) -> list[str]:
 
 def _with_lines(grid, lines: list[str], console: Console) -> None:
     """Print a table of one-line rows with a dimmed line below those that have something to say."""
-    from rich.text import Text
-
     with console.capture() as capture:
         console.print(grid)
     head, *rows = capture.get().splitlines()

@@ -235,7 +235,7 @@ def _environment(analysis: Analysis, rows: list[LabelRow]) -> list[list[str]]:
         ("GPU", ", ".join(dict.fromkeys(info.devices)) or "not named"),
         ("driver", info.driver_version or ""),
         ("nsys", info.nsys_version or "unknown version"),
-        ("torch", _collected(analysis, "torch")),
+        ("torch", analysis.collected_with("torch")),
         ("SM clock", summary(analysis)),
         ("intervals", f"{plural(len(analysis.measured), 'interval')} in {plural(len(rows), 'label')}"),
         ("events placed within", duration(within) if within is not None else ""),
@@ -244,12 +244,6 @@ def _environment(analysis: Analysis, rows: list[LabelRow]) -> list[list[str]]:
         ("missing from the trace", ", ".join(m.split(":")[0].removeprefix(_CUPTI) for m in info.missing)),
     ]
     return [[key, safe_text(value)] for key, value in strip if value]
-
-
-def _collected(analysis: Analysis, key: str) -> str:
-    """What the probe's processes said of themselves, each value once."""
-    processes = analysis.calibration.get("collected_with", ()) if analysis.calibration else ()
-    return ", ".join(dict.fromkeys(str(p[key]) for p in processes if isinstance(p, dict) and p.get(key)))
 
 
 def _notes(analysis: Analysis) -> list[str]:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from nsysalign.report.ranks_document import clock_words, headline, ordered, verdict
 from nsysalign.text import duration, fixed, middle, plural, safe_text
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from nsysalign.ranks.results import LabelComparison, RankComparison
 
 #: A column per rank needs so many characters; with more ranks than fit the fastest and the slowest are named.
@@ -29,8 +31,6 @@ _MOST_CLOCKS = 8
 
 def render(comparison: RankComparison, console: Console, report_path: str | None = None) -> None:
     """Print the comparison."""
-    from rich.text import Text
-
     console.print(Text(headline(comparison), "bold"))
     for failure in comparison.failures:
         console.print(
@@ -56,9 +56,6 @@ def render(comparison: RankComparison, console: Console, report_path: str | None
 
 
 def _table(comparison: RankComparison, console: Console) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     numbers = [rank.number for rank in comparison.ranks]
     wide = len(numbers) * _RANK_WIDTH + _OTHER_WIDTH <= console.width
     heads = [f"rank {n}" for n in numbers] if wide else ["fastest", "rank", "slowest", "rank"]
@@ -100,8 +97,6 @@ def _table(comparison: RankComparison, console: Console) -> None:
 
 
 def _ranks(label: LabelComparison, numbers: list[int]) -> list:
-    from rich.text import Text
-
     by_rank = {row.rank: row for row in label.ranks}
     return [
         Text(fixed(by_rank[n].times.median_ns), "bold" if n == label.slowest else "")
@@ -117,8 +112,6 @@ def _ends(label: LabelComparison) -> list[str]:
 
 
 def _waits(comparison: RankComparison, console: Console) -> None:
-    from rich.text import Text
-
     total = sum(wait.wait_ns for wait in comparison.waits)
     console.print(Text(f"who waits for whom, all collectives together ({duration(total)}):"))
     for wait in comparison.waits[:_MOST_WAITS]:
@@ -133,8 +126,6 @@ def _waits(comparison: RankComparison, console: Console) -> None:
 
 
 def _clocks(comparison: RankComparison, console: Console) -> None:
-    from rich.text import Text
-
     checked = [clock for clock in comparison.clocks if clock.method == "collectives"]
     unchecked = [clock for clock in comparison.clocks if clock.method in ("session start", "none")]
     for clock in (*unchecked, *checked)[:_MOST_CLOCKS]:

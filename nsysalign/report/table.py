@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, causes_present
-from nsysalign.text import fixed, middle, safe_text, told_apart
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from nsysalign.text import fixed, middle, safe_text, told_apart, within
 
 #: A label needs this much before causes are folded into `other`.
 LABEL_WIDTH = 18
@@ -122,13 +123,6 @@ def _predicted(row: LabelRow, unit_ns: int) -> str:
     return "?" if row.unprofiled_ns is None else within(*row.unprofiled_ns, unit_ns)
 
 
-def within(middle_ns: float, lower_ns: float, upper_ns: float, unit_ns: int) -> str:
-    """ "191 ±25": no more digits than the bar allows."""
-    reach = max(upper_ns - middle_ns, middle_ns - lower_ns)
-    places = 0 if reach >= 10 * unit_ns else 1 if reach >= unit_ns else 2
-    return f"{middle_ns / unit_ns:.{places}f} ±{reach / unit_ns:.{places}f}"
-
-
 def _count_width(rows: Sequence[LabelRow]) -> int:
     return max(1, *(len(str(row.count)) for row in rows))
 
@@ -201,10 +195,6 @@ def _shortened(label: str, width: int) -> str:
 
 def render(rows: Sequence[LabelRow], console: Console) -> None:
     """Draw the table and its legend."""
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
-
     plan = layout(rows, console.width)
     grid = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_edge=False, header_style="")
     grid.add_column("\n  label", no_wrap=True, width=plan.label_width + 2)

@@ -13,6 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from nsysalign.model import Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.report import answers, host_activity, table
@@ -28,8 +32,6 @@ from nsysalign.text import duration, middle, plural, safe_text
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import Console
-    from rich.text import Text
 
 #: Findings printed in full, labels that are named where a finding is about several; the page has all.
 MOST_FINDINGS, MOST_NAMED = 5, 4
@@ -59,13 +61,13 @@ def render(
         table.render(rows[:max_labels], console)
         left_out = len(rows) - len(rows[:max_labels])
         if left_out:
-            console.print(_text(f"  … {plural(left_out, 'more label')} in the report", "dim"))
+            console.print(Text(f"  … {plural(left_out, 'more label')} in the report", "dim"))
     elif len(analysis.runs):
         console.print()
         table.render(whole.run_rows(analysis)[:MOST_RUNS], console)
         _what_ran(analysis, console)
     else:
-        console.print(_text("  no interval was placed", "yellow"))
+        console.print(Text("  no interval was placed", "yellow"))
     _listed(answers.range_lines(analysis), console)
     baseline_terminal.render(analysis, console, max_labels=max_labels)
     _findings(analysis, console, labels, only)
@@ -80,11 +82,9 @@ def _report(console: Console, path: str) -> None:
     """The last line: what to open next, as a link where the terminal knows links."""
     from pathlib import Path
 
-    from rich.text import Text
-
     link = Path(path).absolute().as_uri() if console.is_terminal else ""
     console.print()
-    line = _text("report: ", "bold") + Text(safe_text(path), f"link {link}" if link else "")
+    line = Text("report: ", "bold") + Text(safe_text(path), f"link {link}" if link else "")
     console.print(line, soft_wrap=True)  # a path that is broken over lines cannot be copied
 
 
@@ -94,7 +94,7 @@ def _run(analysis: Analysis, console: Console, rows: list[LabelRow]) -> None:
     if said:
         console.print()
     for sentence in said:
-        console.print(_text(sentence), soft_wrap=False)
+        console.print(Text(sentence), soft_wrap=False)
 
 
 def _what_ran(analysis: Analysis, console: Console) -> None:
@@ -107,13 +107,7 @@ def _listed(lines: list[str], console: Console) -> None:
     if lines:
         console.print()
     for line in lines:
-        console.print(_text("  " + line), no_wrap=True, overflow="ellipsis")
-
-
-def _text(text: str, style: str = "") -> Text:
-    from rich.text import Text
-
-    return Text(text, style=style)
+        console.print(Text("  " + line), no_wrap=True, overflow="ellipsis")
 
 
 def _header(analysis: Analysis, console: Console, labels: int) -> None:
@@ -129,7 +123,7 @@ def _header(analysis: Analysis, console: Console, labels: int) -> None:
         words.append(f"events placed within {duration(within)}")
     if len(analysis.gpu_clocks):
         words.append(f"SM clock {summary(analysis)}")
-    console.print(_text(", ".join(words), "bold"))
+    console.print(Text(", ".join(words), "bold"))
 
 
 def _findings(
@@ -164,10 +158,10 @@ def _findings(
         command = next((text for v in unconfirmed if (text := _command(v.confirmation))), "")
         test = " To test one:" if command else ""
         console.print(
-            _text(f"Findings are read from one trace; none is confirmed unless it says so.{test}", "dim")
+            Text(f"Findings are read from one trace; none is confirmed unless it says so.{test}", "dim")
         )
         if command:
-            console.print(_text(f"      {command}", "cyan"), soft_wrap=True)  # to be copied
+            console.print(Text(f"      {command}", "cyan"), soft_wrap=True)  # to be copied
     spoken = {(e.finding.label, e.finding.rule) for c, first in chosen for e in (first, *c.entries)}
     left = [v for v in said if (v.label, v.rule) not in spoken]
     if left:
@@ -175,7 +169,7 @@ def _findings(
         kinds = [plural(serious, "warning")] * bool(serious)
         kinds += [plural(len(left) - serious, "note")] * bool(len(left) - serious)
         console.print()
-        console.print(_text(f"… and {' and '.join(kinds)} more in the report", "dim"))
+        console.print(Text(f"… and {' and '.join(kinds)} more in the report", "dim"))
 
 
 def _finding(
@@ -204,7 +198,7 @@ def _finding(
     for head, sentence, code in advices(v):
         _hanging(console, " ", f"{head}: {sentence[:1].lower()}{sentence[1:]}", "")
         for line in code:
-            console.print(_text(f"      {line}", "cyan"), soft_wrap=True)
+            console.print(Text(f"      {line}", "cyan"), soft_wrap=True)
     if v.confirmation and not v.confirmation.startswith(NOT_CONFIRMED):
         verdict, _, text = v.confirmation.partition(": ")
         _hanging(console, f"  {verdict.capitalize()}:", safe_text(text), "dim")
@@ -235,7 +229,7 @@ def _unaligned(analysis: Analysis, console: Console) -> None:
     if not count:
         return
     console.print()
-    console.print(_text(f"{plural(count, 'interval')} could not be placed:", "yellow"))
+    console.print(Text(f"{plural(count, 'interval')} could not be placed:", "yellow"))
     for reason, number, names in unaligned_reasons(analysis):
         examples = ", ".join(middle(safe_text(name), 30) for name in names)
         _hanging(console, f"  {number:>5,}", f"{safe_text(reason)}  ({examples})", "")
@@ -253,10 +247,8 @@ def _notes(analysis: Analysis, console: Console) -> None:
 
 def _hanging(console: Console, head: str, body: str, style: str) -> None:
     """`head` once, `body` wrapped beside it."""
-    from rich.table import Table
-
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    grid.add_row(_text(head, style), _text(body))
+    grid.add_row(Text(head, style), Text(body))
     console.print(grid)

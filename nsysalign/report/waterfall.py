@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
 
 from nsysalign.model import Analysis
 from nsysalign.report.palette import LOOKS
 from nsysalign.text import duration, fixed, middle, percent, safe_text
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 MOST_LINES = 40
 #: Eighths of a character cell, for the ends of a bar.
@@ -88,8 +87,6 @@ def bar(start: float, end: float, width: int) -> str:
 
 def render(analysis: Analysis, interval: int, console: Console, *, most: int | None = MOST_LINES) -> None:
     """Print the waterfall, then the budget, which adds up to the measured time."""
-    from rich.text import Text
-
     row = analysis.intervals.loc[analysis.intervals["interval"] == interval].iloc[0]
     elapsed = int(row["elapsed_ns"])
     site = safe_text(row["site"])
@@ -118,8 +115,6 @@ def render(analysis: Analysis, interval: int, console: Console, *, most: int | N
 
 
 def _pieces(shown: Sequence[Line], elapsed: int, console: Console) -> None:
-    from rich.text import Text
-
     ascii_only = not _encodes(console, "█▏")
     unit_ns, unit, places = (1_000, "us", 2) if elapsed < 1e7 else (1_000_000, "ms", 3)
     starts = [f"{line.start_ns / unit_ns:.{places}f}" for line in shown]
@@ -158,8 +153,6 @@ def _fit(line: Line, room: int) -> str:
 
 
 def _budget(analysis: Analysis, interval: int, elapsed: int, console: Console) -> None:
-    from rich.text import Text
-
     parts = analysis.parts[analysis.parts["interval"] == interval]
     found = dict(zip(parts["cause"].tolist(), parts["ns"].tolist(), strict=True))
     said = [
