@@ -11,7 +11,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.attribute import describe
 from nsysalign.attribute.busy import Streams
-from nsysalign.attribute.gaps import Explainer
+from nsysalign.attribute.gaps import Explainer, launch_latency
 from nsysalign.attribute.groups import Groups
 from nsysalign.attribute.host import (
     HostWindows,
@@ -19,7 +19,6 @@ from nsysalign.attribute.host import (
     kernels_issued_inside,
     synchronisation_flags,
 )
-from nsysalign.attribute.launch_latency import launch_latency
 from nsysalign.attribute.pieces import CAUSE, Pieces, join, sums
 from nsysalign.attribute.run_windows import devices
 from nsysalign.attribute.stream import StreamWindows, stream_pieces

@@ -1,13 +1,14 @@
-"""The profiled run and the run without nsys as plain rows: what terminal and page show, before either of them draws."""
+"""The profiled run and the run without nsys as plain rows, for terminal and page, and as the page's section."""
 
 from __future__ import annotations
 
+import html
 import math
 from dataclasses import dataclass
 
 from nsysalign.model import CAUSES, Analysis
 from nsysalign.report.palette import LOOKS
-from nsysalign.text import fixed, within
+from nsysalign.text import fixed, safe_text, within
 
 #: From this inflation on a label's budget without nsys is shown.
 INFLATED = 1.10
@@ -102,3 +103,45 @@ def gap_text(row: BaselineRow) -> str:
         return ""
     under = "" if math.isnan(row.gap_profiled_ns) else f" ({fixed(row.gap_profiled_ns)} under nsys)"
     return f"{fixed(row.gap_baseline_ns)} us since the interval before{under}"
+
+
+_UNITS = {"under nsys": "us", "without": "us", "predicted": "us"}
+
+
+def section(analysis: Analysis) -> str:
+    """The page's section, plain HTML with every text escaped, no script; '' where there was no run without nsys."""
+    rows = baseline_rows(analysis)
+    if not rows:
+        return ""
+    heads = "".join(
+        f'<th scope="col"{_number(k)}>{head}{f" <small>{_UNITS[head]}</small>" if head in _UNITS else ""}</th>'
+        for k, head in enumerate((*HEADS, "predicted budget without nsys"))
+    )
+    return "\n".join(
+        [
+            '  <section id="baseline" aria-labelledby="baseline-head">',
+            '    <h2 id="baseline-head">With and without nsys</h2>',
+            '    <div class="scroll" tabindex="0" role="region" aria-label="Table of both runs"><table>',
+            f"      <thead><tr>{heads}</tr></thead>",
+            f"      <tbody>{''.join(map(_row, rows))}</tbody>",
+            "    </table></div>",
+            f'    <p class="quiet">{html.escape(MEANING)} An error marked ! is larger than its bar.</p>',
+            "  </section>",
+        ]
+    )
+
+
+def _row(row: BaselineRow) -> str:
+    label = f'<th scope="row">{_text(row.label)}<span class="site">{_text(row.site)}</span></th>'
+    numbers = "".join(f'<td class="number">{_text(cell)}</td>' for cell in cells(row))
+    words = [budget_text(row) if row.budget else "", row.remark, gap_text(row)]
+    last = "".join(f"<div>{_text(w)}</div>" for w in words if w)
+    return f"<tr>{label}{numbers}<td>{last}</td></tr>"
+
+
+def _number(column: int) -> str:
+    return ' class="number"' if 0 < column < len(HEADS) else ""
+
+
+def _text(text: str) -> str:
+    return html.escape(safe_text(text))

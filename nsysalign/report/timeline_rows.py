@@ -15,7 +15,7 @@ from nsysalign import frames
 from nsysalign.model import CALL_KINDS, CAUSES, OPERATION_KINDS, Analysis
 from nsysalign.report.clock_chart import reason_words
 from nsysalign.report.palette import CALL_LOOK
-from nsysalign.store.columns import as_lists
+from nsysalign.store.objects import as_lists
 from nsysalign.text import bandwidth, bytes_text, duration, natural, quantity, safe_text, words
 
 if TYPE_CHECKING:

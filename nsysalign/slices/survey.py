@@ -25,7 +25,7 @@ from nsysalign import frames
 from nsysalign.align.context import Seen, TraceContext, look, together
 from nsysalign.align.match import match_processes, process_clock
 from nsysalign.align.solve import align
-from nsysalign.attribute.launch_latency import launch_latency
+from nsysalign.attribute.gaps import launch_latency
 from nsysalign.clocks.events import event_clock
 from nsysalign.clocks.host import FROM_MARKS, ClockMap
 from nsysalign.model import EventLog, TraceInfo

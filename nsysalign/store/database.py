@@ -18,8 +18,7 @@ from nsysalign import frames, untrusted
 from nsysalign.errors import AnalysisError
 from nsysalign.files import replacing, write_text
 from nsysalign.model import CAUSES, Analysis, TraceInfo
-from nsysalign.store.columns import Listed, as_lists, series
-from nsysalign.store.objects import plain, to_json, trace_info
+from nsysalign.store.objects import Listed, as_lists, plain, series, to_json, trace_info
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,7 @@ from nsysalign.cli import cli
 from nsysalign.collect import nsys_cost, nsys_cost_work
 from nsysalign.collect.nsys import Nsys
 from nsysalign.collect.nsys_cost import CallCost, Machine, NsysCost, Unusable, cache_file, load, save, summary
-from nsysalign.commands import doctor_cost
+from nsysalign.commands.doctor import cost_row, show_cost
 from nsysalign.errors import NsysAlignError, OutputError, UsageError
 
 from .conftest import FAKE_TORCH, ROOT
@@ -154,23 +154,23 @@ def test_a_kind_that_one_side_lacks_is_not_compared():
 
 
 def test_the_doctor_shows_age_and_machine(machine, environ):
-    assert "not measured on this machine" in doctor_cost.row(NSYS, environ).found
+    assert "not measured on this machine" in cost_row(NSYS, environ).found
     save(cost(made_s=time.time() - 3 * 86_400 - 60), environ)
-    row = doctor_cost.row(NSYS, environ)
+    row = cost_row(NSYS, environ)
     assert row.state == "ok" and row.found == (
         "measured 3 days ago: NVIDIA H200, driver 580.95.05, nsys 2024.2.3.38, torch 2.11.0, Python 3.11.7, Some CPU"
     )
     cache_file(HERE, environ).write_text("{")
-    row = doctor_cost.row(NSYS, environ)
+    row = cost_row(NSYS, environ)
     assert (
         row.state == "warning"
         and "damaged: it is not used" in row.found
         and row.cost
         and "--calibrate" in row.fix
     )
-    assert doctor_cost.row(None, environ) is None
+    assert cost_row(None, environ) is None
     (machine / "driver/nvidia/version").unlink()
-    assert doctor_cost.row(NSYS, environ) is None
+    assert cost_row(NSYS, environ) is None
 
 
 def test_event_logs_say_how_fast_the_host_usually_is(machine, environ):
@@ -186,7 +186,7 @@ def test_event_logs_say_how_fast_the_host_usually_is(machine, environ):
 
 
 def test_the_table(capsys):
-    doctor_cost.show(cost(left_out={"graph launch": "RuntimeError"}))
+    show_cost(cost(left_out={"graph launch": "RuntimeError"}))
     out = capsys.readouterr().out
     assert out.splitlines()[1].split() == ["launch", "4.00", "6.00", "1.50", "3", "%"]
     assert (

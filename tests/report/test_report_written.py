@@ -16,8 +16,7 @@ from nsysalign.model import CAUSES
 from nsysalign.report.payload import payload
 from nsysalign.store import database
 from nsysalign.store import document as json
-from nsysalign.store.columns import as_lists
-from nsysalign.store.objects import encoded, to_json
+from nsysalign.store.objects import as_lists, encoded, to_json
 
 
 def cell(value):

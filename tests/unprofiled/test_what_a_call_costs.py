@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysalign.attribute import launch_latency as launch_module
-from nsysalign.attribute.launch_latency import launch_latency
+from nsysalign.attribute import gaps as launch_module
+from nsysalign.attribute.gaps import launch_latency
 from nsysalign.attribute.overhead import Costs, overhead, waiting
 from nsysalign.model import CALL, KIND
 
