@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,9 @@ import pytest
 import nsysalign
 
 PACKAGE = Path(nsysalign.__file__).parent
-#: A function fits a screen.
-MOST_LINES = 60
+#: A function fits a screen, a file a few; so many files there are.  Numbers that only get smaller: what needs a file of its own
+#: takes the place of one that does not.
+MOST_LINES, MOST_LINES_OF_A_FILE, MOST_FILES = 60, 500, 270
 TOO_LONG = {
     "align/solve.py align",
     "align/windows.py event_windows",
@@ -19,6 +22,10 @@ TOO_LONG = {
     "collect/probe/wrap.py _record",
     "collect/probe/wrap.py record",  # one call per record: what is not inlined costs the program
 }
+
+#: click's and importlib's interfaces; modes of `measure` are looked up by their names.
+CALLED_BY_OTHERS = {"list_commands", "get_command", "format_commands", "invalidate_caches"}
+CALLED_BY_OTHERS |= {"_transfer", "_graph", "_steady"}
 
 
 def long_functions() -> set[str]:
@@ -36,6 +43,30 @@ def test_no_function_becomes_longer_than_a_screen():
     found = long_functions()
     assert not found - TOO_LONG, "split them"
     assert not TOO_LONG - found, "they are short now: take them off the list"
+
+
+def test_no_file_has_two_jobs_and_no_job_needs_many_files():
+    """The data dictionary is a table of text."""
+    lines = {
+        p.relative_to(PACKAGE).as_posix(): len(p.read_bytes().splitlines()) for p in PACKAGE.rglob("*.py")
+    }
+    assert [n for n, count in lines.items() if count > MOST_LINES_OF_A_FILE] == ["frames.py"], "split them"
+    assert len(lines) <= MOST_FILES, "merge what serves one module with it"
+
+
+def test_every_name_of_the_package_is_used_in_it():
+    """What only tests call is no part of the program: functions, classes and methods are named somewhere else in it."""
+    text = {path: path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
+    words = Counter(word for source in text.values() for word in re.findall(r"\w+", source))
+    unused = {
+        node.name
+        for source in text.values()
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and words[node.name] == 1
+        and not re.fullmatch(r"__\w+__", node.name)
+    }
+    assert unused <= CALLED_BY_OTHERS, "nothing uses them"
 
 
 @pytest.mark.parametrize("what", ["py.typed", "report/templates/page.html"])
