@@ -69,14 +69,7 @@ def join(dump: Dump, rows: pd.DataFrame) -> Marked:
     loose = (row < 0) & stamped  # by the clock, or, without one, in the timer's own time
     start[loose], end[loose] = first[loose] + shift[loose], last[loose] + shift[loose]
     table = pd.DataFrame({"grid_id": grid, "replay": replay, "first": first, "last": last})
-    for name, of_row, unknown in (
-        ("stream", "stream", -1), ("row", "row", -1), ("blocks", "blocks", -1), ("threads", "threads", -1),
-        ("grid_x", "grid_x", 0), ("grid_y", "grid_y", 0),
-        ("registers", "registers", -1), ("local_bytes", "local_bytes", -1), ("shared_bytes", "shared_bytes", -1),
-    ):  # fmt: skip
-        table[name] = np.where(row >= 0, rows[of_row].to_numpy()[row] if len(rows) else -1, unknown)
-    names = rows["name"].to_numpy(dtype=object)
-    table["name"] = pd.Series([names[r] if r >= 0 else "" for r in row.tolist()], dtype="str")
+    _take(table, rows, row)
     table["pid"], table["device"] = dump.pid, dump.device
     table["start_ns"], table["end_ns"], table["error_ns"] = (
         start,
@@ -93,6 +86,18 @@ def join(dump: Dump, rows: pd.DataFrame) -> Marked:
         )
     order = np.argsort(_rank(dump, warp)[dump.of], kind="stable")
     return Marked(dump, table, launch, warp, _first_lane(dump, warp), order, shift, rate, tick, tuple(notes))
+
+
+def _take(table: pd.DataFrame, rows: pd.DataFrame, row: np.ndarray) -> None:
+    """Add to `table` what the kernel row of each launch says; -1, 0 or '' where there is none."""
+    for name, of_row, unknown in (
+        ("stream", "stream", -1), ("row", "row", -1), ("blocks", "blocks", -1), ("threads", "threads", -1),
+        ("grid_x", "grid_x", 0), ("grid_y", "grid_y", 0),
+        ("registers", "registers", -1), ("local_bytes", "local_bytes", -1), ("shared_bytes", "shared_bytes", -1),
+    ):  # fmt: skip
+        table[name] = np.where(row >= 0, rows[of_row].to_numpy()[row] if len(rows) else -1, unknown)
+    names = rows["name"].to_numpy(dtype=object)
+    table["name"] = pd.Series([names[r] if r >= 0 else "" for r in row.tolist()], dtype="str")
 
 
 def _of_device(rows: pd.DataFrame, dump: Dump) -> pd.DataFrame:
