@@ -260,7 +260,7 @@ def test_a_copy_that_cannot_be_written_is_refused_before_the_work(run, tmp_path,
     for command in (
         ("export", run, "-o", out),
         ("analyze", run, "--no-cache", "--json", out), ("analyze", run / "trace.sqlite", "--no-cache", "--json", out),
-        ("show", run, "--json", out), ("diff", run, run, "--json", out),
+        ("show", run, "--json", out), ("diff", run, run, "--json", out), ("analyze", run, run, "--json", out),
     ):  # fmt: skip
         done = invoke(*command)
         assert isinstance(done.exception, OutputError) and done.exception.exit_code == 3, command
