@@ -147,7 +147,7 @@ def test_the_kept_ptx_is_what_the_header_compiles_to(variant):
         assert "inline asm" in compiled(variant)
 
 
-@pytest.mark.parametrize("order", ["behind", "any"])
+@pytest.mark.parametrize("order", ["behind", "any", "meeting"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_whatever_lanes_do_is_written_once(memory, tmp_path, variant, order):  # noqa: F811
     """A whole warp, one of 8 lanes; they part at ifs, leave early, and may never be brought together again."""
