@@ -456,7 +456,7 @@ template <class W> class range {
   W& w_;
   u32 id_;
 };
-template <class W> NSYSALIGN_DEVICE range<W> ranged(W& w, u32 id) { return range<W>(w, id); }
+template <class W> NSYSALIGN_DEVICE range<W> ranged(W& w, u32 id) { return {w, id}; }  // no copy, in C++14 neither
 
 template <class T> struct not_a_warp { enum { value = 1 }; };
 template <int B> struct not_a_warp<warp<B>> { enum { value = 0 }; };
