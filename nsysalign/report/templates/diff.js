@@ -129,6 +129,7 @@ function choose(label, show) {
 }
 
 function start() {
+  showSections();
   const facts = [["A", DATA.before], ["B", DATA.after]];
   fill($("environment"), facts.map(([key, value]) => make("div", null, make("dt", null, key), make("dd", null, value))));
   $("summary").textContent = DATA.summary;

@@ -160,6 +160,7 @@ function drawWaits() {
 }
 
 function start() {
+  showSections();
   fill($("environment"), [["compared", DATA.title]].map(([key, value]) => make("div", null, make("dt", null, key), make("dd", null, value))));
   $("failures").hidden = !DATA.failures.length;
   fill($("failure-list"), DATA.failures.map((f) => make("li", null, make("strong", null, f.source), `: ${f.failure}`, f.next ? make("span", { class: "site" }, "next: " + f.next) : null)));
