@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.finding import Finding
 
 _COMPILE = 'f = torch.compile(f, mode="reduce-overhead")'
@@ -56,6 +57,8 @@ def _of(finding: Finding) -> Words | None:
             "Do that work in another thread or process, while the GPU is busy",
             "loader = DataLoader(data, num_workers=4)",
         )
+    if finding.rule == "host-gap":
+        return _of_gap(finding)
     if finding.rule == "sync-inside":
         if ".item()" in finding.advice:
             code = "total += loss.detach()  # in the loop;   total.item()  # once, after it"
@@ -67,6 +70,22 @@ def _of(finding: Finding) -> Words | None:
     if finding.rule == "copy-inside":
         return _of_copy(finding)
     return None
+
+
+def _of_gap(finding: Finding) -> Words | None:
+    """Where one stretch of host work is most of the wait, launching less does not help: that stretch has to go."""
+    seen = finding.evidence
+    waited = sum(
+        int(seen.get(name, 0)) for name in ("outside_CUDA_ns", "launch_calls_ns", "other_CUDA_calls_ns")
+    )
+    longest, then = int(seen.get("longest_gap_ns", 0)), seen.get("it_waited_for", "")
+    if longest < max(thresholds.ONE_GAP_SHARE * waited, thresholds.LONG_GAP_NS):
+        return None
+    where = f"before it launches {then}" if then else "before it records the end event"
+    return Words(
+        f"Look at what the host does {where}, {words.span(longest)} in one stretch: do it once, before the loop, or in another thread",
+        "nsysalign run --sample-python SCRIPT.py  # names the functions",
+    )
 
 
 def _of_copy(finding: Finding) -> Words | None:

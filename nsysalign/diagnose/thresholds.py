@@ -17,6 +17,8 @@ MOSTLY_SHARE = 0.5
 
 #: One stretch with this much of the wait is "the" gap.
 ONE_GAP_SHARE = 0.6
+#: Such a gap of at least this length is work of the host's own, not the cost of launching.
+LONG_GAP_NS = 100_000
 
 #: So many operations in one interval are "many": launching them one by one has a price of its own.
 MANY_OPERATIONS = 10

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,13 +13,12 @@ from nsysalign.report.rows import LabelRow
 from nsysalign.report.verdict import WORK
 from nsysalign.text import duration, percent, plural
 
-if TYPE_CHECKING:
-    pass
-
 #: The kind of interval that stands for a whole run; its labels are no labels of the user's.
 RUN = "run"
 #: Causes that the sentence names, beside the work.
 MOST_NAMED = 4
+#: Where the intervals cover less of the run than this share, the sentence says that the rest was not timed.
+UNTIMED = 0.9
 
 
 def headline(analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray) -> dict[str, Any]:
@@ -51,11 +50,25 @@ def headline(analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray) -
         else "Nothing was measured."
     )
     return {
-        "text": text + (f" {counted}." if len(whole) and count else ""),
+        "text": text + (_coverage(analysis, own, int(whole[0]), counted) if len(whole) and count else ""),
         "parts": {cause: int(ns) for cause, ns in zip(CAUSES, parts, strict=True)},
         "elapsed": total,
         "of": "the run" if len(whole) else "all intervals together",
     }
+
+
+def _coverage(analysis: Analysis, own: set[str], run: int, counted: str) -> str:
+    """How much of the run the user's intervals cover: what lies outside of them no finding is about."""
+    start, elapsed = (analysis.intervals[column].to_numpy() for column in ("start_ns", "elapsed_ns"))
+    mine = np.flatnonzero(analysis.intervals["label"].isin(own).to_numpy())
+    mine = mine[np.argsort(start[mine], kind="stable")]
+    low, high = start[run], start[run] + elapsed[run]
+    begin, end = (np.clip(at, low, high) for at in (start[mine], start[mine] + elapsed[mine]))
+    before = np.concatenate([[low], np.maximum.accumulate(end)[:-1]])  # until when others cover it already
+    covered, whole = int(np.maximum(end - np.maximum(begin, before), 0).sum()), int(elapsed[run])
+    rest = "; the rest was not timed" if covered < UNTIMED * whole else ""
+    verb = "covers" if counted.startswith("1 ") else "cover"
+    return f" {counted} {verb} {duration(covered)} of it ({percent(covered / max(whole, 1))}){rest}."
 
 
 def _shares(parts: dict[str, int], total: int) -> str:
