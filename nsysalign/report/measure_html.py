@@ -55,7 +55,11 @@ def headline(measure: Measure) -> str:
     if len(measure.targets) > 1:
         return _verdict(measure)
     if best is not None and any("best" in m for m in best.marks):
-        text = f"Best batch: {best.batch}, {words.rate(best.rate)} outputs per second ± {words.share((best.rate_high - best.rate_low) / 2 / best.rate)}."
+        within = (best.rate_high - best.rate_low) / 2 / best.rate
+        known = (
+            f" ± {words.share(within)}" if math.isfinite(within) else " (too few repetitions for an interval)"
+        )
+        text = f"Best batch: {best.batch}, {words.rate(best.rate)} outputs per second{known}."
         largest = next((p for p in points if any(m.startswith("largest") for m in p.marks)), None)
         return text + (
             f" The {next(m for m in largest.marks if m.startswith('largest'))}: {largest.batch}."
