@@ -1,7 +1,6 @@
-"""The second kind of advice: what makes the program faster, where a rule's own advice is about measuring the GPU alone.
-
-A delay before the start event gives the GPU's time, and makes nothing faster; a CUDA graph may do both.  Rules about the
-measurement itself (a wrong stream, too few repetitions) have nothing to say here.
+"""The second kind of advice: what makes the program faster; a rule's own advice is about measuring the GPU alone.  A delay
+before the start event isolates the GPU's time but makes nothing faster; a CUDA graph may do both.  Rules about the measurement
+itself (a wrong stream, too few repetitions) have no such advice.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ FASTER: Mapping[str, Words] = {
 
 
 def faster(finding: Finding, torch: bool) -> str:
-    """What would make the program faster, '' where the finding is about the measurement only.  Code follows three blanks."""
+    """What would make the program faster, '' if the finding is about the measurement only.  Code follows three spaces."""
     said = _of(finding) or FASTER.get(finding.rule)
     if said is None:
         return ""
