@@ -1,4 +1,4 @@
-"""What the processes of a search left, as trials."""
+"""The results of a search's processes as trials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NS = 1e9
 
 
 def trial(batch: int, done: Outcome, options: Options) -> Trial:
-    """What a process with this batch showed: rates of mode `steady`, the percentile asked for of mode `latency`."""
+    """The result of a process with this batch: rates from mode `steady`, the requested percentile from mode `latency`."""
     if done.failure:
         return Trial(batch, "memory" if done.failure.memory else done.failure.sentence())
     memory = done.first("memory")
@@ -32,8 +32,8 @@ def trial(batch: int, done: Outcome, options: Options) -> Trial:
 
 
 def rungs(whole: Outcome, number: int) -> Iterator[Outcome]:
-    """The batches that one process measured one after the other, each as an outcome of its own with the next `number`.  All
-    but the last of one that failed; the first one has the process's time."""
+    """The batches that one process measured one after the other, each as an outcome of its own with the next `number`.  If the
+    process failed, all but the last batch; the first outcome carries the process's time."""
     starts = [k for k, f in enumerate(whole.facts) if f["type"] == "batch"]
     hello = whole.facts[: starts[0]] if starts else []
     for k, (at, end) in enumerate(zip(starts, [*starts[1:], len(whole.facts)], strict=True)):
