@@ -100,7 +100,7 @@ class Refusal(NamedTuple):
 def sequences(ranks: Sequence[RankSummary], traces: Sequence[int], shifts: Sequence[int]) -> Iterator[Stream]:
     """Streams of collectives, rank by rank.
 
-    `traces`: number of every rank's trace, `shifts`: what puts its clock on the coarse common one.
+    `traces`: number of every rank's trace, `shifts`: the correction to the coarse common clock.
     """
     for position, rank in enumerate(ranks):
         table = rank.collectives
@@ -182,7 +182,7 @@ def fit(first: Stream, other: Stream, trust: Trust) -> Fit | str:
 
 def _lags(first: np.ndarray, other: np.ndarray) -> Iterator[int]:
     """Shifts k with other[i + k] of the size of first[i] wherever both exist, over at least half of the shorter
-    one.  Equally long streams are tried as they are, whatever the sizes say: their times will tell."""
+    one.  Equally long streams are tried without a shift, whatever the sizes say: their times decide."""
     n, m = len(first), len(other)
     least = max(FEWEST, (min(n, m) + 1) // 2)
     if n == m:

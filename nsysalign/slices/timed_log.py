@@ -57,7 +57,7 @@ class TimedLog:
         return mine[np.argsort(self.open_ns[mine], kind="stable")]
 
     def longest_until(self, begin: int, end: int) -> int:
-        """Host time by which all that begins from `begin` to before `end` has been closed."""
+        """Host time by which everything that begins in [begin, end) has ended."""
         reach = end
         for opened, closed in (
             (self.open_ns, self.close_ns),
