@@ -95,7 +95,7 @@ def _verdict(measure: Measure) -> str:
 
 
 def _named(measure: Measure, target: int, batch: int | None) -> str:
-    """The twin of `named` in measure.js."""
+    """The counterpart of `named` in measure.js."""
     side = f"{'AB'[target]}, " if len(measure.targets) > 1 else ""
     return side + ("the call" if batch is None else f"batch {batch}")
 
