@@ -589,7 +589,7 @@ timeline: what ran around the chosen intervals, for drawing: host calls, ranges,
     detail     object  dict for hovering: bytes, grid, bandwidth...
 
 gpu_clocks: stretches (of at most a second) of samples in which a GPU's clocks and reasons stayed the same; changes happen
-between two of them, at an unknown time; -1 is unknown
+        between two of them, at an unknown time; -1 is unknown
     device         int64  CUDA device
     start_ns       int64  first sample, on the trace's clock
     end_ns         int64  last sample, the same as start_ns for a single one
