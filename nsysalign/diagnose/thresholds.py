@@ -17,8 +17,8 @@ MOSTLY_SHARE = 0.5
 
 #: One stretch with this much of the wait is "the" gap.
 ONE_GAP_SHARE = 0.6
-#: A gap of at least this length is host work of its own, not the cost of launching.
-LONG_GAP_NS = 100_000
+#: A gap of at least this length is host work of its own, not the cost of launching, and sampled stacks can show it.
+LONG_GAP_NS = 1_000_000
 
 #: At least this many operations in one interval are "many": launching them one by one has a cost of its own.
 MANY_OPERATIONS = 10

@@ -66,6 +66,8 @@ def _coverage(analysis: Analysis, own: set[str], run: int, counted: str) -> str:
     begin, end = (np.clip(at, low, high) for at in (start[mine], start[mine] + elapsed[mine]))
     before = np.concatenate([[low], np.maximum.accumulate(end)[:-1]])  # until when others cover it already
     covered, whole = int(np.maximum(end - np.maximum(begin, before), 0).sum()), int(elapsed[run])
+    if not covered:  # all of them are in other processes
+        return f" {counted}."
     rest = "; the rest was not timed" if covered < UNTIMED * whole else ""
     verb = "covers" if counted.startswith("1 ") else "cover"
     return f" {counted} {verb} {duration(covered)} of it ({percent(covered / max(whole, 1))}){rest}."

@@ -42,6 +42,10 @@ def test_a_run_that_is_nearly_all_timed_has_no_rest():
     assert said([(0, 950)]).endswith("1 interval in 1 label covers 950 us of it (95 %).")
 
 
+def test_intervals_of_other_processes_cover_nothing_of_it():
+    assert said([(2_000, 2_100)]).endswith("host 100 %. 1 interval in 1 label.")
+
+
 def gap(longest_ns, **evidence):
     seen = {
         "outside_CUDA_ns": 39_000_000,
