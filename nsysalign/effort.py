@@ -1,4 +1,5 @@
-"""How many processors there are, and how many threads a stage may keep busy: two, unless other processes of ours have the other processors."""
+"""How many processors there are, and how many threads a stage may use: two, unless other processes of ours occupy the other
+processors."""
 
 from __future__ import annotations
 
@@ -16,18 +17,18 @@ _threads = 2
 
 
 def processors() -> int:
-    """How many this process may use."""
+    """The number of processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def threads() -> int:
-    """Numpy and SQLite let go of Python: a second thread helps where a processor is idle, and costs where none is."""
+    """Numpy and SQLite release the GIL: a second thread helps if a processor is idle, and hurts if none is."""
     return _threads
 
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Inside, every stage keeps to one thread."""
+    """A context in which every stage uses one thread."""
     global _threads
     before, _threads = _threads, 1
     try:
@@ -37,7 +38,7 @@ def alone() -> Iterator[None]:
 
 
 def keep_alone() -> None:
-    """The same for the rest of this process."""
+    """The same, for the rest of this process's life."""
     global _threads
     _threads = 1
 
@@ -52,8 +53,8 @@ def together(function: Callable[[Any], Any], jobs: Sequence[Any]) -> Iterator[An
 
 
 def trim_memory() -> None:
-    """glibc keeps freed arrays of a few megabytes for itself, in pieces: a quarter of the peak of a long trace.
-    Elsewhere this does nothing."""
+    """glibc keeps freed arrays of a few megabytes in its own pools: a quarter of the peak of a long trace.  Does nothing with
+    other C libraries."""
     if sys.platform != "linux":
         return
     try:
@@ -64,7 +65,8 @@ def trim_memory() -> None:
 
 @contextmanager
 def keeping_everything() -> Iterator[None]:
-    """While millions of small objects are made that are all kept, looking for garbage among them only takes time."""
+    """A context without garbage collection: while millions of small objects are created that are all kept, it only takes
+    time."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -75,7 +77,7 @@ def keeping_everything() -> Iterator[None]:
 
 
 def look_for_garbage_less_often() -> None:
-    """For a process that does nothing but analyse: tables are made of many small objects, nearly all of which are kept, and at
-    its end the system takes them back all at once: looking for garbage among them then takes a tenth of a second."""
+    """For a process that does nothing but analyse: tables consist of many small objects, nearly all of which are kept, and at
+    exit the system frees them all at once: looking for garbage among them would take a tenth of a second."""
     gc.set_threshold(50_000, 20, 100)
     atexit.register(gc.freeze)

@@ -16,7 +16,7 @@ from nsysalign.model import CALL, ENQUEUEING_CALLS, ISSUING_CALLS, KIND, SYNC_CA
 from nsysalign.sweep.tiles import disjoint, group, pick, ragged, tile, union
 
 _WAITING = (*SYNC_CALLS, "memcpy")
-_RANKED = ("kernel", "graph", "memcpy", "memset")  # then: earlier work
+_RANKED = ("kernel", "graph", "memcpy", "memset")  # otherwise: earlier work
 #: A launch this many times slower than the median of its name, with this many operations unfinished, was blocked.
 _SLOW, _QUEUE_DEPTH = 10, 900
 _KERNELS_AT_ONCE = 1 << 21
@@ -47,7 +47,7 @@ def host_window_pieces(explainer: Explainer, w: HostWindows) -> Pieces:
     kind[is_call] = calls["kind"].to_numpy()[pieces.ref[is_call]]
     waiting = is_call & np.isin(kind, [CALL[k] for k in _WAITING])
     copies = np.flatnonzero(is_call & (kind == CALL["memcpy"]))
-    # a copy call waits when it has to stage pageable memory, or when it is not an asynchronous one
+    # a copy call waits if it has to stage pageable memory or is not asynchronous
     waiting[copies] = _blocks(explainer, pieces.ref[copies])
     launching = is_call & ~waiting & np.isin(kind, [CALL[k] for k in ISSUING_CALLS])
     # calls that neither launch nor wait are `api` here (records and queries too); the rest keeps its cause
@@ -140,8 +140,8 @@ def _waits(explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray) ->
 def _waited_for(
     explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(piece, operation, start, end): what executes meanwhile on the streams that calls wait for; only what was issued
-    before is waited for."""
+    """(piece, operation, start, end): what executes meanwhile on the streams that calls wait for; a call waits only for work
+    issued before it."""
     owner, lane = _lanes_waited_for(explainer, p.ref, kind, w.process[p.window])
     found = [(np.empty(0, np.int64),) * 4]
     for number in np.unique(lane):
@@ -160,7 +160,7 @@ def _waited_for(
 def _lanes_waited_for(
     explainer: Explainer, call: np.ndarray, kind: np.ndarray, process: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Flat (piece, lane): the stream of a stream synchronisation or copy, all of the process's otherwise."""
+    """Flat (piece, lane): the stream of a stream synchronisation or copy, otherwise all streams of the process."""
     lanes, syncs = explainer.alignment.lanes, explainer.trace.syncs
     own = _lane_of_calls(explainer)[call] if len(call) else call
     syncs = syncs[syncs["call"] >= 0].drop_duplicates("call").set_index("call")
@@ -228,8 +228,8 @@ def kernels_issued_inside(
 
 
 def _lots(count: np.ndarray, start: np.ndarray, end: np.ndarray) -> list[np.ndarray]:
-    """Positions of windows that hold `count` kernels each, in lots for `_unions`: what is laid out flat fits into memory,
-    and what is laid end to end into int64."""
+    """Positions of windows that hold `count` kernels each, in batches for `_unions`, such that the flat layout fits into memory
+    and the concatenated times into int64."""
     if not len(count):
         return []
     most = max((1 << 62) // (int(end.max()) - int(start.min()) + 1), 1)
@@ -245,7 +245,7 @@ def _unions(
     s, e = start[at], end[at]
     order = np.lexsort((s, owner))
     s, e = s[order], e[order]
-    # a shift that keeps owners apart makes one running maximum do for all
+    # with a shift that keeps owners apart, one running maximum serves all
     shift = owner * (int(end.max()) - int(start.min()) + 1) - int(start.min())
     which, begin, stop = disjoint(s + shift, e + shift)
     owner, begin, stop = owner[which], begin - shift[which], stop - shift[which]
@@ -267,12 +267,12 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
     y sync   |t0   s launch   y sync   |t1      both: launch, kernel and synchronisation
     y sync   |t0   s launch            |t1      only before: the enqueueing
              |t0   s launch   y sync   |t1      only after: and what was queued before
-             |t0   s launch            |t1      never: the enqueueing, behind a full queue also others' work
+             |t0   s launch            |t1      never: the enqueueing, behind a full queue also other work
 
     synchronised-before: the thread waited for the GPU after the last work that it issued before the window, and not
     inside an earlier window (a loop that synchronises only after has waited there, in its previous repetition).
     synchronised-after: inside, it waited after the last work that it issued there, or issued none and waited.
-    idle-before: all that its process had issued before the window had ended when the window began.
+    idle-before: everything that its process had issued before the window had ended when the window began.
     """
     w, calls = alignment.windows, trace.calls
     out: list[tuple[str, ...]] = [()] * len(w)
@@ -294,7 +294,7 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
         for at in windows.tolist():
             a, b = int(start_ns[at]), int(end_ns[at])
             flags = []
-            # a window that ends where this one starts was closed by the same reading: its wait is this one's, too
+            # a window that ends where this one starts was closed by the same reading, so its wait also counts for this one
             if _last(waited, a) > max(_last(launched, a), _last(ends, a - 1)):
                 flags.append(BEFORE)
             last, sync = _last(launched, b), _last(waited, b)
@@ -307,7 +307,7 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
 
 
 def _ends_around(alignment: Alignment, thread: int) -> np.ndarray:
-    """Ends of the host windows of a thread that others answer for."""
+    """Ends of the host windows of a thread that belong to other slices."""
     w = alignment.around
     if w is None:
         return np.empty(0, np.int64)
@@ -315,7 +315,7 @@ def _ends_around(alignment: Alignment, thread: int) -> np.ndarray:
 
 
 def _last(times: np.ndarray, before: int) -> int:
-    """The latest of some sorted times that is not after `before`."""
+    """The latest of some sorted times that is not later than `before`."""
     at = int(np.searchsorted(times, before, side="right"))
     return int(times[at - 1]) if at else _NEVER
 

@@ -44,11 +44,11 @@ from nsysalign.private import HOMES, short_path
 from nsysalign.rundir import event_logs
 
 _NAME = re.compile(r"(\d+)-(\d+)\.rec$")
-#: From so many bytes of slots on (32,768 lines) a log is compressed: 35 bytes a record instead of 270.
+#: Logs with at least this many bytes of slots (32,768 lines) are compressed: 35 bytes a record instead of 270.
 PACKED_FROM = 2 << 20
 _TIMED = (RECORD, WAIT, ELAPSED, REFERENCE, METER)  # kinds whose t0 is a time
-_AHEAD = 3 * CHUNK_BYTES  # mapped before they are needed (probe.runtime): not used yet
-_FULL_BURST = 50  # marks kept of the first burst; later ones keep the tightest
+_AHEAD = 3 * CHUNK_BYTES  # mapped ahead of time (probe.runtime): not used yet
+_FULL_BURST = 50  # marks kept of the first burst; of later bursts only the tightest
 _LATER_BURST = 12
 
 
@@ -78,9 +78,9 @@ def convert(
 ) -> list[Path]:
     """Turn every process's raw files into event logs; returns their paths, sorted by pid.
 
-    `header` is added to what every process says of itself.  Without `anew` a log that is there already stays as it is:
-    what has its final name is whole.  `source`: the lines of code that call sites name are kept, too; only for files that
-    this process has just seen made, for others may name any file.
+    `header` is added to every process's own header.  Without `anew` an existing log stays as it is: a file with its final name
+    is complete.  `source`: also keep the lines of code that call sites name; only for raw files that this process has just seen
+    written, since others may name any file.
     """
     parts: dict[int, list[tuple[int, Path]]] = {}
     for path in raw_dir.glob("*.rec"):
@@ -100,14 +100,14 @@ def convert(
 
 
 def errors(raw_dir: Path) -> list[str]:
-    """What the probe itself could not do, one text per process: the kind of the last exception.  Its text may be of the
-    user's own (a `__eq__`, a path, a token in it); only what the system says of itself stays.
+    """What the probe itself could not do, one text per process: the type of the last exception.  Its message may contain the
+    user's data (from a `__eq__`, a path, a token); only the system's own message is kept.
     """
     texts = [p.read_text(errors="replace").strip() for p in sorted(raw_dir.glob("*.errors")) if p.is_file()]
     return [_kind(text) for text in texts if text]
 
 
-#: The line of an exception: below its traceback, or after our own words; its text may have lines of its own.
+#: The line of an exception: below its traceback, or after our own prefix; its text may span several lines.
 _EXCEPTION = re.compile(
     r"^(?:Traceback .*\n(?: .*\n)*|(probe did not start: ))([\w.]+)(: \[Errno \d+\] [A-Za-z ]+)?",
     re.MULTILINE,
@@ -146,9 +146,8 @@ def _lines(slots: Path, cwd: Path, header: Mapping[str, Any], source: bool) -> I
 
 
 def _end(path: Path) -> tuple[list[dict[str, Any]], float]:
-    """A line that says how the process ended, where that decides whether its rows are in the trace (`probe.farewell`), and
-    since when (CLOCK_MONOTONIC, ns) the profiler collected nothing more: without a signal the process would not have
-    lived to see it."""
+    """A line that says how the process ended, if that decides whether its rows are in the trace (`probe.farewell`), and from
+    when on (CLOCK_MONOTONIC, ns) the profiler collected nothing more."""
     if not path.exists():
         return [], math.inf
     data = path.read_bytes()
@@ -171,9 +170,9 @@ def _silenced(texts: _Texts, cwd: Path) -> Iterator[dict[str, Any]]:
 
 def _read_texts(path: Path, pid: int) -> _Texts:
     texts = _Texts(header={"type": "header", "format": "nsysalign-events", "version": 1, "pid": pid})
-    data = path.read_bytes() if path.is_file() else b""  # not a pipe in a folder from someone else
+    data = path.read_bytes() if path.is_file() else b""  # not a pipe in somebody else's folder
     bursts = 0
-    # zeros in between: an exception of the user's came before a line was written, but after its place was taken
+    # zeros in between: an exception in the user's code came after a line's place was taken and before it was written
     for raw in re.split(rb"\n|\0+", data.rstrip(b"\0")):
         try:
             line = json.loads(raw)
@@ -230,9 +229,9 @@ def _slot_lines(
             line = {"type": "wait", "seq": seq, "record": record, "tid": tid}
             line |= {"stream_handle": a, "stream_id": b}
         elif kind == ELAPSED:
-            # not "elapsed": the program never compared these two, and no reader may count them as its own
+            # not "elapsed": the program never compared these two, and no reader may count them as the program's
             line = {"type": "calibration" if flags & CALIBRATION else "elapsed"}
-            # a record of another process (before a fork) has no line in this log
+            # a record made by another process (before a fork) has no line in this log
             start, end = (n if n in regions else None for n in (a, b))
             line |= {"start": start, "end": end, "ms": None if math.isnan(x) else x}
             first, *more = distances.of(seq) or [{}]
@@ -278,7 +277,7 @@ def _finished(line: dict[str, Any], place: Mapping[str, Any], kind: int, flags: 
 
 
 class _Distances:
-    """Distances to references, by the seq of the `elapsed` slot that they belong to."""
+    """Distances to references, by the seq of the `elapsed` slot they belong to."""
 
     def __init__(self, data: bytes) -> None:
         slots = np.frombuffer(data, dtype=_DISTANCE_SLOT)
@@ -311,7 +310,7 @@ _DISTANCE_SLOT = np.dtype(
 
 
 def _place(context: dict[str, Any], cwd: Path) -> dict[str, Any]:
-    """`site`, `callers` and `library` of a context, as far as they say something."""
+    """`site`, `callers` and `library` of a context, without empty ones."""
     frames = [f"{shorten(file, cwd)}:{number}" for file, number in context.get("frames", ())]
     place: dict[str, Any] = {}
     if frames:
@@ -324,9 +323,8 @@ def _place(context: dict[str, Any], cwd: Path) -> dict[str, Any]:
 
 
 def shorten(file: str, cwd: Path) -> str:
-    """A file's name for a log: relative inside `cwd`, else its folder's name and its own.
-
-    Relative to a folder that holds homes (`/`, `/home`) it would begin with a user's name.
+    """A file's name for a log: relative if inside `cwd`, else its folder's name and its own.  Relative to a folder that
+    contains home directories (`/`, `/home`) it would begin with a user's name.
     """
     if file.startswith("<"):
         return file
@@ -340,7 +338,7 @@ def shorten(file: str, cwd: Path) -> str:
     return short_path(file)
 
 
-#: Longest line kept, in characters; most lines of one process; largest file that is looked into.
+#: Longest line kept, in characters; most lines of one process; largest file that is read.
 LONGEST, MOST_LINES, LARGEST_BYTES = 200, 2_000, 4 << 20
 _LIBRARIES = ("site-packages", "dist-packages")
 
@@ -348,10 +346,10 @@ _LIBRARIES = ("site-packages", "dist-packages")
 def source_lines(
     contexts: Iterable[Mapping[str, Any]], shorten: Callable[[str], str], began_ns: int
 ) -> Iterator[dict[str, Any]]:
-    """Log lines of type `source`: the line of code that "bench.py:31" is, for reports.
+    """Log lines of type `source`: the text of "bench.py:31", for reports.
 
-    Read after the program has ended, outside of it: one line per place of the user's own code, never a whole file, and none
-    of a file that was changed since the program began.  `contexts`: with `frames`, a list of (file, line number, ...), where clock readings say
+    They are read after the program has ended, in another process: one line per place in the user's own code, never a whole
+    file, and none from a file that was changed since the program began.  `contexts`: with `frames`, a list of (file, line number, ...), where clock readings say
     more than events do; `began_ns`: when the program began, realtime.
     """
     wanted: dict[str, dict[int, None]] = {}
@@ -368,7 +366,7 @@ def source_lines(
 
 
 def _picked(file: str, numbers: Mapping[int, None], began_ns: int) -> Iterator[tuple[int, str]]:
-    """(number, text) of some lines; nothing where the file cannot be read, or is no longer the one that ran."""
+    """(number, text) of some lines; nothing if the file cannot be read, or is no longer the one that ran."""
     try:
         found = os.stat(file)
         if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST_BYTES or found.st_mtime_ns > began_ns:

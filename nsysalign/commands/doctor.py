@@ -159,7 +159,7 @@ def _event_trace(tool: object) -> Row:
 
 
 def _gpu(environ: Mapping[str, str]) -> list[Row]:
-    """GPUs, their driver, persistence mode and clocks, as nvidia-smi (NVML) has them."""
+    """GPUs, their driver, persistence mode and clocks, as reported by nvidia-smi (NVML)."""
     smi = shutil.which("nvidia-smi", path=environ.get("PATH"))
     if smi:
         fields = "name,driver_version,persistence_mode,clocks.sm,clocks.max.sm,utilization.gpu"
@@ -203,7 +203,7 @@ def _persistence(gpus: list[list[str]]) -> Row | None:
 
 
 def _locked(gpus: list[list[str]]) -> Row | None:
-    """Whether the SM clock stays where it is.  No driver says so; but a clock that is locked does not fall when idle."""
+    """Whether the SM clock is locked.  Drivers do not report that, but a locked clock does not fall when idle."""
     known = [
         (float(g[3]), float(g[4]), g[5]) for g in gpus if len(g) == 6 and _number(g[3]) and _number(g[4])
     ]
@@ -243,7 +243,7 @@ def _torch() -> Row:
 
 
 def _nvtx(tool: object | None) -> Row:
-    """nvtx 0.2.12 and newer hand nsys 2024.2 a payload extension it refuses, and every range is lost."""
+    """nvtx 0.2.12 and newer pass nsys 2024.2 a payload extension that it rejects, and every range is lost."""
     from importlib import metadata
 
     try:
@@ -263,7 +263,7 @@ def _nvtx(tool: object | None) -> Row:
 
 
 def _sampling() -> Row:
-    """Without NVML's binding nothing is sampled while the script runs."""
+    """Without NVML's Python binding nothing is sampled while the script runs."""
     from importlib import metadata
 
     try:
@@ -315,11 +315,11 @@ def _settings(environ: Mapping[str, str]) -> list[Row]:
 
 
 _COMMAND = "nsysalign doctor --calibrate"
-_WITHOUT = "nobody notices where a whole run was slow: its prediction without nsys is then too long"
+_WITHOUT = "a run on a slow host goes unnoticed, and its predictions without nsys are then too long"
 
 
 def cost_row(nsys: Nsys | None, environ: Mapping[str, str] = os.environ) -> Row | None:
-    """None where there is nothing to measure: no nsys, no GPU."""
+    """The doctor's row; None if there is nothing to measure: no nsys, no GPU."""
     from nsysalign.collect import nsys_cost
 
     here = nsys_cost.machine(nsys) if nsys else None
@@ -342,7 +342,7 @@ def _key(cost: NsysCost) -> str:
 
 
 def measure_cost(named: str | None, environ: Mapping[str, str] = os.environ) -> None:
-    """Measure, keep and show.  NsysAlignError where that cannot be done."""
+    """Measure, save and show.  Raises NsysAlignError if that is impossible."""
     from nsysalign.collect import nsys_cost
     from nsysalign.collect.command import refuse_nested
     from nsysalign.collect.nsys import find_nsys

@@ -132,7 +132,7 @@ _PROFILING = (
 
 
 def _known(_ctx: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse a misspelt rule before anything runs: a gate that can never close is worse than none."""
+    """Refuse a misspelt rule before anything runs: a check that can never fail is worse than none."""
     if names:
         from nsysalign.diagnose.finding import SEVERITIES
         from nsysalign.diagnose.rules import REGISTRY
@@ -156,7 +156,7 @@ def fail_on_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def closed(analysis: Analysis, names: tuple[str, ...], *, quiet: bool) -> bool:
-    """Whether a finding is among `names`; says on stderr which."""
+    """Whether a finding is among `names`; stderr says which."""
     if not names:
         return False
     from nsysalign.diagnose.finding import SEVERITIES
@@ -174,19 +174,19 @@ def closed(analysis: Analysis, names: tuple[str, ...], *, quiet: bool) -> bool:
     return not hits.empty
 
 
-#: A shell that asks before it lists more is no help.
+#: Shells ask before they list more than this.
 MOST = 200
 
 
 def names(table: str, column: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """A completer for an option whose value is in this column of the run that the command line names.
+    """A completer for an option whose values are in this column of the run named on the command line.
 
     eval "$(_NSYSALIGN_COMPLETE=bash_source nsysalign)"
     nsysalign show nsysalign-runs/train-001 --label <TAB>
     """
 
     def propose(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-        # click has not come to the argument when the option before it still lacks its value
+        # click has not parsed the argument while the option before it still lacks its value
         given = [Path(run) for run in (ctx.params.get("analysis"), *ctx.args) if run]
         path = next((p / DATABASE if p.is_dir() else p for p in given if p.exists()), None)
         if path is None or not path.is_file():

@@ -1,4 +1,4 @@
-"""What a command is asked to write: looked at before the work, not after it."""
+"""Output files and folders, checked before the work, not after it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def refuse_unwritable(file: str | Path) -> None:
-    """OutputError where a file of that name cannot be written."""
+    """Raises OutputError if a file of that name cannot be written."""
     path = Path(file)
     folder = path.parent
     if path.is_dir():
@@ -46,7 +46,7 @@ def console() -> Console:
 
 
 def folder_for(path: Path) -> Path:
-    """The folder, made where it is not there yet.  OutputError where nothing can be written in it."""
+    """The folder, created if necessary.  Raises OutputError if nothing can be written in it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Presented:
-    """Results that lie in a directory; the analysis is read back only by those who need it."""
+    """Results in a directory; the analysis is only read back if needed."""
 
     def __init__(self, output: Path, analysis: Analysis | None = None) -> None:
         self.output = output
@@ -56,7 +56,7 @@ def present(
     jobs: int | None = None,
     use_cache: bool = True,
 ) -> Presented:
-    """Analyse a run directory or a trace, store, print; what lies there already is used if it is what would be written."""
+    """Analyse a run directory or a trace, store, print; existing results are used if they are what would be written."""
     output = output or (path if path.is_dir() else path.with_name(path.stem + ".nsysalign"))
     if json_out and json_out != "-" and Path(json_out).resolve() == (output / DOCUMENT).resolve():
         raise UsageError(f"{DOCUMENT} of the run directory is always written: choose another name for --json")
@@ -95,13 +95,13 @@ def present(
 
 @contextmanager
 def _no_empty_folder(output: Path) -> Iterator[None]:
-    """What is refused leaves nothing behind."""
+    """A refused request leaves no empty folder behind."""
     there = output.exists()
     try:
         yield
     except NsysAlignError:
         if not there:
-            with suppress(OSError):  # not empty: a report's export lies in it
+            with suppress(OSError):  # not empty: it contains a report's export
                 output.rmdir()
         raise
 
@@ -118,7 +118,7 @@ def store(analysis: Analysis, output: Path, *, others: WorkerPool | None = None)
 
 
 def printed(analysis: Analysis, output: Path, *, again: Sequence[object] = ()) -> str:
-    """The table as this terminal shows it; `again`: what `analyze` was given, with which its processes can be compared."""
+    """The table as this terminal shows it; `again`: the arguments of `analyze`, for the hint on comparing processes."""
     from nsysalign.report import terminal
 
     shown = console()

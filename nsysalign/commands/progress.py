@@ -1,4 +1,4 @@
-"""What is being done and how long it will still take: one line on stderr, on a terminal only."""
+"""What is being done and how much longer it will take: one line on stderr, on a terminal only."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ class ProgressLine:
     """`with ProgressLine(quiet) as tell: tell("reading the trace", 40)`; a step's percent may start again at
     0.
 
-    Nothing is drawn where stderr is no terminal, and nothing is imported either.  The line is gone when the
-    block ends. While the profiled script runs there is no line: the terminal is the script's, and only its
-    title is used (title.py).
+    If stderr is not a terminal, nothing is drawn or imported.  The line disappears when the block ends.  While the profiled
+    script runs there is no line: the terminal belongs to the script, and only its title is used (title.py).
     """
 
     def __init__(self, quiet: bool) -> None:
@@ -37,7 +36,7 @@ class ProgressLine:
         if self._progress is None:
             self._progress = _drawn()
             self._progress.start()
-        if self._task is None or percent < self._percent:  # another job: its own clock
+        if self._task is None or percent < self._percent:  # another job, with its own clock
             if self._task is not None:
                 self._progress.remove_task(self._task)
             self._task = self._progress.add_task(step, total=100)
@@ -71,14 +70,14 @@ def _drawn() -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
-#: Save the title, set it, put the old one back; a terminal that knows none of these shows nothing.
+#: Save the title, set it, restore it; a terminal that does not support these shows nothing.
 _SAVE, _SET, _RESTORE = "\x1b[22;2t", "\x1b]2;{}\x07", "\x1b[23;2t"
 _EVERY_S = 1.0
 
 
 class TitleClock:
-    """`with TitleClock("profiling train.py", usual_s=41)`: the title says how long it has taken, and out of what it
-    took the last time.  Does nothing where stderr is no terminal."""
+    """`with TitleClock("profiling train.py", usual_s=41)`: the title shows the elapsed time and how long it took the last time.
+    Does nothing if stderr is not a terminal."""
 
     def __init__(self, what: str, *, quiet: bool = False, usual_s: float | None = None) -> None:
         self._what, self._usual_s = what, usual_s
@@ -120,6 +119,6 @@ def clock(seconds: float) -> str:
 
 
 def _write(text: str) -> None:
-    """One write, so that it cannot fall into the middle of other output."""
+    """A single write, so that it cannot end up in the middle of other output."""
     with contextlib.suppress(OSError, ValueError):
         os.write(sys.stderr.fileno(), text.encode("utf-8", "replace"))

@@ -1,8 +1,8 @@
-"""What to change, in the words of the program that ran: torch code is of no use where the program is C++ or TensorRT, and a
-range has no start event.
+"""Advice that suits the program that ran: torch code is useless for a program in C++ or TensorRT, and a range
+has no start event.
 
 There are two kinds of advice: how to measure the GPU alone, or right, and what makes the program faster.  A delay before
-the start event gives the GPU's time, and makes nothing faster; a CUDA graph may do both.
+the start event isolates the GPU's time but makes nothing faster; a CUDA graph may do both.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.finding import Finding
 from nsysalign.model import Analysis
 
@@ -22,10 +23,10 @@ from nsysalign.model import Analysis
 _TORCH = re.compile(
     r"\bat::|at_cuda_detail|\bc10::|^aten::|triton_(poi|red|per|tem)_|autograd::|^FSDP::|DistributedDataParallel"
 )
-#: A program's line in an advice: it follows three blanks behind a colon.
+#: A line of code in an advice: it follows a colon and three spaces.
 _CODE = re.compile(r":   .*", re.DOTALL)
 
-#: Per rule, how to measure right whatever the program is written in: of ranges, and of events that no torch code recorded.
+#: Per rule, how to measure correctly in any language: for ranges, and for events that no torch code recorded.
 _ANYWHERE = {
     "host-gap": "Queue a long kernel before the start event, so that the host runs ahead, or time a CUDA graph.",
     "many-tiny-kernels": "Queue a long kernel before the start event, so that the host runs ahead, or time a CUDA graph.",
@@ -83,7 +84,7 @@ FASTER: Mapping[str, Words] = {
 
 
 def faster(finding: Finding, torch: bool) -> str:
-    """What would make the program faster, '' where the finding is about the measurement only.  Code follows three blanks."""
+    """What would make the program faster, '' if the finding is about the measurement only.  Code follows three spaces."""
     said = _of(finding) or FASTER.get(finding.rule)
     if said is None:
         return ""
@@ -101,6 +102,8 @@ def _of(finding: Finding) -> Words | None:
             "Do that work in another thread or process, while the GPU is busy",
             "loader = DataLoader(data, num_workers=4)",
         )
+    if finding.rule == "host-gap":
+        return _of_gap(finding)
     if finding.rule == "sync-inside":
         if ".item()" in finding.advice:
             code = "total += loss.detach()  # in the loop;   total.item()  # once, after it"
@@ -112,6 +115,22 @@ def _of(finding: Finding) -> Words | None:
     if finding.rule == "copy-inside":
         return _of_copy(finding)
     return None
+
+
+def _of_gap(finding: Finding) -> Words | None:
+    """Where one stretch of host work is most of the wait, launching less does not help: that stretch has to go."""
+    seen = finding.evidence
+    waited = sum(
+        int(seen.get(name, 0)) for name in ("outside_CUDA_ns", "launch_calls_ns", "other_CUDA_calls_ns")
+    )
+    longest, then = int(seen.get("longest_gap_ns", 0)), seen.get("it_waited_for", "")
+    if longest < max(thresholds.ONE_GAP_SHARE * waited, thresholds.LONG_GAP_NS):
+        return None
+    where = f"before it launches {then}" if then else "before it records the end event"
+    return Words(
+        f"Look at what the host does {where}, {words.span(longest)} in one stretch: do it once, before the loop, or in another thread",
+        "nsysalign run --sample-python SCRIPT.py  # names the functions",
+    )
 
 
 def _of_copy(finding: Finding) -> Words | None:
@@ -129,7 +148,7 @@ def _of_copy(finding: Finding) -> Words | None:
 
 
 class Speaker:
-    """Chooses the words of an analysis's findings."""
+    """Chooses the wording of an analysis's advice."""
 
     def __init__(self, analysis: Analysis) -> None:
         self._analysis = analysis
@@ -137,8 +156,8 @@ class Speaker:
 
     @cached_property
     def torch(self) -> bool:
-        """Whether the program is torch's: its events were logged, or its kernels or ranges are there.  What cannot be told
-        (an analysis of older days names no kernels) is taken for torch, as the rules do."""
+        """Whether the program is torch's: its events were logged, or its kernels or ranges are there.  If that cannot be
+        determined (old analyses name no kernels), torch is assumed, as in the rules."""
         a = self._analysis
         if a.calibration.get("collected_with") or a.kernels.empty:
             return True
@@ -146,7 +165,7 @@ class Speaker:
         return any(_TORCH.search(name) for name in names.tolist())
 
     def words(self, finding: Finding) -> str:
-        """The advice of a finding, without torch code where that is no help."""
+        """The advice of a finding, without torch code if that would not help."""
         kind = self._labels.get(finding.label, "event")
         if kind == "host" or (kind == "event" and self.torch):
             return finding.advice
@@ -155,7 +174,7 @@ class Speaker:
         return _ANYWHERE.get(finding.rule, _CODE.sub(".", finding.advice))
 
     def faster(self, finding: Finding) -> str:
-        """What would make the program faster, with torch code where it is torch's."""
+        """What would make the program faster, with torch code if it is a torch program."""
         return faster(finding, self.torch)
 
 

@@ -27,7 +27,7 @@ def found_in(text: str) -> set[str]:
 
 
 def by_hash(names: Iterable[str]) -> dict[int, str]:
-    """Hash -> name.  UsageError where two names have the same: their marks could not be told apart."""
+    """Hash -> name.  Raises UsageError if two names have the same hash: their marks could not be told apart."""
     known: dict[int, str] = {}
     for name in sorted(set(names)):
         other = known.setdefault(name_hash(name), name)
@@ -40,8 +40,8 @@ def by_hash(names: Iterable[str]) -> dict[int, str]:
 
 
 def of_program() -> set[str]:
-    """The literals in the program's own sources: what lies beside its script and in the current directory, and the modules
-    below them."""
+    """The literals in the program's own sources: files next to its script and in the current directory, and modules below
+    them."""
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     homes = [os.path.dirname(os.path.abspath(main))] if isinstance(main, str) else []
     homes = list(dict.fromkeys([*homes, os.getcwd()]))
@@ -69,7 +69,7 @@ def of_program() -> set[str]:
 
 
 def of_file(path: str) -> set[str]:
-    """The literals in one file, none where it cannot be read."""
+    """The literals in one file, none if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return found_in(file.read(_LARGEST_FILE))

@@ -100,7 +100,7 @@ class Refusal(NamedTuple):
 def sequences(ranks: Sequence[RankSummary], traces: Sequence[int], shifts: Sequence[int]) -> Iterator[Stream]:
     """Streams of collectives, rank by rank.
 
-    `traces`: number of every rank's trace, `shifts`: what puts its clock on the coarse common one.
+    `traces`: number of every rank's trace, `shifts`: the correction to the coarse common clock.
     """
     for position, rank in enumerate(ranks):
         table = rank.collectives
@@ -182,7 +182,7 @@ def fit(first: Stream, other: Stream, trust: Trust) -> Fit | str:
 
 def _lags(first: np.ndarray, other: np.ndarray) -> Iterator[int]:
     """Shifts k with other[i + k] of the size of first[i] wherever both exist, over at least half of the shorter
-    one.  Equally long streams are tried as they are, whatever the sizes say: their times will tell."""
+    one.  Equally long streams are tried without a shift, whatever the sizes say: their times decide."""
     n, m = len(first), len(other)
     least = max(FEWEST, (min(n, m) + 1) // 2)
     if n == m:
@@ -271,7 +271,7 @@ def span(first: Stream, members: Sequence[tuple[Stream, Fit]]) -> tuple[int, int
 
 class Joined(NamedTuple):
     clocks: tuple[Clock, ...]  # one per trace, in the order of `traces`
-    groups: tuple[Group, ...]  # collectives that belong together
+    groups: tuple[Group, ...]  # matching collectives
     refusals: tuple[Refusal, ...]
 
 
@@ -281,15 +281,15 @@ class Edge(NamedTuple):
     a: int
     b: int
     fit: Fit
-    pairwise: bool  # of sends and receives: only where nothing else joins the two
+    pairwise: bool  # from sends and receives: only used if nothing else joins the two
 
 
 def join(ranks: Sequence[RankSummary]) -> Joined:
-    """Clocks of all traces, in the order in which their first ranks come; the first that says when it began is the
+    """Clocks of all traces, in the order in which their first ranks come; the first trace with a session start is the
     reference.
 
     Every trace counts nanoseconds from its own session start, and says when that was by the machine's clock.  Machines'
-    clocks differ by up to milliseconds, collectives tell by how much.
+    clocks differ by up to milliseconds; collectives tell by how much.
     """
     names = list(dict.fromkeys(rank.source for rank in ranks))
     number = {name: n for n, name in enumerate(names)}
@@ -298,7 +298,7 @@ def join(ranks: Sequence[RankSummary]) -> Joined:
     hosts = [rank.host for rank in firsts]
     starts = [rank.info.session_start_utc_ns for rank in firsts]
     root = next((n for n, s in enumerate(starts) if s is not None), 0)
-    # nanoseconds since 1970 less nanoseconds since 1970: small, and 0 where nothing is known
+    # a difference of nanoseconds since 1970: small, and 0 if nothing is known
     coarse = [0 if s is None or starts[root] is None else s - starts[root] for s in starts]
 
     def trust(a: int, b: int) -> Trust:
@@ -318,7 +318,7 @@ def join(ranks: Sequence[RankSummary]) -> Joined:
     ]
     clocks: dict[int, Clock] = {}
     order = [root, *(n for n in range(len(names)) if n != root)] if names else []
-    for n in order:  # a trace that nothing joins to the reference may still join others to itself
+    for n in order:  # a trace that cannot be joined to the reference may still be joined to others
         if n in clocks:
             continue
         method = "none" if trust(root, n) is Trust.NONE else "reference" if n == root else "session start"
@@ -329,7 +329,7 @@ def join(ranks: Sequence[RankSummary]) -> Joined:
 
 
 def _why(ranks: Sequence[RankSummary], traces: Sequence[int], trace: int, root: str) -> str:
-    """Why nothing joins a trace to the reference, where nothing was refused."""
+    """Why nothing joins a trace to the reference, if no match was rejected."""
     counts = [len(rank.collectives) for rank, t in zip(ranks, traces, strict=True) if t == trace]
     if not any(counts):
         return "it has no collectives"
@@ -337,7 +337,7 @@ def _why(ranks: Sequence[RankSummary], traces: Sequence[int], trace: int, root: 
 
 
 def _spread(clocks: dict[int, Clock], edges: list[Edge], coarse: list[int], names: list[str]) -> None:
-    """Fill in, from the known clocks on, those that collectives reach: the best edge first (Prim)."""
+    """Starting from the known clocks, determine those that collectives connect to them, best edge first (Prim)."""
     while True:
         open_edges = [e for e in edges if (e.a in clocks) != (e.b in clocks)]
         if not open_edges:

@@ -20,7 +20,7 @@ from nsysalign.text import duration, fixed, middle, plural, safe_text
 if TYPE_CHECKING:
     from nsysalign.ranks.results import LabelComparison, RankComparison
 
-#: A column per rank needs so many characters; with more ranks than fit the fastest and the slowest are named.
+#: A column per rank needs this many characters; with more ranks than fit, the fastest and the slowest are named.
 _RANK_WIDTH = 11
 _OTHER_WIDTH = 44
 _MOST_LABELS = 30

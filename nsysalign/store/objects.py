@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-#: `default` is asked for what orjson would write in its own way.
+#: `default` handles values that orjson would write in its own way.
 _AS_PLAIN = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
-#: Makes what is written of a value; told every text and object once, and None for NaN and NA. Not told numbers.
+#: Converts a value for writing; called once for every text and object, and with None for NaN and NA, not for numbers.
 Change = Callable[[Any], Any]
 
 
@@ -36,7 +36,7 @@ class Listed:
 
     values: np.ndarray  # objects; int64 or float64 where `codes` is None
     codes: np.ndarray | None = None
-    missing: Any = None  # stands for what is not finite in a float64 column
+    missing: Any = None  # replaces values that are not finite in a float64 column
 
     @property
     def constant(self) -> bool:
@@ -63,7 +63,7 @@ def as_lists(frame: pd.DataFrame, change: Change | Mapping[str, Change]) -> dict
 
 
 def numbers(array: np.ndarray, missing: Any = None) -> Listed:
-    """A column of numbers without more; `missing` in place of what is not finite."""
+    """A plain column of numbers; `missing` replaces values that are not finite."""
     if array.dtype.kind == "f":
         return Listed(array, missing=missing) if np.isfinite(array).any() else _same(missing, len(array))
     same = len(array) and array.min() == array.max()
@@ -98,8 +98,8 @@ def _column(column: pd.Series, change: Change) -> Listed:
 def _numbered(values: list[Any]) -> tuple[np.ndarray, list[Any]]:
     """Codes and different values of a column of objects.
 
-    Texts, and tuples of texts (callers, flags, rules), are one value where they are equal. Others are not looked at:
-    what equals is not always written the same (1, True and 1.0), and dicts cannot be looked up.
+    Texts, and tuples of texts (callers, flags, rules), share a code if they are equal.  Others are not compared: equal values
+    are not always written alike (1, True and 1.0), and dicts cannot be hashed.
     """
     known: dict[Any, int] = {}
     codes: list[int] = []
@@ -144,7 +144,7 @@ def series(values: list[Any], dtype: str) -> pd.Series:
 
 
 def plain(value: Any) -> Any:
-    """Any nest of mappings, sequences and numbers as what JSON knows; NaN, NA and infinity as None."""
+    """Nested mappings, sequences and numbers as JSON types; NaN, NA and infinity as None."""
     if isinstance(value, (str, bool)) or value is None:
         return value
     if isinstance(value, int):
@@ -161,10 +161,12 @@ def plain(value: Any) -> Any:
 
 
 def encoded(value: Any) -> bytes:
-    """Plain objects (`plain`) as JSON: one line of ASCII, no blanks."""
+    """Plain objects (`plain`) as JSON: one line of ASCII without spaces."""
     try:
         text = orjson.dumps(value)
-    except TypeError:  # half a character (a file name that is no UTF-8), an integer of more than 64 bits
+    except (
+        TypeError
+    ):  # a lone surrogate (from a file name that is not UTF-8), an integer of more than 64 bits
         text = b"\xff"
     return (
         text if text.isascii() else json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
@@ -172,10 +174,10 @@ def encoded(value: Any) -> bytes:
 
 
 def to_json(value: Any) -> str:
-    """Any value as JSON: what `encoded` makes of `plain` objects, without making these where orjson needs none."""
+    """Any value as JSON: the same as `encoded(plain(value))`, without building plain objects if orjson does not need them."""
     try:
         text = orjson.dumps(value, default=plain, option=_AS_PLAIN)
-    except TypeError:  # a key that is no text
+    except TypeError:  # a key that is not a string
         text = b"\xff"
     return (text if text.isascii() else encoded(plain(value))).decode("ascii")
 
@@ -199,7 +201,7 @@ class Records:
 
 
 def trace_info(stored: Mapping[str, Any]) -> TraceInfo:
-    """What was stored of a trace; fields of other versions are left out."""
+    """The stored facts about a trace; fields of other versions are left out."""
     known: dict[str, Any] = {
         name: tuple(value) if isinstance(value := stored[name], list) else value
         for name in TraceInfo.__dataclass_fields__

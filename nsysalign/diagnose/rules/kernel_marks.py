@@ -1,4 +1,4 @@
-"""What do marks inside kernels say?"""
+"""What do marks inside kernels show?"""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Kernel(Place):
 
 
 def kernels(facts: Facts) -> Iterator[Kernel]:
-    """Of every kernel and grid the lower-median launch of those that were seen whole."""
+    """For every kernel and grid, the lower-median launch of those that were seen completely."""
     analysis = facts.analysis
     table = analysis.marked_kernels
     whole = table[table["complete"] & (table["row"] >= 0)]
@@ -74,7 +74,7 @@ def kernels(facts: Facts) -> Iterator[Kernel]:
 
 
 def place(facts: Facts, group: pd.DataFrame, name: str) -> Place:
-    """The label of the interval in which most of these launches ran; the kernel's name where they ran in none."""
+    """The label of the interval in which most of these launches ran; the kernel's name if they ran in none."""
     at = facts.position(group["interval"].to_numpy())
     at = at[at >= 0]
     codes = facts.label[at]
@@ -86,9 +86,9 @@ def place(facts: Facts, group: pd.DataFrame, name: str) -> Place:
 
 
 def tail(facts: Facts) -> Iterator[Finding]:
-    """A kernel's last blocks: SMs that are done wait for those that are not.
+    """A kernel's last blocks: SMs that have finished wait for the others.
 
-    One finding per kernel that was marked: SM time after the SMs' last blocks, and of SMs that got none.
+    One finding per kernel that was marked: SM time after the SMs' last blocks, and of SMs that got no block.
     """
     for kernel in kernels(facts):
         after, none = kernel.parts.get("after", 0), kernel.parts.get("none", 0)
@@ -165,10 +165,8 @@ def sm_imbalance(facts: Facts) -> Iterator[Finding]:
 
 
 def mark_perturbed(facts: Facts) -> Iterator[Finding]:
-    """Marks that change the kernel which they are to explain.
-
-    One finding per kernel that is longer with its marks, spills, or leaves room for fewer warps.  Where there was no run
-    without marks, a note says so instead.
+    """Marks that change the kernel they are meant to explain.  One finding per kernel that takes longer with its marks, spills,
+    or leaves room for fewer warps.  If there was no run without marks, a note says so instead.
     """
     table = facts.analysis.marked_kernels
     for row in facts.analysis.mark_changes.itertuples(index=False):

@@ -70,3 +70,16 @@ function fillTable(table, caption, heads, rows) {
     make("tbody", null, rows.map((row) => make("tr", null, cells(row)))),
   );
 }
+
+// For pages that are drawn at once: nothing is seen before it has its size, so nothing moves.
+function showSections() {
+  for (const section of document.querySelectorAll("#main > section")) section.classList.add("filled");
+}
+
+// When what was changed is on the screen.  A hidden page draws nothing, and is not waited for.
+function shown() {
+  return new Promise((done) => {
+    const late = setTimeout(done, 100);
+    requestAnimationFrame(() => setTimeout(() => { clearTimeout(late); done(); }));
+  });
+}

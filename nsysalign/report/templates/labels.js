@@ -31,10 +31,10 @@ function shownLabels(columns, text) {
   return labels;
 }
 
-function fillLabels(table, caption, columns, labels, row, redraw) {
+function fillLabels(table, caption, columns, labels, row, redraw, most = Infinity) {
   const focused = document.activeElement && document.activeElement.dataset.key;
   fill(table, make("caption", { class: "unseen" }, caption),
-    make("thead", null, make("tr", null, columns.map((column) => labelHead(column, redraw)))), make("tbody", null, labels.map(row)));
+    make("thead", null, make("tr", null, columns.map((column) => labelHead(column, redraw)))), make("tbody", null, labels.slice(0, most).map(row)));
   // Redrawing replaced the button that was pressed: the keyboard stays where it was.
   if (focused) table.querySelector(`button[data-key="${focused}"]`)?.focus();
   $("shown").textContent = labels.length === DATA.labels.length ? plural(labels.length, "label") : `${labels.length} of ${plural(DATA.labels.length, "label")}`;

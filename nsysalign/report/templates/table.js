@@ -57,7 +57,19 @@ function bodyRow(label, scale) {
   return row;
 }
 
-function drawTable() {
+const ROWS_AT_ONCE = 10;
+
+// The table as it is drawn first: some rows at a time, unless a sorted or filtered table has taken its place meanwhile.
+function tableStages() {
+  let body = null;
+  const stages = [[["labels"], () => { drawTable(ROWS_AT_ONCE); body = $("budgets").tBodies[0]; }]];
+  for (let from = ROWS_AT_ONCE; from < DATA.labels.length; from += ROWS_AT_ONCE) {
+    stages.push([[], () => body.isConnected && body.append(...DATA.labels.slice(from, from + ROWS_AT_ONCE).map((label) => bodyRow(label, 0)))]);
+  }
+  return stages;
+}
+
+function drawTable(most = Infinity) {
   const labels = shownLabels(COLUMNS, (l) => [l.label, l.site, ...l.callers, ...l.findings].join(" "));
   const time = document.querySelector("input[name=scale]:checked").value === "time";
   const scale = time ? Math.max(1, ...labels.map((label) => label.elapsed)) : 0;
@@ -65,7 +77,7 @@ function drawTable() {
     drawTable();
     remember();
   };
-  fillLabels($("budgets"), "Budget of the median interval of every label, in microseconds", COLUMNS, labels, (label) => bodyRow(label, scale), again);
+  fillLabels($("budgets"), "Budget of the median interval of every label, in microseconds", COLUMNS, labels, (label) => bodyRow(label, scale), again, most);
 }
 
 function markSelected() {
