@@ -237,9 +237,14 @@ RUNNING: set[int] = set()
 
 def end_all(*_: object) -> None:
     """What was started must not have the GPU when this process is stopped."""
-    for group in list(RUNNING):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(group, signal.SIGKILL)
+    for how in (
+        signal.SIGTERM,
+        signal.SIGKILL,
+    ):  # nsys and its programs have groups of their own: first politely
+        for group in list(RUNNING):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, how)
+        time.sleep(3)
     os._exit(128 + signal.SIGTERM)
 
 
