@@ -127,8 +127,8 @@ def classes(trace: Trace, log: EventLog, found) -> np.ndarray:
     return np.where(s.copying, "copy elsewhere", np.where(s.waits, "after a wait", out))
 
 
-def strip(path: Path, target: Path, *, rows: bool) -> None:
-    """The recording without references and without event timestamps."""
+def strip(path: Path, target: Path, *, rows: bool, references: bool = False) -> None:
+    """The recording without event timestamps (`rows`: but with their rows), and without references unless these are kept."""
     shutil.copy(path, target)
     with contextlib.closing(sqlite3.connect(target)) as c:
         columns = {column[1] for column in c.execute(f"pragma table_info({_ROWS})")}
@@ -142,7 +142,9 @@ def strip(path: Path, target: Path, *, rows: bool) -> None:
         open(target.with_suffix(".events.jsonl"), "w") as out,
     ):
         for line in map(json.loads, log):
-            if line["type"] not in ("reference", "distance", "link"):
+            if references:
+                out.write(json.dumps(line) + "\n")
+            elif line["type"] not in ("reference", "distance", "link"):
                 for key in ("reference", "start_ms", "end_ms"):
                     line.pop(key, None)
                 out.write(json.dumps(line) + "\n")
