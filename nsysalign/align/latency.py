@@ -59,7 +59,7 @@ _UNSURE_NS = 850.0
 _TIGHTEST, _USUAL_NS, _BY_GAPS_NS = 10, 150.0, 300.0
 #: Classes of observations: how far they scatter, and on which side of the expected place those lie that are late.
 CLASSES = ("busy", "ahead", "idle")
-SCATTER_NS = {"busy": 80.0, "ahead": 160.0, "idle": 250.0}
+SCATTER_NS = {"busy": 120.0, "ahead": 120.0, "idle": 250.0}
 LATE = np.array([1, -1, 1])
 #: Calls differ from host to host: within this a trace may show another scatter of "idle".
 _IDLE_SCATTER_NS = (150.0, 700.0)
