@@ -293,7 +293,7 @@ def calibrate(
             idle = seen.class_ == CLASSES.index("idle")
             model = replace(
                 model,
-                scale=model.scale | _idle_scatter(group, late, idle),
+                scale={**model.scale, **_idle_scatter(group, late, idle)},
                 counts={name: int((seen.class_ == n).sum()) for n, name in enumerate(CLASSES)},
             )
     return _plausible(model, mean, prior)
