@@ -244,7 +244,9 @@ def test_threads_whose_streams_are_always_idle_share_one_clock(unpack):
         assert (lag >= -windows["error_ns"].to_numpy()).all() and np.median(lag) <= 700
 
 
-@pytest.mark.parametrize("name", ["behind_copies_h100", "graph_loop_h100", "graph_events_h100", "threads_h200"])
+@pytest.mark.parametrize(
+    "name", ["behind_copies_h100", "graph_loop_h100", "graph_events_h100", "threads_h200"]
+)
 def test_without_references_bars_hold_beside_copies_and_behind_graphs(unpack, name):
     """graph_events: traced node by node, and the graph ends with an event of its own, which takes 2.5 us."""
     trace, log = unpack(name)
