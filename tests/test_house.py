@@ -16,8 +16,6 @@ PACKAGE = Path(nsysalign.__file__).parent
 #: takes the place of one that does not.
 MOST_LINES, MOST_LINES_OF_A_FILE, MOST_FILES = 60, 500, 270
 TOO_LONG = {
-    "align/solve.py align",
-    "align/windows.py event_windows",
     "collect/probe/timers.py _clock",  # wrappers are closures over machine code that is made once
     "collect/probe/wrap.py _record",
     "collect/probe/wrap.py record",  # one call per record: what is not inlined costs the program
