@@ -97,7 +97,9 @@ template <int K> __global__ void __launch_bounds__(1024) work(float* x, int unit
       for (int i = 0; i < inner / 8; i++) { a = a * 1.0001f + b; b = b * 0.9999f + a; }
       NSYSALIGN_MARK(w, "eighth");
     }
-    if (K == 9) for (int k = 0; k < 8; k++) {  // eight counters
+    if (K == 9)
+#pragma unroll
+      for (int k = 0; k < 8; k++) {  // eight counters: which of them, is known to the compiler
       for (int i = 0; i < inner / 8; i++) { a = a * 1.0001f + b; b = b * 0.9999f + a; }
       if (k == 0) NSYSALIGN_COUNT(w, "c0"); if (k == 1) NSYSALIGN_COUNT(w, "c1"); if (k == 2) NSYSALIGN_COUNT(w, "c2"); if (k == 3) NSYSALIGN_COUNT(w, "c3");
       if (k == 4) NSYSALIGN_COUNT(w, "c4"); if (k == 5) NSYSALIGN_COUNT(w, "c5"); if (k == 6) NSYSALIGN_COUNT(w, "c6"); if (k == 7) NSYSALIGN_COUNT(w, "c7");
@@ -185,6 +187,25 @@ void part_overflow() {
   std::printf("{\"overflow\":{\"marks\":%llu,\"counts\":%llu}}\n", static_cast<u64>(sms) * 8 * (per + 1 + 127) + static_cast<u64>(launches) * 4 * sms * 6 * 2,
               launches * lanes);
   OK(cudaFree(own));
+}
+
+// Whether counting leaves warps together: whoever was apart before is counted apart.
+__global__ void together(int n, nsysalign_marks m) {
+  NSYSALIGN_WARP(w, m);
+  for (int i = 0; i < n; i++) {
+    if (threadIdx.x % 32 == static_cast<unsigned>(i * 7 % 32)) { NSYSALIGN_COUNT_WARPS(w, "one lane"); NSYSALIGN_LATENCY(w, "one", i); }
+    if (threadIdx.x % 32 < 20) { NSYSALIGN_COUNT_WARPS(w, "twenty lanes"); NSYSALIGN_LATENCY(w, "twenty", threadIdx.x * 100); }
+    NSYSALIGN_COUNT_WARPS(w, "whole warps");
+  }
+}
+void part_together() {
+  NSYSALIGN_RECORDER(r, 16);
+  const int n = 50, blocks = 8 * sms, warps = 6;
+  together<<<blocks, 32 * warps>>>(n, r.marks());
+  OK(cudaDeviceSynchronize());
+  r.write(path("together").c_str());
+  const int all = n * blocks * warps;
+  std::printf("{\"together\":{\"one lane\":[%d,%d],\"twenty lanes\":[%d,%d],\"whole warps\":[%d,%d],\"one\":[%d,%d],\"twenty\":[%d,%d]}}\n", all, all, all, 20 * all, all, 32 * all, all, all, all, 20 * all);
 }
 
 void part_paths() {
@@ -320,6 +341,6 @@ int main(int argc, char** argv) {
 #else
   std::printf("{\"device\":\"%s\",\"sms\":%d,\"marks\":0}\n", p.name, sms);
 #endif
-  std::map<std::string, std::function<void()>> parts = {{"cost", part_cost}, {"spins", part_spins}, {"work", part_work}, {"many", part_many}, {"overflow", part_overflow}, {"paths", part_paths}, {"chase", part_chase}, {"join", part_join}, {"graph", part_graph}, {"version", part_version}, {"long", part_long}};
+  std::map<std::string, std::function<void()>> parts = {{"cost", part_cost}, {"spins", part_spins}, {"work", part_work}, {"many", part_many}, {"overflow", part_overflow}, {"paths", part_paths}, {"together", part_together}, {"chase", part_chase}, {"join", part_join}, {"graph", part_graph}, {"version", part_version}, {"long", part_long}};
   for (int i = 2; i < argc; i++) { parts.at(argv[i])(); std::fflush(stdout); }
 }

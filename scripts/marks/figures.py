@@ -13,7 +13,6 @@ from typing import Any
 
 #: Cycles in a nanosecond of an H100 or H200 that is busy with this alone (NVML says 1,980 MHz all along).
 GHZ = 1.98
-VARIANTS = ("usual", "uniform")
 
 
 def lines(out: Path, step: str) -> list[dict[str, Any]]:
@@ -35,13 +34,9 @@ def aim(step: str, what: str, numbers: str, met: bool | None) -> None:
     print(f"{'not measured' if met is None else 'met' if met else 'NOT met':12s} {step}: {what}: {numbers}")
 
 
-def cost(out: Path, variant: str) -> Iterator[tuple[str, str, bool | None]]:
+def cost(out: Path) -> Iterator[tuple[str, str, bool | None]]:
     """ns of one mark, one warp on each scheduler; and of a recorder that stores and fences in the same kernel."""
-    rows = {
-        (r["cost"], r["armed"], r["threads"]): r["cycles"]
-        for r in lines(out, f"cost-{variant}")
-        if "cost" in r
-    }
+    rows = {(r["cost"], r["armed"], r["threads"]): r["cycles"] for r in lines(out, "cost") if "cost" in r}
     mark, fence = rows.get(("mark", 1, 128)), rows.get(("fence and store", 1, 128))
     told = ", ".join(
         f"{n} {rows[n, a, 128] / GHZ:.1f}{'' if a else ' (null)'}"
@@ -56,7 +51,7 @@ def cost(out: Path, variant: str) -> Iterator[tuple[str, str, bool | None]]:
     )
 
 
-def work(out: Path, variant: str) -> Iterator[tuple[str, str, bool | None]]:
+def work(out: Path) -> Iterator[tuple[str, str, bool | None]]:
     """How much longer the kernels of `work` are with marks."""
     key = ("work", "threads", "blocks")
     off: dict[tuple[Any, ...], list[float]] = {}
@@ -69,7 +64,7 @@ def work(out: Path, variant: str) -> Iterator[tuple[str, str, bool | None]]:
     ):  # fmt: skip
         longer = [
             (f"{row['blocks']}x{row['threads']}", row["min"] / min(off[tuple(row[k] for k in key)]) - 1)
-            for row in lines(out, f"work-{variant}")
+            for row in lines(out, "work")
             if row.get("work") == name and row["armed"] == armed and tuple(row[k] for k in key) in off
         ]
         told = ", ".join(f"{shape} {100 * more:+.1f} %" for shape, more in longer)
@@ -77,8 +72,8 @@ def work(out: Path, variant: str) -> Iterator[tuple[str, str, bool | None]]:
         yield what, told, max(more for _, more in longer) <= most if longer else None
 
 
-def exact(out: Path, variant: str) -> Iterator[tuple[str, str, bool | None]]:
-    rows = lines(out, f"exact-{variant}")
+def exact(out: Path) -> Iterator[tuple[str, str, bool | None]]:
+    rows = lines(out, "exact")
     wrong = [r for r in rows if r.get("exact") is False]
     told = f"{sum('exact' in r for r in rows)} comparisons" + "".join(f"; {json.dumps(r)}" for r in wrong)
     yield (
@@ -104,8 +99,8 @@ def exact(out: Path, variant: str) -> Iterator[tuple[str, str, bool | None]]:
     yield "a kernel over 4.3 s", str(long and long["span_ns"]), long and long["span_ns"] > 4_400_000_000
 
 
-def joined(out: Path, variant: str) -> Iterator[tuple[str, str, bool | None]]:
-    rows = lines(out, f"joined-{variant}")
+def joined(out: Path) -> Iterator[tuple[str, str, bool | None]]:
+    rows = lines(out, "joined")
     whole = next((r for r in rows if "adds_up" in r), None)
     edges = next((r for r in rows if "last_block_ns" in r), None)
     kept = [r for r in rows if "kept_from_the_fit" in r]
@@ -115,16 +110,13 @@ def joined(out: Path, variant: str) -> Iterator[tuple[str, str, bool | None]]:
     yield "ramp and tail within 1 us (least, median, 99 %, most)", json.dumps(edges), edges and (
         max(abs(ns) for name in ("first_block_ns", "last_block_ns") for ns in edges[name]) <= 1_000
     )  # fmt: skip
-    good = sum(r["launches_outside"] for r in kept) <= 0.01 * sum(r["kept_from_the_fit"] for r in kept)
-    yield (
-        "bars hold for 99 % where the kernel's own row is not known",
-        json.dumps(kept),
-        good if kept else None,
-    )
+    outside = sum(r["launches_outside"] for r in kept)
+    met = outside <= 0.01 * sum(r["kept_from_the_fit"] for r in kept) if kept else None
+    yield "bars hold for 99 % where the kernel's own row is not known", json.dumps(kept), met
 
 
-def launches(out: Path, variant: str) -> Iterator[tuple[str, str, bool | None]]:
-    rows = [r for r in lines(out, f"launches-{variant}") if "launches" in r]
+def launches(out: Path) -> Iterator[tuple[str, str, bool | None]]:
+    rows = [r for r in lines(out, "launches") if "launches" in r]
     good = all(
         (r["found"], r["complete"], r["warps"], r["dropped"]) == (r["expected"], r["expected"], r["warps_expected"], 0)
         and r.get("adds_up", True) and not r.get("outside_marks") and r.get("joined", r["expected"]) == r["expected"]
@@ -135,16 +127,10 @@ def launches(out: Path, variant: str) -> Iterator[tuple[str, str, bool | None]]:
 
 def others(out: Path) -> Iterator[tuple[str, str, str, bool | None]]:
     """Steps that there is one of."""
-    for variant in VARIANTS:
-        path = out / f"sanitizer-{variant}.txt"
-        said = path.read_text(errors="replace") if path.exists() else ""
-        summary = next((line for line in said.splitlines() if "ERROR SUMMARY" in line), "")
-        yield (
-            path.stem,
-            "no access out of bounds",
-            summary,
-            "SUMMARY: 0 errors" in summary if summary else None,
-        )
+    path = out / "sanitizer.txt"
+    said = path.read_text(errors="replace") if path.exists() else ""
+    summary = next((line for line in said.splitlines() if "ERROR SUMMARY" in line), "")
+    yield "sanitizer", "no access out of bounds", summary, "SUMMARY: 0 errors" in summary if summary else None
     triton = next((r for r in lines(out, "triton") if "exact" in r), None)
     yield (
         "triton",
@@ -152,9 +138,9 @@ def others(out: Path) -> Iterator[tuple[str, str, str, bool | None]]:
         json.dumps(triton),
         triton and triton["exact"] and triton["correct"],
     )
-    rows = {r["kernel"]: r for r in lines(out, "proton") if "kernel" in r}
-    ours, proton = rows.get("ours"), rows.get("proton")
-    told = json.dumps({n: r["median_us"] for n, r in rows.items()}) + "".join(
+    kernels = {r["kernel"]: r for r in lines(out, "proton") if "kernel" in r}
+    ours, proton = kernels.get("ours"), kernels.get("proton")
+    told = json.dumps({n: r["median_us"] for n, r in kernels.items()}) + "".join(
         r["proton"] for r in lines(out, "proton") if "proton" in r
     )
     yield (
@@ -163,29 +149,22 @@ def others(out: Path) -> Iterator[tuple[str, str, str, bool | None]]:
         told,
         ours["median_us"] <= proton["median_us"] if ours and proton else None,
     )
-    said = {k: v for r in lines(out, "ncu") for k, v in r.items()}
-    values = said.get("ncu")
+    counted = {k: v for r in lines(out, "ncu") for k, v in r.items()}
+    values = counted.get("ncu")
     counts = (
         [int(float(str(v).replace(",", ""))) for v in values.values() if str(v)[:1].isdigit()]
         if isinstance(values, dict)
         else []
     )
-    met = said["marks"] in counts and said["marks"] == said["by_hand"] if counts else None
-    yield "ncu", "a counter equals ncu's and the count by hand", json.dumps(said), met
+    met = counted["marks"] in counts and counted["marks"] == counted["by_hand"] if counts else None
+    yield "ncu", "a counter equals ncu's and the count by hand", json.dumps(counted), met
 
 
 def main() -> None:
     out = Path(sys.argv[1])
-    for variant in VARIANTS:
-        for name, judge in (
-            ("cost", cost),
-            ("work", work),
-            ("exact", exact),
-            ("joined", joined),
-            ("launches", launches),
-        ):
-            for what, numbers, met in judge(out, variant):
-                aim(f"{name}-{variant}", what, numbers, met)
+    for judge in (cost, work, exact, joined, launches):
+        for what, numbers, met in judge(out):
+            aim(judge.__name__, what, numbers, met)
     for step, what, numbers, met in others(out):
         aim(step, what, numbers, met)
 

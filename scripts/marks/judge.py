@@ -114,6 +114,15 @@ def main() -> None:
             lanes = int(d.counters["lanes"].sum()) + int(lines["count_lanes"].sum())
             say(overflow=executed, written=d.written, dropped=d.dropped, counted_lanes=lanes, damaged=d.damaged,
                 exact=d.written + d.dropped == executed["marks"] and lanes == executed["counts"] and not d.damaged)  # fmt: skip
+        elif "together" in said:
+            got = counters(dump.read(folder / "together.nsam"))
+            for name, expected in said["together"].items():
+                say(
+                    counter=f"together {name}",
+                    found=got.get(name),
+                    expected=expected,
+                    exact=got.get(name) == expected,
+                )
         elif "paths" in said or "triggers" in said:
             what = "paths" if "paths" in said else "triggers"
             got = counters(dump.read(folder / f"{what}.nsam"))
