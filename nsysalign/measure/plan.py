@@ -115,7 +115,8 @@ def target(text: str, number: int) -> Target:
     place, colon, name = text.rpartition(":")
     if not colon or not place or not name:
         raise UsageError(
-            f"{text}: name a function as FILE.py:FUNCTION", f"nsysalign measure {text.strip(':') or 'bench.py'}:make"
+            f"{text}: name a function as FILE.py:FUNCTION",
+            f"nsysalign measure {text.strip(':') or 'bench.py'}:make",
         )
     if place.endswith(".py") and not Path(place).is_file():
         raise UsageError(f"{place}: no such file", "name a file that exists, relative to this directory")
