@@ -59,10 +59,11 @@ def join(dump: Dump, rows: pd.DataFrame) -> Marked:
     start, end = (np.full(len(grid), -1, np.int64) for _ in range(2))
     start[row >= 0], end[row >= 0] = (rows[c].to_numpy()[row[row >= 0]] for c in ("start_ns", "end_ns"))
     shift, rate, error = _clock(first, last, start, end, known, cut, tick)
+    overrun = cut & (last + shift > end + error)
     end[cut] = np.maximum(end, last + shift)[cut]
-    if cut.any():
+    if overrun.any():
         notes.append(
-            f"{int(cut.sum()):,} launches of {dump.path} still worked when a dependent launch began, where nsys ends their rows: here "
+            f"{int(overrun.sum()):,} launches of {dump.path} still worked when a dependent launch began, where nsys ends their rows: here "
             "they end with their last mark"
         )
     loose = (row < 0) & stamped  # by the clock, or, without one, in the timer's own time
