@@ -61,7 +61,7 @@ _TIGHTEST, _USUAL_NS, _BY_GAPS_NS = 10, 150.0, 300.0
 CLASSES = ("busy", "ahead", "idle")
 _SCALE_NS = {"idle": 250.0, "busy": 180.0, "ahead": 120.0}
 _SCALE_RANGE_NS = {"idle": (150.0, 700.0), "busy": (80.0, 500.0), "ahead": (60.0, 250.0)}
-#: Additional spread: beside kernels of other streams; behind a graph (0.0 or 0.8 us more); while a copy to or from the host
+#: Additional spread: next to kernels of other streams; behind a graph (0.0 or 0.8 us more); while a copy to or from the host
 #: runs on another stream, which delays records by nothing or by 6 us (H100 and H200).
 _CONTENDED_NS, _GRAPH_NS, _COPYING_NS = 750.0, 400.0, 2_500.0
 #: Slow (cold) calls on an idle stream: their place is less certain by this share of the time beyond _KNEE_NS.
