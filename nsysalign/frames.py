@@ -462,7 +462,7 @@ details: parts broken down further
     ref_id          int64    as in segments
     bandwidth_gb_s  float64  bytes over the whole duration of those copies or memsets, NaN otherwise
 
-other_streams: work launched inside the interval that ran on other streams, beside the budget
+other_streams: work launched inside the interval that ran on other streams; not part of the budget
     interval  int64  number of the interval
     stream    int64  CUPTI stream id
     ns        int64  union of its execution
@@ -732,11 +732,11 @@ path_counts: how often a path inside a kernel was taken, per launch and SM
 latencies: cycles measured inside kernels (NSYSALIGN_LATENCY), per launch: a total row, then its histogram
     kernel   int64  row of marked_kernels
     counter  str    its name
-    low      int64  at least so many cycles (of the whole: the least)
-    high     int64  less than so many cycles (of the whole: the most, itself)
+    low      int64  at least this many cycles (total row: the least)
+    high     int64  less than this many cycles (total row: the most, inclusive)
     lanes    int64  threads that measured it
     sum      int64  sum of cycles, 0 for bins
-    bin      int64  -1 the whole, else number of the bin
+    bin      int64  -1 for the total row, else number of the bin
 
 mark_changes: what marks change in a kernel: the run with them and the run without (nsysalign run --marks)
     name                 str      the kernel

@@ -4,7 +4,7 @@ Reading a pipe under a file's name would block for ever: `open_regular` and `con
 passed from one person to another.  An SQLite file can hold views, triggers, virtual tables and computed columns, which run when
 a table is read, and pages that point at each other.  Here
 
-- the file is opened read-only and never gets a -wal, -shm or -journal of ours beside it;
+- the file is opened read-only and we never create a -wal, -shm or -journal next to it;
 - only SELECT on ordinary tables, a few functions and one pragma are authorised; views cannot even be compiled;
 - values have a maximum length, and what is read is counted: more rows or more text than fit into a file of this size cause an
 error (a few pages that point at each other can produce a billion rows).
@@ -80,7 +80,8 @@ def opened(
     `long_values` is entered.
     """
     wal = _look(path, error, expected, again)
-    # A file in WAL mode gets a -shm of ours unless it is declared immutable; it has been checked that it is not being written.
+    # SQLite would create a -shm for a file in WAL mode unless it is declared immutable; it has been checked that it is not
+    # being written.
     uri = f"{path.resolve().as_uri()}?mode=ro" + ("&immutable=1" if wal else "")
     connection = sqlite3.connect(uri, uri=True, timeout=_LOCK_TIMEOUT_S)
     size = path.stat().st_size

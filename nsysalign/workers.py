@@ -39,7 +39,7 @@ class Workers(ProcessPoolExecutor):
         return super().submit(_work, function, *arguments, **named)
 
     def stop(self) -> None:
-        """Their work is no longer needed: they end shortly, and nobody waits for them."""
+        """Their work is no longer needed: they end shortly, without being waited for."""
         self._lifeline.close()
         self.shutdown(wait=False, cancel_futures=True)
 

@@ -68,7 +68,7 @@ LATE = np.array([1, -1, 1])
 _IDLE_SCATTER_NS = (150.0, 700.0)
 #: On their late side observations have a tail (Student's t, soon without a say), on the other they keep their say (Huber).
 _STUDENT, _HUBER = 1.0, 4.0
-#: Additional spread: beside kernels of other streams; behind a graph (0.0 or 0.8 us more); while a copy to or from the host
+#: Additional spread: next to kernels of other streams; behind a graph (0.0 or 0.8 us more); while a copy to or from the host
 #: runs on another stream, which delays records by nothing or by 6 us (H100 and H200).
 _CONTENDED_NS, _GRAPH_NS, _COPYING_NS = 750.0, 400.0, 2_500.0
 #: Slow (cold) calls on an idle stream: their place is less certain by this share of the time beyond _KNEE_NS.

@@ -8,7 +8,7 @@ from nsysalign.model import LAUNCH_QUEUE
 WARN_SHARE = 0.20
 #: Below the warning, from this share on, a part that need not be there is still worth mentioning: an info.
 SAY_SHARE = 0.05
-#: A copy beside kernels is named from this share on: "does it contain the copy?" is what people ask.
+#: A copy next to kernels is reported from this share on: "does it contain the copy?" is what people ask.
 COPY_SAY_SHARE = 0.01
 #: A label has a property when at least this share of its intervals has it.
 TYPICAL_SHARE = 0.5

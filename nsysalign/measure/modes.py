@@ -32,7 +32,7 @@ LONGEST_LOOK_US = 10e6
 LATE_SHARE = 0.2
 STEADY_NS, FILL = 20e6, 2
 MOST_QUEUED, MOST_SETS = 512, 64
-#: A synchronisation that takes so much longer than one of an idle GPU has waited for work.
+#: A synchronisation that takes this much longer than on an idle GPU has waited for work.
 WAITED_NS = 20_000
 ELSEWHERE = "the call's work, or a part of it, is not on the current stream, where the events are recorded"
 L2 = ("warm", "cold")

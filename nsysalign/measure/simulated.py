@@ -90,12 +90,12 @@ class Device:
         self._execute(gpu_ns, GAP_NS)
 
     def launch_elsewhere(self, gpu_ns: float) -> None:
-        """A kernel of so long on another stream, which nothing waits for but `sync`."""
+        """A kernel of this length on another stream, for which only `sync` waits."""
         self.host += LAUNCH_NS
         self.elsewhere_until = max(self.elsewhere_until, self.host + LATENCY_NS) + gpu_ns
 
     def work_on_the_host(self, ns: float) -> None:
-        """The host is busy for so long."""
+        """Keeps the host busy for this long."""
         self.host += ns
 
     def _execute(self, gpu_ns: float, gap: float) -> None:

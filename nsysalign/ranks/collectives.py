@@ -41,9 +41,9 @@ MOST_CONTRADICTIONS = 0.02
 SAME_HOST_NS = 1_000_000
 #: Farther apart than this, on one machine, none but the straight pairing is believed.
 CERTAIN_NS = 100_000
-#: A pairing so many times worse than the best one is not in question.
+#: A pairing this many times worse than the best one is not considered.
 MUCH_WORSE = 4
-#: Traces that began at different times differ by at most so many collectives at their heads.
+#: Traces that began at different times differ by at most this many collectives at their start.
 MOST_LAG = 64
 #: From here on a drift can be told from scatter.
 FEWEST_FOR_DRIFT = 12

@@ -116,7 +116,7 @@ class FileSource:
         return _Scene(scene.numbers[good], scene.trace, alignment, budgets)
 
     def _look(self, which: np.ndarray, margin: int | None) -> tuple[_Scene, np.ndarray]:
-        """(the intervals with so much around each, which of them look as they did in their slice)."""
+        """(the intervals with this much around each, which of them give the same result as in their slice)."""
         rows, known, index = self._found.rows.iloc[which], self._known, self._index
         spans = [(-FOREVER, FOREVER)]
         if margin is not None:

@@ -3,7 +3,7 @@
     issued (host)    [op A]     [op B]        [op C]
     runs (stream)       AAAAAAAA   BBBB          CC
 
-"Issued" goes by the start of the outermost API call of the same process, not by correlation id.
+The order is that of the starts of the outermost API calls of the same process, not of correlation ids.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class Farewell:
         self._end = 0  # where the way it ended is written
         self._began = 0  # where the time at which the end began is noted
         self._calm = 0  # address of a 1 that becomes 0 once a signal has come that ends the process
-        self._never = 0  # a semaphore that nobody posts
+        self._never = 0  # a semaphore that is never posted
         self._hold_all = 0  # address of a function that takes the signals
         self._now = self._default = 0  # space for a disposition, and the default one
         self._forked = False
@@ -202,7 +202,7 @@ class Farewell:
 
     def _after_fork(self) -> None:
         """In the child CUPTI cannot be called, and the file is the parent's: a sudden end does nothing more there."""
-        self._let_go()  # for a fork that nobody announced
+        self._let_go()  # for a fork without notice
         self._handlers, self._flush, self._end, self._forked = {}, 0, 0, True
         for slot in self._slots.values():
             call("memcpy", slot, _eight(address("getpid")), 8)
@@ -257,7 +257,7 @@ def start_thread(calls: list[Call]) -> None:
 
 
 def _nsys() -> tuple[int, list[int]]:
-    """The address of cuptiActivityFlushAll in the library beside nsys's injection library, 0 if it is not loaded, and the
+    """The address of cuptiActivityFlushAll in the library next to nsys's injection library, 0 if it is not loaded, and the
     destructors of nsys's own, in the order of their calls.
 
     torch may have loaded a CUPTI of its own, which is unused and must not be touched.

@@ -101,7 +101,7 @@ def _advice(direction: str, computes: bool) -> str:
 
 
 def memset(facts: Facts) -> Iterator[Finding]:
-    """A memset, or a fill as large as an L2 flush, runs inside the interval beside the work."""
+    """A memset, or a fill as large as an L2 flush, runs inside the interval in addition to the work."""
     spent = facts.part("memset")
     share = facts.share(spent)
     rows = facts.detail_rows("memset")

@@ -10,7 +10,7 @@ for (const runs of DATA.runs || []) {
 const CAUSE = Object.fromEntries(DATA.causes.map((cause) => [cause.name, cause]));
 const PRESENT = DATA.causes.filter((cause) => cause.present);
 
-// "2AAA/BA" -> [0, 63, 64]: a width, then numbers of so many base-64 digits (report/pack.py); lists stay lists.
+// "2AAA/BA" -> [0, 63, 64]: a width, then numbers of that many base-64 digits (report/pack.py); lists stay lists.
 function unpack(column) {
   if (typeof column !== "string") return column;
   const width = Number(column[0]), out = new Array((column.length - 1) / width);
