@@ -29,6 +29,20 @@ def same(batch: int) -> Callable[[], Any]:
     return mlp(batch)
 
 
+def efficientnet(batch: int) -> Callable[[], Any]:
+    """EfficientNet-b0 with random weights, as in docs/measuring.md."""
+    import torchvision
+
+    model = torchvision.models.efficientnet_b0().eval().cuda()
+    x = torch.randn(batch, 3, 224, 224, device="cuda")
+
+    def call() -> Any:
+        with torch.inference_mode():
+            return model(x)
+
+    return call
+
+
 def convolutions(batch: int) -> Callable[[], Any]:
     """Four convolutions with normalisation."""
     sizes = [(3, 64), (64, 64), (64, 128), (128, 128)]

@@ -75,7 +75,7 @@ def ncu(folder: Path) -> None:
         say(ncu="not installed")
         return
     done = subprocess.run(
-        [program, "--csv", "--metrics", ",".join(METRICS), str(folder / "plain")],
+        [program, "--clock-control", "none", "--csv", "--metrics", ",".join(METRICS), str(folder / "plain")],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     lines = [line for line in done.stdout.splitlines() if line.startswith('"')]

@@ -97,7 +97,9 @@ template <int K> __global__ void __launch_bounds__(1024) work(float* x, int unit
       for (int i = 0; i < inner / 8; i++) { a = a * 1.0001f + b; b = b * 0.9999f + a; }
       NSYSALIGN_MARK(w, "eighth");
     }
-    if (K == 9) for (int k = 0; k < 8; k++) {  // eight counters
+    if (K == 9)
+#pragma unroll
+      for (int k = 0; k < 8; k++) {  // eight counters: which of them, is known to the compiler
       for (int i = 0; i < inner / 8; i++) { a = a * 1.0001f + b; b = b * 0.9999f + a; }
       if (k == 0) NSYSALIGN_COUNT(w, "c0"); if (k == 1) NSYSALIGN_COUNT(w, "c1"); if (k == 2) NSYSALIGN_COUNT(w, "c2"); if (k == 3) NSYSALIGN_COUNT(w, "c3");
       if (k == 4) NSYSALIGN_COUNT(w, "c4"); if (k == 5) NSYSALIGN_COUNT(w, "c5"); if (k == 6) NSYSALIGN_COUNT(w, "c6"); if (k == 7) NSYSALIGN_COUNT(w, "c7");
@@ -132,6 +134,15 @@ __global__ void many(int n, int divergent, nsysalign_marks m) {
     else NSYSALIGN_MARK(w, "others");
   }
 }
+// Both sides of a branch in 31 of 32 iterations: 992 and 1056 lanes of a warp in all.
+void divergent(size_t mib) {
+  NSYSALIGN_RECORDER(r, mib);
+  many<<<sms, 256>>>(64, 1, r.marks());
+  OK(cudaDeviceSynchronize());
+  const std::string name = "divergent-" + std::to_string(mib);
+  r.write(path(name.c_str()).c_str());
+  std::printf("{\"divergent\":\"%s\",\"marks\":%d,\"some\":%d,\"others\":%d}\n", name.c_str(), sms * 8 * (2 * 62 + 2 + 1), sms * 8 * 992, sms * 8 * 1056);
+}
 void part_many() {
   const u64 wanted[] = {1000, 100000, 10000000, 100000000};
   for (u64 n : wanted) for (size_t mib : {1, 16, 2048}) {
@@ -146,11 +157,7 @@ void part_many() {
       std::printf("{\"many\":\"%s\",\"executed\":%llu}\n", name, static_cast<u64>(per + 1) * blocks * threads / 32);
     }
   }
-  NSYSALIGN_RECORDER(r, 256);
-  many<<<sms, 256>>>(64, 1, r.marks());
-  r.write(path("many-divergent").c_str());
-  // 31 of 32 iterations split the warp in two
-  std::printf("{\"many\":\"many-divergent\",\"at_least\":%d,\"lanes\":%d}\n", sms * 8 * (64 + 62), sms * 8 * 32 * 64);
+  for (size_t mib : {1, 256}) divergent(mib);
 }
 
 // --- counters against what can be counted by hand ---
@@ -165,15 +172,51 @@ __global__ void paths(int n, unsigned* own, nsysalign_marks m) {
   if (t % 64 < 32) NSYSALIGN_COUNT(w, "even warps");
   NSYSALIGN_MARK(w, "end of paths");
 }
+// Much more than there is room for: marks, marks of diverged lanes, counters.  What compute-sanitizer looks at.
+void part_overflow() {
+  NSYSALIGN_RECORDER(r, 1);
+  const int per = 1000, launches = 40;
+  u64 lanes = 0;
+  for (int t = 0; t < 4 * sms * 192; t++) lanes += 2 + t % 10 + (t % 64 < 32);  // of the five counters of paths
+  many<<<sms, 256>>>(per, 0, r.marks());
+  many<<<sms, 256>>>(64, 1, r.marks());
+  unsigned* own; OK(cudaMalloc(&own, 4096));
+  for (int i = 0; i < launches; i++) paths<<<4 * sms, 192>>>(1 << 30, own, r.marks());
+  OK(cudaDeviceSynchronize());
+  r.write(path("overflow").c_str());
+  std::printf("{\"overflow\":{\"marks\":%llu,\"counts\":%llu}}\n", static_cast<u64>(sms) * 8 * (per + 1 + 127) + static_cast<u64>(launches) * 4 * sms * 6 * 2,
+              launches * lanes);
+  OK(cudaFree(own));
+}
+
+// Whether counting leaves warps together: whoever was apart before is counted apart.
+__global__ void together(int n, nsysalign_marks m) {
+  NSYSALIGN_WARP(w, m);
+  for (int i = 0; i < n; i++) {
+    if (threadIdx.x % 32 == static_cast<unsigned>(i * 7 % 32)) { NSYSALIGN_COUNT_WARPS(w, "one lane"); NSYSALIGN_LATENCY(w, "one", i); }
+    if (threadIdx.x % 32 < 20) { NSYSALIGN_COUNT_WARPS(w, "twenty lanes"); NSYSALIGN_LATENCY(w, "twenty", threadIdx.x * 100); }
+    NSYSALIGN_COUNT_WARPS(w, "whole warps");
+  }
+}
+void part_together() {
+  NSYSALIGN_RECORDER(r, 16);
+  const int n = 50, blocks = 8 * sms, warps = 6;
+  together<<<blocks, 32 * warps>>>(n, r.marks());
+  OK(cudaDeviceSynchronize());
+  r.write(path("together").c_str());
+  const int all = n * blocks * warps;
+  std::printf("{\"together\":{\"one lane\":[%d,%d],\"twenty lanes\":[%d,%d],\"whole warps\":[%d,%d],\"one\":[%d,%d],\"twenty\":[%d,%d]}}\n", all, all, all, 20 * all, all, 32 * all, all, all, all, 20 * all);
+}
+
 void part_paths() {
   NSYSALIGN_RECORDER(r, 16);
   unsigned* own; OK(cudaMalloc(&own, 4096)); OK(cudaMemset(own, 0, 4096));
   const int n = 100003, threads = 192;
   paths<<<(n + threads - 1) / threads, threads>>>(n, own, r.marks());
   OK(cudaDeviceSynchronize());
-  u64 loop = 0, seven = 0, even = 0, w7 = 0, weven = 0;
-  for (int t = 0; t < n; t++) loop += t % 10, seven += t % 32 < 7, even += t % 64 < 32, w7 += t % 32 == 0, weven += t % 64 == 0;
-  std::printf("{\"paths\":{\"inside\":[%d,%d],\"loop\":[-1,%llu],\"seven lanes\":[%llu,%llu],\"the others\":[%d,%llu],\"even warps\":[%llu,%llu]}}\n", (n + 31) / 32, n, loop, w7, seven, (n + 31) / 32 - (n % 32 <= 7 && n % 32), n - seven, weven, even);
+  u64 loop = 0, seven = 0, even = 0;
+  for (int t = 0; t < n; t++) loop += t % 10, seven += t % 32 < 7, even += t % 64 < 32;
+  std::printf("{\"paths\":{\"inside\":%d,\"loop\":%llu,\"seven lanes\":%llu,\"the others\":%llu,\"even warps\":%llu}}\n", n, loop, seven, n - seven, even);
   std::vector<unsigned> h(1024); OK(cudaMemcpy(h.data(), own, 4096, cudaMemcpyDeviceToHost));
   std::printf("{\"paths_blocks_per_sm\":["); for (int i = 0; i < sms; i++) std::printf("%s%u", i ? "," : "", h[i]); std::printf("]}\n");
   r.write(path("paths").c_str());
@@ -230,10 +273,10 @@ __global__ void anchor(u64* o, u64 ns, nsysalign_marks m) {
   if (threadIdx.x == 0) atomicMax(o + 1, gt());
 }
 void part_join() {
-  NSYSALIGN_RECORDER(r, 256);
+  NSYSALIGN_RECORDER(r, 512);
   u64* truth; const int most = 6000; OK(cudaMalloc(&truth, most * 32));
   std::FILE* f = std::fopen((out + "/join.truth").c_str(), "wb");
-  for (int n : {1, 7, sms, 2 * sms + 5, 16 * sms, 5000}) for (int rep = 0; rep < (n > 4000 ? 1 : 2); rep++) {
+  for (int n : {1, 7, sms, 2 * sms + 5, 16 * sms, 5000}) for (int rep = 0; rep < (n > 4000 ? 9 : 2); rep++) {  // over a million marks
     blocks<<<n, 128>>>(truth, 4000, 1000, r.marks());
     std::vector<u64> h(4 * n); OK(cudaMemcpy(h.data(), truth, h.size() * 8, cudaMemcpyDeviceToHost));
     u64 count = n; std::fwrite(&count, 8, 1, f); std::fwrite(h.data(), 8, h.size(), f);
@@ -298,6 +341,6 @@ int main(int argc, char** argv) {
 #else
   std::printf("{\"device\":\"%s\",\"sms\":%d,\"marks\":0}\n", p.name, sms);
 #endif
-  std::map<std::string, std::function<void()>> parts = {{"cost", part_cost}, {"spins", part_spins}, {"work", part_work}, {"many", part_many}, {"paths", part_paths}, {"chase", part_chase}, {"join", part_join}, {"graph", part_graph}, {"version", part_version}, {"long", part_long}};
+  std::map<std::string, std::function<void()>> parts = {{"cost", part_cost}, {"spins", part_spins}, {"work", part_work}, {"many", part_many}, {"overflow", part_overflow}, {"paths", part_paths}, {"together", part_together}, {"chase", part_chase}, {"join", part_join}, {"graph", part_graph}, {"version", part_version}, {"long", part_long}};
   for (int i = 2; i < argc; i++) { parts.at(argv[i])(); std::fflush(stdout); }
 }

@@ -17,22 +17,19 @@ def say(**what: object) -> None:
     print(json.dumps(what), flush=True)
 
 
-def written(path: Path) -> tuple[int, int]:
-    """(marks, dropped) of a dump too large to be read as a whole with ease."""
-    if path.stat().st_size < 400 << 20:
+def written(path: Path, whole: int = 400 << 20) -> tuple[int, int]:
+    """(marks, dropped) of a dump, of a large one (`whole` bytes or more) without reading it as a whole."""
+    if path.stat().st_size < whole:
         d = dump.read(path)
         return d.written, d.dropped
-    content = np.memmap(path, np.uint8, "r")
-    length = int(np.frombuffer(content[20:24].tobytes(), "<u4")[0])
-    at = 24 + length
-    lines = np.frombuffer(content[at + layout.LINE : at + layout.TABLE].tobytes(), dump._SM_LINE)
-    counts = np.frombuffer(content[at + layout.TABLE :][: 4 * layout.COUNTS].tobytes(), "<u4").astype(
-        np.int64
-    )
-    body = content[at + layout.TABLE + 4 * layout.COUNTS + int(counts[0]) * layout.LINE :]
-    assert not counts[17::2].any()
-    marks = body.view(dump._CHUNK)["marks"]["id"]
-    total = sum(int(np.count_nonzero(marks[i : i + 100_000])) for i in range(0, len(marks), 100_000))
+    parts = dump.parts(path)
+    lines = parts.fixed[layout.LINE :].view(dump.SM_LINE)
+    total = 0
+    for chunks, strays in parts.regions():
+        ids = chunks["marks"]["id"]
+        total += len(strays) + sum(
+            int(np.count_nonzero(ids[i : i + 100_000])) for i in range(0, len(ids), 100_000)
+        )
     return total, int(lines["dropped"].sum())
 
 
@@ -71,6 +68,28 @@ def spins(folder: Path) -> None:
         )  # fmt: skip
 
 
+def counted(name: str, have: list[int], expected: int | list[int]) -> None:
+    """Lanes of a counter; and warps, of which there are more where lanes had come apart before (`expected` is a pair then)."""
+    least, lanes = expected if isinstance(expected, list) else (0, expected)
+    say(
+        counter=name,
+        warps=have[0],
+        lanes=have[1],
+        expected=expected,
+        exact=have[1] == lanes and have[0] >= least,
+    )
+
+
+def divergent(path: Path, said: dict[str, int]) -> None:
+    """Marks of both sides of a branch: each side's lanes under its own name, where there was room for all."""
+    d = dump.read(path)
+    lanes = np.array([int(x).bit_count() for x in d.warps["lanes"]])[d.of]
+    of = {name: int(lanes[d.id == name_hash(name) << 2].sum()) for name in ("some", "others")}
+    exact = d.written + d.dropped == said["marks"] and (d.dropped > 0 or all(of[n] == said[n] for n in of))
+    say(divergent=said["divergent"], written=d.written, dropped=d.dropped, executed=said["marks"], lanes=of,
+        expected={n: said[n] for n in of}, exact=bool(exact))  # fmt: skip
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     for line in sys.stdin:
@@ -80,27 +99,52 @@ def main() -> None:
         if "many" in said:
             path = folder / f"{said['many']}.nsam"
             there, dropped = written(path)
-            say(many=said["many"], written=there, dropped=dropped, executed=said.get("executed"), at_least=said.get("at_least"),
-                exact=there + dropped == said.get("executed", there + dropped))  # fmt: skip
-            if said["many"] == "many-divergent":
-                d = dump.read(path)
-                lanes = sum(int(x).bit_count() for x in d.warps["lanes"][d.of[d.id & 3 == 0]])
-                say(divergent_lanes=lanes, expected=said["lanes"], dropped=d.dropped)
+            say(
+                many=said["many"],
+                written=there,
+                dropped=dropped,
+                executed=said["executed"],
+                exact=there + dropped == said["executed"],
+            )
+        elif "divergent" in said:
+            divergent(folder / f"{said['divergent']}.nsam", said)
+        elif "overflow" in said:
+            path, executed = folder / "overflow.nsam", said["overflow"]
+            d, lines = dump.read(path), dump.parts(path).fixed[layout.LINE :].view(dump.SM_LINE)
+            lanes = int(d.counters["lanes"].sum()) + int(lines["count_lanes"].sum())
+            say(overflow=executed, written=d.written, dropped=d.dropped, counted_lanes=lanes, damaged=d.damaged,
+                exact=d.written + d.dropped == executed["marks"] and lanes == executed["counts"] and not d.damaged)  # fmt: skip
+        elif "together" in said:
+            got = counters(dump.read(folder / "together.nsam"))
+            for name, expected in said["together"].items():
+                say(
+                    counter=f"together {name}",
+                    found=got.get(name),
+                    expected=expected,
+                    exact=got.get(name) == expected,
+                )
         elif "paths" in said or "triggers" in said:
             what = "paths" if "paths" in said else "triggers"
             got = counters(dump.read(folder / f"{what}.nsam"))
-            for name, (warps, lanes) in said[what].items():
-                have = got.get(name, [0, 0])
-                say(counter=f"{what} {name}", warps=have[0], lanes=have[1], expected=[warps, lanes],
-                    exact=have[1] == lanes and (warps < 0 or have[0] == warps))  # fmt: skip
+            for name, expected in said[what].items():
+                counted(f"{what} {name}", got.get(name, [0, 0]), expected)
         elif "chase" in said:
             d = dump.read(folder / "chase.nsam")
             got = counters(d)
             rows = d.counters[(d.counters["id"] == name_hash("access") << 2)]
             main_rows, bins = rows[rows["part"] == 0], rows[rows["part"] > 0]
             histogram = {int(b): int(bins["lanes"][bins["part"] == b].sum()) for b in np.unique(bins["part"])}
-            say(chase=said["chase"], counted=got, sum=int(main_rows["sum"].sum()), least=int((~main_rows["least"]).min()),
-                most=int(main_rows["most"].max()), histogram=histogram)  # fmt: skip
+            truth, total = said["chase"], int(main_rows["sum"].sum())
+            lanes = {
+                n: got.get(c, [0, 0])[1]
+                for n, c in (
+                    ("over_1000", "over 1,000 cycles"),
+                    ("over_2000", "over 2,000 cycles"),
+                    ("lanes", "access"),
+                )
+            }
+            say(chase=truth, counted=got, sum=total, least=int((~main_rows["least"]).min()), most=int(main_rows["most"].max()),
+                histogram=histogram, exact=truth == lanes | {"sum": total} and sum(histogram.values()) == truth["lanes"])  # fmt: skip
     if (folder / "spins.nsam").exists() and (folder / "spins.truth").exists():
         spins(folder)
     for name in ("version", "long", "graph", "join"):

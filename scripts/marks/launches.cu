@@ -47,7 +47,7 @@ static void launch(void (*kernel)(nsysalign_marks), int blocks, cudaLaunchAttrib
   OK(cudaLaunchKernelEx(&how, kernel, m));
 }
 void dependent(int sms) {
-  NSYSALIGN_RECORDER(r, 16);
+  NSYSALIGN_RECORDER(r, 64);
   cudaLaunchAttribute early = {};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization, early.val.programmaticStreamSerializationAllowed = 1;
   for (int i = 0; i < 100; i++) launch(first, sms / 2, nullptr, r.marks()), launch(second, sms / 2, &early, r.marks());
@@ -56,7 +56,7 @@ void dependent(int sms) {
   std::printf("{\"launches\":\"dependent\",\"kernels\":200,\"warps\":%d}\n", 200 * (sms / 2) * 2);
 }
 void clusters(int sms) {
-  NSYSALIGN_RECORDER(r, 16);
+  NSYSALIGN_RECORDER(r, 64);
   cudaLaunchAttribute cluster = {};
   cluster.id = cudaLaunchAttributeClusterDimension;
   int warps = 0;
@@ -72,7 +72,7 @@ void devices(int count) {
   std::vector<std::unique_ptr<nsysalign::recorder>> all;
   for (int d = 0; d < count; d++) {
     OK(cudaSetDevice(d));
-    all.emplace_back(new nsysalign::recorder(16, __FILE__));
+    all.emplace_back(new nsysalign::recorder(64, __FILE__));
   }
   for (int i = 0; i < 100; i++)
     for (int d = 0; d < count; d++) {

@@ -28,7 +28,7 @@ int main(int, char** argv) {
   int *x, *y; OK(cudaMalloc(&x, 4 << 20)); OK(cudaMemset(x, 0, 4 << 20)); OK(cudaMalloc(&y, 1 << 20));
   per_iteration<<<300, 64>>>(x, 40); divergent<<<300, 96>>>(x); accesses<<<264, 256>>>(x, y, 10);
   OK(cudaDeviceSynchronize());
-  // warps: 39 of 40 iterations have a lane; lanes: sum of min(i, 32)
+  // [warps, lanes]; 39 of 40 iterations have a lane, sum of min(i, 32) lanes; more warps where lanes had come apart before
   std::printf("{\"triggers\":{\"0\":[%d,%d],\"1\":[900,14400],\"2\":[900,14400],\"3\":[900,9600],\"4\":[900,9600],\"5\":[900,9600],\"10\":[%d,%d]}}\n", 300 * 2 * 39, 300 * 2 * (31 * 32 / 2 + 8 * 32), 264 * 8 * 10, 264 * 256 * 10);
   recorder.write(argv[1]);
 }

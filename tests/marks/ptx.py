@@ -418,6 +418,8 @@ class Machine:
             each = [self._value(x, source) for x in others]
             if kind[0] == "vote":
                 found: Any = any(each) if kind[2] == "any" else all(each)
+                if kind[2] == "ballot":
+                    found = sum(1 << x.number for x, v in zip(others, each, strict=True) if v)
             elif kind[0] == "redux":
                 found = {"add": sum, "min": min, "max": max, "or": lambda v: max(v)}[kind[2]](each) & WHOLE
             elif kind[0] == "match":

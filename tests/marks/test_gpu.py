@@ -41,16 +41,15 @@ MANY = """extern "C" __global__ void many(int n, nsysalign_marks m) {
 }"""
 
 
-@pytest.mark.parametrize("mib", [1, 64])
-def test_lanes_marked_and_counted_are_those_that_passed(cupy, tmp_path, mib):
-    buffer = marks.buffer(mib=mib)
+def test_lanes_marked_and_counted_are_those_that_passed(cupy, tmp_path):
+    buffer = marks.buffer(mib=64)
     compiled(cupy, MANY, "many")((40,), (96,), (np.int32(66), np.uint64(buffer.address)))
     found = dump.read(buffer.write(tmp_path / "m.nsam"))
     passed = 40 * 3 * sum(i % 33 for i in range(66))
     lanes = np.array([int(x).bit_count() for x in found.warps["lanes"]])[
         found.of[found.id >> 2 == name_hash("some")]
     ]
-    assert lanes.sum() == passed or found.dropped
+    assert not found.dropped and lanes.sum() == passed
     assert found.counters["lanes"].sum() == 40 * 96 * 66
 
 
@@ -85,7 +84,7 @@ def test_replays_of_a_graph_are_launches_of_their_own(cupy, tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
-@pytest.mark.parametrize("parts", [["paths", "chase", "spins", "version", "join", "graph"]])
+@pytest.mark.parametrize("parts", [["paths", "together", "chase", "spins", "version", "join", "graph"]])
 def test_the_checks_of_the_scripts(tmp_path, parts):
     program = tmp_path / "checks"
     flags = ["-arch=native", "-O3", "-DNSYSALIGN_MARKS", "-I", marks.include()]
@@ -105,10 +104,9 @@ def test_the_checks_of_the_scripts(tmp_path, parts):
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
-@pytest.mark.parametrize("variant", ["-DNOTHING", "-DNSYSALIGN_UNIFORM"])
-def test_dependent_launches_clusters_and_every_gpu(tmp_path, variant):
+def test_dependent_launches_clusters_and_every_gpu(tmp_path):
     program = tmp_path / "launches"
-    flags = ["-arch=native", "-O3", "-DNSYSALIGN_MARKS", variant, "-I", marks.include()]
+    flags = ["-arch=native", "-O3", "-DNSYSALIGN_MARKS", "-I", marks.include()]
     subprocess.run(
         ["nvcc", *flags, str(SCRIPTS / "launches.cu"), "-o", str(program)], check=True, timeout=300
     )

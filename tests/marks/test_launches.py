@@ -42,18 +42,20 @@ def test_dependent_launches_that_overlap_are_joined_and_add_up(tmp_path):
     adds_up(marked)
 
 
-@pytest.mark.parametrize("late", [600, 5_000])
-def test_rows_that_begin_when_the_dependency_was_met_move_no_other_kernel(tmp_path, late):
-    """Should the profiler stamp a dependent kernel's start later than its first block: its marks are outside of its row,
-    and everybody's bars still hold."""
+def test_rows_that_end_where_a_dependent_launch_begins_are_joined_and_move_no_other_kernel(tmp_path):
+    """As nsys writes them: no two kernels of a stream overlap, the earlier one ends 1 ns before the later one begins."""
     gpu = chained()
     rows = gpu.table()
-    dependent = rows["grid_id"] % 3 == 2
-    rows.loc[dependent, "start_ns"] += (
-        700 + late
-    )  # 700: the simulated time from a kernel's start to its first block
-    marked = joined(gpu, tmp_path, rows.sort_values("start_ns", ignore_index=True))
+    ends = rows["end_ns"].to_numpy().copy()
+    cut = np.append(rows["start_ns"].to_numpy()[1:] <= ends[:-1], False)
+    rows.loc[cut, "end_ns"] = rows["start_ns"].to_numpy()[1:][cut[:-1]] - 1
+    marked = joined(gpu, tmp_path, rows)
+    assert cut.sum() == 23 and (marked.launches["row"] >= 0).all()
     assert (np.abs(errors(gpu, marked)) <= marked.launches["error_ns"]).all()
+    # 400: the simulated time from a kernel's last mark to its end
+    short = ends[cut] - marked.launches["end_ns"].to_numpy()[cut]
+    assert (np.abs(short - 400) <= marked.launches["error_ns"].to_numpy()[cut] + 32).all()
+    assert [n for n in marked.notes if "23 launches" in n and "dependent launch began" in n]
     adds_up(marked)
 
 

@@ -1,5 +1,5 @@
 """marks.cuh as it is compiled, run lane by lane on a GPU of Python (ptx.py): what is written is what was executed, however a
-warp's lanes part and meet, in both ways to write marks.
+warp's lanes part and meet.
 
 The PTX is kept in tests/data/marks, so that no compiler is needed; `python -m tests.marks.test_ptx` compiles it anew.
 """
@@ -24,7 +24,6 @@ from tests.marks.ptx import Machine
 from tests.marks.test_buffers import BASE, memory  # noqa: F401
 
 DATA = Path(__file__).parents[1] / "data" / "marks"
-VARIANTS = {"usual": [], "uniform": ["-DNSYSALIGN_UNIFORM"]}
 KERNEL = """
 #include <nsysalign/marks.cuh>
 extern "C" __global__ void parts(int n, nsysalign_marks m) {
@@ -55,21 +54,20 @@ def source_hash() -> str:
     return hashlib.sha256((re.sub(r"//.*", "", text) + KERNEL).encode()).hexdigest()[:16]
 
 
-def compiled(variant: str) -> str:
+def compiled() -> str:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "k.cu").write_text(KERNEL)
-        flags = ["-arch=sm_90", "-O3", "-DNSYSALIGN_MARKS", *VARIANTS[variant], "-I", marks.include()]
+        flags = ["-arch=sm_90", "-O3", "-DNSYSALIGN_MARKS", "-I", marks.include()]
         subprocess.run(["nvcc", *flags, "-ptx", "k.cu", "-o", "k.ptx"], cwd=folder, check=True, timeout=200)
         return Path(folder, "k.ptx").read_text()
 
 
-def kept(variant: str) -> str:
-    return gzip.decompress((DATA / f"{variant}.ptx.gz").read_bytes()).decode()
+def kept() -> str:
+    return gzip.decompress((DATA / "marks.ptx.gz").read_bytes()).decode()
 
 
 def launched(
     tmp_path,
-    variant,
     kernel,
     turns,
     blocks=1,
@@ -93,7 +91,7 @@ def launched(
             content[layout.LINE * (1 + region)] = 1
     if version is not None:
         content[4:8] = version.to_bytes(4, "little")
-    machine = Machine(kept(variant), BASE, content, seed, order)
+    machine = Machine(kept(), BASE, content, seed, order)
     machine.launch(kernel, [turns, buffer.address if pointer is None else pointer], blocks, threads)
     path = buffer.write(tmp_path / "m.nsam")
     buffer.address = 0
@@ -138,26 +136,21 @@ def check(found: dump.Dump, turns: int, blocks: int, threads: int) -> None:
     assert bins["lanes"].sum() == true["took"]
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_kept_ptx_is_what_the_header_compiles_to(variant):
-    assert kept(variant).startswith(f"// {source_hash()}\n"), (
-        "compile it anew: python -m tests.marks.test_ptx"
-    )
+def test_the_kept_ptx_is_what_the_header_compiles_to():
+    assert kept().startswith(f"// {source_hash()}\n"), "compile it anew: python -m tests.marks.test_ptx"
     if shutil.which("nvcc"):
-        assert "inline asm" in compiled(variant)
+        assert "inline asm" in compiled()
 
 
 @pytest.mark.parametrize("order", ["behind", "any"])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_whatever_lanes_do_is_written_once(memory, tmp_path, variant, order):  # noqa: F811
+def test_whatever_lanes_do_is_written_once(memory, tmp_path, order):  # noqa: F811
     """A whole warp, one of 8 lanes; they part at ifs, leave early, and may never be brought together again."""
-    found, _ = launched(tmp_path, variant, "parts", 4, threads=40, order=order)
+    found, _ = launched(tmp_path, "parts", 4, threads=40, order=order)
     check(found, 4, 1, 40)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_a_warp_together_needs_no_strays_and_chunk_follows_chunk(memory, tmp_path, variant):  # noqa: F811
-    found, _ = launched(tmp_path, variant, "together", 130, threads=64)
+def test_a_warp_together_needs_no_strays_and_chunk_follows_chunk(memory, tmp_path):  # noqa: F811
+    found, _ = launched(tmp_path, "together", 130, threads=64)
     assert found.written == 2 * 131 and found.dropped == 0 and found.damaged == 0
     heads = found.warps
     assert len(heads) == 2 * 3 and (heads["kind"] == layout.HEAD | 1).all()
@@ -168,36 +161,32 @@ def test_a_warp_together_needs_no_strays_and_chunk_follows_chunk(memory, tmp_pat
 
 
 @pytest.mark.parametrize("lines", [0, 1])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_what_finds_no_room_is_counted_and_nothing_is_written_outside(memory, tmp_path, variant, lines):  # noqa: F811
+def test_what_finds_no_room_is_counted_and_nothing_is_written_outside(memory, tmp_path, lines):  # noqa: F811
     """Regions of no line, or of one, which holds a stray and no chunk: an access beyond the buffer ends the test, and what
     the warps execute is the same as with room."""
-    roomy, _ = launched(tmp_path, variant, "parts", 2)
-    tight, content = launched(tmp_path, variant, "parts", 2, lines=lines)
+    roomy, _ = launched(tmp_path, "parts", 2)
+    tight, content = launched(tmp_path, "parts", 2, lines=lines)
     assert tight.written + tight.dropped == roomy.written and tight.dropped > 0 and tight.damaged == 0
     first = layout.HEADER.unpack(bytes(content[: layout.LINE]))[5]
     assert not any(content[(first + layout.REGIONS * lines) * layout.LINE :])
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_a_chunk_that_finds_no_successor_is_the_last(memory, tmp_path, variant):  # noqa: F811
-    found, _ = launched(tmp_path, variant, "together", 200, lines=16, chunks_left=2)
+def test_a_chunk_that_finds_no_successor_is_the_last(memory, tmp_path):  # noqa: F811
+    found, _ = launched(tmp_path, "together", 200, lines=16, chunks_left=2)
     assert (found.written, found.dropped) == (120, 81)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_nothing_is_written_to_another_version_and_to_no_buffer(memory, tmp_path, variant):  # noqa: F811
-    found, _ = launched(tmp_path, variant, "parts", 5, version=layout.VERSION + 1)
+def test_nothing_is_written_to_another_version_and_to_no_buffer(memory, tmp_path):  # noqa: F811
+    found, _ = launched(tmp_path, "parts", 5, version=layout.VERSION + 1)
     assert found.written == 0 and found.dropped == 0 and not len(found.counters) and found.refused
-    found, content = launched(tmp_path, variant, "parts", 5, pointer=0)
+    found, content = launched(tmp_path, "parts", 5, pointer=0)
     assert found.written == 0 and not any(content[layout.LINE :])
 
 
 def main() -> None:
     DATA.mkdir(exist_ok=True)
-    for variant in VARIANTS:
-        text = f"// {source_hash()}\n{compiled(variant)}"
-        (DATA / f"{variant}.ptx.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+    text = f"// {source_hash()}\n{compiled()}"
+    (DATA / "marks.ptx.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 
 
 if __name__ == "__main__":

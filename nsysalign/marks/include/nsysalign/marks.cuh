@@ -50,7 +50,7 @@ typedef unsigned long long u64;
 // slots, 64 bytes each.  Then the regions, at an address that 1024 divides.  A line is 64 bytes.  A region is filled from its beginning by chunks of 1024 bytes, from its end by strays of 64.
 constexpr u32 LINES = 16;  // of a chunk
 constexpr u32 MAGIC = 0x4d41534eu, CHUNK = 1024, LINE = 64, SM_LINES = 256, REGIONS = 64;
-constexpr u32 TABLE = LINE + LINE * SM_LINES, PROBES = 64;
+constexpr u32 TABLE = LINE + LINE * SM_LINES, PROBES = 16;
 constexpr u32 HEAD = 0x4b434e00u, STRAY = 0x41525400u;
 constexpr u32 BEGIN = 1, END = 2, EXIT = 3;  // kinds of marks; 0 is a point in time
 constexpr u32 OFF = 0, FULL = CHUNK;  // no addresses, in place of the next slot's
@@ -73,9 +73,6 @@ NSYSALIGN_DEVICE u32 sm() { u32 s; asm volatile("mov.u32 %0, %%smid;" : "=r"(s))
 NSYSALIGN_DEVICE u64 grid() { u64 g; asm volatile("mov.u64 %0, %%gridid;" : "=l"(g)); return g; }
 NSYSALIGN_DEVICE u32 lane() { u32 l; asm("mov.u32 %0, %%laneid;" : "=r"(l)); return l; }
 NSYSALIGN_DEVICE bool first_of(u32 mask) { return lane() == static_cast<u32>(__ffs(static_cast<int>(mask)) - 1); }
-NSYSALIGN_DEVICE void put(u64 p, u32 a, u32 b, u32 c, u32 d) {
-  asm volatile("st.global.cs.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
-}
 NSYSALIGN_DEVICE void add(u64 p, u64 n) { asm volatile("red.global.add.u64 [%0], %1;" ::"l"(p), "l"(n) : "memory"); }
 NSYSALIGN_DEVICE u32 word(u64 p) { u32 v; asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(p)); return v; }
 NSYSALIGN_DEVICE u64 longword(u64 p) { u64 v; asm volatile("ld.volatile.global.u64 %0, [%1];" : "=l"(v) : "l"(p)); return v; }
@@ -94,37 +91,6 @@ NSYSALIGN_DEVICE bool accepted(u64 buffer) {
   return false;
 }
 
-/// Address of a fresh chunk (of 16 lines), or stray line, 0 where all regions are full.  For one lane.
-template <bool STRAY_LINE> NSYSALIGN_DEVICE u64 claim(u64 buffer) {
-  const u32 lines = word(buffer + 16), first = word(buffer + 20);
-  u32 region = sm() % REGIONS;
-#pragma unroll 1
-  for (u32 tried = 0; tried < REGIONS; ++tried, region = (region + 1) % REGIONS) {
-    const u64 cursor = buffer + LINE + LINE * region;
-    u64 given;
-    if (tried) {  // a full region is left alone
-      given = longword(cursor);
-      if (static_cast<u32>(given) * LINES + static_cast<u32>(given >> 32) >= lines) continue;
-    }
-    asm volatile("atom.global.add.u64 %0, [%1], %2;"
-                 : "=l"(given) : "l"(cursor), "l"(STRAY_LINE ? 1ull << 32 : 1ull) : "memory");
-    const u32 chunks = static_cast<u32>(given), strays = static_cast<u32>(given >> 32);
-    if (chunks * LINES + strays + (STRAY_LINE ? 1 : LINES) > lines) continue;
-    // a buffer has less than 2^32 lines
-    return buffer + static_cast<u64>(first + lines * region + (STRAY_LINE ? lines - strays - 1 : chunks * LINES)) * LINE;
-  }
-  return 0;
-}
-
-/// The 64 bytes before a chunk's marks, or a stray mark by itself.
-NSYSALIGN_DEVICE void head(u64 p, u32 kind, u32 id, u64 time, u64 clock, u32 mask, u32 previous) {
-  put(p + 32, static_cast<u32>(time), static_cast<u32>(time >> 32), static_cast<u32>(clock), static_cast<u32>(clock >> 32));
-  put(p + 48, mask, previous, blockDim.x * blockDim.y * blockDim.z, 0);
-  put(p + 16, blockIdx.x, blockIdx.y | blockIdx.z << 16, warp_in_block(), sm());
-  const u64 g = grid();
-  put(p, kind | NSYSALIGN_MARKS_VERSION, id, static_cast<u32>(g), static_cast<u32>(g >> 32));
-}
-
 NSYSALIGN_DEVICE u64 mixed(u64 x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
@@ -137,7 +103,12 @@ static __device__ __noinline__ void tally(u64 buffer, u32 id, u32 part, u32 warp
   const u32 slots = id ? word(buffer + 24) : 0, s = sm();  // id 0: it is not known which counter
   const u64 g = grid(), tag = mixed(mixed(mixed(g + 1) ^ (static_cast<u64>(id) << 32 | s)) + part) | 1;
   u64 at = tag >> 8;
-  for (u32 probe = 0; probe < PROBES && slots; ++probe, ++at) {
+  const u64 step = tag >> 40 | 1;
+  // Unrolled as a whole: the compiler puts a YIELD into a loop like this one, and a YIELD sets lanes free that wait elsewhere
+  // for those that are here: from then on the user's warp ran in two parts (seen on an H100 and an H200).
+#pragma unroll
+  for (u32 probe = 0; probe < PROBES; ++probe, at += step) {
+    if (!slots) break;
     const u64 mine = buffer + TABLE + 8 * (at & (slots - 1));
     const u64 p = buffer + TABLE + 8ull * slots + LINE * (at & (slots - 1));
     u64 found = cached(mine);  // a tag never changes once it is there
@@ -197,27 +168,20 @@ NSYSALIGN_DEVICE void latency_now(u64 buffer, u32 id, u64 cycles) {
     most = other > most ? other : most;
   }
 #endif
+  // the first lane of each bin and, where there is one, another lane for the whole go there together
   const u32 same = __match_any_sync(mask, bin);
-  if (first_of(same)) tally(buffer, id, 1 + bin, 1, __popc(same), 0, 0, 0);
-  __syncwarp(mask);
-  if (first_of(mask)) tally(buffer, id, 0, 1, __popc(mask), sum, least, most);
+  const bool leads = first_of(same);
+  const u32 idle = mask & ~__ballot_sync(mask, leads);
+  const bool whole = first_of(idle ? idle : mask);
+  const u32 all = __popc(mask);
+  if (leads || whole)
+    tally(buffer, id, leads ? 1 + bin : 0, 1, leads ? __popc(same) : all, leads ? 0 : sum, leads ? 0 : least, leads ? 0 : most);
+  if (!idle && whole) tally(buffer, id, 0, 1, all, sum, least, most);
   __syncwarp(mask);
 }
 
-/// A mark of lanes apart from the others, who cannot move what all of them share: it stands alone.
-NSYSALIGN_DEVICE void stray_mark(u64 buffer, u32 id) {
-  const u32 here = __activemask();
-  if (!first_of(here)) return;
-  const u64 t = timer(), c = clock_whole();
-  const u64 p = claim<true>(buffer);
-  if (p) head(p, STRAY, id, t, c, here, 0);
-  else add(line(buffer) + 8, 1);
-}
-
-#if defined(NSYSALIGN_UNIFORM)
-// The same in code that a warp passes through together: nothing branches on what differs between lanes, so the compiler puts
-// no convergence barrier around marks, nor around the loops that they are in (docs/marks.md, "Cost").  What one lane alone
-// does is predicated.
+// A warp passes through marks together: nothing branches on what differs between lanes, so the compiler puts no convergence
+// barrier around marks, nor around the loops that they are in (docs/marks.md, "Cost").  What one lane alone does is predicated.
 NSYSALIGN_DEVICE void put_if(bool mine, u64 p, u32 a, u32 b, u32 c, u32 d) {
   asm volatile("{\n\t.reg .pred q;\n\tsetp.ne.u32 q, %0, 0;\n\t@q st.global.cs.v4.u32 [%1], {%2,%3,%4,%5};\n\t}" ::"r"(static_cast<u32>(mine)),
                "l"(p), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
@@ -237,11 +201,12 @@ NSYSALIGN_DEVICE u64 take_if(bool mine, u64 p, u64 n) {
   return before;
 }
 
-/// claim(), called by all lanes of `here` for the one that leads; only its result is one.
+/// Address of a fresh chunk (of 16 lines), or of a stray line, 0 where all regions are full.  All lanes of `here` call it for
+/// the one that leads; only its result is one.
 NSYSALIGN_DEVICE u64 claim_together(u64 buffer, u32 here, bool leads, bool stray) {
   const u32 lines = word(buffer + 16), first = word(buffer + 20);
   u32 region = sm() % REGIONS;
-#pragma unroll 1
+#pragma unroll 4  // as in tally()
   for (u32 tried = 0; tried < REGIONS; ++tried, region = (region + 1) % REGIONS) {
     const u64 cursor = buffer + LINE + LINE * region;
     const u64 seen = tried ? longword(cursor) : 0;  // a full region is left alone
@@ -254,6 +219,7 @@ NSYSALIGN_DEVICE u64 claim_together(u64 buffer, u32 here, bool leads, bool stray
   return 0;
 }
 
+/// The 64 bytes before a chunk's marks, or a stray mark by itself: lanes apart from the others cannot move what all share.
 NSYSALIGN_DEVICE void head_if(bool mine, u64 p, u32 kind, u32 id, u64 time, u64 clock, u32 mask, u32 previous) {
   put_if(mine, p + 32, static_cast<u32>(time), static_cast<u32>(time >> 32), static_cast<u32>(clock), static_cast<u32>(clock >> 32));
   put_if(mine, p + 48, mask, previous, blockDim.x * blockDim.y * blockDim.z, 0);
@@ -262,7 +228,9 @@ NSYSALIGN_DEVICE void head_if(bool mine, u64 p, u32 kind, u32 id, u64 time, u64 
   put_if(mine, p, kind | NSYSALIGN_MARKS_VERSION, id, static_cast<u32>(g), static_cast<u32>(g >> 32));
 }
 
-/// As long_way() below.
+/// A warp's first chunk (`next` OFF), a chunk that is full, lanes that are alone, no room: all that a mark seldom is, so that
+/// its own code is short.  Takes and returns the address of the next slot; id 0 makes no mark.  What a claim takes lies outside
+/// of ranges: they begin after it and end before.
 static __device__ __noinline__ u64 long_way(u64 buffer, u64 next, u32 mask, u32 id) {
   u64 t = timer();
   const u64 whole = clock_whole();
@@ -295,42 +263,6 @@ static __device__ __noinline__ u64 long_way(u64 buffer, u64 next, u32 mask, u32 
   return written ? next + 16 : next;
 }
 
-#else
-
-/// A warp's first chunk (`next` OFF), a chunk that is full, lanes that are alone, no room: all that a mark seldom is, so that
-/// its own code is short.  Takes and returns the address of the next slot; id 0 makes no mark.  What a claim takes lies outside
-/// of ranges: they begin after it and end before.
-static __device__ __noinline__ u64 long_way(u64 buffer, u64 next, u32 mask, u32 id) {
-  u64 t = timer();
-  const u64 whole = clock_whole();
-  u32 c = static_cast<u32>(whole);
-  if (next == OFF && !accepted(buffer)) return OFF;
-  const u32 here = __activemask();
-  if (here != mask) {
-    stray_mark(buffer, id);
-    return next;
-  }
-  const bool leads = first_of(here);
-  if (next != FULL && !(next & (CHUNK - 1))) {
-    u64 fresh = 0;
-    if (leads) {
-      fresh = claim<false>(buffer);  // `previous`: the chunk before, in lines from the buffer, never 0
-      if (fresh) head(fresh, HEAD, 0, t, whole, here, next ? static_cast<u32>((next - CHUNK - buffer) / LINE) : 0);
-      fresh = fresh ? fresh + LINE : FULL;
-    }
-    next = __shfl_sync(here, fresh, __ffs(static_cast<int>(here)) - 1);
-    if ((id & 3) == BEGIN) t = timer(), c = clock_low();
-  }
-  if (!id) return next;
-  if (next == FULL) {
-    if (leads) add(line(buffer) + 8, 1);
-    return next;
-  }
-  put(next, static_cast<u32>(t), static_cast<u32>(t >> 32), c, id);
-  return next + 16;
-}
-#endif
-
 #if defined(__COUNTER__)
 constexpr bool SHARED_SITES = false;
 constexpr int SITES = 32;  // counters of a kernel that are kept in registers; others are added at once
@@ -360,9 +292,22 @@ template <int BASE> struct warp {
   NSYSALIGN_DEVICE ~warp() {
     if (off()) return;
     mark(EXIT);
+    // each sum is kept by a lane of its own, and all go to memory together: one after the other they would take a microsecond each
+    u32 id = 0;
+    u64 sum = 0;
+    bool lost = false;
 #pragma unroll
-    for (int i = 0; i < SITES; ++i)
-      if (lanes[i]) flush(lanes[i], ids[i], SHARED_SITES && seen[SHARED_SITES ? i : 0] != ids[i]);
+    for (int i = 0; i < SITES; ++i) {
+      if (!lanes[i]) continue;
+      const u32 here = __activemask(), from = here & (~0u << i % 32);
+      const u64 all = sum_of(here, lanes[i]);
+      if (first_of(from ? from : here)) {
+        if (sum) tally(buffer, lost ? 0 : id, 0, 1, sum, 0, 0, 0);  // a lane that keeps one already
+        id = ids[i], sum = all, lost = SHARED_SITES && seen[SHARED_SITES ? i : 0] != ids[i];
+      }
+      __syncwarp(here);
+    }
+    if (sum) tally(buffer, lost ? 0 : id, 0, 1, sum, 0, 0, 0);
   }
   warp(const warp&) = delete;
   warp& operator=(const warp&) = delete;
@@ -397,8 +342,8 @@ template <int BASE> struct warp {
  private:
   NSYSALIGN_DEVICE bool off() const { return next == OFF; }
 
-#if defined(NSYSALIGN_UNIFORM)
-  /// As below.  All lanes that are here agree on the branch: they see the same lanes, and `next` differs in no two of `mask`.
+  /// `usual`: false where a lane asks for the long way; it must be the same in all lanes that are here.  They agree on the
+  /// branch: they see the same lanes, and `next` differs in no two of `mask`.
   NSYSALIGN_DEVICE void mark_if(u32 id, bool usual) {
     u32 rare;
     asm volatile(
@@ -413,20 +358,6 @@ template <int BASE> struct warp {
         : "memory");
     if (__builtin_expect(rare, 0)) next = long_way(buffer, next, mask, id);
   }
-#else
-  /// `usual`: false where a lane asks for the long way; it must be the same in all lanes that are here.
-  NSYSALIGN_DEVICE void mark_if(u32 id, bool usual) {
-    if (__builtin_expect(__activemask() == mask && (next & (CHUNK - 1)) && usual, 1)) {
-      next += 16;
-      const u64 t = timer();
-      const u32 c = clock_low();
-      asm volatile("st.global.cs.v4.u32 [%0+-16], {%1,%2,%3,%4};" ::"l"(next), "r"(static_cast<u32>(t)),
-                   "r"(static_cast<u32>(t >> 32)), "r"(c), "r"(id) : "memory");
-    } else if (!off()) {
-      next = long_way(buffer, next, mask, id);
-    }
-  }
-#endif
 
   template <class T> static NSYSALIGN_DEVICE u32 folded(const T& value) {
     u32 words[(sizeof(T) + 3) / 4] = {};
@@ -435,13 +366,6 @@ template <int BASE> struct warp {
 #pragma unroll
     for (unsigned i = 0; i < (sizeof(T) + 3) / 4; ++i) all ^= words[i];
     return all;
-  }
-
-  NSYSALIGN_DEVICE void flush(u32 of_lane, u32 id, bool mixed_up) {
-    const u32 here = __activemask();
-    const u64 all = sum_of(here, of_lane);
-    if (first_of(here)) tally(buffer, mixed_up ? 0 : id, 0, 1, all, 0, 0, 0);
-    __syncwarp(here);
   }
 };
 
