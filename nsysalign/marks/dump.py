@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from nsysalign.errors import NsysAlignError
+from nsysalign.errors import NsysAlignError, UsageError
 from nsysalign.marks import layout
 from nsysalign.marks.names import by_hash
 
@@ -100,6 +100,8 @@ def _understood(path: Path, parse: Callable[[np.ndarray], Any]) -> Any:
         ) from error
     try:
         return parse(content)
+    except UsageError as error:  # two names of one hash
+        raise MarksError(f"{path.name}: {error.message}", error.next_step) from error
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise _broken(path.name, str(error)) from error
 

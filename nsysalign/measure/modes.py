@@ -27,10 +27,14 @@ NAMES = ("latency", "event", "device", "steady", "graph", "transfer")
 BLOCK_NS = 60e6
 #: The delay kernel lasts so many times as long as the host needs to enqueue the call.
 DELAY_FACTOR, LEAST_DELAY_US, LONGEST_DELAY_US = 2.5, 60.0, 200_000.0
+LONGEST_LOOK_US = 10e6
 #: So many late samples in a row make the delay longer; a few single ones are left out and counted.
 LATE_SHARE = 0.2
 STEADY_NS, FILL = 20e6, 2
 MOST_QUEUED, MOST_SETS = 512, 64
+#: A synchronisation that takes so much longer than one of an idle GPU has waited for work.
+WAITED_NS = 20_000
+ELSEWHERE = "the call's work, or a part of it, is not on the current stream, where the events are recorded"
 L2 = ("warm", "cold")
 
 
@@ -71,11 +75,72 @@ class Modes:
     def __init__(self, gpu: Any, work: Workload, call_ns: float) -> None:
         self.gpu, self.work, self.call_ns = gpu, work, call_ns
         self.start, self.end = gpu.event(), gpu.event()
-        self.floor: tuple[float, float] | None = None
+        self._floor: tuple[float, float] | None = None
+        self.elsewhere = self._looked()
 
     def make(self, name: str, l2: str) -> Mode:
-        """Refused where the call cannot be measured so; NoWork where it leaves nothing on the GPU."""
+        """Refused where the call cannot be measured so."""
+        if self.elsewhere and name not in ("latency", "transfer"):
+            raise Refused(ELSEWHERE)
         return getattr(self, f"_{name}")(l2)
+
+    @property
+    def floor(self) -> tuple[float, float]:
+        """(an empty pair, a pair around an empty kernel), ns."""
+        if self._floor is None:
+            self._floor = self.gpu.floor()
+        return self._floor
+
+    def _looked(self) -> bool:
+        """Whether work of the call is where no event sees it; NoWork where it leaves none on the GPU.
+
+        One call is enough where the GPU is still busy when it returns.  What waits for the GPU, what takes the host
+        longer than the GPU, and what does nothing there is told apart behind a delay kernel.
+        """
+        gpu, run, end = self.gpu, self.work.run, self.end
+        idle = median(self._synchronise() for _ in range(5))
+        run()
+        began = gpu.now()
+        end.record()
+        end.synchronize()
+        pending = gpu.now() - began
+        if self._synchronise() > idle + WAITED_NS and self._left_behind(idle):
+            return True
+        return pending <= idle + WAITED_NS and self._nothing_there(idle)
+
+    def _synchronise(self) -> int:
+        began = self.gpu.now()
+        self.gpu.sync()
+        return self.gpu.now() - began
+
+    def _left_behind(self, idle: float) -> bool:
+        """Whether the GPU works on after an event behind the call, in two more tries."""
+        for _ in range(2):
+            self.work.run()
+            self.end.record()
+            self.end.synchronize()
+            if self._synchronise() <= idle + WAITED_NS:
+                return False
+        return True
+
+    def _nothing_there(self, idle: float) -> bool:
+        """Of a call behind which the GPU was idle at once: whether its work is elsewhere; NoWork where there is none."""
+        gpu, start, end = self.gpu, self.start, self.end
+        delay_us = max(LEAST_DELAY_US, DELAY_FACTOR * (self.call_ns / 1e3 + 20))
+        for _ in range(3):
+            gpu.sync()
+            gpu.delay(min(delay_us, LONGEST_LOOK_US))
+            start.record()
+            self.work.run()
+            end.record()
+            late = start.query()
+            end.synchronize()
+            if not late:
+                break
+        between = gpu.elapsed_ns(start, end)
+        if late or between < 0 or between > sum(self.floor) / 2:
+            return False  # it waits for the GPU; the clock is wrong, as its samples will show; it is short
+        return self._elsewhere(idle)
 
     def _before(self, l2: str) -> Callable[[], None]:
         gpu = self.gpu
@@ -137,8 +202,6 @@ class Modes:
     def _device(self, l2: str) -> Mode:
         gpu, call, start, end = self.gpu, self.work.run, self.start, self.end
         delay_us = self._delay_us()
-        if self.floor is None:
-            self.floor = gpu.floor()
         mode = Mode("device", l2, list, self.call_ns + delay_us * 1e3)
 
         def one() -> tuple[int, bool]:
@@ -184,7 +247,7 @@ class Modes:
         return max(LEAST_DELAY_US, DELAY_FACTOR * (median(took) / 1e3 + 20))
 
     def _outlasts(self, mode: Mode, one: Callable[[], tuple[int, bool]]) -> None:
-        """Refused where no delay outlasts the call; NoWork where what remains is an empty pair."""
+        """Refused where no delay outlasts the call."""
         while True:
             one()
             began = self.gpu.now()
@@ -196,9 +259,6 @@ class Modes:
                 raise Refused(self._blocks())
             mode.facts["delay_us"] *= 4
         mode.call_ns = self.call_ns + mode.facts["delay_us"] * 1e3
-        least = min(ns for ns, late in tried if not late)
-        if least <= (self.floor[0] + self.floor[1]) / 2:
-            self._no_work()
 
     def _blocks(self) -> str:
         where = self.gpu.blocking_calls(self.work.run)
@@ -206,21 +266,15 @@ class Modes:
             return f"the call waits for the GPU ({', '.join(where[:3])}): no delay can hide its enqueueing"
         return "the call waits for the GPU, or launches more than the queue holds (about 1,000): no delay can hide its enqueueing"
 
-    def _no_work(self) -> None:
-        """Nothing on the current stream.  Another stream's work shows in how long a synchronisation takes."""
-        gpu = self.gpu
-        waits = {}
-        for name, call in (("idle", lambda: None), ("after", self.work.run)):
-            found = []
-            for _ in range(15):
-                gpu.sync()
-                call()
-                began = gpu.now()
-                gpu.sync()
-                found.append(gpu.now() - began)
-            waits[name] = median(found)
-        if waits["after"] > waits["idle"] + 3_000:
-            raise Refused("the call's work is not on the current stream, where the events are recorded")
+    def _elsewhere(self, idle: float) -> bool:
+        """Nothing on the current stream.  Another stream's work shows in how long a synchronisation takes, or else NoWork."""
+        waits = []
+        for _ in range(15 if self.call_ns < 10e6 else 3):
+            self.gpu.sync()
+            self.work.run()
+            waits.append(self._synchronise())
+        if median(waits) > idle + 3_000:
+            return True
         raise NoWork(
             "the call does no work on the GPU: it returned, and nothing had been enqueued (does it build the work instead of doing it?)"
         )

@@ -114,7 +114,10 @@ def target(text: str, number: int) -> Target:
     """`bench.py:make`; two of them are called A and B in tables beside their names."""
     place, colon, name = text.rpartition(":")
     if not colon or not place or not name:
-        raise UsageError(f"{text}: name a function as FILE.py:FUNCTION", f"nsysalign measure {text}:make")
+        raise UsageError(
+            f"{text}: name a function as FILE.py:FUNCTION",
+            f"nsysalign measure {text.strip(':') or 'bench.py'}:make",
+        )
     if place.endswith(".py") and not Path(place).is_file():
         raise UsageError(f"{place}: no such file", "name a file that exists, relative to this directory")
     return Target(text if not place.endswith(".py") else f"{Path(place).name}:{name}", text)
@@ -123,7 +126,7 @@ def target(text: str, number: int) -> Target:
 def shape(text: str) -> tuple[tuple[int, ...], str, int]:
     """`3x224x224`, `128:int64:30000` (type, and for whole numbers the bound of random ones)."""
     found = _SHAPE.fullmatch(text)
-    if not found or (found[2] and found[2] not in _KINDS):
+    if not found or (found[2] and found[2] not in _KINDS) or "0" in found[1].split("x"):
         raise UsageError(
             f"--input {text}: not a shape",
             f"SHAPE[:TYPE[:BOUND]] without the batch, such as 3x224x224 or 128:int64:30000; types: {', '.join(_KINDS)}",
@@ -213,6 +216,8 @@ def check(options: Options) -> Options:
         raise UsageError("at most two targets can be compared", "name one or two functions")
     if options.latency_below_s is not None and not (options.search or options.batches):
         raise UsageError("--latency-below chooses among batch sizes", "add --batch auto")
+    if options.most_batch is not None and not options.search:
+        raise UsageError("--max-batch limits a search", "add --batch auto")
     if options.search and len(options.targets) > 1:
         raise UsageError(
             "the search for batches is of one target", "search each, then compare both: --batch N"

@@ -107,11 +107,19 @@ class Measure:
 
     @property
     def failed(self) -> bool:
-        """Whether a process failed that was asked for; that a search meets the end of the memory is no failure of it."""
+        """Whether a process failed that was asked for, or a search found nothing; that it meets the end of the memory is no
+        failure of it."""
         searched = bool(self.search)
+        if searched and not self.search.get("largest"):
+            return True
         return any(
             r.role == "time" and r.failure and not (searched and r.failure in MEMORY) for r in self.runs
         )
+
+    @property
+    def l2(self) -> str:
+        """State of the L2 that the curve is of: warm, unless only a cold one was asked for."""
+        return str(next(iter(self.options.get("l2") or ("warm",))))
 
     # --- numbers ---
 
@@ -155,10 +163,10 @@ class Measure:
         return tuple(self._marked(bare))
 
     def _point(self, target: int, batch: int | None) -> Point:
-        latency = self.estimates.get((target, batch, "latency", "warm")) or self.estimates.get(
-            (target, batch, "event", "warm")
+        latency = self.estimates.get((target, batch, "latency", self.l2)) or self.estimates.get(
+            (target, batch, "event", self.l2)
         )
-        steady = self.estimates.get((target, batch, "steady", "warm"))
+        steady = self.estimates.get((target, batch, "steady", self.l2))
         runs = [r for r in self.runs if (r.target, r.batch) == (target, batch)]
         outputs = next((r.outputs for r in runs if not r.failure), 1.0)
         rate = steady.mapped(outputs * 1e9) if steady else (NAN, NAN, NAN)

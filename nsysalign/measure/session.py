@@ -161,11 +161,9 @@ class Session:
         self.found = Search()
         search(self._trial, most=o.most_batch, latency_ns=limit, found=self.found, sms=self._multiprocessors)
         found = self.found
-        if not found.ran:
-            return ()
-        if found.limited and not found.limited.startswith("--max-batch"):
+        if found.trials and found.limited and not found.limited.startswith("--max-batch"):
             self.notes.append(f"the search ended at batch {found.trials[-1].batch}: {found.limited}")
-        return found.reported(limit, MOST_REPORTED)
+        return found.reported(limit, MOST_REPORTED) if found.ran else ()
 
     def _multiprocessors(self) -> int:
         return int(environment(self.outcomes).get("sms") or 0)

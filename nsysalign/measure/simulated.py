@@ -59,14 +59,14 @@ class Event:
 
 
 class Device:
-    """One stream.  `noise` is the relative deviation of kernel times, `correlation` that of consecutive ones."""
+    """One stream, and another that events do not see.  `noise` is the relative deviation of kernel times, `correlation` that of consecutive ones."""
 
     name, sms, l2, total = "simulated device", 132, 50 << 20, TOTAL
 
     def __init__(self, memory_fraction: float | None = None, seed: int = 0) -> None:
         global _device
         self.host = 1e9
-        self.busy_until = 0.0
+        self.busy_until = self.elsewhere_until = 0.0
         self.limit = TOTAL * (memory_fraction if memory_fraction is not None else 1.0)
         self.allocated = self.peak = self.segments = 0
         self.noise, self.correlation, self.drift_per_s = 0.0, 0.0, 0.0
@@ -88,6 +88,15 @@ class Device:
             return
         self.host += LAUNCH_NS
         self._execute(gpu_ns, GAP_NS)
+
+    def launch_elsewhere(self, gpu_ns: float) -> None:
+        """A kernel of so long on another stream, which nothing waits for but `sync`."""
+        self.host += LAUNCH_NS
+        self.elsewhere_until = max(self.elsewhere_until, self.host + LATENCY_NS) + gpu_ns
+
+    def work_on_the_host(self, ns: float) -> None:
+        """The host is busy for so long."""
+        self.host += ns
 
     def _execute(self, gpu_ns: float, gap: float) -> None:
         r = self.correlation
@@ -121,7 +130,7 @@ class Device:
 
     def sync(self) -> None:
         """As `Cuda.sync`, as are those below."""
-        self.host = max(self.host, self.busy_until) + 2_000
+        self.host = max(self.host, self.busy_until, self.elsewhere_until) + 2_000
 
     def event(self) -> Event:
         """An event of this device."""

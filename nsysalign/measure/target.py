@@ -45,7 +45,7 @@ def find(spec: str) -> Callable[..., Any]:
             raise Usage(f"{place} has no function {name}{there}")
         found = getattr(found, part)
     if not callable(found):
-        raise Usage(f"{place}: {name} is not a function but a {type(found).__name__}")
+        raise Usage(f"{place}: {name} is of type {type(found).__name__}, and a function is needed")
     return found
 
 

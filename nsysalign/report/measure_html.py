@@ -151,7 +151,7 @@ def _readings(measure: Measure) -> dict[str, str]:
         found = {
             m: e
             for (t, b, m, l2), e in measure.estimates.items()
-            if (t, b, l2) == (p.target, p.batch, "warm")
+            if (t, b, l2) == (p.target, p.batch, measure.l2)
         }
         profile = next((x for x in measure.profiles if (x.target, x.batch) == (p.target, p.batch)), None)
         texts = [*words.reading(found), *words.cold(measure, p, profile)]

@@ -30,7 +30,8 @@ def render(measure: Measure, console: Console, report: str = "") -> None:
     """The whole answer."""
     e = measure.environment
     processes = sum(r.role == "time" and not r.failure for r in measure.runs)
-    head = f"{e.get('device', 'no device')}, torch {e.get('torch', '?')}, {processes or len(measure.runs)} processes"
+    head = f"{e.get('device', 'no device')}, torch {e.get('torch', '?')}, {processes or len(measure.runs)} process{'' if (processes or len(measure.runs)) == 1 else 'es'}"
+    head += ", cold L2" if measure.l2 == "cold" else ""
     console.print(
         safe_text(head) + (f", report: {safe_text(report)}" if report else ""), soft_wrap=True, markup=False
     )
@@ -131,13 +132,13 @@ def explanations(measure: Measure) -> list[str]:
         found = {
             m: e
             for (t, b, m, l2), e in measure.estimates.items()
-            if (t, b, l2) == (point.target, point.batch, "warm")
+            if (t, b, l2) == (point.target, point.batch, measure.l2)
         }
         profile = next(
             (p for p in measure.profiles if (p.target, p.batch) == (point.target, point.batch)), None
         )
-        if len(found) < 3 and profile is None:
-            continue
+        if not set(found) - {"latency", "steady"} and profile is None:
+            continue  # the table has them
         name = "call" if point.batch is None else f"batch {point.batch}"
         if len(measure.targets) > 1:
             name = f"{'AB'[point.target]}, {name}"

@@ -1,7 +1,8 @@
 """A GPU for the PTX of marks.cuh: a warp's lanes go their own ways and meet again, memory is one buffer and nothing else.
 
 Lanes at the same place run together; which group runs next is the one that is furthest behind (as compilers arrange it), or
-any (as hardware may choose).  An instruction that synchronises waits for all lanes of its mask; if none can go on, that is a
+any (as hardware may choose).  Or they also meet inside a function that each called from another place: ptxas gives both
+calls the same barriers, and an H100 was seen to bring both sides of a branch together there.  An instruction that synchronises waits for all lanes of its mask; if none can go on, that is a
 deadlock.  Every access outside of the buffer is an error.  What ptxas makes of the PTX is not seen here.
 """
 
@@ -147,9 +148,14 @@ class Lane:
     def place(self) -> tuple[tuple[int, int, str], ...]:
         return tuple((f.at, 0, f.function.name) for f in self.stack)
 
+    @property
+    def inner_place(self) -> tuple[int, int, str]:
+        """Wherever it was called from."""
+        return len(self.stack), self.stack[-1].at, self.stack[-1].function.name
+
 
 class Machine:
-    """Runs kernels over one buffer.  `order`: "behind" or "any"."""
+    """Runs kernels over one buffer.  `order`: "behind", "any" or "meeting"."""
 
     def __init__(self, text: str, base: int, memory: bytearray, seed: int = 0, order: str = "behind") -> None:
         self.functions, self.base, self.memory = parse(text), base, memory
@@ -185,9 +191,10 @@ class Machine:
 
     def _turn(self, warp: list[Lane]) -> None:
         groups: dict[Any, list[Lane]] = {}
+        meeting = self.order == "meeting"
         for lane in warp:
-            groups.setdefault(lane.place, []).append(lane)
-        places = sorted(groups, key=lambda p: (-len(p), p))
+            groups.setdefault(lane.inner_place if meeting else lane.place, []).append(lane)
+        places = sorted(groups) if meeting else sorted(groups, key=lambda p: (-len(p), p))
         if self.order == "any":
             self.random.shuffle(places)
         alive = {lane.number for lane in warp}

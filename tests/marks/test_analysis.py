@@ -203,6 +203,14 @@ def test_a_damaged_dump_costs_its_own_answers_only(gpu, tmp_path):
     assert any("bad.nsam" in n for n in a.notes)
 
 
+def test_names_that_cannot_be_told_apart_cost_the_marks_and_nothing_else(gpu, tmp_path):
+    gpu.names |= {"p53601", "p223588"}  # of one hash
+    a = analysed(gpu, tmp_path)
+    assert a.marked_kernels.empty and len(a.intervals)
+    (note,) = (n for n in a.notes if "cannot be told apart" in n)
+    assert "marks-77-0.nsam: the marks 'p223588' and 'p53601'" in note
+
+
 @pytest.mark.parametrize(
     ("registers", "threads", "shared", "warps"),
     [

@@ -53,6 +53,110 @@ def test_lanes_marked_and_counted_are_those_that_passed(cupy, tmp_path):
     assert found.counters["lanes"].sum() == 40 * 96 * 66
 
 
+EVERY_THREAD = (
+    HEAD
+    + """extern "C" __global__ void steps(int n, nsysalign_marks m) {
+  NSYSALIGN_WARP(w, m);
+  for (int i = 0; i < n; i++) { NSYSALIGN_RANGE(w, "step") NSYSALIGN_MARK(w, "here"); NSYSALIGN_COUNT(w, "turns"); }
+}"""
+)
+
+
+def as_written(buffer, tmp_path, blocks, warps, turns):
+    found = dump.read(buffer.write(tmp_path / "m.nsam"))
+    assert (found.written, found.dropped) == (blocks * warps * (3 * turns + 1), 0)
+    assert found.counters["lanes"].sum() == blocks * warps * 32 * turns
+
+
+def test_torch_compiles_it(tmp_path):
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available() or not hasattr(torch.cuda, "_compile_kernel"):
+        pytest.skip("this torch compiles no kernels here")
+    buffer = marks.buffer(mib=4)
+    kernel = torch.cuda._compile_kernel(EVERY_THREAD, "steps", nvcc_options=marks.flags())
+    kernel(grid=(7, 1, 1), block=(64, 1, 1), args=[5, buffer.tensor])
+    torch.cuda.synchronize()
+    as_written(buffer, tmp_path, 7, 2, 5)
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None or shutil.which("ninja") is None, reason="no nvcc or ninja")
+def test_load_inline_compiles_it(tmp_path):
+    pytest.importorskip("torch")
+    from torch.utils.cpp_extension import load_inline
+
+    buffer = marks.buffer(mib=4)
+    launch = "void launch(int64_t blocks, int64_t turns, int64_t marks) { steps<<<blocks, 64>>>(turns, nsysalign_marks{static_cast<unsigned long long>(marks)}); }"
+    module = load_inline(
+        "marked_steps", cpp_sources="void launch(int64_t blocks, int64_t turns, int64_t marks);", cuda_sources=EVERY_THREAD + launch,
+        functions=["launch"], extra_cuda_cflags=marks.flags(), build_directory=str(tmp_path), no_implicit_headers=True,
+    )  # fmt: skip
+    module.launch(7, 5, buffer.address)
+    as_written(buffer, tmp_path, 7, 2, 5)
+
+
+def test_more_blocks_than_there_is_room_for_and_two_streams(cupy, tmp_path):
+    buffer = marks.buffer(mib=64)
+    kernel = compiled(cupy, EVERY_THREAD.removeprefix(HEAD), "steps")
+    for stream in [cupy.cuda.Stream(non_blocking=True) for _ in range(2)]:
+        with stream:
+            kernel((5_000,), (32,), (np.int32(3), np.uint64(buffer.address)))
+    as_written(buffer, tmp_path, 10_000, 1, 3)
+
+
+ENDLESS = """
+import os, signal, sys, time
+import cupy, numpy as np
+import nsysalign.marks as marks
+buffer = marks.buffer(mib=1)
+source = '''#include <nsysalign/marks.cuh>
+extern "C" __global__ void endless(const volatile int* stop, nsysalign_marks m) {
+  NSYSALIGN_WARP(w, m);
+  NSYSALIGN_MARK(w, "begun");
+  while (!*stop) {}
+  NSYSALIGN_MARK(w, "ended");
+}'''
+kernel = cupy.RawModule(code=source, options=tuple(marks.flags())).get_function("endless")
+page = cupy.cuda.alloc_pinned_memory(4096)
+stop = np.frombuffer(page, np.int32, 1)
+stop[0] = 0
+kernel((3,), (32,), (np.uint64(page.ptr), np.uint64(buffer.address)))
+time.sleep(0.5)
+began = time.monotonic()
+buffer.write(sys.argv[1] + "/running.nsam", wait_s=1)
+print("took", time.monotonic() - began, flush=True)
+if sys.argv[2] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+stop[0] = 1
+cupy.cuda.runtime.deviceSynchronize()
+buffer.write(sys.argv[1] + "/ended.nsam")
+"""
+
+
+@pytest.mark.parametrize("end", ["ended", "killed"])
+def test_a_kernel_that_never_ends_and_a_process_that_is_killed(cupy, tmp_path, end):
+    done = subprocess.run(
+        [sys.executable, "-c", ENDLESS, str(tmp_path), end], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == (0 if end == "ended" else -9), done.stderr
+    found = dump.read(tmp_path / "running.nsam")
+    assert not found.finished and (found.id == name_hash("begun") << 2).sum() == 3 == found.written
+    assert any("still running" in said for said in dump.warnings([found]))
+    if end == "ended":
+        assert dump.read(tmp_path / "ended.nsam").written == 9
+
+
+def test_a_triton_kernel_marks_once_for_each_program(tmp_path):
+    pytest.importorskip("triton")
+    done = subprocess.run(
+        [sys.executable, str(SCRIPTS / "triton_check.py"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said["exact"] and said["correct"], said
+
+
 def test_a_null_pointer_writes_nothing_and_a_buffer_of_another_version_neither(cupy, tmp_path):
     kernel = compiled(cupy, MANY, "many")
     buffer = marks.buffer(mib=1)
@@ -84,7 +188,9 @@ def test_replays_of_a_graph_are_launches_of_their_own(cupy, tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
-@pytest.mark.parametrize("parts", [["paths", "together", "chase", "spins", "version", "join", "graph"]])
+@pytest.mark.parametrize(
+    "parts", [["paths", "together", "chase", "spins", "version", "join", "graph", "long", "overflow"]]
+)
 def test_the_checks_of_the_scripts(tmp_path, parts):
     program = tmp_path / "checks"
     flags = ["-arch=native", "-O3", "-DNSYSALIGN_MARKS", "-I", marks.include()]

@@ -120,6 +120,33 @@ def test_a_mark_without_a_warp_is_the_compilers_error(tmp_path):
 
 
 @needs_nvcc
+@pytest.mark.parametrize(
+    ("arch", "standard"),
+    [
+        ("sm_75", "c++17"),
+        ("sm_80", "c++17"),
+        ("sm_90", "c++14"),
+        ("sm_90", "c++17"),
+        ("sm_90", "c++20"),
+        ("sm_100", "c++17"),
+    ],
+)
+def test_every_macro_compiles_without_a_warning(tmp_path, arch, standard):
+    """Both ways to write marks, and off, with the triggers replaced; nvcc 13 knows no compute capability below 7.5."""
+    body = KERNEL.replace(
+        'NSYSALIGN_MARK(w, "done");', 'NSYSALIGN_COUNT_WARPS(w, "done"); __prof_trigger(n + 1);'
+    )
+    for number, flag in enumerate(["-DNSYSALIGN_MARKS", "-DNOTHING"]):
+        (tmp_path / f"{number}.cu").write_text(body)
+        done = subprocess.run(
+            ["nvcc", f"-arch={arch}", f"-std={standard}", *flag.split(), "-DNSYSALIGN_REPLACE_PROF_TRIGGER", "-I", marks.include(),
+             "-Xcompiler", "-Wall,-Wextra,-Wshadow", "-Wreorder", "-c", f"{number}.cu", "-o", f"{number}.o"],
+            cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@needs_nvcc
 @pytest.mark.parametrize("program", ["checks.cu", "triggers.cu", "launches.cu"])
 @pytest.mark.parametrize("flag", ["-DNSYSALIGN_MARKS", "-DNOTHING"])
 def test_programs_with_a_recorder_compile(tmp_path, program, flag):

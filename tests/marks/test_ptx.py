@@ -142,7 +142,7 @@ def test_the_kept_ptx_is_what_the_header_compiles_to():
         assert "inline asm" in compiled()
 
 
-@pytest.mark.parametrize("order", ["behind", "any"])
+@pytest.mark.parametrize("order", ["behind", "any", "meeting"])
 def test_whatever_lanes_do_is_written_once(memory, tmp_path, order):  # noqa: F811
     """A whole warp, one of 8 lanes; they part at ifs, leave early, and may never be brought together again."""
     found, _ = launched(tmp_path, "parts", 4, threads=40, order=order)

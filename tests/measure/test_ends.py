@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,39 @@ def ended(folder, *arguments, path=(), **env):
 def test_where_nothing_was_measured_it_says_why_and_leaves_no_number(tmp_path, call, status, words):
     found, said, kept = ended(tmp_path, f"{CALLS}:{call}", "--processes", "1")
     assert found == status and words in said and kept is None
+
+
+@pytest.mark.parametrize(
+    "how", [["--batch", "auto", "--budget", "20s"], ["--mode", "event", "--batch", "1,8"]]
+)
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ("fails_in_warm_up", "ValueError: the third call is one too many"),
+        ("dies", "exit status 7"),
+        ("no_work", "does no work on the GPU"),
+        ("needs_arguments", "needs more arguments"),
+    ],
+)
+def test_a_search_and_several_batches_say_the_same(tmp_path, how, call, words):
+    found, said, kept = ended(tmp_path, f"{CALLS}:{call}", "--processes", "1", *how)
+    assert found == 3 and words in said and kept is None
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="a GPU is here")
+@pytest.mark.parametrize("batch", ["1", "auto"])
+def test_without_a_gpu_it_says_so(tmp_path, batch):
+    found, said, kept = ended(tmp_path, f"{CALLS}:default", "--backend", "cuda", "--batch", batch)
+    assert found == 3 and ("no CUDA device" in said or "torch" in said) and kept is None
+
+
+def test_a_search_for_what_has_no_throughput_ends_at_once_and_says_so(tmp_path):
+    given = ["--batch", "auto", "--budget", "20s", "--processes", "1"]
+    status, _, kept = ended(tmp_path, f"{CALLS}:elsewhere", *given)
+    assert status == 3 and kept["search"]["largest"] == 0 and len(kept["search"]["trials"]) == 1
+    assert any(
+        "its throughput cannot be measured" in n and "not on the current stream" in n for n in kept["notes"]
+    )
 
 
 def test_an_exception_in_the_middle_keeps_the_blocks_and_fails(tmp_path):

@@ -23,7 +23,7 @@ def outcome(tmp_path, name, *, batch=None, limit_s=60.0, **more):
     ("name", "kind", "stage", "words"),
     [
         ("absent", "usage", "loading the function", "has no function absent (there: "),
-        ("NUMBER", "usage", "loading the function", "is not a function but a int"),
+        ("NUMBER", "usage", "loading the function", "NUMBER is of type int, and a function is needed"),
         ("needs_arguments", "usage", "making the call", "needs_arguments(batch, width, height) needs more arguments"),
         ("returns_nothing", "usage", "making the call", "returned NoneType, and a call or nsysalign.Workload was expected (it did"),
         ("returns_number", "usage", "making the call", "returned int"),

@@ -104,6 +104,22 @@ def test_the_terminal_fits_eighty_columns_and_says_what_matters():
     assert "! a note" in text
 
 
+def test_a_cold_l2_alone_is_the_curve_and_is_named():
+    m = made()
+    m = replace(
+        m, options={**m.options, "l2": ["cold"]}, blocks=tuple(replace(b, l2="cold") for b in m.blocks)
+    )
+    assert all(p.latency and p.rate > 0 for p in m.points)
+    assert "cold L2" in said(m).splitlines()[0] and "batch 1: " in said(m)
+    assert measure_html.payload(m)["points"][0]["latency"]
+
+
+@pytest.mark.parametrize("mode", ["device", "event", "graph"])
+def test_one_mode_alone_is_shown(mode):
+    m = replace(made(), blocks=tuple(b for b in made().blocks if b.mode == mode), profiles=())
+    assert f"batch 1: {mode}" in said(m)
+
+
 def test_a_prediction_that_misses_says_so():
     m = made()
     m = replace(m, profiles=(replace(m.profiles[0], predicted_ns=1.4e6),))

@@ -76,9 +76,26 @@ def test_what_waits_inside_has_no_device_mode_and_no_graph():
     assert of(facts, "latency") and of(facts, "steady") and facts[-1]["type"] == "done"
 
 
-def test_a_call_that_leaves_nothing_on_the_gpu_is_an_error():
-    fact = failed(run(calls.no_work))
+@pytest.mark.parametrize("call", [calls.no_work, calls.on_the_host])
+@pytest.mark.parametrize("modes", [["latency"], ["event"], ["steady", "latency"], ["device"], ["graph"]])
+def test_a_call_that_leaves_nothing_on_the_gpu_is_an_error_in_every_mode(call, modes):
+    fact = failed(run(call, modes=modes))
     assert fact["class"] == "no-work" and "nothing had been enqueued" in fact["message"]
+
+
+@pytest.mark.parametrize("call", [calls.elsewhere, calls.partly_elsewhere, calls.shortly_elsewhere])
+def test_work_that_no_event_sees_is_measured_by_the_host_alone(call):
+    facts = run(call)
+    refused = {f["mode"]: f["reason"] for f in facts if f["type"] == "refused"}
+    assert set(refused) == {"event", "device", "steady", "graph"}
+    assert all("not on the current stream" in reason for reason in refused.values())
+    assert of(facts, "latency") and facts[-1]["type"] == "done"
+
+
+@pytest.mark.parametrize("call", [calls.tiny, calls.waits])
+def test_a_short_kernel_and_a_call_that_waits_are_work(call):
+    facts = run(call, modes=["latency", "event", "steady"])
+    assert facts[-1]["type"] == "done" and not [f for f in facts if f["type"] == "refused"]
 
 
 def test_cold_is_colder():
@@ -234,3 +251,87 @@ def test_on_a_gpu_the_device_mode_is_the_spin():
     gpu = Cuda()
     Worker(spec, facts.append, gpu).run(lambda: lambda: torch.cuda._sleep(400_000))
     assert facts[-1]["type"] == "done" and median(of(facts, "device")) <= median(of(facts, "event"))
+
+
+@pytest.fixture
+def on_the_cpu(monkeypatch):
+    """The simulated clock, with torch's tensors and modules of the CPU in place of a GPU's."""
+    torch = pytest.importorskip("torch")
+    from nsysalign.measure.cuda import Cuda
+
+    for name in ("randn", "randint"):
+        own = getattr(torch, name)
+        monkeypatch.setattr(torch, name, lambda *a, own=own, device, **k: own(*a, **k))
+    monkeypatch.setattr(torch.nn.Module, "cuda", lambda self: self)
+
+    class Device(simulated.Device):
+        pass
+
+    for name in ("inputs", "module_call", "tensors", "copies", "_clone", "bytes_of", "all_zero"):
+        setattr(Device, name, getattr(Cuda, name))
+    gpu = Device(seed=3)
+    gpu.torch = torch
+    return gpu
+
+
+def with_module(gpu, function, shapes, **more):
+    facts = []
+    spec = {
+        "batch": 4,
+        "modes": ["latency", "event", "steady"],
+        "l2": ["warm"],
+        "precision": 0.005,
+        "seconds": 2.0,
+        "shapes": shapes,
+    }
+    Worker(spec | more, facts.append, gpu).run(function)
+    return facts
+
+
+@pytest.mark.parametrize("how", ["a function", "the class", "a module"])
+def test_a_module_is_called_with_random_examples_of_its_own_type(on_the_cpu, how):
+    torch = pytest.importorskip("torch")
+    seen = set()
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(1, dtype=torch.float16))
+
+        def forward(self, x, tokens):
+            simulated.device().launch(50_000)
+            seen.add(
+                (
+                    tuple(x.shape),
+                    x.dtype,
+                    tuple(tokens.shape),
+                    tokens.dtype,
+                    int(tokens.max()) < 9,
+                    x.is_inference(),
+                    self.training,
+                )
+            )
+            return x
+
+    function = {"a function": lambda: Net(), "the class": Net, "a module": Net()}[how]
+    shapes = [((3, 22, 22), "", 100), ((7,), "int64", 9)]
+    facts = with_module(on_the_cpu, function, shapes, l2=["warm", "cold"])
+    assert facts[-1]["type"] == "done", facts[-1]
+    made = next(f for f in facts if f["type"] == "made")
+    assert made["outputs"] == 4 and made["input_bytes"] == 4 * (3 * 22 * 22 * 2 + 7 * 8) and not made["zero"]
+    ((shape, kind, tokens, token_kind, bounded, _, training),) = {(*s[:5], True, *s[6:]) for s in seen}
+    assert (shape, kind, tokens, token_kind) == ((4, 3, 22, 22), torch.float16, (4, 7), torch.int64)
+    assert bounded and not training
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "words"),
+    [
+        (lambda: __import__("torch").nn.Linear(7, 3), [((3, 22), "", 100)], "shapes cannot be multiplied"),
+        (lambda width: None, [((3,), "", 100)], "takes no arguments (width)"),
+        (lambda: 3, [((3,), "", 100)], "must return a torch.nn.Module, and it returned int"),
+        (lambda: __import__("torch").nn.Linear(7, 3), [], "say what goes in: --input"),
+    ],
+)
+def test_a_module_and_an_input_that_do_not_go_together(on_the_cpu, function, shapes, words):
+    assert words in failed(with_module(on_the_cpu, function, shapes))["message"]

@@ -75,6 +75,32 @@ def no_work():
     return lambda: None
 
 
+def on_the_host():
+    return lambda: device().work_on_the_host(5_000_000)
+
+
+def elsewhere():
+    return lambda: device().launch_elsewhere(200_000)
+
+
+def partly_elsewhere():
+    gpu = device()
+
+    def call():
+        gpu.launch(20_000)
+        gpu.launch_elsewhere(200_000)
+
+    return call
+
+
+def shortly_elsewhere():
+    return lambda: device().launch_elsewhere(10_000)
+
+
+def tiny():
+    return lambda: device().launch(100)
+
+
 def waits():
     gpu = device()
 

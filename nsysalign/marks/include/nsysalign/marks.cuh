@@ -230,12 +230,12 @@ NSYSALIGN_DEVICE void head_if(bool mine, u64 p, u32 kind, u32 id, u64 time, u64 
 
 /// A warp's first chunk (`next` OFF), a chunk that is full, lanes that are alone, no room: all that a mark seldom is, so that
 /// its own code is short.  Takes and returns the address of the next slot; id 0 makes no mark.  What a claim takes lies outside
-/// of ranges: they begin after it and end before.
-static __device__ __noinline__ u64 long_way(u64 buffer, u64 next, u32 mask, u32 id) {
+/// of ranges: they begin after it and end before.  `here`: the lanes that made the call together.  It is not asked for in
+/// here: calls from both sides of a branch may meet in a function that is not inlined, and were one mark with one's name.
+static __device__ __noinline__ u64 long_way(u64 buffer, u64 next, u32 mask, u32 here, u32 id) {
   u64 t = timer();
   const u64 whole = clock_whole();
   u32 c = static_cast<u32>(whole);
-  const u32 here = __activemask();
   const bool leads = first_of(here);
   if (__any_sync(here, next == OFF)) {
     const u64 is = cached(buffer);
@@ -287,7 +287,7 @@ template <int BASE> struct warp {
     for (int i = 0; i < SITES; ++i) lanes[i] = seen[SHARED_SITES ? i : 0] = 0;
     if (!buffer) return;
     mask = __activemask();
-    next = long_way(buffer, OFF, mask, 0);
+    next = long_way(buffer, OFF, mask, mask, 0);
   }
   NSYSALIGN_DEVICE ~warp() {
     if (off()) return;
@@ -345,18 +345,18 @@ template <int BASE> struct warp {
   /// `usual`: false where a lane asks for the long way; it must be the same in all lanes that are here.  They agree on the
   /// branch: they see the same lanes, and `next` differs in no two of `mask`.
   NSYSALIGN_DEVICE void mark_if(u32 id, bool usual) {
-    u32 rare;
+    u32 rare, here;
     asm volatile(
-        "{\n\t.reg .pred p;\n\t.reg .b32 here, low, high, c, first, second;\n\t.reg .b64 t;\n\t"
-        "activemask.b32 here;\n\tmov.b64 {low, high}, %0;\n\tand.b32 low, low, %6;\n\t"
-        "setp.eq.u32 p, here, %2;\n\tsetp.ne.and.u32 p, low, 0, p;\n\tsetp.ne.and.u32 p, %5, 0, p;\n\t"
-        "mov.u32 %1, %4;\n\t@!p bra.uni DONE;\n\t"
+        "{\n\t.reg .pred p;\n\t.reg .b32 low, high, c, first, second;\n\t.reg .b64 t;\n\t"
+        "activemask.b32 %2;\n\tmov.b64 {low, high}, %0;\n\tand.b32 low, low, %7;\n\t"
+        "setp.eq.u32 p, %2, %3;\n\tsetp.ne.and.u32 p, low, 0, p;\n\tsetp.ne.and.u32 p, %6, 0, p;\n\t"
+        "mov.u32 %1, %5;\n\t@!p bra.uni DONE;\n\t"
         "mov.u64 t, %%globaltimer;\n\tmov.u32 c, %%clock;\n\tmov.b64 {first, second}, t;\n\t"
-        "st.global.cs.v4.u32 [%0], {first, second, c, %3};\n\tadd.u64 %0, %0, 16;\n\tmov.u32 %1, 0;\n\tDONE:\n\t}"
-        : "+l"(next), "=&r"(rare)
+        "st.global.cs.v4.u32 [%0], {first, second, c, %4};\n\tadd.u64 %0, %0, 16;\n\tmov.u32 %1, 0;\n\tDONE:\n\t}"
+        : "+l"(next), "=&r"(rare), "=&r"(here)
         : "r"(mask), "r"(id), "r"(static_cast<u32>(buffer != 0)), "r"(static_cast<u32>(usual)), "n"(CHUNK - 1)
         : "memory");
-    if (__builtin_expect(rare, 0)) next = long_way(buffer, next, mask, id);
+    if (__builtin_expect(rare, 0)) next = long_way(buffer, next, mask, here, id);
   }
 
   template <class T> static NSYSALIGN_DEVICE u32 folded(const T& value) {
@@ -381,7 +381,7 @@ template <class W> class range {
   W& w_;
   u32 id_;
 };
-template <class W> NSYSALIGN_DEVICE range<W> ranged(W& w, u32 id) { return range<W>(w, id); }
+template <class W> NSYSALIGN_DEVICE range<W> ranged(W& w, u32 id) { return {w, id}; }  // no copy, in C++14 neither
 
 template <class T> struct not_a_warp { enum { value = 1 }; };
 template <int B> struct not_a_warp<warp<B>> { enum { value = 0 }; };
@@ -404,15 +404,15 @@ static inline cudaError_t nsysalign_attach(nsysalign_marks marks) {
 #endif
 namespace nsysalign {
 /// One for each warp and value of n (its low 8 bits), with how many lanes it was.
-static __device__ __noinline__ void trigger(u32 n) {
+static __device__ __noinline__ void trigger(u32 here, u32 n) {
   const u64 buffer = nsysalign_trigger_marks;
-  const u32 here = __activemask(), same = __match_any_sync(here, n & 255u);
+  const u32 same = __match_any_sync(here, n & 255u);
   if (first_of(same) && accepted(buffer)) tally(buffer, (TRIGGER + (n & 255u)) << 2, 0, 1, __popc(same), 0, 0, 0);
   __syncwarp(here);
 }
 }  // namespace nsysalign
 #undef __prof_trigger
-#define __prof_trigger(n) ::nsysalign::trigger(static_cast<::nsysalign::u32>(n))
+#define __prof_trigger(n) ::nsysalign::trigger(__activemask(), static_cast<::nsysalign::u32>(n))
 #endif
 
 #define NSYSALIGN_HASH(name) (::nsysalign::constant<::nsysalign::hash(name)>::value)
