@@ -1,4 +1,4 @@
-"""Reads columns of an nsys export: read-only, by declared names, straight into integer arrays."""
+"""Reading columns out of an nsys export: read-only, by declared names, straight into integer arrays."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 _CHUNK = untrusted.ROWS_AT_ONCE
 _LATEST_NS, _LONGEST_NS = 1 << 62, 1 << 53  # 146 years, 104 days
-_LONGEST_NAME = 16 << 10  # bytes: C++ kernels have names of a few kilobytes; longer ones are truncated
-#: Tables with fewer rows are read faster than a second connection opens.
+_LONGEST_NAME = 16 << 10  # bytes: C++ kernels have names of some kilobytes; the rest of a longer one is cut
+#: Of tables with fewer rows SQLite hands out the values as quickly.
 _WORTH_ROWS = 20_000
 _HOLE_ROWS = 200
 _MOST_RUNS = 400  # SELECTs in one statement: SQLite takes 500
@@ -42,15 +42,15 @@ def open_readonly(path: Path) -> AbstractContextManager[sqlite3.Connection]:
 
 
 def possible(start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Rows with plausible times: rows that the profiler lost have start = end = 0, end < start or NULL (-1); a damaged time is
-    so far off that a difference of two would not fit into int64, or lasts for months."""
+    """Rows whose times can be: what the profiler lost comes as start = end = 0, as end < start or as NULL (-1); a damaged
+    time is so far away that a difference of two would not fit into int64, or lasts for months."""
     lost = (end < start) | ((start == 0) & (end == 0)) | (start == -1) | (end == -1)
     lost |= (start <= -_LATEST_NS) | (end >= _LATEST_NS)
     return ~lost & (end - start < _LONGEST_NS)
 
 
 def lost_its_end(text: str) -> bool:
-    """Whether a text was too long and was truncated."""
+    """Whether a text was too long and cut."""
     return text.endswith("…") and len(text.encode("utf-8", "replace")) > _LONGEST_NAME - 4
 
 
@@ -61,10 +61,10 @@ class Source:
         self, connection: sqlite3.Connection, path: Path | None = None, excerpt: Excerpt | None = None
     ) -> None:
         self.connection = connection
-        self.path = path  # lets big tables be read by a faster reader (fast.py)
+        self.path = path  # lets big tables be read from its pages (fast.py)
         self.excerpt = excerpt
         self.observed: dict[str, Blocks] = {}  # where the excerpt's own blocks lie
-        self.lost: dict[str, int] = {}  # and how many of their rows have impossible times
+        self.lost: dict[str, int] = {}  # and how many of their rows have times that cannot be
         self.tables = untrusted.ordinary_tables(connection)
         self._columns: dict[str, dict[str, bool]] = {}
         for name, what in untrusted.unlike_tables(connection, schema.NAMES).items():
@@ -77,14 +77,15 @@ class Source:
         return set(self._declared(table))
 
     def plain_table(self, table: str) -> bool:
-        """Whether a reader that knows only ordinary rowid tables may read it: it exists, its rows are numbered by SQLite, and
-        no column is computed or replaces that number."""
+        """Whether a reader that knows only ordinary rowid tables may read it: it is there, its rows are numbered by
+        SQLite, and no column is computed, holds that number or takes its place."""
         declared = self._declared(table)
         return (
             table in self.tables
             and not any(declared.values())
             and not {"rowid", "_rowid_", "oid"} & {name.lower() for name in declared}
             and untrusted.has_rowid(self.connection, table)
+            and not untrusted.has_key(self.connection, table)
         )
 
     def _declared(self, table: str) -> dict[str, bool]:
@@ -95,8 +96,9 @@ class Source:
         return self._columns[table]
 
     def read(self, table: Table) -> pd.DataFrame | None:
-        """All rows as int64 columns plus `row` (rowid); None if the table is absent.  Columns that this version does not have
-        hold their default; a missing required column raises TraceError.
+        """All rows as int64 columns plus `row` (rowid); None where the table is absent.
+
+        Columns that this version does not have hold their default; a missing needed column is a TraceError.
         """
         (columns,) = self.columns_of(table)
         if columns is None:
@@ -115,8 +117,8 @@ class Source:
         return frame[frame["row"].isin(wanted)].reset_index(drop=True)
 
     def columns_of(self, *tables: Table) -> list[dict[str, np.ndarray] | None]:
-        """The same of several tables as arrays, each as narrow as its values allow (`gathered.Gathered`): for the big ones,
-        which are read in parallel."""
+        """The same of several tables as arrays, each as narrow as its values allow (`gathered.Gathered`): for the big
+        ones, which are read side by side."""
         plans = [self._plan(table) if table.name in self.tables else None for table in tables]
         ahead = together(self._ahead, plans)
         return [
@@ -125,7 +127,11 @@ class Source:
         ]
 
     def _ahead(self, plan: _Plan | None) -> dict[str, np.ndarray] | None:
-        return None if plan is None or self.path is None or not plan.fast else _fast(plan, self.path)
+        return (
+            None
+            if plan is None or plan.pages is None or self.path is None
+            else _fast(plan, plan.pages, self.path)
+        )
 
     def _touching(self, table: str, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The rows that lie in the excerpt's spans or reach into them, once the excerpt's own blocks have been looked at."""
@@ -133,7 +139,7 @@ class Source:
             return columns
         start, end = columns["start_ns"], columns["end_ns"]
         keep = self.excerpt.touches(start, end)
-        if table in self.excerpt.home and table != schema.NVTX.name:  # whose ranges have all been examined
+        if table in self.excerpt.home and table != schema.NVTX.name:  # whose ranges have all been looked at
             self.observed[table], self.lost[table] = self.excerpt.observe(table, columns["row"], start, end)
         return columns if keep.all() else chosen(columns, keep)
 
@@ -145,7 +151,7 @@ class Source:
         return (0, -1) if first is None or last is None else (first, last)
 
     def column(self, table: Table, name: str) -> str | None:
-        """nsys's name of one of our columns in this export; None if it has no such column."""
+        """nsys's name of one of our columns, as this export has it; None where it has none."""
         field = next(f for f in table.fields if f.name == name)
         return next((c for c in field.candidates if c in self.columns(table.name)), None)
 
@@ -158,6 +164,8 @@ class Source:
         expressions: list[str] = []
         names: list[str] = []
         constants: dict[str, int] = {}
+        columns: list[fast.Column] = []
+        every = list(self._declared(table.name))
         for field in table.fields:
             column = self.column(table, field.name)
             if column is None:
@@ -167,24 +175,34 @@ class Source:
                     )
                 constants[field.name] = field.default
             else:
+                default = -1 if field.default is None else field.default
                 names.append(field.name)
-                expressions.append(f'coalesce("{column}", {-1 if field.default is None else field.default})')
+                expressions.append(f'coalesce("{column}", {default})')
+                columns.append(fast.Column(every.index(column), default))
         runs = self.excerpt.runs.get(table.name) if self.excerpt else None
-        path = None if table.where or not self.plain_table(table.name) else self.path
-        if path is not None and fast.readable(path):
-            first, last = self.row_numbers(table)
-            count = _count(runs if runs is not None else ((first, last),))
-            quick = count >= _WORTH_ROWS and last - first < fast.most_rows(path)
-            return _Plan(table.name, table.where, names, expressions, constants, runs, first, last, quick)
-        return _Plan(table.name, table.where, names, expressions, constants, runs, 0, -1, False)
+        plan = _Plan(table.name, table.where, names, expressions, constants, runs)
+        if (
+            table.where
+            or self.path is None
+            or not self.plain_table(table.name)
+            or not fast.readable(self.path)
+        ):
+            return plan
+        first, last = self.row_numbers(table)
+        runs = ((first, last),) if runs is None else runs
+        if _count(runs) < _WORTH_ROWS or last - first >= fast.most_rows(self.path):
+            return plan
+        sql = "select rootpage from sqlite_master where type = 'table' and name = ?"
+        (root,) = self.connection.execute(sql, (table.name,)).fetchone()
+        return plan._replace(pages=_Pages(root, columns, runs))
 
     def _end(self, sql: str) -> int | None:
-        """Least or greatest rowid: asked for separately, each reads one page; asked for together, SQLite reads all."""
+        """Least or greatest rowid: each by itself is a look at one page, both at once a look at all."""
         return self.connection.execute(sql).fetchone()[0]
 
     def _slow(self, plan: _Plan) -> dict[str, np.ndarray]:
         cursor = self.connection.execute(plan.select("rowid", *plan.expressions))
-        into = [Gathered(), *_gathered(plan)]
+        into = [Gathered(), *_gathered(plan, plan.runs or ())]
         while rows := cursor.fetchmany(_CHUNK):
             try:
                 batch = np.array(rows, dtype=np.int64)
@@ -202,7 +220,7 @@ class Source:
         if column not in self.columns(table):
             return {}
         runs = self.excerpt.runs.get(table) if self.excerpt else None
-        plan = _Plan(table, f'"{column}" is not null and {where}', [], [], {}, runs, 0, -1, False)
+        plan = _Plan(table, f'"{column}" is not null and {where}', [], [], {}, runs)
         with untrusted.long_values(self.connection):
             return dict(self.connection.execute(plan.select("rowid", f'cast("{column}" as text)')))
 
@@ -215,11 +233,11 @@ class Source:
             return dict(self.connection.execute(sql))
 
     def pairs(self, table: str, key: str, value: str) -> list[tuple]:
-        """Two columns of a small table, [] if it or one of them is absent."""
+        """Two columns of a small table, [] where it or one of them is absent."""
         return self.rows(table, [key, value]) if {key, value} <= self.columns(table) else []
 
     def rows(self, table: str, names: Sequence[str]) -> list[tuple]:
-        """Columns of a small table, unchanged; bytes, which nsys never stores there, become None."""
+        """Columns of a small table as they are; bytes, which nsys puts into none of them, are None."""
         if not names:
             return []
         values = ", ".join(f"""case typeof("{n}") when 'blob' then null else "{n}" end""" for n in names)
@@ -228,7 +246,7 @@ class Source:
 
 
 def _stretches(rows: np.ndarray) -> list[tuple[int, int]]:
-    """(first, last) of runs of sorted numbers: reading across a small gap is cheaper than another query."""
+    """(first, last) of runs of sorted numbers: reading over a small hole is cheaper than asking again."""
     first = np.flatnonzero(np.concatenate([[True], np.diff(rows) > _HOLE_ROWS]))
     last = np.append(first[1:], len(rows)) - 1
     return list(zip(rows[first].tolist(), rows[last].tolist(), strict=True))
@@ -238,6 +256,14 @@ def _count(runs: Sequence[tuple[int, int]]) -> int:
     return sum(last - first + 1 for first, last in runs)
 
 
+class _Pages(NamedTuple):
+    """Where a table's tree begins, and what is read of it."""
+
+    root: int
+    columns: list[fast.Column]
+    runs: tuple[tuple[int, int], ...]
+
+
 class _Plan(NamedTuple):
     """What is to be read of one table."""
 
@@ -245,11 +271,9 @@ class _Plan(NamedTuple):
     where: str
     names: list[str]  # our columns that the table has
     expressions: list[str]  # SQL for each
-    constants: dict[str, int]  # the values of the columns that it lacks
+    constants: dict[str, int]  # the value of each that it has not
     runs: tuple[tuple[int, int], ...] | None  # row numbers, None for all
-    first: int  # least and greatest row number, where they were looked at
-    last: int
-    fast: bool  # worth a second connection, and suitable for it
+    pages: _Pages | None = None  # where the table is big, and fit for the quick reader
 
     def select(self, *expressions: str) -> str:
         """A SELECT of some expressions over the wanted rows, in the order of their numbers."""
@@ -260,38 +284,21 @@ class _Plan(NamedTuple):
         runs = _few(self.runs) or ((0, -1),)
         return " union all ".join(f"{head} where rowid between {a} and {b}{also}" for a, b in runs)
 
-    @property
-    def numbers(self) -> np.ndarray:
-        """The numbers of the wanted rows, if none is missing."""
-        runs = _few(self.runs) if self.runs is not None else ((self.first, self.last),)
-        small = all(a >= 0 and b <= np.iinfo(np.int32).max for a, b in runs)
-        kind = np.int32 if small else np.int64
-        return np.concatenate([np.empty(0, kind), *(np.arange(a, b + 1, dtype=kind) for a, b in runs)])
-
 
 def _few(runs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """As many runs as one SELECT can name; the rest is read in one piece, across its gaps."""
+    """As many runs as one SELECT can name; the rest, in one piece, is read over its holes."""
     return (
         runs if len(runs) <= _MOST_RUNS else (*runs[: _MOST_RUNS - 1], (runs[_MOST_RUNS - 1][0], runs[-1][1]))
     )
 
 
-def _gathered(plan: _Plan) -> list[Gathered]:
-    rows = _count(plan.runs) if plan.runs is not None else plan.last - plan.first + 1
-    return [Gathered(rows, wide=name.endswith("_ns")) for name in plan.names]
+def _gathered(plan: _Plan, runs: Sequence[tuple[int, int]]) -> list[Gathered]:
+    return [Gathered(_count(runs), wide=name.endswith("_ns")) for name in plan.names]
 
 
-def _fast(plan: _Plan, path: Path) -> dict[str, np.ndarray] | None:
-    """Through fast.py; None if a value in the table is not an integer."""
-    into = _gathered(plan)
-    if not fast.gather(path, plan.select(*plan.expressions), into):
+def _fast(plan: _Plan, pages: _Pages, path: Path) -> dict[str, np.ndarray] | None:
+    """Through fast.py; None where something in the table is not as it should be."""
+    row, into = Gathered(_count(pages.runs)), _gathered(plan, pages.runs)
+    if not fast.gather(path, pages.root, pages.columns, pages.runs, row, into):
         return None
-    columns = {name: column.column() for name, column in zip(plan.names, into, strict=True)}
-    count, numbers = len(columns[plan.names[0]]), plan.numbers
-    if len(numbers) == count:  # no number is missing, and rows come in order
-        return {"row": numbers} | columns
-    rows = Gathered()
-    if not fast.gather(path, plan.select("rowid"), [rows]):
-        return None
-    columns["row"] = rows.column()
-    return columns if len(columns["row"]) == count else None
+    return dict(zip(["row", *plan.names], (column.column() for column in (row, *into)), strict=True))
