@@ -20,6 +20,7 @@ from nsysalign.errors import NsysAlignError
 from nsysalign.memory import trim_memory
 from nsysalign.model import ORIGIN, Alignment, EventLog, PartialResult, Trace
 from nsysalign.slices.timed_log import Stretch
+from nsysalign.trace import fast
 from nsysalign.trace.index import FOREVER, Blocks, Excerpt
 from nsysalign.trace.read import read_trace
 
@@ -69,6 +70,7 @@ class Unseen:
 
 def read_ahead(path: Path, excerpt: Excerpt) -> None:
     """Read what this process will probably be asked for first, while it has nothing else to do."""
+    fast.available()
     with suppress(NsysAlignError):  # it is said when it is asked for
         _read[_key(path, excerpt)] = read_trace(path, excerpt)
 
