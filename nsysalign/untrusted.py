@@ -21,8 +21,8 @@ import sqlite3
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from io import BufferedReader
 from pathlib import Path
+from typing import BinaryIO
 
 from nsysalign.errors import NsysAlignError
 
@@ -50,7 +50,7 @@ _LIMITS = {
 }
 
 
-def open_regular(path: Path) -> BufferedReader:
+def open_regular(path: Path) -> BinaryIO:
     """A regular file, opened to read its bytes.  Raises OSError for a pipe, a device or a folder."""
     flags = (
         os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -294,12 +294,6 @@ def columns(connection: sqlite3.Connection, table: str) -> dict[str, bool]:
     quoted = table.replace('"', '""')
     rows = connection.execute(f'pragma main.table_xinfo("{quoted}")').fetchall()
     return {name: hidden != 0 for _, name, _, _, _, _, hidden in rows}
-
-
-def has_key(connection: sqlite3.Connection, table: str) -> bool:
-    """Whether an ordinary table has a primary key: one of integers is not in the rows, but is their number."""
-    quoted = table.replace('"', '""')
-    return any(row[5] for row in connection.execute(f'pragma main.table_xinfo("{quoted}")').fetchall())
 
 
 def has_rowid(connection: sqlite3.Connection, table: str) -> bool:

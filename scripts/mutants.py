@@ -444,7 +444,7 @@ def run_mutant(work: Work, mutant: Mutant, nodes: list[str], whole: Sequence[str
 
 def _preload() -> None:
     """What every test imports and no mutant changes."""
-    for name in ("numpy", "pandas", "pytest", "hypothesis", "rich.console", "rich.table", "click.testing", "pyarrow"):  # fmt: skip
+    for name in ("numpy", "pandas", "pytest", "hypothesis", "rich.console", "rich.table", "click.testing", "sqlite_utils", "adbc_driver_manager", "pyarrow"):  # fmt: skip
         try:
             __import__(name)
         except ImportError:

@@ -63,6 +63,7 @@ REMEDIES = {
     "selenium": ("in a browser", "pip install -e '.[test]'"),
     "torch": ("with the real torch", "pip install torch"),
     "pyarrow": ("of parquet", "pip install pyarrow"),
+    "adbc": ("of the quick reader", "pip install adbc-driver-sqlite"),
     "distributed": ("of Dask", "pip install -e '.[test]'"),
     "strace": ("of system calls", "apt install strace"),
     "exports": ("on public exports", "NSYSALIGN_EXPORTS=FOLDER"),

@@ -15,6 +15,8 @@ from nsysalign import frames
 if TYPE_CHECKING:
     from nsysalign.measure.result import Measure
 
+_SQL = {"int64": int, "Int64": int, "bool": int, "float64": float, "str": str}
+
 
 def _frame(rows: list[dict[str, Any]], spec: frames.Spec) -> pd.DataFrame:
     if not rows:
@@ -93,27 +95,31 @@ def budgets(measure: Measure) -> pd.DataFrame:
 def write(measure: Measure, path: Path) -> None:
     """analysis.db with the tables of frames.MEASURE_SPECS, documented inside; whole or not at all.  Without scipy it only has
     the samples and budgets."""
+    import sqlite_utils
+
     from nsysalign.files import replacing
     from nsysalign.measure.result import NoStatistics
-    from nsysalign.store.database import create_table, document
 
     found: dict[str, pd.DataFrame] = {"samples": measure.samples, "measured_budgets": measure.budgets}
     with suppress(NoStatistics):
         found |= {"curve": measure.curve, "modes": measure.modes}
     with replacing(path) as temporary, closing(sqlite3.connect(temporary)) as connection:
         connection.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
+        database = sqlite_utils.Database(connection)
         documentation = []
         for spec in frames.MEASURE_SPECS:
             if spec.name not in found:
                 continue
-            create_table(connection, spec.name, {c.name: c.dtype for c in spec.columns})
+            database[spec.name].create({c.name: _SQL[c.dtype] for c in spec.columns})
             table = found[spec.name].astype(object).where(found[spec.name].notna(), None)
             places = ", ".join("?" * len(spec.columns))
             connection.executemany(
                 f"INSERT INTO {spec.name} VALUES ({places})", map(_plain, table.itertuples(index=False))
             )
-            documentation += [(spec.name, c.name, c.dtype, c.meaning) for c in spec.columns]
-        document(connection, documentation)
+            documentation += [
+                {"table_name": spec.name, "column_name": c.name, "meaning": c.meaning} for c in spec.columns
+            ]
+        database["documentation"].insert_all(documentation, pk=("table_name", "column_name"))
         connection.commit()
 
 

@@ -20,6 +20,7 @@ from nsysalign.effort import trim_memory
 from nsysalign.errors import NsysAlignError
 from nsysalign.model import ORIGIN, Alignment, EventLog, PartialResult, Trace
 from nsysalign.slices.timed_log import Stretch
+from nsysalign.trace import fast
 from nsysalign.trace.index import FOREVER, Blocks, Excerpt
 from nsysalign.trace.read import read_trace
 
@@ -69,6 +70,7 @@ class Unseen:
 
 def read_ahead(path: Path, excerpt: Excerpt) -> None:
     """Read in advance what this process will probably need first, while it has nothing else to do."""
+    fast.available()
     with suppress(NsysAlignError):  # the error is reported when the data is needed
         _read[_key(path, excerpt)] = read_trace(path, excerpt)
 

@@ -1,4 +1,4 @@
-"""`analysis.db`: the tables of the analysis in SQLite, documented inside (for Datasette).
+"""`analysis.db`: the tables of the analysis in SQLite, documented inside (sqlite-utils, Datasette).
 
 The tables have the names and columns of `frames.ANALYSIS_SPECS`; tuples and dicts are JSON text.
 `documentation` says what every column means, `meta` holds everything that is not a table.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,21 +30,15 @@ _LISTED_AT_ONCE = 5_000
 _MOST_ROWS, _MOST_VARIABLES = 100, 999
 #: The columns that identify a row, for tables that have such columns.
 _KEYS = {
-    "intervals": ("interval",),
+    "intervals": "interval",
     "parts": ("interval", "cause"),
     "other_streams": ("interval", "stream"),
-    "labels": ("label",),
-    "baseline": ("label",),
-    "unprofiled": ("interval",),
+    "labels": "label",
+    "baseline": "label",
+    "unprofiled": "interval",
     "unprofiled_parts": ("interval", "cause"),
-    "marked_kernels": ("kernel",),
+    "marked_kernels": "kernel",
 }
-_INDEXES = (
-    ("segments", "interval"),
-    ("details", "interval"),
-    ("timeline", "interval"),
-    ("intervals", "label"),
-)
 #: Tables that version 1 did not have from the beginning: a file without them is old, not broken.
 _LATER = (
     frames.VARIANTS,
@@ -68,49 +62,36 @@ _OF_INTERVALS = (
     "unprofiled",
     "unprofiled_parts",
 )
-_SQL_TYPES = {"float64": "REAL", "str": "TEXT", "object": "TEXT"}  # all others are integers
-
-
-def create_table(
-    connection: sqlite3.Connection, name: str, columns: Mapping[str, str], *constraints: str
-) -> None:
-    """An empty table; `columns`: name -> the dtype that `frames` declares."""
-    declared = [f"{_quoted(column)} {_SQL_TYPES.get(dtype, 'INTEGER')}" for column, dtype in columns.items()]
-    connection.execute(f"CREATE TABLE {_quoted(name)} ({', '.join([*declared, *constraints])})")
-
-
-def document(connection: sqlite3.Connection, rows: Sequence[tuple[str, str, str, str]]) -> None:
-    """Table `documentation`: (table, column, dtype, meaning)."""
-    names = ("table_name", "column_name", "dtype", "meaning")
-    key = "PRIMARY KEY (table_name, column_name)"
-    create_table(connection, "documentation", dict.fromkeys(names, "str"), key)
-    connection.executemany("INSERT INTO documentation VALUES (?, ?, ?, ?)", rows)
+_SQL_TYPES = {
+    "int8": int,
+    "int64": int,
+    "Int64": int,
+    "bool": int,
+    "float64": float,
+    "str": str,
+    "object": str,
+}
 
 
 def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
     """Write the database; the file appears whole or not at all."""
+    import sqlite_utils
+
     with replacing(path) as temporary, closing(sqlite3.connect(temporary)) as connection:
         # No other process sees the temporary file, so a journal and syncs would only cost time.
         connection.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
+        database = sqlite_utils.Database(connection)
         for spec in frames.ANALYSIS_SPECS:
-            key = _KEYS.get(spec.name, ())
-            constraints = [f"PRIMARY KEY ({', '.join(key)})"] if key else []
-            if spec.name in _OF_INTERVALS:
-                constraints.append("FOREIGN KEY (interval) REFERENCES intervals (interval)")
-            create_table(connection, spec.name, {c.name: c.dtype for c in spec.columns}, *constraints)
+            database.table(spec.name).create(
+                {c.name: _SQL_TYPES[c.dtype] for c in spec.columns},
+                pk=_KEYS.get(spec.name),
+                foreign_keys=[("interval", "intervals", "interval")] if spec.name in _OF_INTERVALS else None,
+            )
             _insert(connection, spec, getattr(analysis, spec.name))
-        for table, column in _INDEXES:
-            connection.execute(f"CREATE INDEX idx_{table}_{column} ON {table} ({column})")
-        document(
-            connection,
-            [
-                (spec.name, column, dtype, meaning)
-                for spec in frames.ANALYSIS_SPECS
-                for column, dtype, meaning in [("", "table", spec.meaning), *spec.columns]
-            ],
-        )
-        _meta(connection, analysis)
-        _view(connection)
+        _index(database)
+        _document(database)
+        _meta(database, analysis)
+        _views(database)
         connection.commit()
     write_text(
         metadata_path(path), json.dumps({"databases": {Path(path).stem: metadata(analysis)}}, indent=1) + "\n"
@@ -156,7 +137,7 @@ def metadata(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def _view(connection: sqlite3.Connection) -> None:
+def _views(database: Any) -> None:
     """`budgets`: what most queries want, without a pivot."""
     sums = ", ".join(
         f"coalesce(sum(p.ns) filter (where p.cause = '{cause}'), 0) as {cause}_ns" for cause in CAUSES
@@ -164,8 +145,9 @@ def _view(connection: sqlite3.Connection) -> None:
     keys = (
         "i.interval, i.name, i.label, i.kind, i.site, i.elapsed_ns, i.kernel_only_ns, i.error_ns, i.start_ns"
     )
-    connection.execute(
-        f"CREATE VIEW budgets AS select {keys}, {sums} from intervals i left join parts p using (interval) group by i.interval"
+    database.create_view(
+        "budgets",
+        f"select {keys}, {sums} from intervals i left join parts p using (interval) group by i.interval",
     )
 
 
@@ -217,7 +199,22 @@ def _encodable(text: str | None) -> str | None:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _meta(connection: sqlite3.Connection, analysis: Analysis) -> None:
+def _index(database: Any) -> None:
+    for name in ("segments", "details", "timeline"):
+        database[name].create_index(["interval"])
+    database["intervals"].create_index(["label"])
+
+
+def _document(database: Any) -> None:
+    rows = [
+        {"table_name": spec.name, "column_name": column, "dtype": dtype, "meaning": meaning}
+        for spec in frames.ANALYSIS_SPECS
+        for column, dtype, meaning in [("", "table", spec.meaning), *spec.columns]
+    ]
+    database["documentation"].insert_all(rows, pk=("table_name", "column_name"))
+
+
+def _meta(database: Any, analysis: Analysis) -> None:
     values = {
         "format": "nsysalign-analysis",
         "version": VERSION,
@@ -225,9 +222,10 @@ def _meta(connection: sqlite3.Connection, analysis: Analysis) -> None:
         "notes": analysis.notes,
         "calibration": analysis.calibration,
     }
-    create_table(connection, "meta", {"key": "str", "value": "str"}, "PRIMARY KEY (key)")
-    rows = [(key, to_json(value)) for key, value in values.items()]
-    connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
+    database["meta"].insert_all(
+        [{"key": key, "value": to_json(value)} for key, value in values.items()],
+        pk="key",
+    )
 
 
 # --- reading ---

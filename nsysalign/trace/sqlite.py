@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _CHUNK = untrusted.ROWS_AT_ONCE
 _LATEST_NS, _LONGEST_NS = 1 << 62, 1 << 53  # 146 years, 104 days
 _LONGEST_NAME = 16 << 10  # bytes: C++ kernels have names of some kilobytes; the rest of a longer one is cut
-#: Of tables with fewer rows SQLite hands out the values as quickly.
+#: Tables with fewer rows are read before a second connection is open.
 _WORTH_ROWS = 20_000
 _HOLE_ROWS = 200
 _MOST_RUNS = 400  # SELECTs in one statement: SQLite takes 500
@@ -61,7 +61,7 @@ class Source:
         self, connection: sqlite3.Connection, path: Path | None = None, excerpt: Excerpt | None = None
     ) -> None:
         self.connection = connection
-        self.path = path  # lets big tables be read from its pages (fast.py)
+        self.path = path  # lets big tables be read by a faster reader (fast.py)
         self.excerpt = excerpt
         self.observed: dict[str, Blocks] = {}  # where the excerpt's own blocks lie
         self.lost: dict[str, int] = {}  # and how many of their rows have times that cannot be
@@ -78,14 +78,13 @@ class Source:
 
     def plain_table(self, table: str) -> bool:
         """Whether a reader that knows only ordinary rowid tables may read it: it is there, its rows are numbered by
-        SQLite, and no column is computed, holds that number or takes its place."""
+        SQLite, and no column is computed or takes the place of that number."""
         declared = self._declared(table)
         return (
             table in self.tables
             and not any(declared.values())
             and not {"rowid", "_rowid_", "oid"} & {name.lower() for name in declared}
             and untrusted.has_rowid(self.connection, table)
-            and not untrusted.has_key(self.connection, table)
         )
 
     def _declared(self, table: str) -> dict[str, bool]:
@@ -127,11 +126,7 @@ class Source:
         ]
 
     def _ahead(self, plan: _Plan | None) -> dict[str, np.ndarray] | None:
-        return (
-            None
-            if plan is None or plan.pages is None or self.path is None
-            else _fast(plan, plan.pages, self.path)
-        )
+        return None if plan is None or self.path is None or not plan.fast else _fast(plan, self.path)
 
     def _touching(self, table: str, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The rows that lie in the excerpt's spans or reach into them, once the excerpt's own blocks have been looked at."""
@@ -164,8 +159,6 @@ class Source:
         expressions: list[str] = []
         names: list[str] = []
         constants: dict[str, int] = {}
-        columns: list[fast.Column] = []
-        every = list(self._declared(table.name))
         for field in table.fields:
             column = self.column(table, field.name)
             if column is None:
@@ -175,26 +168,16 @@ class Source:
                     )
                 constants[field.name] = field.default
             else:
-                default = -1 if field.default is None else field.default
                 names.append(field.name)
-                expressions.append(f'coalesce("{column}", {default})')
-                columns.append(fast.Column(every.index(column), default))
+                expressions.append(f'coalesce("{column}", {-1 if field.default is None else field.default})')
         runs = self.excerpt.runs.get(table.name) if self.excerpt else None
-        plan = _Plan(table.name, table.where, names, expressions, constants, runs)
-        if (
-            table.where
-            or self.path is None
-            or not self.plain_table(table.name)
-            or not fast.readable(self.path)
-        ):
-            return plan
-        first, last = self.row_numbers(table)
-        runs = ((first, last),) if runs is None else runs
-        if _count(runs) < _WORTH_ROWS or last - first >= fast.most_rows(self.path):
-            return plan
-        sql = "select rootpage from sqlite_master where type = 'table' and name = ?"
-        (root,) = self.connection.execute(sql, (table.name,)).fetchone()
-        return plan._replace(pages=_Pages(root, columns, runs))
+        path = None if table.where or not self.plain_table(table.name) else self.path
+        if path is not None and fast.readable(path):
+            first, last = self.row_numbers(table)
+            count = _count(runs if runs is not None else ((first, last),))
+            quick = count >= _WORTH_ROWS and last - first < fast.most_rows(path)
+            return _Plan(table.name, table.where, names, expressions, constants, runs, first, last, quick)
+        return _Plan(table.name, table.where, names, expressions, constants, runs, 0, -1, False)
 
     def _end(self, sql: str) -> int | None:
         """Least or greatest rowid: each by itself is a look at one page, both at once a look at all."""
@@ -202,7 +185,7 @@ class Source:
 
     def _slow(self, plan: _Plan) -> dict[str, np.ndarray]:
         cursor = self.connection.execute(plan.select("rowid", *plan.expressions))
-        into = [Gathered(), *_gathered(plan, plan.runs or ())]
+        into = [Gathered(), *_gathered(plan)]
         while rows := cursor.fetchmany(_CHUNK):
             try:
                 batch = np.array(rows, dtype=np.int64)
@@ -220,7 +203,7 @@ class Source:
         if column not in self.columns(table):
             return {}
         runs = self.excerpt.runs.get(table) if self.excerpt else None
-        plan = _Plan(table, f'"{column}" is not null and {where}', [], [], {}, runs)
+        plan = _Plan(table, f'"{column}" is not null and {where}', [], [], {}, runs, 0, -1, False)
         with untrusted.long_values(self.connection):
             return dict(self.connection.execute(plan.select("rowid", f'cast("{column}" as text)')))
 
@@ -256,14 +239,6 @@ def _count(runs: Sequence[tuple[int, int]]) -> int:
     return sum(last - first + 1 for first, last in runs)
 
 
-class _Pages(NamedTuple):
-    """Where a table's tree begins, and what is read of it."""
-
-    root: int
-    columns: list[fast.Column]
-    runs: tuple[tuple[int, int], ...]
-
-
 class _Plan(NamedTuple):
     """What is to be read of one table."""
 
@@ -273,7 +248,9 @@ class _Plan(NamedTuple):
     expressions: list[str]  # SQL for each
     constants: dict[str, int]  # the value of each that it has not
     runs: tuple[tuple[int, int], ...] | None  # row numbers, None for all
-    pages: _Pages | None = None  # where the table is big, and fit for the quick reader
+    first: int  # least and greatest row number, where they were looked at
+    last: int
+    fast: bool  # worth a second connection, and fit for it
 
     def select(self, *expressions: str) -> str:
         """A SELECT of some expressions over the wanted rows, in the order of their numbers."""
@@ -284,6 +261,14 @@ class _Plan(NamedTuple):
         runs = _few(self.runs) or ((0, -1),)
         return " union all ".join(f"{head} where rowid between {a} and {b}{also}" for a, b in runs)
 
+    @property
+    def numbers(self) -> np.ndarray:
+        """The numbers of the wanted rows, if none is missing."""
+        runs = _few(self.runs) if self.runs is not None else ((self.first, self.last),)
+        small = all(a >= 0 and b <= np.iinfo(np.int32).max for a, b in runs)
+        kind = np.int32 if small else np.int64
+        return np.concatenate([np.empty(0, kind), *(np.arange(a, b + 1, dtype=kind) for a, b in runs)])
+
 
 def _few(runs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
     """As many runs as one SELECT can name; the rest, in one piece, is read over its holes."""
@@ -292,13 +277,22 @@ def _few(runs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
     )
 
 
-def _gathered(plan: _Plan, runs: Sequence[tuple[int, int]]) -> list[Gathered]:
-    return [Gathered(_count(runs), wide=name.endswith("_ns")) for name in plan.names]
+def _gathered(plan: _Plan) -> list[Gathered]:
+    rows = _count(plan.runs) if plan.runs is not None else plan.last - plan.first + 1
+    return [Gathered(rows, wide=name.endswith("_ns")) for name in plan.names]
 
 
-def _fast(plan: _Plan, pages: _Pages, path: Path) -> dict[str, np.ndarray] | None:
-    """Through fast.py; None where something in the table is not as it should be."""
-    row, into = Gathered(_count(pages.runs)), _gathered(plan, pages.runs)
-    if not fast.gather(path, pages.root, pages.columns, pages.runs, row, into):
+def _fast(plan: _Plan, path: Path) -> dict[str, np.ndarray] | None:
+    """Through fast.py; None where something in the table is no integer."""
+    into = _gathered(plan)
+    if not fast.gather(path, plan.select(*plan.expressions), into):
         return None
-    return dict(zip(["row", *plan.names], (column.column() for column in (row, *into)), strict=True))
+    columns = {name: column.column() for name, column in zip(plan.names, into, strict=True)}
+    count, numbers = len(columns[plan.names[0]]), plan.numbers
+    if len(numbers) == count:  # no number is missing, and rows come in their order
+        return {"row": numbers} | columns
+    rows = Gathered()
+    if not fast.gather(path, plan.select("rowid"), [rows]):
+        return None
+    columns["row"] = rows.column()
+    return columns if len(columns["row"]) == count else None

@@ -16,6 +16,9 @@ from nsysalign.trace import sqlite as reading
 from nsysalign.trace.gathered import Gathered
 
 ROWS = 70_000  # more than one batch
+pytestmark = pytest.mark.skipif(
+    not pytest.importorskip("adbc_driver_sqlite", reason="the quick reader is not installed"), reason=""
+)
 
 
 @pytest.fixture
@@ -121,82 +124,3 @@ def test_a_gathered_column_is_its_batches(batches, expected, wide):
     small = all(-(2**31) <= v < 2**31 for v in values)
     assert whole.dtype == (np.int32 if small and not one and not wide else np.int64)
     assert any(whole.strides) == (not one) or not values
-
-
-NUMBERS = [None, 0, 1, -1, 127, -128, 2**15, -(2**15) - 1, 2**23, 2**31, -(2**31) - 1, 2**47, -(2**47) - 1, 2**63 - 1, -(2**63)]  # fmt: skip
-ROW = st.tuples(st.integers(1, 40_000), *[st.sampled_from(NUMBERS)] * 3)
-RUNS = st.lists(st.integers(0, 40_000), unique=True, max_size=6).map(sorted)
-
-
-@given(st.lists(ROW, unique_by=lambda r: r[0], max_size=60), RUNS, st.sampled_from([512, 4096, 65536]))
-def test_numbers_of_every_size_in_any_rows(tmp_path_factory, rows, edges, page):
-    path = tmp_path_factory.mktemp("pages") / "any.sqlite"
-    db = sqlite3.connect(path)
-    db.execute(f"pragma page_size = {page}")
-    db.execute("create table t (a integer, b integer, c integer)")
-    db.executemany("insert into t (rowid, a, b, c) values (?, ?, ?, ?)", [(n, 7, None, 300) for n in range(1, 40_000, 9)])  # fmt: skip
-    db.executemany("insert or replace into t (rowid, a, b, c) values (?, ?, ?, ?)", rows)
-    db.commit()
-    runs = tuple(zip(edges[::2], edges[1::2], strict=False))
-    where = " or ".join(f"rowid between {a} and {b}" for a, b in runs) or "0"
-    wanted = db.execute(f"select rowid, ifnull(c, -5), ifnull(a, 9) from t where {where} order by rowid").fetchall()  # fmt: skip
-    (root,) = db.execute("select rootpage from sqlite_master").fetchone()
-    db.close()
-    got = [Gathered() for _ in range(3)]
-    assert fast.gather(path, root, [fast.Column(2, -5), fast.Column(0, 9)], runs, got[0], got[1:])
-    assert list(zip(*(c.column().tolist() for c in got), strict=True)) == wanted
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "update {table} set nameId = 1.5 where rowid = 40000",
-        "alter table {table} add column more integer",
-        "update {table} set nameId = x'01' where rowid = 40000",
-    ],
-)
-def test_what_it_does_not_know_is_left_to_sqlite(table, change):
-    path = table(change)
-    with sqlite3.connect(path) as db:
-        (root,) = db.execute("select rootpage from sqlite_master").fetchone()
-        last = len(db.execute(f'pragma table_info("{schema.RUNTIME.name}")').fetchall()) - 1
-    place = 6 if last == 6 else 4
-    assert not fast.gather(path, root, [fast.Column(place, 0)], [(1, ROWS)], Gathered(), [Gathered()])
-    assert fast.gather(path, root, [fast.Column(1, 0)], [(1, ROWS)], Gathered(), [Gathered()])
-
-
-def test_a_row_in_two_pages_is_left_to_sqlite(table):
-    path = table()
-    with sqlite3.connect(path) as db:
-        db.execute("create table t (a integer, b text)")
-        db.executemany("insert into t values (?, ?)", [(1, ""), (2, "x" * 9_000)])
-        (root,) = db.execute("select rootpage from sqlite_master where name = 't'").fetchone()
-    assert not fast.gather(path, root, [fast.Column(0, 0)], [(1, 2)], Gathered(), [Gathered()])
-
-
-def test_a_column_that_is_the_row_number_is_not_read_from_the_rows(tmp_path):
-    path = tmp_path / "trace.sqlite"
-    with sqlite3.connect(path) as db:
-        db.execute(f'create table "{schema.RUNTIME.name}" (start integer primary key, "end" integer)')
-        assert not reading.Source(db, path).plain_table(schema.RUNTIME.name)
-
-
-def test_damaged_pages_neither_hang_nor_break_it(table):
-    path = table()
-    whole = np.frombuffer(path.read_bytes(), np.uint8)
-    with sqlite3.connect(path) as db:
-        (root,) = db.execute("select rootpage from sqlite_master").fetchone()
-    inner = np.flatnonzero(whole[::4096] == 5)  # pages inside the tree
-    answers = set()
-    for seed in range(60):
-        random, data = np.random.default_rng(seed), whole.copy()
-        for at in random.choice(inner, 2) if seed % 2 else random.integers(1, len(data) // 4096, 4):
-            some = 4096 * at + random.integers(0, 4096 if seed % 3 else 16, 9)
-            data[some] = random.integers(0, 256, 9)
-        path.write_bytes(data.tobytes())
-        row, column = Gathered(), Gathered()
-        answer = fast.gather(path, root, [fast.Column(0, 0)], [(1, ROWS)], row, [column])
-        answers.add(answer)
-        if answer:
-            assert len(row.column()) == len(column.column()) <= fast.most_rows(path)
-    assert answers == {True, False}
