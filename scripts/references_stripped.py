@@ -65,6 +65,9 @@ def main() -> None:
     arguments.add_argument("--against", type=Path, metavar="CHECKOUT")
     arguments.add_argument("--classes", action="store_true")
     arguments.add_argument("--rows", action="store_true")
+    arguments.add_argument(
+        "--markdown", action="store_true", help="the rows of docs/accuracy-by-recording.md"
+    )
     arguments.add_argument("--keep", type=Path, metavar="CSV", help="every pair with its errors")
     asked = arguments.parse_args()
     here = Path(__file__).resolve().parents[1]
@@ -86,6 +89,8 @@ def main() -> None:
     table["error"] = table["start_ns"] - table["true_ns"]
     if asked.keep:
         table.to_csv(asked.keep, index=False)
+    if asked.markdown:
+        return markdown(table[table["version"] == ""])
     show(table, "recording", list(versions))
     if asked.classes:
         show(table, "class", list(versions))
@@ -127,8 +132,8 @@ def classes(trace: Trace, log: EventLog, found) -> np.ndarray:
     return np.where(s.copying, "copy elsewhere", np.where(s.waits, "after a wait", out))
 
 
-def strip(path: Path, target: Path, *, rows: bool) -> None:
-    """The recording without references and without event timestamps."""
+def strip(path: Path, target: Path, *, rows: bool, references: bool = False) -> None:
+    """The recording without event timestamps (`rows`: but with their rows), and without references unless these are kept."""
     shutil.copy(path, target)
     with contextlib.closing(sqlite3.connect(target)) as c:
         columns = {column[1] for column in c.execute(f"pragma table_info({_ROWS})")}
@@ -142,7 +147,9 @@ def strip(path: Path, target: Path, *, rows: bool) -> None:
         open(target.with_suffix(".events.jsonl"), "w") as out,
     ):
         for line in map(json.loads, log):
-            if line["type"] not in ("reference", "distance", "link"):
+            if references:
+                out.write(json.dumps(line) + "\n")
+            elif line["type"] not in ("reference", "distance", "link"):
                 for key in ("reference", "start_ms", "end_ms"):
                     line.pop(key, None)
                 out.write(json.dumps(line) + "\n")
@@ -159,6 +166,29 @@ def placed(checkout: Path, room: Path, names: list[str]) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=["name", *_KEY, "start_ns", "error_ns"])
     whole = [*_KEY, "start_ns", "error_ns"]
     return table.astype(dict.fromkeys(whole, "int64")).drop_duplicates(["name", *_KEY])
+
+
+def markdown(table: pd.DataFrame) -> None:
+    """A row per program: the recordings of it, GPU by GPU, in one cell each."""
+    program = table["recording"].str.rpartition("/")[2].str.replace("_", " ")
+    for name, rows in [*table.groupby(program), ("**all**", table.assign(recording="all"))]:
+        each = [figures(mine) for _, mine in rows.groupby("recording")]
+        gpus = sorted(set(rows["recording"].str.partition("-")[0].str.upper()))
+        where = f", {gpus[0]}" if len(gpus) == 1 and gpus[0] in ("H100", "H200") else ""
+        print(f"| {name}{where} | " + " | ".join("; ".join(cell) for cell in zip(*each, strict=True)) + " |")
+
+
+def figures(rows: pd.DataFrame) -> tuple[str, str, str, str]:
+    """(pairs, error p50/p95/p99, inside, bar)."""
+    error, bar = rows["error"].abs(), rows["error_ns"]
+    p = np.percentile(error, [50, 95, 99]) / 1e3
+    inside = 100 * (error <= bar + _TICKS_NS).mean()
+    return (
+        f"{len(rows):,}",
+        "/".join(f"{v:.2f}" for v in p),
+        f"{inside:.0f}" if inside == 100 else f"{inside:.1f}",
+        f"{bar.median() / 1e3:.2f}",
+    )
 
 
 def show(table: pd.DataFrame, by: str, versions: list[str]) -> None:

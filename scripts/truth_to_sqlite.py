@@ -14,7 +14,7 @@ from pathlib import Path
 
 VM = 1 << 48
 SCHEMA = """
-create table CUPTI_ACTIVITY_KIND_KERNEL (start integer not null, end integer not null, deviceId integer, contextId integer, streamId integer, correlationId integer, globalPid integer, demangledName integer, shortName integer, graphNodeId integer);
+create table CUPTI_ACTIVITY_KIND_KERNEL (start integer not null, end integer not null, deviceId integer, contextId integer, streamId integer, correlationId integer, globalPid integer, demangledName integer, shortName integer, graphNodeId integer, gridId integer);
 create table CUPTI_ACTIVITY_KIND_MEMCPY (start integer not null, end integer not null, deviceId integer, contextId integer, streamId integer, correlationId integer, globalPid integer, bytes integer, copyKind integer, srcKind integer, dstKind integer, graphNodeId integer);
 create table CUPTI_ACTIVITY_KIND_MEMSET (start integer not null, end integer not null, deviceId integer, contextId integer, streamId integer, correlationId integer, globalPid integer, bytes integer, memKind integer, graphNodeId integer);
 create table CUPTI_ACTIVITY_KIND_RUNTIME (start integer not null, end integer not null, eventClass integer, globalTid integer, correlationId integer, nameId integer, returnValue integer);
@@ -76,6 +76,7 @@ def main() -> None:
                 name(f[6]),
                 name(f[6]),
                 int(f[8]) or None,
+                int(f[9]) if len(f) > 9 else None,
             )
             for f in rows["KERNEL"]
         ],

@@ -13,8 +13,6 @@ PACKAGE = Path(nsysalign.__file__).parent
 #: A function fits a screen.
 MOST_LINES = 60
 TOO_LONG = {
-    "align/solve.py align",
-    "align/windows.py event_windows",
     "collect/convert.py _slot_lines",
     "collect/probe/timers.py _clock",  # wrappers are closures over machine code that is made once
     "collect/probe/wrap.py _record",

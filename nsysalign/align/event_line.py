@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsysalign.align.latency import CLASSES, LatencyModel, assumed, spacing
+from nsysalign.align.latency import CLASSES, LATE, LatencyModel, assumed, spacing, weights
 from nsysalign.align.surroundings import Surroundings
 from nsysalign.clocks.events import EventClock
 
@@ -36,10 +36,8 @@ CLASSES_OF_LINE = (*CLASSES, "stamp")
 _SCATTER = np.array([80.0, 160.0, 350.0, 20.0])
 _UNSEEN = np.array([60.0, 120.0, 600.0, 5.0])
 _QUICK_NS, _TRACED_QUICK_NS = 6_000, 4_000  # calls on an idle stream that took longer were interrupted
-#: GPUs are late, never early: the side of the expected place on which observations have a heavy tail (Student's t: outliers
-#: soon lose their weight); on the other side they keep it (Huber).  0: heavy tails on both sides.
-_TAIL = np.array([-1, 1, 0, 1])
-_STUDENT, _HUBER = 1.0, 4.0
+#: On which side late observations lie; calls on idle streams were chosen to be quick: they have tails on both sides.
+_LATE = np.array([*LATE[:2], 0, -1])
 #: Distance between the knots at which the line may bend; how far rates differ from 1, and how much they change from knot to
 #: knot.
 _KNOT_NS, _MOST_KNOTS = 2_000_000_000, 60
@@ -192,12 +190,7 @@ def fit(
     mean = np.zeros(x.shape[1])
     for widen in (20.0, 8.0, 4.0, 2.0, 1.0, 1.0, 1.0, 1.0):
         sigma = scatter * widen
-        z = (y - x @ mean) / sigma
-        early = z * _TAIL[seen.class_] < 0
-        weight = np.where(
-            early, np.minimum(1.0, _HUBER / np.maximum(np.abs(z), 1e-9)), (_STUDENT + 1) / (_STUDENT + z**2)
-        )
-        weight /= sigma**2
+        weight = weights((x @ mean - y) / sigma, _LATE[seen.class_]) / sigma**2
         normal = (x * weight[:, None]).T @ x + prior
         mean = np.linalg.solve(normal, (x * weight[:, None]).T @ y)
     inner = line.shape[1]

@@ -4,10 +4,11 @@
     stream idle   [record call]-- idle --R                    a function of the call's duration
 
 Each observation is linear in the parameters (`Observations`), so one robust regression calibrates them on the compared
-pairs of a trace, whose distances are known: the unknown place of each frame (event_clock.py) is eliminated.  No trace can
-reveal one common shift (all records later, `ahead` smaller).  Two anchors fix it: `ahead`, which is 1.5 us with and without
-event tracing, and `busy`, which is 0.39 us less than the spacing of consecutive records, whatever that spacing is (H100, H200s:
-1.28, 2.54 and 4.99 us; docs/accuracy.md).
+pairs of a trace, whose distances are known: the unknown place of each frame (place.py) is eliminated.  GPUs are late, never
+early, above all where queues are deep: late observations get little weight (`weights`).  No trace can reveal one common shift
+(all records later, `ahead` smaller).  Two anchors fix it: `ahead`, which is 1.5 us with and without event tracing, and `busy`,
+which is 0.39 us less than the spacing of consecutive records, whatever that spacing is (H100, H200s: 1.28, 2.54 and 4.99 us;
+docs/accuracy.md).
 """
 
 from __future__ import annotations
@@ -47,20 +48,27 @@ _TRACED_FROM_NS = 1_900
 _PLAUSIBLE_NS = {
     "idle_ns": (1_000, 20_000), "busy_ns": (300, 8_000), "spacing_ns": (600, 8_000), "ahead_ns": (1_000, 3_000)
 }  # fmt: skip
+#: The percentile of the spacings that counts, a short one: if queues are deep, half of them are 0.3 us longer.
+_PROMPT = 25
 #: busy_ns is spacing_ns minus this, however long a record takes.
 _BUSY_LESS_NS, _TIED_NS = 380.0, 25.0
 _KNEE_NS, _USUAL_CALL_NS = 3_000, 1_500
 #: Calls on an idle stream that last longer say nothing more about when the record was submitted: the rest happens afterwards.
-_SLOW_NS, _TRACED_SLOW_NS = 30_000, 13_000
+_SLOW_NS = 30_000
 #: Where nothing in the trace shows how long records take.
 _UNSURE_NS = 850.0
 #: Of the gaps between two kernels with one record in between, the tightest are due to the record alone: those within _USUAL_NS
 #: of each other tell how long a record takes, with this uncertainty.
 _TIGHTEST, _USUAL_NS, _BY_GAPS_NS = 10, 150.0, 300.0
-#: Spread of each class of observations, and the limits within which a trace may show another.
+#: Classes of observations: how far they scatter, and on which side of the expected place late ones lie.
 CLASSES = ("busy", "ahead", "idle")
-_SCALE_NS = {"idle": 250.0, "busy": 180.0, "ahead": 120.0}
-_SCALE_RANGE_NS = {"idle": (150.0, 700.0), "busy": (80.0, 500.0), "ahead": (60.0, 250.0)}
+SCATTER_NS = {"busy": 120.0, "ahead": 120.0, "idle": 250.0}
+LATE = np.array([1, -1, 1])
+#: Calls differ from host to host: the limits within which a trace may show another scatter of "idle".
+_IDLE_SCATTER_NS = (150.0, 700.0)
+#: On their late side observations have a heavy tail (Student's t: outliers soon lose their weight), on the other they keep it
+#: (Huber).
+_STUDENT, _HUBER = 1.0, 4.0
 #: Additional spread: next to kernels of other streams; behind a graph (0.0 or 0.8 us more); while a copy to or from the host
 #: runs on another stream, which delays records by nothing or by 6 us (H100 and H200).
 _CONTENDED_NS, _GRAPH_NS, _COPYING_NS = 750.0, 400.0, 2_500.0
@@ -74,7 +82,15 @@ _LAG_FROM_NS, _LAG_TO_NS, _LAG_SHARE = 4_000, 14_000, 0.5
 #: certain, the next call must be over this long before the record.
 _MARGIN_NS, _APART_NS, _QUEUED_NS = 1_500, 700, 500
 _ENOUGH = 3
-_STUDENT = 3.0
+
+
+def weights(z: np.ndarray, late: np.ndarray) -> np.ndarray:
+    """Weights of observations in a robust fit.  `z`: how far their records lie behind where they expect them, in units of
+    their scatter; `late`: on which side the tail is, 1 or -1 (0: on both)."""
+    on_time = z * late < 0
+    return np.where(
+        on_time, np.minimum(1.0, _HUBER / np.maximum(np.abs(z), 1e-9)), (_STUDENT + 1) / (_STUDENT + z**2)
+    )
 
 
 @dataclass(frozen=True)
@@ -127,12 +143,8 @@ class LatencyModel:
             late,
         )
 
-    @property
-    def _slowest(self) -> int:
-        return _TRACED_SLOW_NS if self.traced else _SLOW_NS
-
     def _idle(self, s: Surroundings) -> np.ndarray:
-        return s.call_start + _idle_columns(s, self._slowest) @ self.vector
+        return s.call_start + _idle_columns(s) @ self.vector
 
     def _busy(self, s: Surroundings) -> np.ndarray:
         return s.previous_end + _busy_columns(s) @ self.vector
@@ -162,7 +174,7 @@ class LatencyModel:
             (
                 ~busy & ~s.waits,
                 s.call_start + held_up,
-                _idle_columns(s, self._slowest),
+                _idle_columns(s),
                 scale,
                 apart & ~s.contended,
             ),
@@ -182,10 +194,10 @@ def _columns(count: int, **values: np.ndarray | float) -> np.ndarray:
     return x
 
 
-def _idle_columns(s: Surroundings, slowest: int) -> np.ndarray:
+def _idle_columns(s: Surroundings) -> np.ndarray:
     took = s.call_end - s.call_start
     short = np.minimum(took, _KNEE_NS) - _USUAL_CALL_NS
-    return _columns(len(took), idle_ns=1.0, idle_short=short, idle_long=np.clip(took - _KNEE_NS, 0, slowest))
+    return _columns(len(took), idle_ns=1.0, idle_short=short, idle_long=np.clip(took - _KNEE_NS, 0, _SLOW_NS))
 
 
 def _busy_columns(s: Surroundings) -> np.ndarray:
@@ -219,12 +231,13 @@ def _tight_gaps(s: Surroundings) -> np.ndarray:
 def assumed(tracing: str, spacings: np.ndarray, gaps: np.ndarray) -> LatencyModel:
     """The model before anything is fitted, for event tracing "on", "off" or "unknown".  How long a record takes comes from the
     trace if it shows that directly: from the spacing of records, else from the gap that a record leaves between two kernels."""
-    if tracing == "unknown" and len(spacings) >= _ENOUGH:
-        tracing = "on" if np.median(spacings) > _TRACED_FROM_NS else "off"
+    apart = float(np.percentile(spacings, _PROMPT)) if len(spacings) >= _ENOUGH else 0.0
+    if tracing == "unknown" and apart:
+        tracing = "on" if apart > _TRACED_FROM_NS else "off"
     prior = _PRIOR | {"on": _TRACED, "off": _UNTRACED}.get(tracing, {})
     unsure = 0.0
-    if len(spacings) >= _ENOUGH:
-        busy, sure = float(np.median(spacings)) - _BUSY_LESS_NS, _TIED_NS
+    if apart:
+        busy, sure = apart - _BUSY_LESS_NS, _TIED_NS
     elif len(gaps) >= _ENOUGH:
         busy, sure = float(np.percentile(gaps, _TIGHTEST)) - prior["ahead_ns"][0], _USUAL_NS
         unsure = _BY_GAPS_NS
@@ -235,7 +248,7 @@ def assumed(tracing: str, spacings: np.ndarray, gaps: np.ndarray) -> LatencyMode
     return LatencyModel(
         {p: prior[p][0] for p in PARAMETERS},
         np.diag([prior[p][1] ** 2 for p in PARAMETERS]),
-        dict(_SCALE_NS),
+        dict(SCATTER_NS),
         traced=tracing != "off",
         unsure_ns=unsure,
     )
@@ -261,7 +274,7 @@ def calibrate(
     tied = (np.array(PARAMETERS) == "busy_ns") * 1.0 - (np.array(PARAMETERS) == "spacing_ns")
     precision += np.outer(tied, tied) / _TIED_NS**2
     mine = s.take(record)
-    for widen in (6.0, 2.0, 1.0, 1.0):
+    for widen in (6.0, 2.0, 1.0, 1.0, 1.0, 1.0):
         seen = model.observe(mine)
         seen = seen.take(seen.certain)
         if not len(seen.record):
@@ -272,19 +285,18 @@ def calibrate(
         base = np.zeros(group.max() + 1, dtype=np.int64)
         base[group[::-1]] = at[::-1]
         y = (base[group] - at).astype(float)
-        sigma = seen.scale_ns * widen
-        residual = y - seen.x @ model.vector
-        residual -= _median(group, residual)[group]
-        weight = (_STUDENT + 1) / (_STUDENT + (residual / sigma) ** 2) / sigma**2
+        late = y - seen.x @ model.vector
+        weight = _settled(group, late, seen, widen)
         x, y = _demean(group, np.column_stack([seen.x, y]), weight)
         normal = (x * weight[:, None]).T @ x + precision
         solution = np.linalg.solve(normal, (x * weight[:, None]).T @ y + precision @ mean)
         value = dict(zip(PARAMETERS, solution.tolist(), strict=True))
         model = replace(model, value=value, covariance=np.linalg.inv(normal))
         if widen == 1.0:
+            idle = seen.class_ == CLASSES.index("idle")
             model = replace(
                 model,
-                scale=_scales(seen.class_, group, residual, model.scale),
+                scale={**model.scale, **_idle_scatter(group, late, idle)},
                 counts={name: int((seen.class_ == n).sum()) for n, name in enumerate(CLASSES)},
             )
     return _plausible(model, mean, prior)
@@ -319,14 +331,21 @@ def _demean(group: np.ndarray, columns: np.ndarray, weight: np.ndarray) -> tuple
     return out[:, :-1], out[:, -1]
 
 
-def _scales(
-    class_: np.ndarray, group: np.ndarray, residual: np.ndarray, before: Mapping[str, float]
-) -> dict[str, float]:
-    """Spread per class from the residuals inside frames of at least two observations (each sees half of it)."""
-    several = np.bincount(group)[group] >= 2
-    out = dict(before)
-    for number, name in enumerate(CLASSES):
-        r = residual[several & (class_ == number)]
-        if len(r) >= 8:
-            out[name] = float(np.clip(1.4826 * np.median(np.abs(r)) * 1.4, *_SCALE_RANGE_NS[name]))
-    return out
+def _settled(group: np.ndarray, late: np.ndarray, seen: Observations, widen: float) -> np.ndarray:
+    """Weights of observations around the middle of each group, where `late` says how far they are from a common place."""
+    sigma = seen.scale_ns * widen
+    late -= _median(group, late)[group]
+    for _ in range(4):
+        weight = weights(late / sigma, LATE[seen.class_]) / sigma**2
+        late -= (np.bincount(group, weight * late) / np.bincount(group, weight))[group]
+    return weight
+
+
+def _idle_scatter(group: np.ndarray, late: np.ndarray, idle: np.ndarray) -> dict[str, float]:
+    """How far idle ones scatter inside frames of at least two observations (each sees half of it)."""
+    several = np.abs(late[idle & (np.bincount(group)[group] >= 2)])
+    return (
+        {"idle": float(np.clip(1.4826 * np.median(several) * 1.4, *_IDLE_SCATTER_NS))}
+        if len(several) >= 8
+        else {}
+    )

@@ -47,9 +47,8 @@ def join(dump: Dump, rows: pd.DataFrame) -> Marked:
     duration = (rows["end_ns"] - rows["start_ns"]).to_numpy()
     misfit = np.zeros(len(grid), bool)
     its_row = row[long]
-    misfit[long] = ((last - first)[long] > duration[its_row] + 2 * tick + 1000) & ~rows["cut"].to_numpy()[
-        its_row
-    ]
+    too_long = (last - first)[long] > duration[its_row] + 2 * tick + 1000
+    misfit[long] = too_long & ~rows["cut"].to_numpy()[its_row]
     if misfit.any():
         notes.append(
             f"{int(misfit.sum()):,} launches of {dump.path} last longer according to their marks than according to their kernel rows: they are "
@@ -61,29 +60,19 @@ def join(dump: Dump, rows: pd.DataFrame) -> Marked:
     start, end = (np.full(len(grid), -1, np.int64) for _ in range(2))
     start[row >= 0], end[row >= 0] = (rows[c].to_numpy()[row[row >= 0]] for c in ("start_ns", "end_ns"))
     shift, rate, error = _clock(first, last, start, end, known, cut, tick)
+    overrun = cut & (last + shift > end + error)
     end[cut] = np.maximum(end, last + shift)[cut]
-    if cut.any():
+    if overrun.any():
         notes.append(
-            f"{int(cut.sum()):,} launches of {dump.path} still worked when a dependent launch began, where nsys ends their rows: here "
+            f"{int(overrun.sum()):,} launches of {dump.path} still worked when a dependent launch began, where nsys ends their rows: here "
             "they end with their last mark"
         )
     loose = (row < 0) & stamped  # by the clock, or, without one, in the timer's own time
     start[loose], end[loose] = first[loose] + shift[loose], last[loose] + shift[loose]
-    table = pd.DataFrame({"grid_id": grid, "replay": replay, "first": first, "last": last})
-    for name, of_row, unknown in (
-        ("stream", "stream", -1), ("row", "row", -1), ("blocks", "blocks", -1), ("threads", "threads", -1),
-        ("grid_x", "grid_x", 0), ("grid_y", "grid_y", 0),
-        ("registers", "registers", -1), ("local_bytes", "local_bytes", -1), ("shared_bytes", "shared_bytes", -1),
-    ):  # fmt: skip
-        table[name] = np.where(row >= 0, rows[of_row].to_numpy()[row] if len(rows) else -1, unknown)
-    names = rows["name"].to_numpy(dtype=object)
-    table["name"] = pd.Series([names[r] if r >= 0 else "" for r in row.tolist()], dtype="str")
-    table["pid"], table["device"] = dump.pid, dump.device
-    table["start_ns"], table["end_ns"], table["error_ns"] = (
-        start,
-        end,
-        np.where(row >= 0, np.maximum(error, 0), error),
-    )
+    table = _described(row, rows).assign(
+        grid_id=grid, replay=replay, first=first, last=last, pid=dump.pid, device=dump.device, start_ns=start, end_ns=end,
+        error_ns=np.where(row >= 0, np.maximum(error, 0), error),
+    )  # fmt: skip
     if tick >= 500:
         notes.append(
             f"{dump.path}: this GPU's timer ticks in {tick:,} ns; no mark is known more precisely than that"
@@ -94,6 +83,19 @@ def join(dump: Dump, rows: pd.DataFrame) -> Marked:
         )
     order = np.argsort(_rank(dump, warp)[dump.of], kind="stable")
     return Marked(dump, table, launch, warp, _first_lane(dump, warp), order, shift, rate, tick, tuple(notes))
+
+
+def _described(row: np.ndarray, rows: pd.DataFrame) -> pd.DataFrame:
+    """What the kernel row of each launch says of it; -1, no name and no grid where there is none."""
+    table = pd.DataFrame(index=np.arange(len(row)))
+    for name, unknown in (
+        ("stream", -1), ("row", -1), ("blocks", -1), ("threads", -1), ("grid_x", 0), ("grid_y", 0),
+        ("registers", -1), ("local_bytes", -1), ("shared_bytes", -1),
+    ):  # fmt: skip
+        table[name] = np.where(row >= 0, rows[name].to_numpy()[row] if len(rows) else -1, unknown)
+    names = rows["name"].to_numpy(dtype=object)
+    table["name"] = pd.Series([names[r] if r >= 0 else "" for r in row.tolist()], dtype="str")
+    return table
 
 
 def _of_device(rows: pd.DataFrame, dump: Dump) -> pd.DataFrame:

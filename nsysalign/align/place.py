@@ -179,25 +179,9 @@ def _median_and_half_width(
     k = (below[:, 1:] >= 0.5).argmax(axis=1)
     fraction = (0.5 - below[rows, k]) / np.maximum(p[rows, k], 1e-12)
     off = (fraction - 0.5) * _STEP_NS  # of the median from point k
-    # grow symmetrically: the points by their distance alternate between both sides until one side ends
-    left, right = k, count - 1 - k
-    right_first = off >= 0
-
-    def taken(m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """How many of the m nearest points lie left and right of k."""
-        to_right = np.where(right_first, (m + 1) // 2, m // 2)
-        to_left = m - to_right
-        to_right = np.where(to_left > left, m - left, np.minimum(to_right, right))
-        return m - to_right, to_right
-
-    low, high = np.zeros(len(p), np.int64), count - 1
+    low, high = np.zeros(len(p), np.int64), count - 1  # by how many points on both sides
     while (low < high).any():
         m = (low + high) // 2
-        to_left, to_right = taken(m)
-        enough = below[rows, k + to_right + 1] - below[rows, k - to_left] >= 0.95
-        low, high = np.where(enough, low, np.minimum(m + 1, high)), np.where(enough, m, high)
-    to_left, to_right = taken(low)
-    before, _ = taken(np.maximum(low - 1, 0))
-    distance = np.where(to_left > before, to_left * _STEP_NS + off, to_right * _STEP_NS - off)
-    distance = np.where(low == 0, np.abs(off), distance)
-    return np.rint(origin + k * _STEP_NS + off).astype(np.int64), distance + _STEP_NS / 2
+        inside = below[rows, np.minimum(k + m + 1, count)] - below[rows, np.maximum(k - m, 0)]
+        low, high = np.where(inside >= 0.95, low, np.minimum(m + 1, high)), np.where(inside >= 0.95, m, high)
+    return np.rint(origin + k * _STEP_NS + off).astype(np.int64), (low + 0.5) * _STEP_NS

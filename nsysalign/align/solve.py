@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -55,81 +55,131 @@ def align(
     `unaligned`.  Without: NVTX ranges become windows of kind nvtx, consecutive records of a thread inferred pairs.
     """
     known = log if log is not None else no_log()
-    if context is None:
-        processes, notes = match_processes(look(trace), trace.info.session_start_utc_ns, known)
-    else:
-        processes, notes = dict(context.processes), []
-    matched, clocks, more = match_records(trace, known, processes, context.clocks if context else None)
-    notes += more
-    table, operation_lane = lanes.build_lanes(trace, context.lanes if context else None)
-    busy = context.busy if context else None
-    busy = lanes.busy_lanes(table, operation_lane) if busy is None else busy
-    per_lane = lane_operations(trace, operation_lane, len(table))
-    records = build_records(trace, known, processes, matched)
-    waits = match_waits(trace, known, processes, clocks, lanes.wait_calls(trace, table))
-    exact, rows = lanes.lane_of_event_rows(trace, table, records)
-    records[["event", "event_sync", "timestamp_ns"]] = rows
-    waits["record"] = awaited(trace, waits, records)
-    asked = _asked(known, clocks, records)
+    read = _read(trace, known, context)
     clock = context.event_clock if context else event_clock(known)
-
-    def bounded(offset: int | None) -> tuple[Bounded, list[str]]:
-        lane, remarks = lanes.lane_of_log(
-            trace, table, operation_lane, records, waits, offset, exact >= 0, busy
+    best, remarks = _least_contradicted(
+        lambda offset: _on_streams(
+            trace, known, read, offset, inferred=log is None, on_clock=clock is not None
         )
-        lane = np.where(exact >= 0, exact, lane)
-        if log is None:
-            lane = np.where(lane >= 0, lane, lanes.lane_of_thread(trace, operation_lane, records))
-        else:
-            lane = lanes.lane_by_work(trace, operation_lane, records, lane)
-        placed = records.assign(lane=lane)
-        return _bound(trace, known, placed, table, per_lane, waits, asked, clock is not None), remarks
-
-    best, remarks = _least_contradicted(bounded)
-    notes += remarks
-    records, unaligned = best.records, best.unaligned
-    surroundings = gather(trace, records, best.around, table, operation_lane, waits)
-    usable = (records["lane"].to_numpy() >= 0) & (records["call"].to_numpy() >= 0)
+    )
+    surroundings = gather(trace, best.records, best.around, read.lanes, read.operation_lane, read.waits)
     tracing = event_tracing(trace)
-    places = _by_clock(clock, known, records, tracing, surroundings, context.event_lines if context else None)
-    on_clock, more = _held_by_clock(places, best)
-    notes += more
-    lower, upper = _around_places(best, places, on_clock)
+    lines = context.event_lines if context else None
+    places = _by_clock(clock, known, best.records, tracing, surroundings, lines)
+    on_clock, doubts = _held_by_clock(places, best)
     model = context.model if context else None
     if model is None:
-        model = _calibrate(surroundings, usable, best.pairs, tracing)
-    windows = event_windows(known, records, best, places, on_clock, surroundings, model, lower, upper)
-    records["lower_ns"], records["upper_ns"] = np.minimum(lower, upper), np.maximum(lower, upper)
-    records["t_ns"] = record_places(records, windows, places, surroundings, model)
-    lane = records["lane"].to_numpy()
-    records["stream"] = (
-        np.where(lane >= 0, table["stream"].to_numpy()[np.maximum(lane, 0)], -1) if len(table) else -1
-    )
-    read = read_timers(known, processes, clocks) if timers is None else timers
-    others, lost, alone, more = _on_the_host(trace, known, processes, clocks, read, told=context is None)
-    notes += more
+        model = _calibrate(surroundings, best, tracing)
+    records, windows = _placed(known, best, read.lanes, places, on_clock, surroundings, model)
+    timed = read_timers(known, read.processes, read.clocks) if timers is None else timers
+    others, lost, alone, said = _on_the_host(trace, known, read, timed, told=context is None)
     if context is None and known.records.empty and known.hosts[~known.hosts["implicit"].to_numpy()].empty:
         spread = model.expected(surroundings)[1]
-        found, said = windows_without_log(trace, operation_lane, table, records, waits, spread)
+        found, more = windows_without_log(trace, read.operation_lane, read.lanes, records, read.waits, spread)
         regions = set(others["region"]) - {""}  # they are NVTX ranges as well
         others = pd.concat([others, *(w[~w["region"].isin(list(regions))] for w in found)])
-        notes += said
+        said += more
     every = [w for w in (windows, others) if len(w)] or [windows]
     return Alignment(
         records=frames.check(records, frames.PLACED_RECORDS),
-        lanes=table,
-        operation_lane=operation_lane,
-        wait_calls=waits[["call", "lane", "record", "inferred"]],
+        lanes=read.lanes,
+        operation_lane=read.operation_lane,
+        wait_calls=read.waits[["call", "lane", "record", "inferred"]],
         windows=frames.check(pd.concat(every, ignore_index=True), frames.WINDOWS),
-        unaligned=unplaced_frame(unaligned + lost),
-        calibration=_calibration(model, clocks, processes, clock, places),
-        notes=tuple(notes),
-        clock_maps=clocks,
+        unaligned=unplaced_frame(best.unaligned + lost),
+        calibration=_calibration(model, read.clocks, read.processes, clock, places),
+        notes=(*read.notes, *remarks, *doubts, *said),
+        clock_maps=read.clocks,
         model=model,
-        busy=busy,
+        busy=read.busy,
         alone=alone,
         event_lines=places.lines if places is not None else {},
     )
+
+
+@dataclass(frozen=True)
+class _Read:
+    """The log's records and waits found in the trace, before it is known on which streams the records are.
+
+    `exact`: lanes that event rows name (-1: none).  `asked_ns`: when elapsed_time on each record had returned."""
+
+    processes: Mapping[int, int]
+    clocks: Mapping[int, ClockMap]
+    records: pd.DataFrame
+    waits: pd.DataFrame
+    exact: np.ndarray
+    asked_ns: np.ndarray
+    lanes: pd.DataFrame
+    operation_lane: np.ndarray
+    busy: np.ndarray
+    per_lane: dict[int, LaneOperations]
+    notes: list[str]
+
+
+def _read(trace: Trace, log: EventLog, context: TraceContext | None) -> _Read:
+    """Which process, call and wait of the trace is which of the log."""
+    if context is None:
+        processes, notes = match_processes(look(trace), trace.info.session_start_utc_ns, log)
+    else:
+        processes, notes = dict(context.processes), []
+    matched, clocks, more = match_records(trace, log, processes, context.clocks if context else None)
+    table, operation_lane = lanes.build_lanes(trace, context.lanes if context else None)
+    busy = context.busy if context else None
+    records = build_records(trace, log, processes, matched)
+    exact, rows = lanes.lane_of_event_rows(trace, table, records)
+    records[["event", "event_sync", "timestamp_ns"]] = rows
+    waits = match_waits(trace, log, processes, clocks, lanes.wait_calls(trace, table))
+    waits["record"] = awaited(trace, waits, records)
+    return _Read(
+        processes,
+        clocks,
+        records,
+        waits,
+        exact,
+        _asked(log, clocks, records),
+        table,
+        operation_lane,
+        lanes.busy_lanes(table, operation_lane) if busy is None else busy,
+        lane_operations(trace, operation_lane, len(table)),
+        notes + more,
+    )
+
+
+def _on_streams(
+    trace: Trace, log: EventLog, read: _Read, offset: int | None, *, inferred: bool, on_clock: bool
+) -> tuple[Bounded, list[str]]:
+    """Records on the streams that event rows name, else the log with its streams numbered by `offset` (None: as they seem to
+    be), else the work around them; and notes.  `inferred`: there is no log; `on_clock`: see `_bound`."""
+    records, known = read.records, read.exact >= 0
+    lane, remarks = lanes.lane_of_log(
+        trace, read.lanes, read.operation_lane, records, read.waits, offset, known, read.busy
+    )
+    lane = np.where(known, read.exact, lane)
+    if inferred:
+        lane = np.where(lane >= 0, lane, lanes.lane_of_thread(trace, read.operation_lane, records))
+    else:
+        lane = lanes.lane_by_work(trace, read.operation_lane, records, lane)
+    return _bound(trace, log, read, records.assign(lane=lane), on_clock), remarks
+
+
+def _placed(
+    log: EventLog,
+    best: Bounded,
+    table: pd.DataFrame,
+    places: ClockPlaces | None,
+    on_clock: np.ndarray,
+    surroundings: Surroundings,
+    model: LatencyModel,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """(records with bounds, place and stream; windows of the compared pairs)."""
+    records, (lower, upper) = best.records, _around_places(best, places, on_clock)
+    windows = event_windows(log, best, places, on_clock, surroundings, model, lower, upper)
+    records["lower_ns"], records["upper_ns"] = np.minimum(lower, upper), np.maximum(lower, upper)
+    records["t_ns"] = record_places(records, windows, places, surroundings, model)
+    lane = records["lane"].to_numpy()
+    stream = table["stream"].to_numpy()
+    records["stream"] = np.where(lane >= 0, stream[np.maximum(lane, 0)], -1) if len(table) else -1
+    return records, windows
 
 
 def _least_contradicted(
@@ -146,19 +196,13 @@ def _least_contradicted(
 
 
 def _on_the_host(
-    trace: Trace,
-    log: EventLog,
-    processes: Mapping[int, int],
-    clocks: Mapping[int, ClockMap],
-    read: Timers,
-    *,
-    told: bool,
+    trace: Trace, log: EventLog, read: _Read, timers: Timers, *, told: bool
 ) -> tuple[pd.DataFrame, list[Unplaced], dict[str, int], list[str]]:
     """(windows of kind host, timers without a window, readings per site that belong to none, notes if `told`)."""
     explicit = replace(log, hosts=log.hosts[~log.hosts["implicit"].to_numpy()])
-    hosts, lost = host_windows(trace, explicit, processes, clocks)
-    timed, missed, alone = timer_windows(trace, log, processes, clocks, read)
-    notes = timer_notes(timed, read.candidates, alone) if told else []
+    hosts, lost = host_windows(trace, explicit, read.processes, read.clocks)
+    timed, missed, alone = timer_windows(trace, log, read.processes, read.clocks, timers)
+    notes = timer_notes(timed, timers.candidates, alone) if told else []
     some = [w for w in (hosts, timed) if len(w)] or [hosts]
     return pd.concat(some, ignore_index=True), lost + missed, alone, notes
 
@@ -177,23 +221,14 @@ def no_log() -> EventLog:
     return EventLog(headers=(), **{spec.name: frames.empty(spec) for spec in frames.LOG_SPECS})
 
 
-def _bound(
-    trace: Trace,
-    log: EventLog,
-    records: pd.DataFrame,
-    table: pd.DataFrame,
-    per_lane: dict[int, LaneOperations],
-    waits: pd.DataFrame,
-    asked: np.ndarray,
-    on_clock: bool,
-) -> Bounded:
+def _bound(trace: Trace, log: EventLog, read: _Read, records: pd.DataFrame, on_clock: bool) -> Bounded:
     """Bounds of every record under one assignment of streams.  `on_clock`: the events' own stamps are known, so CUPTI's, which
     may be late, are not used as lower bounds."""
-    around = neighbours(trace, per_lane, records["lane"].to_numpy(), records["call"].to_numpy())
-    lower, upper = bounds.own_bounds(trace, table, records, around, asked)
+    around = neighbours(trace, read.per_lane, records["lane"].to_numpy(), records["call"].to_numpy())
+    lower, upper = bounds.own_bounds(trace, read.lanes, records, around, read.asked_ns)
     upper = np.minimum(upper, bounds.event_synchronised(trace, records))
-    known_waits = wait_arrays(trace, waits)
-    upper = np.minimum(upper, bounds.after_waits(known_waits, per_lane, len(records)))
+    known_waits = wait_arrays(trace, read.waits)
+    upper = np.minimum(upper, bounds.after_waits(known_waits, read.per_lane, len(records)))
     stamp = records["timestamp_ns"].to_numpy()
     timed = stamp > 0
     lower = np.where(timed & (not on_clock), stamp - bounds.TICK_NS, lower)
@@ -310,10 +345,10 @@ def _placeable(
     )
 
 
-def _calibrate(
-    surroundings: Surroundings, usable: np.ndarray, pairs: pd.DataFrame, tracing: str
-) -> LatencyModel:
-    both = (usable[pairs["start"].to_numpy()]) & (usable[pairs["end"].to_numpy()])
+def _calibrate(surroundings: Surroundings, best: Bounded, tracing: str) -> LatencyModel:
+    pairs = best.pairs
+    usable = (best.records["lane"].to_numpy() >= 0) & (best.records["call"].to_numpy() >= 0)
+    both = usable[pairs["start"].to_numpy()] & usable[pairs["end"].to_numpy()]
     start, end, elapsed = (pairs[c].to_numpy()[both] for c in ("start", "end", "elapsed_ns"))
     f = frames_of(start, end, elapsed)
     near = f.apart_ns == 0

@@ -39,7 +39,6 @@ class Bounded:
 
 def event_windows(
     log: EventLog,
-    records: pd.DataFrame,
     best: Bounded,
     places: ClockPlaces | None,
     on_clock: np.ndarray,
@@ -52,7 +51,7 @@ def event_windows(
     ordinary = ~best.pairs["calibration"].to_numpy(dtype=bool)
     pairs, on_clock = best.pairs[ordinary].reset_index(drop=True), on_clock[ordinary]
     start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
-    stamp = records["timestamp_ns"].to_numpy()
+    stamp = best.records["timestamp_ns"].to_numpy()
     begin, error, low, high = (np.zeros(len(pairs), np.int64) for _ in range(4))
     method = np.full(len(pairs), "clock", dtype=object)
     if places is not None and on_clock.any():
@@ -63,47 +62,55 @@ def event_windows(
         at = np.flatnonzero(~on_clock)
         ends = start[at], end[at], elapsed[at]
         begin[at], error[at], low[at], high[at] = _by_neighbours(
-            records, surroundings, model, lower, upper, *ends
+            best.records, surroundings, model, lower, upper, *ends
         )
         method[at] = np.where((stamp[start[at]] > 0) | (stamp[end[at]] > 0), "event-trace", "bounds")
-    logged = log.records  # its rows come first in `records`: positions there are positions here
-    out = pd.DataFrame(
-        {
-            "kind": "event",
-            "log_process": pairs["process"].to_numpy(),
-            "process": records["process"].to_numpy()[start],
-            "thread": records["thread"].to_numpy()[start],
-            "end_thread": records["thread"].to_numpy()[end],
-            "start": start,
-            "end": end,
-            "start_lane": records["lane"].to_numpy()[start],
-            "end_lane": records["lane"].to_numpy()[end],
-            "open_ns": records["call_start_ns"].to_numpy()[start],
-            "close_ns": records["call_start_ns"].to_numpy()[end],
-            "close_end_ns": records["call_end_ns"].to_numpy()[end],
-            "elapsed_ns": elapsed,
-            "start_ns": begin,
-            "end_ns": begin + elapsed,
-            "start_lower_ns": low,
-            "start_upper_ns": high,
-            "error_ns": error,
-            "method": method,
-            "region": [
-                a or b
-                for a, b in zip(logged["region"].to_numpy(dtype=object)[start], pairs["region"], strict=True)
-            ],
-            "site": logged["site"].to_numpy(dtype=object)[start],
-            "end_site": logged["site"].to_numpy(dtype=object)[end],
-            "callers": logged["callers"].to_numpy(dtype=object)[start],
-            "library": logged["library"].to_numpy()[start],
-        }
+    out = _whose(log, best.records, pairs).assign(
+        elapsed_ns=elapsed,
+        start_ns=begin,
+        end_ns=begin + elapsed,
+        start_lower_ns=low,
+        start_upper_ns=high,
+        error_ns=error,
+        method=method,
     )
     residual = pd.array(stamp[end] - (begin + elapsed), dtype="Int64")
     residual[~((stamp[start] > 0) & (stamp[end] > 0))] = pd.NA
     out["clock_residual_ns"] = residual
-    out["remarks"] = pd.Series([()] * len(out), dtype=object, index=out.index)
-    out["origin"], out["source"] = np.int8(ORIGIN["pair"]), pairs["source"].to_numpy()
     return frames.check(out, frames.WINDOWS)
+
+
+def _whose(log: EventLog, records: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
+    """What is known of pairs before they are placed: who recorded them, on which streams, where in the program."""
+    start, end = pairs["start"].to_numpy(), pairs["end"].to_numpy()
+    columns = {"process": "process", "thread": "thread", "start_lane": "lane", "open_ns": "call_start_ns"}
+    ends = {
+        "end_thread": "thread",
+        "end_lane": "lane",
+        "close_ns": "call_start_ns",
+        "close_end_ns": "call_end_ns",
+    }
+    logged = log.records  # its rows come first in `records`: positions there are positions here
+    region, site = (logged[c].to_numpy(dtype=object) for c in ("region", "site"))
+    out = pd.DataFrame(
+        {
+            "kind": "event",
+            "log_process": pairs["process"].to_numpy(),
+            "start": start,
+            "end": end,
+            **{name: records[column].to_numpy()[start] for name, column in columns.items()},
+            **{name: records[column].to_numpy()[end] for name, column in ends.items()},
+            "region": [a or b for a, b in zip(region[start], pairs["region"], strict=True)],
+            "site": site[start],
+            "end_site": site[end],
+            "callers": logged["callers"].to_numpy(dtype=object)[start],
+            "library": logged["library"].to_numpy()[start],
+            "origin": np.int8(ORIGIN["pair"]),
+            "source": pairs["source"].to_numpy(),
+        }
+    )
+    out["remarks"] = pd.Series([()] * len(out), dtype=object, index=out.index)
+    return out
 
 
 def _on_clock(

@@ -18,6 +18,16 @@ _SOURCES = (".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc", ".cxx")
 _MOST_FILES, _LARGEST_FILE = 400, 4 << 20
 
 
+def _script() -> str | None:
+    """The program's script; None in a shell."""
+    found = getattr(sys.modules.get("__main__"), "__file__", None)
+    return os.path.abspath(found) if isinstance(found, str) else None
+
+
+#: Kept from the import on: Python takes __main__.__file__ away before the functions of atexit run, which ask for names.
+_SCRIPT = _script()
+
+
 def found_in(text: str) -> set[str]:
     """The literals of marks in a source text."""
     names = set(_CALL.findall(text))
@@ -42,10 +52,9 @@ def by_hash(names: Iterable[str]) -> dict[int, str]:
 def of_program() -> set[str]:
     """The literals in the program's own sources: files next to its script and in the current directory, and modules below
     them."""
-    main = getattr(sys.modules.get("__main__"), "__file__", None)
-    homes = [os.path.dirname(os.path.abspath(main))] if isinstance(main, str) else []
-    homes = list(dict.fromkeys([*homes, os.getcwd()]))
-    files: dict[str, None] = dict.fromkeys([main] if isinstance(main, str) else [])
+    main = _script() or _SCRIPT
+    homes = list(dict.fromkeys([*([os.path.dirname(main)] if main else []), os.getcwd()]))
+    files: dict[str, None] = dict.fromkeys([main] if main else [])
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None)
         if (

@@ -212,6 +212,15 @@ def l2(text: str) -> tuple[str, ...]:
 
 def check(options: Options) -> Options:
     """The same, with the budget of a search that was given none; UsageError where parts of it do not go together."""
+    for name, value, sound, range_ in (
+        ("precision", options.precision, 0 < options.precision <= 0.5, "a share between 0 and 0.5"),
+        ("memory", options.memory, 0 < options.memory <= 1, "a share up to 1"),
+        ("at", options.at, 50 <= options.at <= 99.9, "a percentile from 50 to 99.9"),
+        ("processes", options.processes, options.processes >= 1, "1 or more"),
+        ("budget", options.budget_s, options.budget_s is None or options.budget_s > 0, "more than 0 seconds"),
+    ):
+        if not sound:
+            raise UsageError(f"{name} is {value!r}", f"{name}: {range_}")
     if len(options.targets) > 2:
         raise UsageError("at most two targets can be compared", "name one or two functions")
     if options.latency_below_s is not None and not (options.search or options.batches):

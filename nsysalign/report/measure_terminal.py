@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from nsysalign.measure.merge import Change
     from nsysalign.measure.profile import Profile
     from nsysalign.measure.result import Measure, Point
+    from nsysalign.measure.statistics import Estimate
 
 MODE_WORDS = {
     "latency": "one request on an idle GPU, by the host's clock",
@@ -165,14 +166,20 @@ def explanations(measure: Measure) -> list[str]:
 def reading(found: dict) -> list[str]:
     """What the difference between modes means, in one line at most."""
     device, event, graph, steady = (found.get(m) for m in ("device", "event", "graph", "steady"))
-    if device and steady and steady.low > 1.1 * device.high:
-        remedy = f": a graph takes {duration(graph.value)}" if graph and graph.high < 0.9 * steady.low else ""
+    if device and steady and longer(steady, device, 1.1):
+        remedy = f": a graph takes {duration(graph.value)}" if graph and longer(steady, graph, 1.1) else ""
         return [
             f"launch-bound: the GPU needs {duration(device.value)} of {duration(steady.value)} per call{remedy}"
         ]
-    if device and event and event.low > 1.2 * device.high:
+    if device and event and longer(event, device, 1.2) and steady and steady.value <= 1.2 * device.value:
         return ["on an idle GPU the first launches come late; calls queued one behind the other hide that"]
     return []
+
+
+def longer(a: Estimate, b: Estimate, factor: float) -> bool:
+    """Whether a is certainly so many times as long as b: by the intervals, or, where there are too few samples for them, because
+    every sample of a is."""
+    return a.low > factor * b.high or a.least > factor * b.most
 
 
 def proof(profile: Profile) -> str:

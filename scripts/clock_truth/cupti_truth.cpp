@@ -19,7 +19,7 @@ static void CUPTIAPI done(CUcontext, uint32_t, uint8_t *b, size_t, size_t valid)
   while (cuptiActivityGetNextRecord(b, valid, &r) == CUPTI_SUCCESS) {
     switch (r->kind) {
       case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: case CUPTI_ACTIVITY_KIND_KERNEL: { auto k = (CUpti_ActivityKernel10*)r;
-        fprintf(out, "KERNEL\t%llu\t%llu\t%u\t%u\t%u\t%u\t%s\t%u\t%llu\n", (unsigned long long)k->start, (unsigned long long)k->end, k->deviceId, k->contextId, k->streamId, k->correlationId, k->name, k->graphId, (unsigned long long)k->graphNodeId); break; }
+        fprintf(out, "KERNEL\t%llu\t%llu\t%u\t%u\t%u\t%u\t%s\t%u\t%llu\t%lld\n", (unsigned long long)k->start, (unsigned long long)k->end, k->deviceId, k->contextId, k->streamId, k->correlationId, k->name, k->graphId, (unsigned long long)k->graphNodeId, (long long)k->gridId); break; }
       case CUPTI_ACTIVITY_KIND_MEMCPY: { auto k = (CUpti_ActivityMemcpy6*)r;
         fprintf(out, "MEMCPY\t%llu\t%llu\t%u\t%u\t%u\t%u\t%u\t%u\t%u\t%llu\n", (unsigned long long)k->start, (unsigned long long)k->end, k->deviceId, k->contextId, k->streamId, k->correlationId, k->copyKind, k->srcKind, k->dstKind, (unsigned long long)k->bytes); break; }
       case CUPTI_ACTIVITY_KIND_MEMSET: { auto k = (CUpti_ActivityMemset4*)r;

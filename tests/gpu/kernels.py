@@ -12,16 +12,6 @@ extern "C" __global__ void spin_ns(int ns) {
   unsigned long long t0 = now();
   while (now() - t0 < (unsigned long long)ns) {}
 }
-extern "C" __global__ void spin_log(int ns, unsigned long long *log) {
-  unsigned long long t0 = now(), t = t0;
-  while (t - t0 < (unsigned long long)ns) t = now();
-  log[0] = t0; log[1] = t;
-}
-extern "C" __global__ void watch(volatile unsigned int *flag, unsigned int value, unsigned long long *log) {
-  unsigned long long t0 = now(), t = t0;
-  while (*flag != value && t - t0 < 50000000ull) t = now();
-  log[0] = now();
-}
 """
 _kernels: dict[str, object] = {}
 
@@ -39,13 +29,3 @@ def spin(us: float, *, whole_gpu: bool = False) -> None:
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         blocks = properties.multi_processor_count * properties.max_threads_per_multi_processor // 1024
     _kernel("spin_ns")((blocks, 1, 1), (1024 if whole_gpu else 1, 1, 1), (round(us * 1000),))
-
-
-def spin_log(us: float, log: torch.Tensor) -> None:
-    """Spin, and write %globaltimer at the kernel's begin and end into the int64 tensor `log`."""
-    _kernel("spin_log")((1, 1, 1), (1, 1, 1), (round(us * 1000), log))
-
-
-def watch(flag: torch.Tensor, value: int, log: torch.Tensor) -> None:
-    """Write %globaltimer into `log` once the int32 tensor `flag` holds `value` (gives up after 50 ms)."""
-    _kernel("watch")((1, 1, 1), (1, 1, 1), (flag, value, log))

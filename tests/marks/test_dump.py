@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -125,6 +130,23 @@ def test_names_are_found_in_sources():
     assert names.found_in(text) == {"load", "landed", "after it", "slow path", "gather"}
     python = 'from nsysalign.marks import triton as nm\nw = nm.begin(m, w, "t1")\nnm.end(m, w, "t1"); nm.mark(m, w, \'t2\')'
     assert names.found_in(python) == {"t1", "t2"}
+
+
+def test_the_scripts_own_names_are_known_when_it_ends(tmp_path):
+    """Buffers are written by a function of atexit; Python has taken __main__.__file__ away by then."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "kernel.cu").write_text('NSYSALIGN_RANGE(w, "load") {}')
+    script = tmp_path / "own" / "script.py"
+    script.write_text(
+        "import atexit\nfrom nsysalign.marks import names\n"
+        'atexit.register(lambda: print(sorted(names.of_program()) == ["load", "step"]))\n'
+        'def kernel(nm, m, w): nm.mark(m, w, "step")  # nsysalign.marks.triton\n'
+    )
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    told = subprocess.run(
+        [sys.executable, "own/script.py"], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
+    )
+    assert told.stdout == "True\n"
 
 
 def test_the_hash_is_that_of_the_header():

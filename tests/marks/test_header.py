@@ -132,14 +132,14 @@ def test_a_mark_without_a_warp_is_the_compilers_error(tmp_path):
     ],
 )
 def test_every_macro_compiles_without_a_warning(tmp_path, arch, standard):
-    """Both ways to write marks, and off, with the triggers replaced; nvcc 13 knows no compute capability below 7.5."""
+    """On and off, with the triggers replaced; nvcc 13 knows no compute capability below 7.5."""
     body = KERNEL.replace(
         'NSYSALIGN_MARK(w, "done");', 'NSYSALIGN_COUNT_WARPS(w, "done"); __prof_trigger(n + 1);'
     )
-    for number, flag in enumerate(["-DNSYSALIGN_MARKS", "-DNOTHING"]):
+    for number, flag in enumerate(("-DNSYSALIGN_MARKS", "-DNOTHING")):
         (tmp_path / f"{number}.cu").write_text(body)
         done = subprocess.run(
-            ["nvcc", f"-arch={arch}", f"-std={standard}", *flag.split(), "-DNSYSALIGN_REPLACE_PROF_TRIGGER", "-I", marks.include(),
+            ["nvcc", f"-arch={arch}", f"-std={standard}", flag, "-DNSYSALIGN_REPLACE_PROF_TRIGGER", "-I", marks.include(),
              "-Xcompiler", "-Wall,-Wextra,-Wshadow", "-Wreorder", "-c", f"{number}.cu", "-o", f"{number}.o"],
             cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip

@@ -323,6 +323,25 @@ def test_a_function_that_no_other_process_finds_is_measured_here_and_marked(tmp_
         nsysalign.benchmark(3)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"precision": 2},
+        {"memory": 5},
+        {"at": 10},
+        {"processes": 0},
+        {"budget": 0},
+        {"batch": "many"},
+        {"max_batch": 4},
+    ],
+)
+def test_what_benchmark_cannot_be_asked_is_said_before_anything_runs(given, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=next(iter(given)).replace("_", ".")):
+        nsysalign.benchmark(f"{CALLS}:make", **given)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_no_benchmark_inside_a_worker(monkeypatch):
     monkeypatch.setenv("NSYSALIGN_MEASURE_WORKER", "1")
     with pytest.raises(UsageError, match="called again"):

@@ -50,7 +50,7 @@ typedef unsigned long long u64;
 // slots, 64 bytes each.  Then the regions, at an address that 1024 divides.  A line is 64 bytes.  A region is filled from its beginning by chunks of 1024 bytes, from its end by strays of 64.
 constexpr u32 LINES = 16;  // of a chunk
 constexpr u32 MAGIC = 0x4d41534eu, CHUNK = 1024, LINE = 64, SM_LINES = 256, REGIONS = 64;
-constexpr u32 TABLE = LINE + LINE * SM_LINES, PROBES = 16;
+constexpr u32 TABLE = LINE + LINE * SM_LINES, PROBES = 64;
 constexpr u32 HEAD = 0x4b434e00u, STRAY = 0x41525400u;
 constexpr u32 BEGIN = 1, END = 2, EXIT = 3;  // kinds of marks; 0 is a point in time
 constexpr u32 OFF = 0, FULL = CHUNK;  // no addresses, in place of the next slot's
@@ -97,30 +97,30 @@ NSYSALIGN_DEVICE u64 mixed(u64 x) {
   return x ^ (x >> 31);
 }
 
+/// Whose slot it is, after it was ours if it was nobody's.  Apart from its caller: the compiler puts a YIELD into a function with
+/// such an atomic, and a YIELD sets lanes free that wait elsewhere for those that are here, so that the user's warp may run in
+/// two parts from then on (seen on an H100 and an H200).  Here it passes one when a counter begins, not at every count.
+static __device__ __noinline__ u64 taken(u64 mine, u64 p, u64 tag, u64 grid, u32 sm, u32 id, u32 part) {
+  u64 found;
+  asm volatile("atom.global.cas.b64 %0, [%1], %2, %3;" : "=l"(found) : "l"(mine), "l"(0ull), "l"(tag) : "memory");
+  if (found) return found;
+  asm volatile("st.global.v2.u64 [%0], {%1,%2};" ::"l"(p), "l"(tag), "l"(grid) : "memory");
+  asm volatile("st.global.v2.u32 [%0], {%1,%2};" ::"l"(p + 16), "r"(sm), "r"(id) : "memory");
+  asm volatile("st.global.u32 [%0], %1;" ::"l"(p + 56), "r"(part) : "memory");
+  return tag;
+}
+
 /// Add to a counter of this launch and SM: 0 tag, 8 grid, 16 SM, 20 id, 24 warps, 32 lanes, 40 sum, 48 least, 52 most,
 /// 56 part (0, or 1 + the bin of a histogram).  For one lane.  `least` is kept as its complement: a fresh slot is zeros.
 static __device__ __noinline__ void tally(u64 buffer, u32 id, u32 part, u32 warps, u64 lanes, u64 sum, u32 least, u32 most) {
   const u32 slots = id ? word(buffer + 24) : 0, s = sm();  // id 0: it is not known which counter
   const u64 g = grid(), tag = mixed(mixed(mixed(g + 1) ^ (static_cast<u64>(id) << 32 | s)) + part) | 1;
   u64 at = tag >> 8;
-  const u64 step = tag >> 40 | 1;
-  // Unrolled as a whole: the compiler puts a YIELD into a loop like this one, and a YIELD sets lanes free that wait elsewhere
-  // for those that are here: from then on the user's warp ran in two parts (seen on an H100 and an H200).
-#pragma unroll
-  for (u32 probe = 0; probe < PROBES; ++probe, at += step) {
-    if (!slots) break;
+  for (u32 probe = 0; probe < PROBES && slots; ++probe, ++at) {
     const u64 mine = buffer + TABLE + 8 * (at & (slots - 1));
     const u64 p = buffer + TABLE + 8ull * slots + LINE * (at & (slots - 1));
     u64 found = cached(mine);  // a tag never changes once it is there
-    if (!found) {
-      asm volatile("atom.global.cas.b64 %0, [%1], %2, %3;" : "=l"(found) : "l"(mine), "l"(0ull), "l"(tag) : "memory");
-      if (!found) {
-        asm volatile("st.global.v2.u64 [%0], {%1,%2};" ::"l"(p), "l"(tag), "l"(g) : "memory");
-        asm volatile("st.global.v2.u32 [%0], {%1,%2};" ::"l"(p + 16), "r"(s), "r"(id) : "memory");
-        asm volatile("st.global.u32 [%0], %1;" ::"l"(p + 56), "r"(part) : "memory");
-        found = tag;
-      }
-    }
+    if (!found) found = taken(mine, p, tag, g, s, id, part);
     if (found != tag) continue;
     add(p + 24, warps);
     add(p + 32, lanes);
