@@ -30,7 +30,10 @@ _ESCAPES = re.compile(
 
 def safe_text(text: Any) -> str:
     """One line of plain text: no terminal control, no bidi control, nothing that cannot be encoded."""
-    line = re.sub(r"[\t\r\n\v\f\x85\u2028\u2029]+", " ", str(text))
+    text = str(text)
+    if text.isascii() and text.isprintable():
+        return text
+    line = re.sub(r"[\t\r\n\v\f\x85\u2028\u2029]+", " ", text)
     return _SURROGATES.sub("\ufffd", _CONTROLS.sub("", _ESCAPES.sub("", line)))
 
 

@@ -91,7 +91,7 @@ class Measured(NamedTuple):
 
 def of_tree(tree: Path, command: Sequence[str]) -> list[str]:
     """The command with another checkout's nsysalign."""
-    return ["env", f"PYTHONPATH={tree.resolve()}", *command]
+    return ["env", "-C", str(tree), f"PYTHONPATH={tree.resolve()}", *command]  # where Python begins to look
 
 
 def measure(trace: Path, events: Path, nsys: str | None, repeat: int, before: Path | None) -> Measured:
@@ -143,7 +143,7 @@ def main() -> None:
     print("|---" * 10 + "|")
     with tempfile.TemporaryDirectory(dir=a.tmp) as folder:
         for copies in map(int, a.copies.split(",")):
-            trace, events = replicate(a.trace, a.events, copies, Path(folder))
+            trace, events = replicate(a.trace, a.events, copies, Path(folder).resolve())
             nsys = a.nsys if copies <= a.nsys_up_to else None
             ours, again, theirs, old = measure(trace, events, nsys, a.repeat, a.before)
             cells = [

@@ -103,7 +103,7 @@ def main() -> None:
     print(
         "| intervals | trace MB | log MB | analyze s (CPU) | us per interval | peak MB |\n|---|---|---|---|---|---|"
     )
-    for count in map(int, a.measured.split(",")):
+    for count in map(int, a.intervals.split(",")):
         with tempfile.TemporaryDirectory(dir=a.tmp) as folder:
             trace, log = write(a.schema.resolve(), count, Path(folder))
             command = [sys.executable, "-m", "nsysalign", "analyze", str(trace), "--events", str(log), "-q"]

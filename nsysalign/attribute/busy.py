@@ -32,6 +32,9 @@ class Blocks:
 
 def lane_blocks(trace: Trace, positions: np.ndarray) -> Blocks:
     """Blocks of the operations at `positions` (sorted by start)."""
+    if not len(positions):
+        none = np.empty(0, np.int64)
+        return Blocks(none, none, none, none.astype(np.int8))
     whole = len(positions) == len(trace.operations)
     start, end, kind = (
         trace.operations[c].to_numpy() if whole else trace.operations[c].to_numpy()[positions]
@@ -50,9 +53,7 @@ def lane_blocks(trace: Trace, positions: np.ndarray) -> Blocks:
             which = positions[this][which]
         block = Blocks(s, e, which, np.broadcast_to(np.int8(KIND[name]), len(s)))
         done = block if done is None else _under(done, block)
-    if done is None:
-        none = np.empty(0, np.int64)
-        return Blocks(none, none, none, none.astype(np.int8))
+    assert done is not None  # every operation is of some kind
     return done
 
 

@@ -92,9 +92,10 @@ def operation_names(trace: Trace, position: np.ndarray) -> np.ndarray:
         out[(kind == KIND["kernel"]) & (name == code)] = trace.names.get(int(code), "kernel")
     out[kind == KIND["graph"]] = "CUDA graph"
     out[kind == KIND["memset"]] = "memset"
-    direction, memory = copy_words(trace, position)
-    copies = kind == KIND["memcpy"]
-    out[copies] = "copy " + direction[copies] + " " + memory[copies]
+    copies = np.flatnonzero(kind == KIND["memcpy"])
+    if len(copies):
+        direction, memory = copy_words(trace, position[copies])
+        out[copies] = "copy " + direction + " " + memory
     return out
 
 

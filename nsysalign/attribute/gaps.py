@@ -10,6 +10,7 @@ P ran before, N runs next; N is the end record where nothing else was issued bef
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -291,18 +292,17 @@ class Explainer:
         return until, lane, ref_kind, ref, detail
 
     def default_stream_rivals(self, lane: int) -> list[int]:
-        """Lanes of the same context that the legacy default stream is implicitly ordered with."""
-        lanes = self.alignment.lanes
-        flag = int(lanes["flag"].iloc[lane])
-        wanted = {LEGACY_DEFAULT: BLOCKING, BLOCKING: LEGACY_DEFAULT}.get(flag)
+        """Lanes that the legacy default stream is implicitly ordered with, in the same context."""
+        process, context, flag = self._lane_columns
+        wanted = {LEGACY_DEFAULT: BLOCKING, BLOCKING: LEGACY_DEFAULT}.get(int(flag[lane]))
         if wanted is None:
             return []
-        same = (
-            (lanes["process"] == lanes["process"].iloc[lane])
-            & (lanes["context"] == lanes["context"].iloc[lane])
-            & (lanes["flag"] == wanted)
-        )
-        return [int(i) for i in np.flatnonzero(same.to_numpy()) if int(i) in self.per_lane]
+        same = (process == process[lane]) & (context == context[lane]) & (flag == wanted)
+        return [i for i in np.flatnonzero(same).tolist() if i in self.per_lane]
+
+    @cached_property
+    def _lane_columns(self) -> tuple[np.ndarray, ...]:
+        return tuple(self.alignment.lanes[c].to_numpy() for c in ("process", "context", "flag"))
 
 
 def host_pieces(

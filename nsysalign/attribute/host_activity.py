@@ -13,6 +13,7 @@ N.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -26,7 +27,7 @@ from nsysalign.sweep.tiles import disjoint, tile
 
 #: Rows per label and view; the rest is one row without a name.
 MOST_ROWS = 12
-_REPETITION = r"#\d+$"  # of a region's range
+_REPETITION = re.compile(r"#\d+$")  # of a region's range
 
 
 class Samples(Protocol):
@@ -183,13 +184,15 @@ def _mode(values: Sequence[Any]) -> Any:
 
 
 def _ranges(gaps: Gaps, label: str) -> list[tuple[str, int, int]]:
-    """(name, pieces, ns) of the innermost ranges, '' for the label's own range and for none; [] if there are no others."""
-    names = pd.Series(gaps.range).str.replace(_REPETITION, "", regex=True)
-    table = pd.DataFrame({"name": names.where(names != label, ""), "ns": gaps.end - gaps.start})
-    if not table["name"].any():
-        return []
-    sums = table.groupby("name")["ns"].agg(["size", "sum"])
-    return [(str(name), int(row["size"]), int(row["sum"])) for name, row in sums.iterrows()]
+    """(name, pieces, ns) of the innermost ranges, '' for the label's own and for none; [] where that is all there is."""
+    texts, ns = gaps.range.tolist(), (gaps.end - gaps.start).tolist()
+    names = {text: _REPETITION.sub("", text) for text in set(texts)}
+    sums: dict[str, list[int]] = {}
+    for text, length in zip(texts, ns, strict=True):
+        total = sums.setdefault("" if names[text] == label else names[text], [0, 0])
+        total[0] += 1
+        total[1] += length
+    return [(name, count, total) for name, (count, total) in sums.items()] if any(sums) else []
 
 
 def _os(gaps: Gaps, os_calls: pd.DataFrame, names: Any) -> list[tuple[str, int, int]]:

@@ -7,7 +7,7 @@ be combined before the labels are known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
@@ -115,7 +115,8 @@ def longest_gaps(found: pd.DataFrame) -> pd.DataFrame:
 
 def _described(trace: Trace, interval: int, op: np.ndarray, idle: np.ndarray) -> pd.DataFrame:
     end = trace.operations["start_ns"].to_numpy()[op]
-    held = [_held(trace, int(o), int(e - i), int(e)) for o, e, i in zip(op, end, idle, strict=True)]
+    call = trace.operations["call"].to_numpy()[op]
+    held = _held(trace, call.tolist(), (end - idle).tolist(), end.tolist())
     table = pd.DataFrame(
         {
             "interval": interval,
@@ -129,23 +130,28 @@ def _described(trace: Trace, interval: int, op: np.ndarray, idle: np.ndarray) ->
     return frames.check(table, frames.GAPS)
 
 
-def _held(trace: Trace, operation: int, start: int, end: int) -> tuple[str, int]:
-    """Which call of the thread that issued an operation covers most of the idle time before it, and how much; ('', 0) if the
-    thread was outside CUDA, or if that is unknown."""
-    calls = trace.calls
-    call = int(trace.operations["call"].iloc[operation])
-    if call < 0:
-        return "", 0
-    begin, over = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
-    last = int(np.searchsorted(begin, end))
-    near = np.arange(max(0, last - 20_000), last)
-    near = near[(calls["thread"].to_numpy()[near] == calls["thread"].iloc[call]) & (over[near] > start)]
-    near = near[calls["outer"].to_numpy()[near] == near]
-    if not len(near):
-        return "", 0
-    ns = np.minimum(over[near], end) - np.maximum(begin[near], start)
-    best = int(ns.argmax())
-    return str(call_names(trace, near[[best]])[0]), int(ns[best])
+def _held(trace: Trace, issuing: list[int], start: list[int], end: list[int]) -> list[tuple[str, int]]:
+    """Per idle time [start, end): which call of the thread that issued (by a call, or -1) the operation behind it covers most of
+    it, and how much; ('', 0) where the thread was outside of CUDA, or that is not known."""
+    begin, over, thread, outer = (
+        trace.calls[c].to_numpy() for c in ("start_ns", "end_ns", "thread", "outer")
+    )
+    found = []
+    for call, low, high in zip(issuing, start, end, strict=True):
+        if call < 0:
+            found.append(("", 0))
+            continue
+        last = int(np.searchsorted(begin, high))
+        near = np.arange(max(0, last - 20_000), last)
+        near = near[over[near] > low]
+        near = near[(thread[near] == thread[call]) & (outer[near] == near)]
+        if not len(near):
+            found.append(("", 0))
+            continue
+        ns = np.minimum(over[near], high) - np.maximum(begin[near], low)
+        best = int(ns.argmax())
+        found.append((str(call_names(trace, near[[best]])[0]), int(ns[best])))
+    return found
 
 
 def operation_codes(operations: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
@@ -201,12 +207,12 @@ def inside(
 
 def _of_lane(trace: Trace, alignment: Alignment, lane: int) -> tuple[np.ndarray, np.ndarray]:
     """(operations of a lane, by start; how long it had been idle before each, 0 before the first)."""
-    members: Sequence[int] | np.ndarray = devices(alignment.lanes).get(lane, [lane])
-    mine = np.flatnonzero(np.isin(alignment.operation_lane, members))
+    members = devices(alignment.lanes).get(lane)
+    here = alignment.operation_lane == lane if members is None else np.isin(alignment.operation_lane, members)
+    mine = np.flatnonzero(here)
     start, end = (trace.operations[c].to_numpy()[mine] for c in ("start_ns", "end_ns"))
-    reach = np.maximum.accumulate(end)
     idle = np.zeros(len(mine), np.int64)
-    idle[1:] = np.maximum(start[1:] - reach[:-1], 0)
+    np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0, out=idle[1:])
     return mine, idle
 
 

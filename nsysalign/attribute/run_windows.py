@@ -60,9 +60,12 @@ def with_runs(
 def devices(lanes: pd.DataFrame) -> dict[int, np.ndarray]:
     """Lanes that stand for a process's whole device, and the lanes of its streams."""
     whole = ((lanes["stream"] < 0) & (lanes["context"] < 0)).to_numpy()
-    key = lanes[["process", "device"]].to_numpy()
+    if not whole.any():
+        return {}
+    process, device = (lanes[c].to_numpy() for c in ("process", "device"))
     return {
-        int(lane): np.flatnonzero(~whole & (key == key[lane]).all(axis=1)) for lane in np.flatnonzero(whole)
+        lane: np.flatnonzero(~whole & (process == process[lane]) & (device == device[lane]))
+        for lane in np.flatnonzero(whole).tolist()
     }
 
 

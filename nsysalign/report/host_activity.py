@@ -29,9 +29,12 @@ def sentences(analysis: Analysis, found: Mapping[str, Loss]) -> dict[str, str]:
     record them."""
     table = analysis.host_activity
     sampled = bool(table["samples"].any())
+    by_label: dict[str, list[Any]] = {}
+    for row in table.itertuples(index=False):
+        by_label.setdefault(str(row.label), []).append(row)
     return {
-        str(label): said
-        for label, rows in table.groupby("label", sort=False)
+        label: said
+        for label, rows in by_label.items()
         if (said := _sentence(rows, sampled, found[label].lost_ns if label in found else 0))
     }
 
@@ -41,27 +44,24 @@ def matters(row: LabelRow) -> bool:
     return row.parts_ns.get("host", 0) >= _MATTERS * row.elapsed_ns
 
 
-def _sentence(rows: pd.DataFrame, sampled: bool, lost_ns: int) -> str:
-    whole = rows[rows["view"] == "all"].iloc[0]
+def _sentence(rows: list[Any], sampled: bool, lost_ns: int) -> str:
+    whole = next(row for row in rows if row.view == "all")
     parts = []
-    if whole["samples"]:
-        counted = plural(int(whole["samples"]), "sample")
-        parts.append(f"{_listed(rows, 'python')} ({counted} in {duration(whole['ns'])} of gaps)")
+    if whole.samples:
+        counted = plural(int(whole.samples), "sample")
+        parts.append(f"{_listed(rows, 'python')} ({counted} in {duration(whole.ns)} of gaps)")
     elif sampled:
-        parts.append(f"not sampled: none of the samples fell into its {duration(whole['ns'])} of gaps")
+        parts.append(f"not sampled: none of the samples fell into its {duration(whole.ns)} of gaps")
     parts += [f"{VIEWS[view]}: {said}" for view in ("range", "os") if (said := _listed(rows, view))]
-    if not parts and min(whole["ns"], lost_ns) >= _WORTH_SAMPLING_NS:
+    if not parts and min(whole.ns, lost_ns) >= _WORTH_SAMPLING_NS:
         return "not recorded; nsysalign run --sample-python SCRIPT.py names its functions"
     return "; ".join(parts)
 
 
-def _listed(rows: pd.DataFrame, view: str) -> str:
+def _listed(rows: list[Any], view: str) -> str:
     """ "63 % resize (transforms.py:41), 12 % read (loader.py:9, in open (io.py))": the largest, as far as they matter."""
-    mine = rows[(rows["view"] == view) & (rows["name"] != "") & (rows["share"] >= _WORTH_NAMING)]
-    return ", ".join(
-        f"{percent(r.share)} {safe_text(r.name)}{_where(r)}"
-        for r in mine.head(MOST_NAMED).itertuples(index=False)
-    )
+    mine = [r for r in rows if r.view == view and r.name and r.share >= _WORTH_NAMING]
+    return ", ".join(f"{percent(r.share)} {safe_text(r.name)}{_where(r)}" for r in mine[:MOST_NAMED])
 
 
 def _where(row: Any) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -44,23 +45,24 @@ def plain(value: Any) -> Any:
 def encoded(value: Any) -> bytes:
     """Plain objects (`plain`) as JSON: one line of ASCII without spaces."""
     try:
-        text = orjson.dumps(value)
-    except (
-        TypeError
-    ):  # a lone surrogate (from a file name that is not UTF-8), an integer of more than 64 bits
-        text = b"\xff"
-    return (
-        text if text.isascii() else json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
-    )
+        return _ascii(orjson.dumps(value))
+    except TypeError:  # half a character (a file name that is no UTF-8), an integer of more than 64 bits
+        return json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 def to_json(value: Any) -> str:
     """Any value as JSON: the same as `encoded(plain(value))`, without building plain objects if orjson does not need them."""
     try:
-        text = orjson.dumps(value, default=plain, option=_AS_PLAIN)
-    except TypeError:  # a key that is not a string
-        text = b"\xff"
-    return (text if text.isascii() else encoded(plain(value))).decode("ascii")
+        return _ascii(orjson.dumps(value, default=plain, option=_AS_PLAIN)).decode("ascii")
+    except TypeError:  # a key that is no text
+        return encoded(plain(value)).decode("ascii")
+
+
+def _ascii(text: bytes) -> bytes:
+    """JSON with every other character escaped."""
+    if text.isascii():
+        return text
+    return re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text.decode()).encode("ascii")
 
 
 def records(table: pd.DataFrame, rows: Any = slice(None)) -> list[dict[str, Any]]:
