@@ -13,12 +13,12 @@ import click
 from nsysalign import __version__
 from nsysalign.errors import Interrupted, NsysAlignError, OutputError
 
-#: Exit code of a bug of ours (sysexits.h: EX_SOFTWARE).
+#: Exit code for a bug in nsysalign (sysexits.h: EX_SOFTWARE).
 INTERNAL_ERROR = 70
 _HELP = "check the path, its permissions and the free space; --debug shows where it happened"
 _REPORT = "this is a bug in nsysalign; the traceback above shows where"
 
-#: name -> (module under nsysalign.commands, one line of help): a command's imports wait until it is called.
+#: name -> (module under nsysalign.commands, one line of help): a command's imports are deferred until it is called.
 COMMANDS = {
     "run": "Profile a script or command and show where the time of its CUDA events went.",
     "confirm": "Run a script again with one change, to confirm or refute a cause.",
@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> Any:
             click.echo(err=True)  # the terminal wrote ^C
         click.echo(f"nsysalign: {error}", err=True)
         sys.exit(error.exit_code)
-    except BrokenPipeError:  # the reader of our output went away (| head)
+    except BrokenPipeError:  # the reader of our output has gone away (| head)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:

@@ -1,4 +1,5 @@
-"""How many processors there are, and how many threads a stage may keep busy: two, unless other processes of ours have the other processors."""
+"""How many processors there are, and how many threads a stage may use: two, unless other processes of ours occupy the other
+processors."""
 
 from __future__ import annotations
 
@@ -12,18 +13,18 @@ _threads = 2
 
 
 def processors() -> int:
-    """How many this process may use."""
+    """The number of processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def threads() -> int:
-    """Numpy and SQLite let go of Python: a second thread helps where a processor is idle, and costs where none is."""
+    """Numpy and SQLite release the GIL: a second thread helps if a processor is idle, and hurts if none is."""
     return _threads
 
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Inside, every stage keeps to one thread."""
+    """A context in which every stage uses one thread."""
     global _threads
     before, _threads = _threads, 1
     try:
@@ -33,7 +34,7 @@ def alone() -> Iterator[None]:
 
 
 def keep_alone() -> None:
-    """The same for the rest of this process."""
+    """The same, for the rest of this process's life."""
     global _threads
     _threads = 1
 

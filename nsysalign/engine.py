@@ -1,4 +1,4 @@
-"""One path from a trace to its analysis: survey, slices, merge, explain; and the door for Python users.
+"""The one path from a trace to its analysis: survey, slices, merge, explain; and the entry point for Python users.
 
     >>> import nsysalign
     >>> a = nsysalign.analyze("trace.sqlite", events=["events-484.jsonl"])
@@ -7,8 +7,8 @@
     export, logs --> survey --> slice 1 .. slice n --> merge --> explain --> Analysis
                                 (trace, align, attribute)        (compare, diagnose)
 
-A short trace is one slice, which finds out by itself what a survey would tell it.  Whether a trace is cut depends on the
-trace and its log alone: options change what is kept, never a number.
+A short trace is one slice, which works out by itself what a survey would provide.  Whether a trace is cut depends only on the
+trace and its log: options change what is kept, never a number.
 
 The DataFrames' columns are declared, with dtype and unit, in `nsysalign.frames`.
 """
@@ -61,13 +61,13 @@ from nsysalign.trace.index import rows_at_most, sampled
 from nsysalign.trace.read import lost_notes, read_trace
 from nsysalign.trace.stacks import read_stacks
 
-#: Segments of all intervals are kept up to about so many; sums, bounds and details are of all intervals always.
+#: Segments of all intervals are kept up to about this many; sums, bounds and details always cover all intervals.
 MOST_PIECES = 100_000
 
-#: Traces with as many calls and operations are cut.
+#: Traces with at least this many calls and operations are cut.
 SLICED_FROM_ROWS = 1_500_000
 
-#: Told what begins and how much of the whole is done, in percent.
+#: Called with the step that begins and how much of the whole is done, in percent.
 Progress = Callable[[str, int], None]
 _Paths = Sequence[str | PathLike[str]] | str | PathLike[str]
 
@@ -87,14 +87,13 @@ def analyze(
 ) -> Analysis:
     """Analyse an nsys SQLite export with the event logs of its processes, or a run directory with all that belongs to it.
 
-    Without a log the NVTX ranges of the trace become intervals of kind `nvtx`.  `clocks` is the run's clocks.jsonl,
-    `baseline` the event logs of the same program run without nsys, to be put beside.  `marks`: dumps of marks inside kernels
-    (.nsam), made in the run of this trace, or in that of the trace `marked`, which is of the same program.  `draw` names intervals whose
-    timeline and segments are kept whatever their place among the runs; `all_segments` keeps those of every interval,
-    where a long trace has more than fit into a table of ordinary size; `progress(step, percent)` is told what begins.
-    A long trace is analysed stretch by stretch, by `jobs` processes at once: a script that asks for more than one has
-    `if __name__ == "__main__":` around what it does, as `multiprocessing` wants it.
-    Raises TraceError or EventLogError with what to do next.
+    Without a log the NVTX ranges of the trace become intervals of kind `nvtx`.  `clocks` is the run's clocks.jsonl, `baseline`
+    the event logs of the same program run without nsys, for comparison.  `marks`: dumps of marks inside kernels (.nsam), made
+    in the run of this trace, or in that of the trace `marked` of the same program.  `draw` names intervals whose timeline and
+    segments are always kept; `all_segments` keeps those of every interval, even if a long trace has more than fit into a table
+    of ordinary size; `progress(step, percent)` is called when a step begins.  A long trace is analysed stretch by stretch, by
+    `jobs` processes at once: a script that asks for more than one needs `if __name__ == "__main__":` around its code, as
+    `multiprocessing` requires. Raises TraceError or EventLogError with what to do next.
     """
     path, logs, without = Path(trace), _several(events), _several(baseline)
     if path.is_dir():
@@ -119,8 +118,8 @@ def analyze_inputs(
     jobs: int = 1,
     others: WorkerPool | None = None,
 ) -> Analysis:
-    """The same of inputs that are put together already, with what the run says besides: verdicts of re-runs, conditions.
-    `others`: processes to share the work with, where they wait already."""
+    """The same for inputs that are already put together, including verdicts of re-runs and conditions of the run.  `others`:
+    processes to share the work with, if they are already waiting."""
     tell = progress or _silent
     tell("reading the trace", 0)
     found = None
@@ -147,17 +146,17 @@ def analyze_inputs(
 
 
 def _several(paths: _Paths) -> tuple[Path, ...]:
-    """One path is a list of one: a text would be taken for a list of its characters."""
+    """One path becomes a list of one: a string would be taken for a list of its characters."""
     return tuple(map(Path, [paths] if isinstance(paths, str | PathLike) else paths))
 
 
 def _silent(step: str, percent: int) -> None:
-    """For callers who do not want to be told."""
+    """A progress callback that does nothing."""
 
 
 def _read(inputs: Inputs, log: EventLog | None, tell: Progress) -> tuple[Trace, EventLog | None]:
     """The trace and its log, unless that has been read already."""
-    with ThreadPoolExecutor(1) as pool:  # big tables are read outside of Python: there is time for the logs
+    with ThreadPoolExecutor(1) as pool:  # big tables are read outside the GIL: the logs can be read meanwhile
         unread = inputs.events and log is None
         logs = pool.submit(read_event_logs, inputs.events) if unread else None
         trace = read_trace(inputs.trace)
@@ -176,7 +175,7 @@ def _refuse_baseline(log: EventLog | None) -> None:
 
 
 def read_baseline(logs: Sequence[Path]) -> tuple[EventLog | None, list[str]]:
-    """The log of the run without nsys.  What cannot be read is a note: the profiled run stands without it."""
+    """The log of the run without nsys.  If it cannot be read there is a note: the profiled run does not depend on it."""
     if not logs:
         return None, []
     try:
@@ -188,7 +187,7 @@ def read_baseline(logs: Sequence[Path]) -> tuple[EventLog | None, list[str]]:
 
 
 def load(path: str | PathLike[str]) -> Analysis:
-    """A stored analysis: a run directory, analysis.db or analysis.json.  AnalysisError where it does not add up."""
+    """A stored analysis: a run directory, analysis.db or analysis.json.  Raises AnalysisError if it does not add up."""
     path = Path(path)
     if path.is_dir():
         run = RunDirectory(path)
@@ -213,7 +212,7 @@ def load(path: str | PathLike[str]) -> Analysis:
 
 @dataclass(frozen=True)
 class Measured:
-    """What alignment and attribution found in a trace.  `lanes`: the streams on which work ran."""
+    """The results of alignment and attribution.  `lanes`: the streams on which work ran."""
 
     info: TraceInfo
     portion: PartialResult
@@ -243,10 +242,12 @@ def _in_one(trace: Trace, log: EventLog | None, tell: Progress) -> Measured:
 def _in_slices(
     inputs: Inputs, rows: int, others: WorkerPool, all_segments: bool, tell: Progress
 ) -> tuple[Measured | None, EventLog]:
-    """A long trace, stretch by stretch, and its log.  None where it cannot be cut: an interval as long as the run, clocks
-    that nothing connects."""
+    """A long trace, stretch by stretch, and its log.  None if it cannot be cut: an interval as long as the run, or clocks that
+    nothing connects."""
     trace = inputs.trace
-    slices = 2 * -(-rows // (2 * SLICE_ROWS))  # however many help: the same on every machine
+    slices = 2 * -(
+        -rows // (2 * SLICE_ROWS)
+    )  # independent of the number of processes: the same on every machine
     index = sampled(trace)
     read_ahead(others, trace, index, slices)
     log = read_event_logs(inputs.events)
@@ -283,7 +284,7 @@ def explained(
     inside: Callable[[Analysis], Analysis] | None = None,
     host: Callable[[pd.DataFrame, pd.DataFrame], tuple[pd.DataFrame, list[str]]] | None = None,
 ) -> Analysis:
-    """Names, labels, findings, source; `baseline`, the log of a run without nsys, is put beside; `inside` adds what was
+    """Names, labels, findings, source; `baseline` adds the comparison with the log of a run without nsys, `inside` what was
     marked inside kernels, `host` what the host did in the gaps of some segments."""
     analysis = _named(measured, log, clocks)
     if inside is not None:
@@ -298,7 +299,7 @@ def explained(
     if baseline is not None:
         analysis = _with_baseline(analysis, measured, log, baseline)
     wanted = intervals.loc[intervals["name"].isin(list(draw)) & real, "interval"].tolist()
-    if not whole:  # rules look at the same intervals that will be drawn, mostly
+    if not whole:  # rules mostly need the same intervals that will be drawn
         source.expect(np.array(chosen_intervals(analysis, wanted), dtype=np.int64))
     analysis = diagnose(analysis, None if whole else source.segment_arrays)
     trim_memory()
@@ -313,7 +314,7 @@ def explained(
 
 
 def _named(measured: Measured, log: EventLog | None, clocks: Path | None) -> Analysis:
-    """All that needs neither segments nor rules: tables, notes, calibration."""
+    """Everything that needs neither segments nor rules: tables, notes, calibration."""
     p = measured.portion
     intervals = intervals_table(p)
     labels = label_table(intervals[intervals["kind"] != "run"])
@@ -348,7 +349,7 @@ def _named(measured: Measured, log: EventLog | None, clocks: Path | None) -> Ana
 
 
 def _disturbed(intervals: pd.DataFrame) -> list[str]:
-    """A note where the profiler's own work fell into intervals."""
+    """A note if the profiler's own work fell into intervals."""
     count = sum("profiler-disturbed" in flags for flags in intervals["flags"])
     some = "1 interval was" if count == 1 else f"{count} intervals were"
     return [f"{some} disturbed by the profiler's own work (flag profiler-disturbed)"] if count else []
@@ -357,7 +358,8 @@ def _disturbed(intervals: pd.DataFrame) -> list[str]:
 def _with_predictions(
     analysis: Analysis, source: SegmentSource, drawn: np.ndarray, host: HostSpeed
 ) -> Analysis:
-    """With what the interval in each label's row would have measured without nsys: tables show it beside the profiled time."""
+    """Adds what the interval in each label's row would have measured without nsys, which tables show next to the profiled
+    time."""
     labels, variants = (
         table["row_interval"].to_numpy(dtype=np.int64) for table in (analysis.labels, analysis.variants)
     )
@@ -369,7 +371,7 @@ def _with_predictions(
 
 
 def _without_what_the_clock_replaces(info: TraceInfo, intervals: pd.DataFrame) -> TraceInfo:
-    """Where every pair is placed by the events' own clock, CUPTI's timestamps are not missed."""
+    """If every pair is placed by the events' own clock, missing CUPTI timestamps are not mentioned."""
     if set(intervals.loc[intervals["kind"] == "event", "method"]) != {"clock"}:
         return info
     kept = tuple(m for m in info.missing if not m.startswith("CUPTI_ACTIVITY_KIND_CUDA_EVENT"))
@@ -377,7 +379,7 @@ def _without_what_the_clock_replaces(info: TraceInfo, intervals: pd.DataFrame) -
 
 
 def _some_segments(analysis: Analysis, measured: Measured, wanted: Sequence[int]) -> Analysis:
-    """Segments of the wanted intervals and of those that are drawn, as many as fit, and a note that says so."""
+    """Segments of the wanted intervals and of those that are drawn, as many as fit, and a note about that."""
     drawn = np.setdiff1d(chosen_intervals(analysis), wanted)
     fit = _fitting(drawn, measured.portion.size)
     kept = np.union1d(fit, np.array(wanted, dtype=np.int64)).astype(np.int64)
@@ -394,7 +396,7 @@ def _gpu_clocks(measured: Measured, clocks: Path | None) -> tuple[pd.DataFrame, 
         return frames.empty(frames.GPU_CLOCKS), []
     samples, notes = read_clock_samples(clocks)
     used = measured.lanes[["process", "device"]].drop_duplicates()
-    shared = bool(used["device"].duplicated().any())  # or each process saw one GPU of its own, as device 0
+    shared = bool(used["device"].duplicated().any())  # or each process saw its own GPU as device 0
     placed, more = place_samples(
         samples, measured.clock_maps, measured.info.session_start_utc_ns, shared=shared
     )
@@ -404,11 +406,11 @@ def _gpu_clocks(measured: Measured, clocks: Path | None) -> tuple[pd.DataFrame, 
 def _with_baseline(
     analysis: Analysis, measured: Measured, log: EventLog | None, baseline: EventLog
 ) -> Analysis:
-    """The same with the run without nsys beside it, and what the profiled one says it should have measured."""
+    """Adds the run without nsys, and what it should have measured according to the profiled one."""
     real = analysis.measured
     host = HostSpeed(log, measured.clock_maps)
     unprofiled, parts = predict(measured.source, real, analysis.parts, analysis.labels, host)
-    windows = measured.portion.rows.iloc[: len(real)]  # without the run as a whole
+    windows = measured.portion.rows.iloc[: len(real)]  # all but the run as a whole
     table, notes = side_by_side(real, windows, log, baseline, unprofiled, timed(baseline))
     return replace(
         analysis,
@@ -420,7 +422,7 @@ def _with_baseline(
 
 
 def _source_lines(log: EventLog | None) -> pd.DataFrame:
-    """The lines of code that the log names, each once.  Where processes saw different ones at a place, none is shown."""
+    """The lines of code that the log names, each once.  If processes saw different lines at a place, none is shown."""
     if log is None:
         return frames.empty(frames.SOURCE_LINES)
     lines = log.source_lines.drop_duplicates()
@@ -428,7 +430,7 @@ def _source_lines(log: EventLog | None) -> pd.DataFrame:
 
 
 def _inside_kernels(inputs: Inputs, analysis: Analysis) -> Analysis:
-    """The same with what the dumps of marks say about the insides of kernels."""
+    """Adds what the dumps of marks say about the insides of kernels."""
     from nsysalign.slices.inside import marked_inside
 
     inside = marked_inside(inputs.marks, inputs.trace, inputs.marked, analysis.measured)
@@ -446,13 +448,13 @@ def _with_host_activity(
     many: bool,
     opened: Callable[[pd.DataFrame, pd.DataFrame], tuple[pd.DataFrame, list[str]]],
 ) -> Analysis:
-    """The same with what the host did in its gaps: of all intervals or, of `many` pieces, of those that are drawn, whatever
+    """Adds what the host did in the gaps: for all intervals or, if there are `many` pieces, for those that are drawn, whatever
     else is kept."""
     real, notes = analysis.measured, []
     if many:
         some = _fitting(np.array(chosen_intervals(analysis), dtype=np.int64), measured.portion.size)
         segments = measured.source.segments(some)
-        notes = [f"what the host did in its gaps was looked at in {len(some):,} of {len(real):,} intervals"]
+        notes = [f"what the host did in its gaps was determined for {len(some):,} of {len(real):,} intervals"]
     else:
         segments = analysis.segments[analysis.segments["interval"].isin(real["interval"])]
     table, more = opened(real, segments)
@@ -461,7 +463,7 @@ def _with_host_activity(
 
 
 def _fitting(intervals: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """As many of the intervals as have a third of MOST_PIECES together, those with the fewest pieces first; ascending."""
+    """As many intervals as together have a third of MOST_PIECES, those with the fewest pieces first; ascending."""
     ranked = intervals[np.argsort(size[intervals], kind="stable")]
     return np.sort(ranked[np.cumsum(size[ranked]) <= MOST_PIECES // 3])
 
@@ -480,6 +482,6 @@ def _host_gaps_opened(
 
 
 def _headers(log: EventLog | None) -> list[dict[str, Any]]:
-    """What the probe said of itself, without anything private."""
+    """What the probe reported about itself, without anything private."""
     keys = ("pid", "device_name", "torch", "python", "nvtx", "calibration_ns")
     return [{k: h[k] for k in keys if k in h} for h in (log.headers if log else ())]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-#: What is quoted from an input can be anything: no control character of it reaches the terminal, nor a page of text.
+#: Text quoted from an input can be anything: it must not bring control characters, or pages of text, to the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _BEGIN, _END = 600, 250
 
@@ -37,7 +37,7 @@ class UsageError(NsysAlignError):
 
 
 class Interrupted(NsysAlignError):
-    """Ctrl-C, where there is no script to pass it on to."""
+    """Ctrl-C when there is no script to pass it on to."""
 
     exit_code = 130
 

@@ -1,5 +1,4 @@
-"""Which runs stand for many: a label's median, slowest and first one, and the one that shows a finding
-best."""
+"""Which intervals stand for many: a label's median, slowest and first one, and the one that shows a finding best."""
 
 from __future__ import annotations
 

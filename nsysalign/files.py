@@ -1,4 +1,4 @@
-"""Result files appear whole or not at all, under names that are only names."""
+"""Writes result files, which appear whole or not at all, and makes safe file names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TextIO
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path that takes `path`'s place when the block ends well, and is removed if not."""
+    """Yield a temporary path that replaces `path` if the block succeeds, and is removed if not."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     # The same folder, because os.replace is atomic only within one file system.
@@ -40,7 +40,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> int:
-    """Write lines as UTF-8, compressed where the name ends in .gz; the file appears whole or not at all.  Returns how many."""
+    """Write lines as UTF-8, compressed if the name ends in .gz; the file appears whole or not at all.  Returns how many."""
     count = 0
     with replacing(path) as temporary, _opened(temporary, path.suffix == ".gz") as file:
         for line in lines:
@@ -50,7 +50,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
 
 
 def _opened(path: Path, compressed: bool) -> TextIO:
-    # half a character (a file name that is no UTF-8) is written as JSON spells it: \udcff
+    # a lone surrogate (from a file name that is not UTF-8) is written as in JSON: \udcff
     if compressed:  # level 1 takes a tenth of the time that making the lines takes
         return gzip.open(path, "wt", 1, encoding="utf-8", errors="backslashreplace")
     return path.open("w", encoding="utf-8", errors="backslashreplace")
@@ -64,7 +64,7 @@ def file_name(text: str, longest: int = 80) -> str:
     """A label as part of a file name: letters, digits, dot, dash and underscore; never a path, a device or an
     option.
 
-    What had to be changed gets a digest of the whole, so that two labels never share a file.
+    A changed name gets a digest of the whole label, so that two labels never share a file.
     """
     plain = re.sub(r"[^A-Za-z0-9._-]+", "_", text)[:longest].strip("._-")
     if plain and plain == text and not _RESERVED.match(plain):

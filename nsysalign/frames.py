@@ -1,10 +1,10 @@
 """The data dictionary: the columns of every DataFrame, declared once: name, dtype, unit and meaning.
 
 `check(frame, SPEC)` is called at each stage's exit: it selects the columns by name, in this order, and converts them
-to the declared dtype, so that a reader can rely on what this file says.  Times are int64 nanoseconds on the trace's
+to the declared dtype, so that readers can rely on this file.  Times are int64 nanoseconds on the trace's
 clock.  -1 stands for "none" in integer reference columns, nullable columns use pandas' Int64.
 
-A table is a paragraph: `name: meaning`, then a line per column with its dtype and meaning (deeper lines go on with it);
+A table is a paragraph: `name: meaning`, then a line per column with its dtype and meaning (deeper indented lines continue it);
 `like TABLE: columns` says that some are those of a table above.
 """
 
@@ -36,10 +36,9 @@ class Spec(NamedTuple):
 
 
 def check(frame: pd.DataFrame, spec: Spec, *, narrow: bool = False) -> pd.DataFrame:
-    """Select and convert the declared columns.  KeyError names a missing one.
+    """Select and convert the declared columns.  Raises KeyError, which names a missing one.
 
-    `narrow`: for tables of millions of rows, whose int64 columns may be held as int32 where that holds every value (never
-    times).
+    `narrow`: for tables of millions of rows, whose int64 columns may be held as int32 if every value fits (never times).
     """
     missing = [c for c in spec.names if c not in frame.columns]
     if missing:
@@ -56,7 +55,7 @@ def check(frame: pd.DataFrame, spec: Spec, *, narrow: bool = False) -> pd.DataFr
     return out.astype(wrong) if wrong else out
 
 
-#: There are few dtypes, and numpy spells each anew.
+#: There are few dtypes, and numpy builds each name anew.
 _spelled = cache(str)
 
 
@@ -77,14 +76,14 @@ def empty(spec: Spec) -> pd.DataFrame:
 
 @cache
 def _empty(spec: Spec) -> pd.DataFrame:
-    """Made once: the columns one by one take a millisecond, as long as a small stage does."""
+    """Cached: building the columns one by one takes a millisecond, as long as a small stage."""
     import pandas as pd
 
     return pd.DataFrame({c.name: pd.Series(dtype=c.dtype) for c in spec.columns})
 
 
 def _specs(text: str) -> tuple[Spec, ...]:
-    """The tables of some paragraphs; `like` finds what was declared before."""
+    """The tables of some paragraphs; `like` refers to tables declared before."""
     found = []
     for paragraph in text.strip().split("\n\n"):
         found.append(_spec(paragraph))
@@ -463,7 +462,7 @@ details: parts broken down further
     ref_id          int64    as in segments
     bandwidth_gb_s  float64  bytes over the whole duration of those copies or memsets, NaN otherwise
 
-other_streams: work launched inside the interval that ran on other streams, beside the budget
+other_streams: work launched inside the interval that ran on other streams; not part of the budget
     interval  int64  number of the interval
     stream    int64  CUPTI stream id
     ns        int64  union of its execution
@@ -589,8 +588,8 @@ timeline: what ran around the chosen intervals, for drawing: host calls, ranges,
                        (seq), -1 for none
     detail     object  dict for hovering: bytes, grid, bandwidth...
 
-gpu_clocks: stretches (of at most a second) of samples in which a GPU's clocks and reasons stayed the same; what changes
-        does so between two of them, unseen when; -1 is unknown
+gpu_clocks: stretches (of at most a second) of samples in which a GPU's clocks and reasons stayed the same; changes happen
+        between two of them, at an unknown time; -1 is unknown
     device         int64  CUDA device
     start_ns       int64  first sample, on the trace's clock
     end_ns         int64  last sample, the same as start_ns for a single one
@@ -730,14 +729,14 @@ path_counts: how often a path inside a kernel was taken, per launch and SM
     warps    int64  NSYSALIGN_COUNT: warps of which a thread passed; COUNT_WARPS and prof_trigger: executions by a warp
     lanes    int64  executions by a thread
 
-latencies: cycles measured inside kernels (NSYSALIGN_LATENCY), per launch: the whole, then its histogram
+latencies: cycles measured inside kernels (NSYSALIGN_LATENCY), per launch: a total row, then its histogram
     kernel   int64  row of marked_kernels
     counter  str    its name
-    low      int64  at least so many cycles (of the whole: the least)
-    high     int64  less than so many cycles (of the whole: the most, itself)
+    low      int64  at least this many cycles (total row: the least)
+    high     int64  less than this many cycles (total row: the most, inclusive)
     lanes    int64  threads that measured it
     sum      int64  sum of cycles, 0 for bins
-    bin      int64  -1 the whole, else number of the bin
+    bin      int64  -1 for the total row, else number of the bin
 
 mark_changes: what marks change in a kernel: the run with them and the run without (nsysalign run --marks)
     name                 str      the kernel
@@ -756,7 +755,7 @@ mark_changes: what marks change in a kernel: the run with them and the run witho
 
 ANALYSIS_SPECS = (*_MAIN_SPECS, SOURCE_LINES, *BASELINE_SPECS, *MARKS_SPECS)
 
-#: Columns that an analysis stored before they existed does not have, and what stands there instead.
+#: Columns that older stored analyses lack, and their default values.
 LATER_COLUMNS: Mapping[tuple[str, str], Any] = {
     ("baseline", "gap_profiled_ns"): None,
     ("baseline", "gap_baseline_ns"): None,
@@ -767,7 +766,7 @@ LATER_COLUMNS: Mapping[tuple[str, str], Any] = {
 # --- on the way there: what ran, by series and duration; kernels by grid id --------------------------------------------
 
 (DURATIONS, LAUNCHES) = _specs("""
-durations: how often an operation of one name lasted so long, in windows that will have one label
+durations: how often operations of one name had this duration, in windows that will share a label
     interval        int64  number of the first of these windows
     kernel          str    as in kernels
     kind            str    as in kernels
@@ -817,12 +816,12 @@ curve: one row per target and batch of `nsysalign measure`: its headline
     batch            Int64    batch size, NA for the function's own default
     processes        int64    fresh processes that measured it
     latency_ns       float64  one request on an idle GPU: mean of the processes' medians
-    latency_low_ns   float64  its 95 % interval; -inf where too few samples bound nothing
+    latency_low_ns   float64  its 95 % interval; -inf if there are too few samples
     latency_high_ns  float64  and its upper end
     p90_ns           float64  90th percentile of the latency, all processes together
     p99_ns           float64  99th percentile
     p99_bounded      bool     whether there are enough samples for it; otherwise it is a lower bound
-    rate             float64  outputs per second with calls queued one behind the other
+    rate             float64  outputs per second with calls queued back to back
     rate_low         float64  its 95 % interval
     rate_high        float64  and its upper end
     memory_bytes     int64    the most that torch's allocator held
@@ -855,7 +854,7 @@ samples: one row per timed repetition of `nsysalign measure`
     role     str      time, or probe: of the search
     mode     str      latency, event, device, steady, graph, transfer
     l2       str      warm or cold
-    block    int64    number of the block: samples made one behind the other
+    block    int64    number of the block of consecutive samples
     k        int64    place in the block
     ns       int64    what was measured
     t0_ns    int64    start of the block, CLOCK_MONOTONIC

@@ -1,7 +1,7 @@
-"""How fast the host was when an interval was measured, by the meter that the probe reads (`collect.probe.meter`).
+"""How fast the host was when an interval was measured, from the probe's meter (`collect.probe.meter`).
 
-A run on a host that is half as fast measures launch-bound intervals that are twice as long, profiled or not.  So two
-runs are compared, and one is predicted from the other, only as far as the hosts' speeds are known.
+A run on a host that is half as fast measures launch-bound intervals that are twice as long, profiled or not.  So comparing two
+runs, or predicting one from the other, is only as good as the knowledge of the hosts' speeds.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import pandas as pd
 
 from nsysalign.model import EventLog
 
-#: Readings of one such stretch count as one: the probe takes many in a row when it calibrates.
+#: Readings within this time count as one: the probe takes many in a row when it calibrates.
 _STRETCH_NS = 50_000_000
-#: A reading so long before or after an interval still speaks for it.
+#: A reading up to this long before or after an interval still counts for it.
 _NEAR_NS = 500_000_000
-#: From so many stretches on a run says what is usual on its host.
+#: From this many stretches on a run shows what is usual on its host.
 _FEWEST = 5
-_LONGEST_NS = 1e9  # of what a header says
-_RANGE = (5, 95)  # percentiles: what an other run may meet
+_LONGEST_NS = 1e9  # weight of the header's values
+_RANGE = (5, 95)  # percentiles: the range that another run may meet
 
 
 class Speeds(NamedTuple):
-    """Per interval, NaN where nothing is known: how many times longer than usual the meter's work took beside it, and how
-    long at least and at most it took elsewhere, as shares of that."""
+    """Per interval, NaN if unknown: how many times longer than usual the meter's work took near it, and the least and greatest
+    time it took elsewhere, as shares of that."""
 
     slowdown: np.ndarray
     least: np.ndarray
@@ -70,8 +70,8 @@ class HostSpeed:
         return out
 
     def speeds(self, process: np.ndarray, begin_ns: np.ndarray, end_ns: np.ndarray) -> Speeds:
-        """What the whole run, and what was measured on this machine before (`nsysalign doctor --calibrate`), say of these
-        spans."""
+        """The speeds for these spans, from the whole run and from earlier measurements on this machine (`nsysalign doctor
+        --calibrate`)."""
         here = self.near(process, begin_ns, end_ns)
         slowdown, least, most = (np.full(len(here), np.nan) for _ in range(3))
         for number in np.unique(process):
@@ -83,7 +83,7 @@ class HostSpeed:
 
     def _usual(self, process: int) -> tuple[float, float, float]:
         """(usual, least, most) ns of the work in this process's run and on its machine; NaN unknown.  Usual is the faster
-        quarter: a host is slowed down, never sped up."""
+        quarter: a host can be slowed down, but not sped up."""
         found = []
         _, took = self._known.get(process, (None, np.empty(0)))
         if len(took) >= _FEWEST:

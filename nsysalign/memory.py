@@ -1,4 +1,4 @@
-"""Memory that a stage has let go, handed back to the system before the next one asks for its own."""
+"""Returns memory that a stage has freed to the system before the next stage allocates its own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 
 def trim_memory() -> None:
-    """glibc keeps freed arrays of a few megabytes for itself, in pieces: a quarter of the peak of a long trace.
-    Elsewhere this does nothing."""
+    """glibc keeps freed arrays of a few megabytes in its own pools: a quarter of the peak of a long trace.  Does nothing with
+    other C libraries."""
     if sys.platform != "linux":
         return
     try:
@@ -23,7 +23,8 @@ def trim_memory() -> None:
 
 @contextmanager
 def keeping_everything() -> Iterator[None]:
-    """While millions of small objects are made that are all kept, looking for garbage among them only takes time."""
+    """A context without garbage collection: while millions of small objects are created that are all kept, it only takes
+    time."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -34,7 +35,7 @@ def keeping_everything() -> Iterator[None]:
 
 
 def look_for_garbage_less_often() -> None:
-    """For a process that does nothing but analyse: tables are made of many small objects, nearly all of which are kept, and at
-    its end the system takes them back all at once: looking for garbage among them then takes a tenth of a second."""
+    """For a process that does nothing but analyse: tables consist of many small objects, nearly all of which are kept, and at
+    exit the system frees them all at once: looking for garbage among them would take a tenth of a second."""
     gc.set_threshold(50_000, 20, 100)
     atexit.register(gc.freeze)

@@ -1,10 +1,10 @@
-"""The records that travel between the stages, and the words they use.
+"""The records passed between the stages, and the terms they use.
 
 collect -> trace -> align -> attribute -> diagnose -> report.  Every stage takes the previous record and returns a
 new one; nothing is edited in place.  All times are int64 nanoseconds on the trace's clock, half-open.
 Tables are pandas DataFrames whose columns are declared in `nsysalign.frames`.
 
-Seven words for time:
+Seven terms for time:
 
     trace   ------------------------------------------------------------------------------------------
     slice                 [ a stretch of a long trace that is analysed by itself  )
@@ -42,7 +42,7 @@ CAUSES: tuple[str, ...] = (
     "unknown",
 )
 
-#: What each cause means, for legends, hover texts and documentation.
+#: The meaning of each cause, for legends, hover texts and documentation.
 CAUSE_MEANING: Mapping[str, str] = {
     "kernel": "a kernel executes on the interval's stream",
     "graph": "a CUDA graph executes on the stream (traced as one row: gaps and copies inside are not visible)",
@@ -107,9 +107,9 @@ LAUNCH_QUEUE = 1_000
 ORIGINS: tuple[str, ...] = ("pair", "host", "timer", "region", "records", "range", "run")
 ORIGIN: Mapping[str, int] = {name: code for code, name in enumerate(ORIGINS)}
 
-#: Flag of pairs of records of which not even the order of the calls says that they were meant.
+#: Flag of pairs of records that not even the order of the calls shows to belong together.
 UNSURE = "unsure-pair"
-#: Flag of intervals while whose stream was idle others of its device mostly executed.
+#: Flag of intervals during whose idle time other streams of the device were mostly executing.
 OTHERS_WORKED = "other-streams-worked"
 
 #: Interval kinds: an event pair, a pair of host timestamps, an NVTX range projected on the GPU, all work of a process on a
@@ -143,7 +143,7 @@ def thread_of(process: Any, tid: Any) -> Any:
 
 @dataclass(frozen=True)
 class TraceInfo:
-    """What is known about a trace as a whole: never holds environment, host or user names."""
+    """What is known about a trace as a whole; never contains environment, host or user names."""
 
     path: str
     nsys_version: str | None
@@ -170,11 +170,11 @@ class Trace:
     overhead: pd.DataFrame
     os_calls: pd.DataFrame
     names: Mapping[int, str]
-    #: What could not be used, and how many rows of it.
+    #: Kinds of rows that could not be used, and their number.
     lost: Mapping[str, int] = field(default_factory=dict)
-    #: Of an excerpt: where the rows lie that it answers for (table -> trace.index.Blocks).
+    #: For an excerpt: where the rows that it is responsible for lie (table -> trace.index.Blocks).
     blocks: Mapping[str, Any] = field(default_factory=dict)
-    #: Grid and block of kernels by rowid, (kernels, 6): read from the file when asked, for those that are drawn.
+    #: Grid and block of kernels by rowid, (kernels, 6): read from the file on demand, for those that are drawn.
     shapes: Callable[[Any], Any] | None = None
 
 
@@ -212,23 +212,21 @@ class Alignment:
     notes: tuple[str, ...] = ()
     clock_maps: Mapping[int, Any] = field(default_factory=dict)  # log process -> clocks.host.ClockMap
     model: Any = None  # align.latency.LatencyModel: how long records take
-    busy: Any = None  # bool array: on which lanes work ran
+    busy: Any = None  # bool array: the lanes on which work ran
     #: Site -> readings of a host clock after CUDA work that belong to no interval.
     alone: Mapping[str, int] = field(default_factory=dict)
     #: Event clock -> where it lies on the trace's (align.event_line.EventLine).
     event_lines: Mapping[int, Any] = field(default_factory=dict)
-    #: Windows that others answer for, None where there are none: those of this stretch lie among them.
+    #: Windows that belong to other stretches, None if there are none; those of this stretch lie among them.
     around: pd.DataFrame | None = None
 
 
 @dataclass(frozen=True)
 class PartialResult:
-    """What was found of the intervals of a trace, or of a stretch of it, before they have names and findings.
-
-    `rows`: what an interval has by itself, and the columns of its window by which it is known; `total`, `low`, `high`: ns
-    per interval and cause, with their bounds (int64 arrays, intervals x causes); `details`, `other_streams`: as in the
-    analysis, intervals numbered by their rows, as in `durations` (of operations, for `kernels`) and `gaps`; `size`: about how
-    many segments each has.
+    """The results for the intervals of a trace, or of a stretch of it, before they have names and findings.  `rows`: an
+    interval's own columns, and those of its window that identify it; `total`, `low`, `high`: ns per interval and cause, with
+    their bounds (int64 arrays, intervals x causes); `details`, `other_streams`: as in the analysis, intervals numbered by their
+    rows, as in `durations` (of operations, for `kernels`) and `gaps`; `size`: approximate number of segments of each.
     """
 
     rows: pd.DataFrame
@@ -243,9 +241,9 @@ class PartialResult:
     alone: Mapping[str, int]
     durations: pd.DataFrame
     gaps: pd.DataFrame
-    #: Ranges on the host (frames.HOST_RANGES), where the trace was looked at as a whole.
+    #: Ranges on the host (frames.HOST_RANGES), if the trace was analysed as a whole.
     host_ranges: pd.DataFrame
-    segments: pd.DataFrame | None = None  # of all intervals, where these were wanted
+    segments: pd.DataFrame | None = None  # of all intervals, if wanted
 
 
 @dataclass(frozen=True)
@@ -256,7 +254,7 @@ class SegmentArrays:
     ns: Any
     cause: Any  # code into CAUSES
     ref_id: Any
-    words: Callable[[Any], Any]  # what the segments at these places were
+    words: Callable[[Any], Any]  # the segments at these positions in words
 
 
 @dataclass(frozen=True)
@@ -278,21 +276,21 @@ class Analysis:
     #: What ran, by label; the longest idle stretches of each run.
     kernels: pd.DataFrame = field(default_factory=lambda: _no_rows("KERNELS"))
     gaps: pd.DataFrame = field(default_factory=lambda: _no_rows("GAPS"))
-    #: Labels that did different work, told apart; NVTX ranges on the host.
+    #: Labels that did different work, by kind of work; NVTX ranges on the host.
     variants: pd.DataFrame = field(default_factory=lambda: _no_rows("VARIANTS"))
     host_ranges: pd.DataFrame = field(default_factory=lambda: _no_rows("HOST_RANGES"))
-    #: What the host did in the gaps that streams waited for it.
+    #: What the host did while streams waited for it.
     host_activity: pd.DataFrame = field(default_factory=lambda: _no_rows("HOST_ACTIVITY"))
     gpu_clocks: pd.DataFrame = field(default_factory=lambda: _no_rows("GPU_CLOCKS"))
     confirmations: pd.DataFrame = field(default_factory=lambda: _no_rows("CONFIRMATIONS"))
-    #: What the call sites say, where the run was recorded with its lines of code.
+    #: The source lines of call sites, if the run was recorded with them.
     source_lines: pd.DataFrame = field(default_factory=lambda: _no_rows("SOURCE_LINES"))
-    #: Only of a run with --baseline; empty otherwise.
+    #: Only for a run with --baseline; empty otherwise.
     baseline: pd.DataFrame = field(default_factory=lambda: _no_rows("BASELINE"))
-    #: Predictions: of the interval in each label's row, of more where there is a baseline.
+    #: Predictions: for the interval in each label's row, and for more if there is a baseline.
     unprofiled: pd.DataFrame = field(default_factory=lambda: _no_rows("UNPROFILED"))
     unprofiled_parts: pd.DataFrame = field(default_factory=lambda: _no_rows("UNPROFILED_PARTS"))
-    #: Only of programs that mark their kernels (nsysalign.marks); empty otherwise.
+    #: Only for programs that mark their kernels (nsysalign.marks); empty otherwise.
     marked_kernels: pd.DataFrame = field(default_factory=lambda: _no_rows("MARKED_KERNELS"))
     marks: pd.DataFrame = field(default_factory=lambda: _no_rows("KERNEL_MARKS"))
     kernel_phases: pd.DataFrame = field(default_factory=lambda: _no_rows("KERNEL_PHASES"))
@@ -310,7 +308,7 @@ class Analysis:
 
     @property
     def measured(self) -> pd.DataFrame:
-        """The intervals that the program or a range marked: all but those of the run as a whole."""
+        """The intervals measured by the program or given by a range: all but those of the run as a whole."""
         return self.intervals[self.intervals["kind"] != "run"]
 
     @property
@@ -327,7 +325,7 @@ class Analysis:
     def show(self, name: str | None = None, height: int = 900) -> Any:
         """The page in a notebook, opened at the interval or label of this name, if one is given.
 
-        Raises UsageError where there is neither.
+        Raises UsageError if there is neither.
         """
         from nsysalign.report.notebook import Framed, number
 
@@ -336,7 +334,7 @@ class Analysis:
     def waterfall(self, name: str) -> Any:
         """A plotly figure: from the measured time of an interval, or of a label's median one, to its kernels.
 
-        Raises UsageError where there is neither, or no plotly (`pip install 'nsysalign[notebook]'`).
+        Raises UsageError if there is neither, or if plotly is missing (`pip install 'nsysalign[notebook]'`).
         """
         from nsysalign.report.notebook import waterfall
 

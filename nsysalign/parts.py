@@ -17,14 +17,14 @@ def parts_matrix(analysis: Analysis, column: str = "ns") -> np.ndarray:
 
 
 def parts_matrices(analysis: Analysis, columns: Sequence[str]) -> list[np.ndarray]:
-    """The same of several columns of `parts`, whose places are looked up once."""
+    """The same for several columns of `parts`, whose positions are looked up once."""
     return matrices(analysis.intervals, analysis.parts, columns)
 
 
 def matrices(intervals: pd.DataFrame, parts: pd.DataFrame, columns: Sequence[str]) -> list[np.ndarray]:
     """Columns of `parts` (`frames.PARTS`, or its first three columns) for the rows of `intervals`, int64 (intervals, causes).
 
-    Rows of other intervals, and of no known cause, are left out.
+    Rows of other intervals, and of unknown causes, are left out.
     """
     rows, causes = positions(intervals, parts), known_as(parts["cause"], CAUSES)
     placed = (rows >= 0) & (causes >= 0)
@@ -40,7 +40,7 @@ def matrices(intervals: pd.DataFrame, parts: pd.DataFrame, columns: Sequence[str
 def positions(intervals: pd.DataFrame, table: pd.DataFrame) -> np.ndarray:
     """Which row of `intervals` each row of a table of intervals belongs to, -1 for none."""
     numbers, of = intervals["interval"].to_numpy(), table["interval"].to_numpy()
-    if np.array_equal(numbers, np.arange(len(numbers))):  # as they are numbered: nothing to look up
+    if np.array_equal(numbers, np.arange(len(numbers))):  # numbered in order: nothing to look up
         return np.where((of >= 0) & (of < len(numbers)), of, -1)
     return pd.Index(numbers).get_indexer(of)
 

@@ -13,10 +13,10 @@ _ABSOLUTE = re.compile(
 )
 
 
-#: Folders whose folders are called like their users.
+#: Folders whose subfolders are named after users.
 HOMES = frozenset({"home", "homes", "users", "user", "u", "people", "staff", "students", "scratch", "fsx", "fsw", "lustre", "nfs"})  # fmt: skip
 
-#: The same between quotes, where a name may have blanks in it.
+#: The same between quotes, where a name may contain spaces.
 _QUOTED = re.compile(
     r"""(?<=['"])(?:~?/+(?:[^/'"]+/+)+|[A-Za-z]:[\\/]+(?:[^\\/'"]+[\\/]+)+)(?=[^\\/'"]*['"])"""
 )
@@ -27,12 +27,11 @@ def without_paths(text: str) -> str:
     return _ABSOLUTE.sub("", _QUOTED.sub("", text))
 
 
-@lru_cache(maxsize=1 << 12)  # a log names the same few places over and over
+@lru_cache(maxsize=1 << 12)  # a log names the same few places again and again
 def short_path(file: str) -> str:
-    """A file's name for others: as it is when relative, else its folder's name and its own.
-
-    The folder's name is left out where it may be a user's: below a folder of homes (`/mnt/home/me/x.py`), second from the
-    root (`/fsx/me/x.py`), or the name of who runs this.
+    """A file's name for others: unchanged if relative, else its folder's name and its own.  The folder's name is left out if it
+    may be a user's: below a folder of home directories (`/mnt/home/me/x.py`), second from the root (`/fsx/me/x.py`), or the
+    name of the current user.
     """
     if not file.startswith(("/", "\\")) and file[1:2] != ":":
         return file
@@ -47,6 +46,6 @@ def short_path(file: str) -> str:
 
 @cache
 def _own_names() -> frozenset[str]:
-    """What a folder of the user's own may be called."""
+    """Names that the user's own folder may have."""
     given = (os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME"))
     return frozenset({"root", os.path.basename(os.path.expanduser("~")), *given})

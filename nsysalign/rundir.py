@@ -1,8 +1,8 @@
-"""A run directory: the name of every file in it, what belongs to a run, and what an analysis of it is made of.
+"""A run directory: the name of every file in it, what belongs to a run, and the inputs of its analysis.
 
 nsysalign-runs/train-001/
   trace.nsys-rep  trace.sqlite  events-PID.jsonl[.gz]      what was collected
-  clocks.jsonl  run.json  nsys.log                         GPU clocks meanwhile; status, notes, conditions; nsys's words
+  clocks.jsonl  run.json  nsys.log                         GPU clocks during the run; status, notes, conditions; nsys's output
   stacks.jsonl                                             sampled Python stacks (run --sample-python)
   raw/                                                     what the probe wrote, until it is converted
   baseline/events-PID.jsonl                                the same program without nsys
@@ -39,7 +39,7 @@ _LONGEST_S = 1e9  # 30 years; also no infinity and no NaN
 
 @dataclass(frozen=True)
 class Inputs:
-    """What one analysis is made of: an export, and what belongs to it.  None and () where there is none."""
+    """The inputs of one analysis: an export, and what belongs to it.  None and () if absent."""
 
     trace: Path
     events: tuple[Path, ...] = ()
@@ -49,10 +49,10 @@ class Inputs:
     manifest: Path | None = None
     stacks: Path | None = None  # sampled Python stacks
     marks: tuple[Path, ...] = ()  # dumps of marks inside kernels
-    marked: Path | None = None  # the export of the run that made them, where it is another
+    marked: Path | None = None  # the export of the run that made them, if it is a different one
 
     def roles(self) -> Mapping[str, list[Path]]:
-        """All files that decide what the results are, by what they are used as."""
+        """All files that determine the results, by their role."""
         return {
             "trace": [self.trace],
             "events": list(self.events),
@@ -78,7 +78,7 @@ class Inputs:
 
 
 class RunDirectory:
-    """One run.  Nothing is read or made before it is asked for."""
+    """One run.  Nothing is read or created before it is needed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -89,19 +89,19 @@ class RunDirectory:
         return cls(path if path.is_dir() else path.parent)
 
     def traces(self) -> list[Path]:
-        """Its traces by name, a report and its export counted once (the report: it is asked whether the export is still good).
-        `trace.*` stands for everything beside it."""
+        """Its traces by name, with a report and its export counted once (as the report, so that the export is checked against
+        it).  `trace.*` stands for everything next to it."""
         if found := [p for p in (self.path / REPORT, self.path / EXPORT) if p.is_file()]:
             return found[:1]
         by_stem: dict[str, Path] = {}
-        for suffix in reversed(TRACE_SUFFIXES):  # reports win
+        for suffix in reversed(TRACE_SUFFIXES):  # reports take precedence
             for path in self.path.glob(f"*{suffix}"):
                 if path.is_file() and not path.name.startswith(".") and ".partial." not in path.name:
                     by_stem[path.name.removesuffix(suffix)] = path
         return [by_stem[stem] for stem in sorted(by_stem, key=natural)]
 
     def trace(self) -> Path:
-        """Its one trace.  TraceError where there is none, or several."""
+        """Its one trace.  Raises TraceError if there is none, or several."""
         found = self.traces()
         if len(found) == 1:
             return found[0]
@@ -112,7 +112,7 @@ class RunDirectory:
         )
 
     def export(self) -> Path:
-        """The SQLite export of its one trace.  TraceError where there is none yet."""
+        """The SQLite export of its one trace.  Raises TraceError if there is none yet."""
         export = self.trace().with_suffix(".sqlite")
         if not export.is_file():
             raise TraceError(f"{self.path}: its report is not exported yet", f"nsysalign analyze {self.path}")
@@ -123,7 +123,7 @@ class RunDirectory:
         return event_logs(self.path)
 
     def baseline_logs(self) -> list[Path]:
-        """Those of the run without nsys."""
+        """The event logs of the run without nsys."""
         return event_logs(self.path / BASELINE)
 
     def marks(self) -> list[Path]:
@@ -131,16 +131,16 @@ class RunDirectory:
         return sorted(self.path.glob("marks-*.nsam"), key=lambda p: natural(p.name))
 
     def marked(self) -> RunDirectory | None:
-        """The run that made the marks, where it is one of its own."""
+        """The run that made the marks, if it was a separate one."""
         run = RunDirectory(self.path / MARKED)
         return run if run.marks() and run.traces() else None
 
     def manifest(self) -> dict[str, Any]:
-        """What run.json says; {} where there is no such file, or it says nothing of use."""
+        """The contents of run.json; {} if there is no such file, or nothing useful in it."""
         return _object(self.path / MANIFEST)
 
     def conditions(self) -> tuple[str, ...]:
-        """What run.json says was set up around the run; () where it says nothing."""
+        """Conditions set up around the run, according to run.json; () if it lists none."""
         return _conditions(self.path / MANIFEST)
 
     def inputs(
@@ -150,9 +150,8 @@ class RunDirectory:
         baseline: tuple[Path, ...] = (),
         marks: tuple[Path, ...] = (),
     ) -> Inputs:
-        """What an analysis of it is made of, as it lies there; what is named takes the place of the run's own.
-
-        A folder of several traces says nothing of one of them.  TraceError where there is no trace.
+        """The inputs of its analysis; files given explicitly replace the run's own.  A folder of several traces says nothing
+        about a single one.  Raises TraceError if there is no trace.
         """
         trace = trace or self.trace()
         alone = len(self.traces()) <= 1
@@ -171,7 +170,7 @@ class RunDirectory:
         return Inputs(trace, events, baseline, **beside, marks=marks, marked=own.export() if own else None)
 
     def stored(self) -> Path | None:
-        """Its analysis, None where there is none."""
+        """Its stored analysis, None if there is none."""
         return next((p for name in (DATABASE, DOCUMENT) if (p := self.path / name).is_file()), None)
 
 
@@ -242,8 +241,8 @@ def numbered(parent: Path, stem: str) -> Path:
 
 @contextlib.contextmanager
 def private(run_dir: Path) -> Iterator[None]:
-    """While the block runs no other user can look into the folder, which `-o` may have found open to all; then nsys's own files
-    in it, which it makes readable by others, are the owner's alone.
+    """While the block runs no other user can look into the folder, which may have been open to all if given by `-o`; at the end
+    nsys's files in it, which nsys makes readable by others, become private.
     """
     mode = run_dir.stat().st_mode & 0o7777
     with contextlib.suppress(PermissionError):  # another user's folder in which we may write
@@ -258,7 +257,7 @@ def private(run_dir: Path) -> Iterator[None]:
 
 
 def last_duration_s(stem: str, base: Path | None = None) -> float | None:
-    """How long the newest run of that name was profiled, None where there is none or it does not say."""
+    """How long the newest run of that name was profiled, None if there is none or it does not say."""
     runs = (base or Path()) / RUNS
     numbered = [
         (int(m[1]), p)

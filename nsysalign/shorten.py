@@ -9,7 +9,7 @@ _ROUNDS = 3
 
 
 def told_apart(short: Mapping[str, str], longest: int) -> dict[str, str]:
-    """Name -> short form, where forms that several names share begin with the word in which these differ.
+    """Name -> short form; if several names would share a form, it begins with the word in which they differ.
 
     `void gemm_f32_tile64x256_stage3(...)`, `void gemm_f32_tile128x128_stage3(...)`: `…tile64x256_stage3`, `…tile128x128_stage3`.
     """
@@ -32,6 +32,6 @@ def _from(name: str, begin: int, longest: int) -> str:
 
 def _difference(names: list[str]) -> int:
     """Where different names begin to differ: at the beginning of that word."""
-    first, last = min(names), max(names)  # what these share all do
+    first, last = min(names), max(names)  # all names share what these do
     same = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
     return re.search(r"[A-Za-z0-9]*$", first[:same]).start()

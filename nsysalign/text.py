@@ -1,7 +1,7 @@
 """The one module that turns numbers (and foreign text) into text.
 
-Everything else keeps int64 nanoseconds. The page's own script has a twin of `duration`
-(templates/format.js), because hover texts are made in the browser.
+Everything else keeps int64 nanoseconds. The page's script has its own version of `duration` (templates/format.js), because
+hover texts are made in the browser.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import math
 import re
 from typing import Any
 
-#: What stands for exactly zero in tables: the eye finds the numbers.
+#: Shown for exactly zero in tables, so that the eye finds the numbers.
 ZERO = "."
 
-#: Below so many nanoseconds, a unit of so many; seconds from there on.
+#: Limit in nanoseconds, size of the unit below it, its name; seconds beyond.
 _TIMES = ((999.5, 1, "ns"), (999.5e3, 1e3, "us"), (999.5e6, 1e6, "ms"))
 #: Endings of evidence keys that name a unit.
 _UNITS = {"_mhz": "MHz", "_w": "W", "_celsius": "°C"}
@@ -55,7 +55,7 @@ def duration(ns: float | None) -> str:
 
 
 def span(ns: float) -> str:
-    """A time in a title, where whole numbers stay whole: "24.8 us", "24 us"."""
+    """A time in a title, in which whole numbers stay whole: "24.8 us", "24 us"."""
     size, unit = _unit(ns)
     return f"{_title_digits(ns / size)} {unit}"
 
@@ -77,7 +77,7 @@ def _unit(ns: float) -> tuple[float, str]:
 
 
 def microseconds(ns: float) -> str:
-    """A time among others of the same sentence, all in one unit: "1,234.5 us"."""
+    """A time in a sentence with several times, all in one unit: "1,234.5 us"."""
     return f"{ns / 1e3:,.1f} us"
 
 
@@ -119,7 +119,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def middle(text: str, width: int) -> str:
-    """Shorten in the middle: both ends of a name tell it apart."""
+    """Shorten in the middle: both ends of a name distinguish it."""
     if len(text) <= width:
         return text
     if width <= 1:

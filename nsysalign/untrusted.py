@@ -1,14 +1,13 @@
 """Files from other people: opened so that nothing in them can run, write, hang or eat the memory.
 
-A pipe that has the name of a file would be waited for without end: `open_regular` and `contents` refuse it.
+Reading a pipe under a file's name would block for ever: `open_regular` and `contents` refuse it.  Traces and analyses are
+passed from one person to another.  An SQLite file can hold views, triggers, virtual tables and computed columns, which run when
+a table is read, and pages that point at each other.  Here
 
-Traces and analyses are handed from one person to another.  An SQLite file can hold views, triggers, virtual tables
-and computed columns, which run when a table is read, and pages that point at each other.  Here
-
-- the file is opened read-only and never gets a -wal, -shm or -journal of ours beside it;
+- the file is opened read-only and we never create a -wal, -shm or -journal next to it;
 - only SELECT on ordinary tables, a few functions and one pragma are authorised; views cannot even be compiled;
-- values have a greatest length, and what is read is counted: more rows or more text than a file of this size has room
-  for end in an error (a few pages that point at each other can stand for a billion rows).
+- values have a maximum length, and what is read is counted: more rows or more text than fit into a file of this size cause an
+error (a few pages that point at each other can produce a billion rows).
 
 https://sqlite.org/security.html lists what SQLite offers for this, and why.
 """
@@ -27,13 +26,13 @@ from typing import BinaryIO
 
 from nsysalign.errors import NsysAlignError
 
-#: No value is longer where only numbers are read, and no text anywhere (nsys keeps NVTX texts of 1 MB whole).
+#: Maximum length of values if only numbers are read, and of any text (nsys keeps NVTX texts of 1 MB whole).
 LONGEST_NUMBER, LONGEST_TEXT = 100_000, 16 << 20
 #: Rows to fetch at once, so that the longest values fit into memory until they have been checked.
 ROWS_AT_ONCE = 5_000
 _LOCK_TIMEOUT_S = 2.0
-_STEP = 20_000  # instructions of SQLite's machine between two looks at how many there have been
-#: Instructions granted whatever the file's size, and for each of its bytes (recordings and public exports need 0.4
+_STEP = 20_000  # instructions of SQLite's virtual machine between two checks of their number
+#: Instructions allowed for any file, and in addition per byte of the file (recordings and public exports need 0.4
 #: per byte at most, `test_real_traces_need_a_fraction_of_what_is_granted`).
 _FREE, _PER_BYTE = 20_000_000, 6
 #: Every text lies in the file, and is read three times at most; a short file may be read oftener.
@@ -52,7 +51,7 @@ _LIMITS = {
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """A regular file, opened to read its bytes.  OSError for a pipe, a device or a folder of that name."""
+    """A regular file, opened to read its bytes.  Raises OSError for a pipe, a device or a folder."""
     flags = (
         os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     )  # a pipe may have no writer
@@ -64,7 +63,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def contents(path: Path) -> bytes:
-    """All of a regular file.  OSError as in `open_regular`."""
+    """The contents of a regular file.  Raises OSError as `open_regular` does."""
     with open_regular(path) as file:
         return file.read()
 
@@ -75,13 +74,14 @@ def opened(
 ) -> Iterator[sqlite3.Connection]:
     """One consistent, guarded view of an SQLite file; the file and its folder stay as they are.
 
-    Raises `error` where the file cannot be used: `expected` says what it should have been, `again` is the command that
-    makes a good one.  SQLite's own errors inside the block are translated as well.  With
-    `longest_text` (bytes) texts are counted, and cut, by the connection's `text_factory`; without it they must be
-    UTF-8 and fetched by `rows`.  Values are short until `long_values` is entered.
+    Raises `error` if the file cannot be used: `expected` says what it should have been, `again` is the command that creates a
+    good one.  SQLite's own errors inside the block are translated as well.  With `longest_text` (bytes) texts are counted, and
+    cut, by the connection's `text_factory`; without it they must be UTF-8 and fetched by `rows`.  Values are short until
+    `long_values` is entered.
     """
     wal = _look(path, error, expected, again)
-    # A file in WAL mode gets a -shm of ours unless it is declared immutable; that it is not being written has been checked.
+    # SQLite would create a -shm for a file in WAL mode unless it is declared immutable; it has been checked that it is not
+    # being written.
     uri = f"{path.resolve().as_uri()}?mode=ro" + ("&immutable=1" if wal else "")
     connection = sqlite3.connect(uri, uri=True, timeout=_LOCK_TIMEOUT_S)
     size = path.stat().st_size
@@ -102,7 +102,7 @@ def opened(
 
 
 def _guard(connection: sqlite3.Connection) -> None:
-    """Take from an open connection all that reading tables does not need."""
+    """Disable everything on an open connection that reading tables does not need."""
     for name, value in _LIMITS.items():
         if hasattr(connection, "setlimit"):  # Python 3.11
             connection.setlimit(getattr(sqlite3, name), value)
@@ -117,7 +117,7 @@ def _guard(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def long_values(connection: sqlite3.Connection, longest: int = LONGEST_TEXT) -> Iterator[None]:
-    """Inside, values may be as long as texts are."""
+    """A context in which values may be as long as texts."""
     _longest(connection, longest)
     try:
         yield
@@ -131,12 +131,12 @@ def _longest(connection: sqlite3.Connection, length: int) -> None:
 
 
 class Texts:
-    """Bytes of a file as text: never fails to decode, cuts what is too long, and counts."""
+    """Decodes bytes of a file as text: never fails, truncates what is too long, and counts."""
 
     def __init__(self, size: int, longest: int) -> None:
         self.left = _TEXT_FREE + _TEXT_PER_BYTE * size
         self.longest = longest
-        self.cut = 0  # how many were cut short
+        self.cut = 0  # how many were truncated
 
     def __call__(self, raw: bytes) -> str:
         self.left -= len(raw)
@@ -149,18 +149,20 @@ class Texts:
 
 
 def rows(connection: sqlite3.Connection, sql: str, size: int) -> Iterator[tuple]:
-    """Rows of a small query on a file of `size` bytes, without holding more than the file has room for."""
+    """Rows of a small query on a file of `size` bytes, without holding more than fits into the file."""
     left = _ROWS_FREE + _ROWS_PER_BYTE * size
     cursor = connection.execute(sql)
     while fetched := cursor.fetchmany(_FEW_ROWS):
-        left -= len(marshal.dumps(fetched))  # the quickest way to weigh integers and texts together
+        left -= len(
+            marshal.dumps(fetched)
+        )  # the quickest way to estimate the size of integers and texts together
         if left < 0:
             raise sqlite3.DatabaseError("it holds more than a file of its size can")
         yield from fetched
 
 
 class _Work:
-    """How much SQLite has done, and whether that is more than a file of this size can need."""
+    """Counts SQLite's work, and notices if that is more than a file of this size can need."""
 
     def __init__(self, size: int) -> None:
         self.granted = _FREE + _PER_BYTE * size
@@ -176,7 +178,7 @@ class _Work:
 
 
 def _authorize(action: int, first: str | None, second: str | None, _: str | None, view: str | None) -> int:
-    if view is not None:  # the innermost view or trigger that wants it
+    if view is not None:  # the innermost view or trigger that requests it
         return sqlite3.SQLITE_DENY
     if action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_TRANSACTION):
         return sqlite3.SQLITE_OK
@@ -188,7 +190,8 @@ def _authorize(action: int, first: str | None, second: str | None, _: str | None
 
 
 def _look(path: Path, error: type[NsysAlignError], expected: str, again: str) -> bool:
-    """Whether SQLite would write beside the file (WAL mode); `error` where it is no SQLite file, or it is being written."""
+    """Whether SQLite would write next to the file (WAL mode).  Raises `error` if it is not an SQLite file, or is being
+    written."""
     if path.is_dir():
         raise error(
             f"{path}: is a folder, where {expected} was expected",
@@ -212,7 +215,7 @@ def _look(path: Path, error: type[NsysAlignError], expected: str, again: str) ->
             f"{path.name}: is being written, or its writer was stopped half-way ({journal.name} lies beside it)",
             f"wait for the writer to end, or make it again: {again}",
         )
-    if unwritten:  # SQLite would read it whatever the file's mode is
+    if unwritten:  # SQLite would read it whatever the file's mode
         raise error(
             f"{path.name}: another program has it open, and part of it is still in {wal.name}",
             f"close that program, or make it again: {again}",
@@ -221,7 +224,8 @@ def _look(path: Path, error: type[NsysAlignError], expected: str, again: str) ->
 
 
 def _first(path: Path, count: int) -> bytes:
-    """The first bytes of a file that may be absent.  OSError where it is no file, which SQLite would wait for."""
+    """The first bytes of a file that may be absent.  Raises OSError if it is not a regular file, on which SQLite would
+    block."""
     try:
         with open_regular(path) as file:
             return file.read(count)
@@ -230,7 +234,7 @@ def _first(path: Path, count: int) -> bytes:
 
 
 def _explain(problem: Exception, work: _Work, name: str, again: str) -> tuple[str, str]:
-    """What an error of SQLite means here, and what to do."""
+    """What an SQLite error means here, and what to do."""
     text = str(problem)
     if work.exceeded:
         return (
@@ -250,12 +254,12 @@ def _explain(problem: Exception, work: _Work, name: str, again: str) -> tuple[st
 
 
 def ordinary_tables(connection: sqlite3.Connection) -> set[str]:
-    """Names of the tables that hold rows of their own."""
+    """Names of the tables that have rows of their own."""
     return {name for name, what in _kinds(connection).items() if what is None}
 
 
 def unlike_tables(connection: sqlite3.Connection, names: Iterable[str]) -> dict[str, str]:
-    """Those of `names` that are there but no plain tables, with what they are or do instead."""
+    """Those of `names` that exist but are not plain tables, with what they are or do instead."""
     kinds = _kinds(connection)
     found = {}
     for name in sorted(set(names) & kinds.keys()):
@@ -269,10 +273,10 @@ def unlike_tables(connection: sqlite3.Connection, names: Iterable[str]) -> dict[
 
 
 def _kinds(connection: sqlite3.Connection) -> dict[str, str | None]:
-    """What has a name and rows: None for a table, else what it is instead.
+    """Everything with a name and rows: None for a table, else what it is instead.
 
-    SQLite stores the text of a table as `CREATE TABLE` and of a virtual one as `CREATE VIRTUAL TABLE`, however it was
-    spelt, and refuses a schema whose text is not of the type and name beside it.
+    SQLite stores the text of a table as `CREATE TABLE` and of a virtual one as `CREATE VIRTUAL TABLE`, however it was written,
+    and refuses a schema whose text does not match its type and name.
     """
     sql = "select name, type, sql from sqlite_master where type in ('table', 'view')"
     return {

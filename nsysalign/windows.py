@@ -1,4 +1,4 @@
-"""What was measured: windows, and what has none, with the reason and what of the log it was."""
+"""Measured intervals: windows, and those without one, with the reason and their origin in the log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def unplaced_frame(rows: Sequence[Unplaced]) -> pd.DataFrame:
 
 
 def windows_frame(count: int, columns: dict[str, object]) -> pd.DataFrame:
-    """A WINDOWS frame: what is not given holds the value for "none"."""
+    """A WINDOWS frame: columns that are not given hold the value for "none"."""
     default: dict[str, object] = {
         "log_process": -1,
         "start": -1,

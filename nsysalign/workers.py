@@ -1,6 +1,6 @@
 """Processes that work for this one, and end with it.
 
-This module imports nothing that takes time: see `slices.pool`.
+This module imports nothing slow: see `slices.pool`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
-#: What a worker may take to clean up behind itself, in seconds.
+#: How long a worker may take to clean up, in seconds.
 _GRACE = 0.5
 
 
 class Workers(ProcessPoolExecutor):
     """`count` processes, each of which does `first` before anything else.
 
-    As a context it waits for them at its end; where it is left by an error or Ctrl-C, they stop what they do.  So they do
-    when this process ends, however it ends: by itself a worker of a process that was killed waits for work for ever, as it
+    As a context it waits for them at its end; if it is left by an error or Ctrl-C, they stop what they are doing.  They also do
+    so when this process ends, however it ends: otherwise a worker of a killed process would wait for work for ever, because it
     holds both ends of its queue.
     """
 
@@ -33,13 +33,13 @@ class Workers(ProcessPoolExecutor):
         context = get_context("spawn")
         held, self._lifeline = context.Pipe(duplex=False)
         super().__init__(count, mp_context=context, initializer=_begin, initargs=(held, first))
-        self.submit(_nothing)  # the first one is started now
+        self.submit(_nothing)  # this starts the first one
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future:
         return super().submit(_work, function, *arguments, **named)
 
     def stop(self) -> None:
-        """Their work is no longer needed: they end in a moment, without being waited for."""
+        """Their work is no longer needed: they end shortly, without being waited for."""
         self._lifeline.close()
         self.shutdown(wait=False, cancel_futures=True)
 
@@ -50,14 +50,14 @@ class Workers(ProcessPoolExecutor):
 
 
 def started(count: int, first: Callable[[], None] | None = None) -> Workers | None:
-    """None where the machine gives no process: no shared memory for the locks, no more processes for this user."""
+    """None if the machine allows no process: no shared memory for the locks, no more processes for this user."""
     try:
         return Workers(count, first)
     except (OSError, ImportError, NotImplementedError):
         return None
 
 
-#: In a worker: whether it has work to do, and whether that is no longer wanted.
+#: In a worker: whether it has work, and whether that is no longer wanted.
 _at_work = False
 _over = threading.Event()
 
@@ -80,12 +80,12 @@ def _watch(lifeline: Connection) -> None:
 
 
 def _interrupted(*_: object) -> None:
-    """A terminal's Ctrl-C is for the process that started us: it says what becomes of us."""
+    """A terminal's Ctrl-C is for the process that started us: it decides what happens to us."""
     if not _over.is_set():
         return
     if not _at_work:
         os._exit(1)
-    raise SystemExit(1)  # half a file is removed by who writes it
+    raise SystemExit(1)  # the writer of an incomplete file removes it
 
 
 def _work(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:

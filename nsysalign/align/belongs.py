@@ -1,4 +1,4 @@
-"""Whether an event log was written during the trace: process ids repeat (in a container every run is process 7)."""
+"""Was an event log written during this trace?  Process ids repeat: in a container every run may be process 7."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _CLOCK_SET_NS = 10_000_000_000
 
 
 def other_runs(seen: Seen, session: int | None, log: EventLog) -> dict[int, str]:
-    """Processes of the log whose records all lie outside the trace, by the wall clock -> what to say of them.
+    """Processes of the log whose records all lie outside the trace by the wall clock -> the message about them.
 
-    `session`: when the trace began (UTC, ns), None where it does not say.
+    `session`: when the trace began (UTC, ns), None if the trace does not say.
 
-    {} where either side does not know the wall clock.  EventLogError where the log holds nothing else.
+    {} if either side does not know the wall clock.  Raises EventLogError if the log holds no other process.
     """
     if session is None or seen.last_ns <= 0:
         return {}
@@ -40,7 +40,7 @@ def other_runs(seen: Seen, session: int | None, log: EventLog) -> dict[int, str]
 
 
 def _spans(log: EventLog) -> dict[int, tuple[int, int]]:
-    """Process -> wall-clock times of the first and last thing that it logged; without those that logged no wall clock."""
+    """Process -> wall-clock times of its first and last log line; processes that logged no wall clock are left out."""
     clocks = log.clocks[log.clocks["realtime_ns"] > 0].drop_duplicates("process")
     offset = dict(zip(clocks["process"], clocks["realtime_ns"] - clocks["monotonic_ns"], strict=True))
     times = pd.concat([t[["process", "t0_ns"]] for t in (log.records, log.hosts)])

@@ -1,10 +1,10 @@
-"""Where a record must lie, whatever the latencies are: bounds that cannot be wrong.
+"""Bounds on where a record lies that hold whatever the latencies are.
 
     t(R) >= start of R's call; end of every operation issued to the stream before R
     t(R) <= start of every operation issued to the stream after R; end of a successful synchronisation or query that
             covers R; start of what is ordered after a wait on R; the end of elapsed_time on R
 
-A compared pair has those of both of its records: t(end) - t(start) = elapsed, within the clocks' slack.
+A compared pair is subject to the bounds of both records: t(end) - t(start) = elapsed, within the clocks' slack.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from nsysalign.model import CALL, Trace
 from nsysalign.sweep.issue import FAR, LaneOperations
 
 TICK_NS = 32  # the event clock of an H200 ticks every 32 ns
-#: CUPTI corrects its clock now and then: between GPU timestamps and elapsed_time the recordings show up to 6 us.
+#: CUPTI corrects its clock from time to time: in the recordings, GPU timestamps and elapsed_time differ by up to 6 us.
 CLOCK_STEP_NS = 8_000
-#: elapsed_time counts the GPU's own clock, the trace the host's: their rates differ by parts per million.
+#: elapsed_time counts ticks of the GPU's own clock, the trace those of the host: their rates differ by parts per million.
 CLOCK_RATE = 20e-6
 
 
@@ -44,10 +44,10 @@ class Waits:
 def own_bounds(
     trace: Trace, lanes: pd.DataFrame, records: pd.DataFrame, around: pd.DataFrame, asked_ns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds from a record's own neighbours and synchronisations.
+    """Bounds that follow from a record's own neighbours and synchronisations.
 
-    `records`: columns call, call_start_ns, call_end_ns, process, lane.  `asked_ns`: trace time at which elapsed_time on
-    it had returned (FAR where unknown).
+    `records`: columns call, call_start_ns, call_end_ns, process, lane.  `asked_ns`: trace time by which elapsed_time on it had
+    returned (FAR if unknown).
     """
     known = records["call"].to_numpy() >= 0
     c0, c1 = records["call_start_ns"].to_numpy(), records["call_end_ns"].to_numpy()
@@ -75,7 +75,7 @@ def own_bounds(
 def _first_after(
     key: np.ndarray, start: np.ndarray, end: np.ndarray, mine: np.ndarray, c1: np.ndarray
 ) -> np.ndarray:
-    """Per record (key `mine`): least end among the calls with its key that began after c1; FAR for none."""
+    """Per record (key `mine`): the earliest end among the calls with its key that began after c1; FAR if there is none."""
     out = np.full(len(mine), FAR)
     for value in np.intersect1d(np.unique(key), np.unique(mine)):
         these = np.flatnonzero(key == value)
@@ -88,7 +88,7 @@ def _first_after(
 
 def event_synchronised(trace: Trace, records: pd.DataFrame) -> np.ndarray:
     """Per record: end of the first successful event synchronisation or query of its event before that event is
-    recorded again (needs CUPTI event rows for the event's id); FAR for none."""
+    recorded again (needs CUPTI event rows for the event's id); FAR if there is none."""
     out = np.full(len(records), FAR)
     calls, syncs = trace.calls, trace.syncs
     event = records["event"].to_numpy()
@@ -137,7 +137,7 @@ def event_synchronised(trace: Trace, records: pd.DataFrame) -> np.ndarray:
 
 
 def after_waits(waits: Waits, per_lane: dict[int, LaneOperations], count: int) -> np.ndarray:
-    """Per record: first start of an operation ordered after a wait on it; FAR for none."""
+    """Per record: first start of an operation ordered after a wait on it; FAR if there is none."""
     out = np.full(count, FAR)
     for lane, ops in per_lane.items():
         here = np.flatnonzero((waits.lane == lane) & (waits.record >= 0))

@@ -1,7 +1,7 @@
-"""What is known of a trace as a whole before a stretch of it is looked at by itself.
+"""What is known about a whole trace before one stretch of it is analysed by itself.
 
-A stretch does not show everything that decides where its events lie: which processes there are, on which streams work
-ran at all, how the clocks go, how long records take.  Alignment finds these out, or is given them.
+A stretch does not show everything that decides where its events lie: which processes exist, which streams did any work, how the
+clocks relate, how long records take.  Alignment either works these out or is given them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from nsysalign.sweep.tiles import distinct
 
 @dataclass(frozen=True)
 class Seen:
-    """Who appears in a trace: globalPids with CUDA rows, globalTids that made record calls; its first and last call."""
+    """The processes and threads of a trace: globalPids with CUDA rows, globalTids that made record calls; its first and last
+    call."""
 
     processes: frozenset[int]
     recorders: frozenset[int]
@@ -31,7 +32,7 @@ class Seen:
 
 
 def together(every: Sequence[Seen]) -> Seen:
-    """Who appears in several parts of one trace."""
+    """The processes and threads of several parts of one trace, put together."""
     return Seen(
         frozenset().union(*(s.processes for s in every)),
         frozenset().union(*(s.recorders for s in every)),
@@ -41,7 +42,7 @@ def together(every: Sequence[Seen]) -> Seen:
 
 
 def look(trace: Trace) -> Seen:
-    """Who appears in what was read."""
+    """The processes and threads in what was read."""
     calls = trace.calls
     recording = calls["thread"].to_numpy()[calls["kind"].to_numpy() == CALL["record"]]
     processes = [distinct(t["process"].to_numpy()) for t in (calls, trace.operations)]
@@ -55,10 +56,10 @@ def look(trace: Trace) -> Seen:
 
 @dataclass(frozen=True)
 class TraceContext:
-    """`processes`: log process -> globalPid.  `clocks`: of every process whose clock needs no refinement on record calls.
-    `lanes`: all streams; `busy`: on which of them work ran; `model`: how long records take: None where that is to be
-    found out.  `event_clock`: of the records of the log, and maybe of others; `event_lines`: where its lines lie, None where that is to be
-    found out."""
+    """`processes`: log process -> globalPid.  `clocks`: clock maps of the processes that need no refinement on record calls.
+    `lanes`: all streams; `busy`: those on which work ran; `model`: how long records take, None if still to be worked out.
+    `event_clock`: covers the records of the log and possibly others; `event_lines`: where its lines lie, None if still to be
+    worked out."""
 
     processes: Mapping[int, int]
     clocks: Mapping[int, ClockMap]
@@ -69,7 +70,7 @@ class TraceContext:
     event_lines: Mapping[int, EventLine] | None = None
 
     def about(self, log: EventLog) -> TraceContext:
-        """The same without what only other stretches of the log need."""
+        """This context without what only other stretches of the log need."""
         if self.event_clock is None:
             return self
         return replace(self, event_clock=self.event_clock.of_rows(log.records.index.to_numpy()))

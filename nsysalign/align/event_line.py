@@ -1,20 +1,20 @@
 """Where the events' own clock lies on the trace's clock.
 
-Event clock and trace clock are the same timer of the GPU behind a line in pieces: the driver's conversion is corrected
-now and then, by parts per million.  So what is open is one offset with a slow drift, and every record says something
-about it: a record queued behind a kernel is stamped 0.89 us after that kernel's end, on an H100 as on an H200.
+Event clock and trace clock read the same GPU timer; a piecewise linear function relates them, because the driver's conversion
+is corrected from time to time, by parts per million.  The unknown is therefore one offset with a slow drift, and every record
+is evidence for it: a record queued behind a kernel is stamped 0.89 us after that kernel's end, on an H100 and on an H200 alike.
 
     offset (trace - event clock)
-      ^        x     x                  x: the next operation's start, less what it takes to begin
+      ^        x     x                  x: the next operation's start, minus the time it takes to begin
       |   x       x        x   x
       |  ------------------------- the line
       | o   o o  o   o  o oo  o         o: the previous operation's end, plus how long a record takes after it
       +---------------------------> event clock
 
-How long records take was measured with event tracing switched on and off in turn, which leaves the event clock as it is,
+How long records take was measured by switching event tracing on and off in turn, which does not affect the event clock,
 and by reading the driver's memory that holds the events' stamps (H200s and an H100; docs/accuracy.md).  With tracing
 CUPTI stamps every event a second time, 1.27 us after the event's own stamp: records are twice as far apart, and the place
-of a record is that second stamp, the one that nsys shows.  So all of it follows from how far records are apart.
+of a record is that second stamp, the one that nsys shows.  Everything therefore follows from the spacing of records.
 """
 
 from __future__ import annotations
@@ -28,37 +28,41 @@ from nsysalign.align.latency import CLASSES, LATE, LatencyModel, assumed, spacin
 from nsysalign.align.surroundings import Surroundings
 from nsysalign.clocks.events import EventClock
 
-#: Consecutive records behind work are so far apart, without event tracing and with it (ns).
+#: Spacing of consecutive records behind work, without event tracing and with it (ns).
 SPACING_NS, TRACED_SPACING_NS = 1_290, 2_545
-#: Single observations by their class (latency.py; CUPTI's own stamps are the event's to the tick, or late): how far they
-#: scatter (ns), and how far a whole class may be off on a GPU not seen before.
+#: By class of observation (latency.py; CUPTI's own stamps equal the event's to the tick, or are late): how far single
+#: observations scatter (ns), and how far a whole class may be off on a GPU that was never calibrated.
 CLASSES_OF_LINE = (*CLASSES, "stamp")
 _SCATTER = np.array([80.0, 160.0, 350.0, 20.0])
 _UNSEEN = np.array([60.0, 120.0, 600.0, 5.0])
 _QUICK_NS, _TRACED_QUICK_NS = 6_000, 4_000  # calls on an idle stream that took longer were interrupted
-#: On which side those lie that are late; calls on idle streams were chosen to be quick: they have tails on both.
+#: On which side late observations lie; calls on idle streams were chosen to be quick: they have tails on both sides.
 _LATE = np.array([*LATE[:2], 0, -1])
-#: The line may bend at knots so far apart: rates differ from 1 by so much, and change by so much from knot to knot.
+#: Distance between the knots at which the line may bend; how far rates differ from 1, and how much they change from knot to
+#: knot.
 _KNOT_NS, _MOST_KNOTS = 2_000_000_000, 60
 _RATE, _BEND = 12e-6, 0.1e-6
-_MOST_FRAMES = 300  # with more (a log that names one reference for hours) each is where its own edge says
-_MOST = 20_000  # observations: more say nothing new
+_MOST_FRAMES = (
+    300  # beyond this (a log that names one reference for hours) each frame is placed by its own edge alone
+)
+_MOST = 20_000  # observations: more add nothing
 _AT_ONCE = 1 << 14  # rows of a design matrix
 
 
 @dataclass(frozen=True)
 class Offsets:
-    """What single records say of the offset: arrays of equal length.  `class_`: position in CLASSES_OF_LINE."""
+    """What single records say about the offset: arrays of equal length.  `class_`: position in CLASSES_OF_LINE."""
 
     record: np.ndarray
     class_: np.ndarray
-    offset_ns: np.ndarray  # trace time that the record should have, less its time on the event clock
+    offset_ns: np.ndarray  # the record's expected trace time, minus its time on the event clock
 
 
 def observe(
     s: Surroundings, model: LatencyModel, stamp: np.ndarray, at: np.ndarray, known: np.ndarray
 ) -> Offsets:
-    """What the records with a place `at` on the event clock (where `known`) say.  `stamp`: CUPTI's, 0 where there is none."""
+    """Observations of the records whose place `at` on the event clock is `known`.  `stamp`: CUPTI's timestamp, 0 if there is
+    none."""
     seen = model.observe(s)
     first = np.where(seen.class_ == CLASSES.index("ahead"), s.ahead[seen.record], s.behind[seen.record]) == 0
     alone = ~s.previous_is_node[seen.record] | (seen.class_ != CLASSES.index("busy"))
@@ -77,8 +81,8 @@ def observe(
 
 @dataclass(frozen=True)
 class ClockPlaces:
-    """Per record: its trace time by the event clock and the half-width that holds it in 95 of 100; `line`: which event clock
-    it is on, -1 for a record that is on none (its place is 0 then).  `lines`: these clocks."""
+    """Per record: its trace time by the event clock and its 95 % half-width; `line`: the event clock it is on, -1 for none (its
+    place is then 0).  `lines`: these clocks."""
 
     at_ns: np.ndarray
     error_ns: np.ndarray
@@ -95,9 +99,9 @@ def place_records(
     lane: np.ndarray,
     lines: Mapping[int, EventLine] | None = None,
 ) -> ClockPlaces:
-    """Places of all records that are on an event clock.  Arrays are per record; the clock's are of the first ones of them,
-    those of the log.  `lane`: -1 for records whose surroundings are not known (they are placed, but say nothing).
-    `lines`: where they are known already."""
+    """Places of all records that are on an event clock.  Arrays are per record; those of the clock cover only the first ones,
+    the records of the log.  `lane`: -1 for records whose surroundings are unknown (they are placed, but are no evidence).
+    `lines`: given if they are already known."""
     rows = len(lane)
     at, frame = np.zeros(rows, np.int64), np.full(rows, -1)
     at[: len(clock.at_ns)], frame[: len(clock.frame)] = clock.at_ns, clock.frame
@@ -117,7 +121,7 @@ def place_records(
         own = lines.get(number) if lines is not None else None
         if own is None:
             seen = observe(s, model, stamp, at, known & mine)
-            # all its frames, also those of which these records say nothing: others may be placed by the same line
+            # all its frames, even those without a record here: other records may be placed by the same line
             own = fit(clock.origin_error_ns, np.flatnonzero(clock.line == number), at, frame, seen)
         if own is None:
             line[mine] = -1
@@ -154,7 +158,7 @@ class EventLine:
 
     @property
     def rate_ppm(self) -> float:
-        """How much faster the trace's clock goes than the events' own, over all."""
+        """How much faster the trace's clock runs than the events' own, overall."""
         span = int(self.knots[-1] - self.knots[0])
         values = self.mean[: len(self.knots)]
         return float(values[-1] - values[0]) / span * 1e6 if span else 0.0
@@ -163,11 +167,11 @@ class EventLine:
 def fit(
     origin_error_ns: np.ndarray, frames: np.ndarray, at: np.ndarray, frame: np.ndarray, seen: Offsets
 ) -> EventLine | None:
-    """The line of one event clock.  `frames`: its frames, sorted; `at`, `frame`: of every record; `seen`: what its records
-    say.  None where they say nothing.
+    """The line of one event clock.  `frames`: its frames, sorted; `at`, `frame`: of every record; `seen`: the observations.
+    None if there are no observations.
 
-    A linear model with known noise: offset = line(knots) + shift(frame) + class + noise, where the shifts are known to
-    within their rounding and the classes to within what GPUs differ by; noise has the tails of Student's t.
+    A linear model with known noise: offset = line(knots) + shift(frame) + class + noise, where the shifts are known to within
+    their rounding and the classes to within the differences between GPUs; the noise has the tails of Student's t.
     """
     if not len(seen.record):
         return None
@@ -206,7 +210,7 @@ def _thinned(seen: Offsets) -> Offsets:
 
 
 def _first_guess(seen: Offsets) -> int:
-    """The median offset of the best class that there is."""
+    """The median offset of the best class present."""
     best = seen.class_ == seen.class_[_UNSEEN[seen.class_].argmin()]
     return int(np.median(seen.offset_ns[best] - seen.offset_ns[0])) + int(seen.offset_ns[0])
 
@@ -218,7 +222,8 @@ def _knots(t: np.ndarray) -> np.ndarray:
 
 
 def _design(at: np.ndarray, frame: np.ndarray, knots: np.ndarray, frames: np.ndarray) -> np.ndarray:
-    """Rows: what the offset at `at` takes from each knot (linear in between, the first and last pieces go on) and frame."""
+    """Rows: the weight of each knot (linear in between; the first and last pieces extend outwards) and frame in the offset at
+    `at`."""
     x = np.zeros((len(at), len(knots) + len(frames)))
     rows = np.arange(len(at))
     k = np.clip(np.searchsorted(knots, at, side="right") - 1, 0, len(knots) - 2)
@@ -230,8 +235,7 @@ def _design(at: np.ndarray, frame: np.ndarray, knots: np.ndarray, frames: np.nda
 
 
 def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> np.ndarray:
-    """Precision of what is known beforehand: rates of some ppm that change little, frames that are where the rounding of
-    the edge before them lets them be, classes."""
+    """Prior precision: rates of a few ppm that change little, frames within the rounding of the edge before them, classes."""
     n, m = len(knots), len(frames)
     out = np.zeros((n + m + len(_UNSEEN),) * 2)
     step = float(knots[1] - knots[0])
@@ -240,7 +244,7 @@ def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> n
     out += rate.T @ rate / (_RATE * np.sqrt(n - 1)) ** 2
     bend = np.diff(rate, axis=0)
     out += bend.T @ bend / (_BEND * np.sqrt(step / _KNOT_NS)) ** 2
-    for k in range(m):  # against the frame before; the first one is where it is
+    for k in range(m):  # against the frame before; the first one is fixed
         row = np.zeros(len(out))
         row[n + k] = 1.0
         error = 1.0

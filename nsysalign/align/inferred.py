@@ -1,12 +1,12 @@
-"""Which records of a trace without an event log were probably a start and an end.
+"""Which records of a trace without an event log were probably compared: a start with its end.
 
 nsys does not record cudaEventElapsedTime, so nothing says which records the program compared.  Three things hint at it:
 
-    host      s1 s2  launch  e2 e1  cudaDeviceSynchronize       a wait follows: e2 and e1 close what is open, last in first out
+    host      s1 s2  launch  e2 e1  cudaDeviceSynchronize       a wait follows: e2 and e1 close the open starts, last in, first out
     host      s1  launch  e1 s2  launch  e2  synchronise        two records without work between them: one closes, one opens
     host      r  cudaStreamWaitEvent(r)                         the event orders streams: it times nothing
 
-A pair never joins two records of the same event, and never spans none of the thread's own work.
+A pair never joins two records of the same event, and always spans some work of the thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nsysalign.align.ranges import nvtx_windows
 from nsysalign.model import CALL, ORIGIN, SYNC_CALLS, UNSURE, Trace, tid_of
 from nsysalign.windows import windows_frame
 
-#: What follows a record on its thread before anything else does: nothing of this, a wait, a question, the end of the event.
+#: The first relevant call after a record on its thread: none of these, a wait, a query, the destruction of the event.
 _NOTHING, _WAITED, _ASKED, _DESTROYED = range(4)
 _WAITS = tuple(CALL[k] for k in SYNC_CALLS)
 
@@ -39,7 +39,7 @@ class Mark:
 
 @dataclass
 class Pairs:
-    """Positions of starts and ends, which of these are unsure, and how many records belong to no pair, by reason."""
+    """Positions of starts and ends, which pairs are unsure, and how many records belong to no pair, by reason."""
 
     start: list[int] = field(default_factory=list)
     end: list[int] = field(default_factory=list)
@@ -64,7 +64,7 @@ def pair(marks: Sequence[Mark]) -> Pairs:
     open_: list[int] = []
     for cluster in _clusters(marks, timing):
         last = marks[cluster[-1]].followed
-        # behind work and before more of it, a single record is a start, an end or a lap: what comes later tells
+        # between two pieces of work a single record is a start, an end or a lap: what comes later decides
         ends = len(cluster) if last != _NOTHING else len(cluster) // 2
         for k, number in enumerate(cluster):
             _forget(marks, open_, number, out)
@@ -81,7 +81,7 @@ def pair(marks: Sequence[Mark]) -> Pairs:
 
 
 def _two_by_two(open_: Sequence[int], out: Pairs) -> None:
-    """Records that nothing closed, one after the other."""
+    """Records that no wait closed, paired in order."""
     for start, end in zip(open_[::2], open_[1::2], strict=False):
         out.add(start, end, True)
     out.leave("are never followed by an end", len(open_) % 2)
@@ -92,7 +92,7 @@ def _clusters(marks: Sequence[Mark], which: Sequence[int]) -> list[list[int]]:
     out: list[list[int]] = []
     work = True
     for before, number in zip([-1, *which], which, strict=False):
-        # what was left out between the two may have had work before it
+        # a record left out between the two may have had work before it
         work = before < 0 or any(m.after_work for m in marks[before + 1 : number + 1])
         if work or marks[before].followed != _NOTHING:
             out.append([])
@@ -101,7 +101,7 @@ def _clusters(marks: Sequence[Mark], which: Sequence[int]) -> list[list[int]]:
 
 
 def _forget(marks: Sequence[Mark], open_: list[int], number: int, out: Pairs) -> None:
-    """An event that is recorded again has lost its earlier record; what was opened since then waits for no end."""
+    """Recording an event again replaces its earlier record, and starts opened since then get no end."""
     event = marks[number].event
     at = next((n for n, o in enumerate(open_) if event >= 0 and marks[o].event == event), None)
     if at is not None:
@@ -182,9 +182,10 @@ def windows_without_log(
     waits: pd.DataFrame,
     spread: np.ndarray,
 ) -> tuple[list[pd.DataFrame], list[str]]:
-    """(windows, notes) of a trace that no event log explains: pairs of records, NVTX ranges, last the pairs that are unsure.
+    """(windows, notes) of a trace without an event log: pairs of records, then NVTX ranges, then the unsure pairs.
 
-    `records`: with lane, thread, t_ns and bounds; `waits`: with the record that each waits for; `spread`: of the places.
+    `records`: with lane, thread, t_ns and bounds; `waits`: with the record that each waits for; `spread`: the places'
+    half-widths.
     """
     pairs = record_pairs(trace, operation_lane, records, waits)
     found = inferred_windows(records, pairs, spread)
@@ -195,7 +196,7 @@ def windows_without_log(
 
 
 def _pairing_notes(pairs: Pairs) -> list[str]:
-    """What was paired on what grounds, and what was left."""
+    """Notes: what was paired, on what grounds, and what was left over."""
     count, unsure, left = len(pairs.start), sum(pairs.unsure), sum(pairs.left.values())
     if not count and not left:
         return []
@@ -258,8 +259,8 @@ def inferred_windows(records: pd.DataFrame, pairs: Pairs, spread: np.ndarray) ->
 
 
 def _in_order(records: pd.DataFrame) -> np.ndarray:
-    """Places of records, none before that of one recorded earlier on its stream: between the same two operations each by
-    itself says little of where it lies, their order says which comes first."""
+    """Places of records, none before that of a record made earlier on its stream: between the same two operations a single
+    record's place is vague, but the order of the records is known."""
     t, lane, at = (records[c].to_numpy() for c in ("t_ns", "lane", "call_start_ns"))
     out = t.copy()
     for number in np.unique(lane[lane >= 0]).tolist():

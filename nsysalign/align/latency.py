@@ -1,13 +1,14 @@
-"""How long records take: what a record's surroundings say about its place, and the parameters of that.
+"""How long records take: a model of where a record lies, given its surroundings.
 
     stream busy   KKKKKKKK|-- busy --R-- ahead --|KKKK        behind the previous operation's end, before the next start
     stream idle   [record call]-- idle --R                    a function of the call's duration
 
 Each observation is linear in the parameters (`Observations`), so one robust regression calibrates them on the compared
 pairs of a trace, whose distances are known: the unknown place of each frame (place.py) is eliminated.  GPUs are late, never
-early, above all where queues are deep: what is late has little say (`weights`).  What no trace can tell is one common shift (all records later, `ahead` smaller): it is anchored twice, at `ahead`, which is 1.5 us
-with and without event tracing, and at `busy`, which is the spacing of consecutive records less 0.39 us, whatever that is
-(H100, H200s: 1.28, 2.54 and 4.99 us; docs/accuracy.md).
+early, above all where queues are deep: late observations get little weight (`weights`).  No trace can reveal one common shift
+(all records later, `ahead` smaller).  Two anchors fix it: `ahead`, which is 1.5 us with and without event tracing, and `busy`,
+which is 0.39 us less than the spacing of consecutive records, whatever that spacing is (H100, H200s: 1.28, 2.54 and 4.99 us;
+docs/accuracy.md).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from nsysalign.align.surroundings import Surroundings
 from nsysalign.sweep.issue import FAR
 
 #: Parameters, in the order of the regression's columns: prior mean and standard deviation (ns), wide where a trace usually
-#: decides, narrow where it cannot.
+#: determines the value, narrow where it cannot.
 _PRIOR = {
     "idle_ns": (4_800.0, 800.0),  # record's place after its call began, for a call of 1.5 us
     "idle_short": (0.85, 0.3),  # per ns of call duration, up to _KNEE_NS
@@ -34,7 +35,7 @@ _PRIOR = {
     "ahead_ns": (1_540.0, 25.0),  # record to the start of a queued kernel
 }
 PARAMETERS = tuple(_PRIOR)
-#: The same with CUPTI's event tracing, where records take longer, and without.
+#: The priors with CUPTI's event tracing, under which records take longer, and without.
 _TRACED = {
     "idle_ns": (5_100.0, 800.0), "idle_long": (0.37, 0.1), "busy_ns": (2_175.0, 1_800.0), "spacing_ns": (2_545.0, 1_800.0)
 }  # fmt: skip
@@ -43,40 +44,42 @@ _UNTRACED = {
 }  # fmt: skip
 #: Consecutive records further apart than this were traced: 1.3 us without event tracing, 2.5 or 5 with it.
 _TRACED_FROM_NS = 1_900
-#: Outside of these a calibrated latency is a mistake.
+#: A calibrated latency outside these limits is a mistake.
 _PLAUSIBLE_NS = {
     "idle_ns": (1_000, 20_000), "busy_ns": (300, 8_000), "spacing_ns": (600, 8_000), "ahead_ns": (1_000, 3_000)
 }  # fmt: skip
-#: Of the spacings, the prompt ones count (a percentile): where queues are deep half of them are 0.3 us longer.
+#: The percentile of the spacings that counts, a short one: if queues are deep, half of them are 0.3 us longer.
 _PROMPT = 25
-#: busy_ns is spacing_ns less this, whatever a record takes.
+#: busy_ns is spacing_ns minus this, however long a record takes.
 _BUSY_LESS_NS, _TIED_NS = 380.0, 25.0
 _KNEE_NS, _USUAL_CALL_NS = 3_000, 1_500
-#: Beyond, a call on an idle stream says no more of when its record was passed on: it goes on after that.
+#: Calls on an idle stream that last longer say nothing more about when the record was submitted: the rest happens afterwards.
 _SLOW_NS = 30_000
 #: Where nothing in the trace shows how long records take.
 _UNSURE_NS = 850.0
-#: Of the gaps that one record leaves between two kernels the tightest are those that only the record made: they say how
-#: long it takes to within _USUAL_NS, and are unsure by so much.
+#: Of the gaps between two kernels with one record in between, the tightest are due to the record alone: those within _USUAL_NS
+#: of each other tell how long a record takes, with this uncertainty.
 _TIGHTEST, _USUAL_NS, _BY_GAPS_NS = 10, 150.0, 300.0
-#: Classes of observations: how far they scatter, and on which side of the expected place those lie that are late.
+#: Classes of observations: how far they scatter, and on which side of the expected place late ones lie.
 CLASSES = ("busy", "ahead", "idle")
 SCATTER_NS = {"busy": 120.0, "ahead": 120.0, "idle": 250.0}
 LATE = np.array([1, -1, 1])
-#: Calls differ from host to host: within this a trace may show another scatter of "idle".
+#: Calls differ from host to host: the limits within which a trace may show another scatter of "idle".
 _IDLE_SCATTER_NS = (150.0, 700.0)
-#: On their late side observations have a tail (Student's t, soon without a say), on the other they keep their say (Huber).
+#: On their late side observations have a heavy tail (Student's t: outliers soon lose their weight), on the other they keep it
+#: (Huber).
 _STUDENT, _HUBER = 1.0, 4.0
-#: And more: with other streams' kernels about; behind a graph (0.0 or 0.8 us more); while a copy to or from the host is
-#: under way on another stream, which holds records up by nothing or by 6 us (H100 and H200).
+#: Additional spread: next to kernels of other streams; behind a graph (0.0 or 0.8 us more); while a copy to or from the host
+#: runs on another stream, which delays records by nothing or by 6 us (H100 and H200).
 _CONTENDED_NS, _GRAPH_NS, _COPYING_NS = 750.0, 400.0, 2_500.0
-#: Slow (cold) calls on an idle stream: the place is less certain by this share of what they took beyond _KNEE_NS.
+#: Slow (cold) calls on an idle stream: their place is less certain by this share of the time beyond _KNEE_NS.
 _SLOW_SPREAD, _TRACED_SLOW_SPREAD = 0.25, 0.12
-#: With event tracing CUPTI stamps an event by work of its own, pushed in the same call after the event's: in slow calls on
-#: an idle stream so much later, by what they took (medians of an H100 and an H200: 0.6 us in calls of 5.5, 3.5 in 13).
+#: With event tracing CUPTI stamps an event by work of its own, pushed in the same call after the event's: in slow calls on an
+#: idle stream this much later, by the duration of the call (medians of an H100 and an H200: 0.6 us in calls of 5.5 us, 3.5 us
+#: in calls of 13 us).
 _LAG_FROM_NS, _LAG_TO_NS, _LAG_SHARE = 4_000, 14_000, 0.5
-#: The previous operation must end this long after the record's call, the next call be over this long before the record, for
-#: the one to be "busy" and the other "ahead" for certain.
+#: For a record to be "busy" for certain, the previous operation must end this long after the record's call; to be "ahead" for
+#: certain, the next call must be over this long before the record.
 _MARGIN_NS, _APART_NS, _QUEUED_NS = 1_500, 700, 500
 _ENOUGH = 3
 
@@ -92,7 +95,7 @@ def weights(z: np.ndarray, late: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Observations:
-    """What single records say of their own places: arrays of equal length.
+    """What single records say about their own places: arrays of equal length.
 
     `record`; `class_`: position in CLASSES; the place is `known_ns + x @ parameters`, within `scale_ns`; `certain`: no
     other class could explain it.
@@ -117,9 +120,9 @@ class LatencyModel:
     covariance: np.ndarray
     scale: Mapping[str, float]
     counts: Mapping[str, int] = field(default_factory=dict)
-    #: CUPTI's event tracing ran, or nobody knows.
+    #: CUPTI's event tracing ran, or it is unknown whether it did.
     traced: bool = False
-    #: The common shift is this uncertain beside all else.
+    #: Uncertainty of the common shift, on top of everything else.
     unsure_ns: float = 0.0
 
     @property
@@ -127,7 +130,7 @@ class LatencyModel:
         return np.array([self.value[p] for p in PARAMETERS])
 
     def expected(self, s: Surroundings) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(likeliest place of every record, its spread, whether its stream was busy), by what came before it."""
+        """(likeliest place of every record, its spread, whether its stream was busy), judged by what came before it."""
         idle, busy = self._idle(s), self._busy(s)
         late = (s.previous_end > 0) & (busy > idle)
         slow = np.maximum(s.call_end - s.call_start - _KNEE_NS, 0)
@@ -152,7 +155,8 @@ class LatencyModel:
         return np.where(self.traced & ~self.expected(s)[2], _LAG_SHARE * (took - _LAG_FROM_NS), 0.0)
 
     def observe(self, s: Surroundings) -> Observations:
-        """All that records say of their own places.  One that waits for another stream comes later by an unknown time."""
+        """Everything that records say about their own places.  A record that waits for another stream is late by an unknown
+        time."""
         place, scale, busy = self.expected(s)
         apart = (s.previous_end == 0) | (np.abs(self._busy(s) - self._idle(s)) > _APART_NS)
         apart &= ~s.copying
@@ -209,8 +213,8 @@ def _ahead_columns(s: Surroundings) -> np.ndarray:
 
 
 def spacing(s: Surroundings, one: np.ndarray, two: np.ndarray, apart: np.ndarray) -> np.ndarray:
-    """How far consecutive records are apart, by the distances `apart` of records `one` and `two`: of those with nothing
-    between, both queued behind the same operation."""
+    """Spacing of consecutive records, from the distances `apart` between records `one` and `two`; only pairs with nothing in
+    between, both queued behind the same operation, count."""
     done = s.previous_end[two]
     pair = (done > 0) & (s.previous_end[one] == done) & (s.behind[two] == s.behind[one] + 1)
     return apart[pair & (done > s.call_end[two] + _QUEUED_NS) & ~s.waits[one] & ~s.waits[two]]
@@ -225,8 +229,8 @@ def _tight_gaps(s: Surroundings) -> np.ndarray:
 
 
 def assumed(tracing: str, spacings: np.ndarray, gaps: np.ndarray) -> LatencyModel:
-    """The model before anything is fitted: with event tracing "on", "off" or "unknown", and with how long a record takes
-    where the trace shows it directly: by the spacing of records, else by the gap that one leaves between two kernels."""
+    """The model before anything is fitted, for event tracing "on", "off" or "unknown".  How long a record takes comes from the
+    trace if it shows that directly: from the spacing of records, else from the gap that a record leaves between two kernels."""
     apart = float(np.percentile(spacings, _PROMPT)) if len(spacings) >= _ENOUGH else 0.0
     if tracing == "unknown" and apart:
         tracing = "on" if apart > _TRACED_FROM_NS else "off"
@@ -262,7 +266,7 @@ def calibrate(
     and its `shift` in there (ns).
 
     Iteratively reweighted least squares with Student-t noise; the place of each frame is an unknown of its own, eliminated
-    by weighted demeaning.  Starts wide and narrows, so that a bad first guess does not decide.
+    by weighted demeaning.  The scales start wide and narrow down, so that a bad first guess does not decide the result.
     """
     model = assumed(tracing, spacings, _tight_gaps(s))
     mean, prior = model.vector, model.covariance
@@ -299,8 +303,8 @@ def calibrate(
 
 
 def _plausible(model: LatencyModel, mean: np.ndarray, prior: np.ndarray) -> LatencyModel:
-    """The same without values that no GPU shows: a trace that says so (rows dropped, records on a wrong stream) says nothing,
-    and what was assumed beforehand stands, with its uncertainty."""
+    """The model without values that no GPU shows: a trace that suggests such a value (rows dropped, records on a wrong stream)
+    is no evidence, and the prior is kept, with its uncertainty."""
     value, covariance = dict(model.value), model.covariance.copy()
     for name, (least, most) in _PLAUSIBLE_NS.items():
         if not least <= value[name] <= most:
@@ -320,7 +324,7 @@ def _median(group: np.ndarray, value: np.ndarray) -> np.ndarray:
 
 
 def _demean(group: np.ndarray, columns: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """All but the last column, and the last, less their weighted means in each group."""
+    """All columns but the last, and the last, each minus its weighted mean in each group."""
     total = np.bincount(group, weight)
     means = [np.bincount(group, weight * c) / total for c in columns.T]
     out = columns - np.stack(means, axis=1)[group]

@@ -1,16 +1,17 @@
-"""Marks inside kernels on the trace's clock: joined by grid id, placed by the edges of the kernels themselves.
+"""Marks inside kernels on the trace's clock: joined to kernels by grid id, placed by the kernels' own start and end.
 
-A mark carries the GPU's timer, a kernel row the trace's time; both are one timer behind a line that CUPTI corrects now
-and then.  Of every kernel that was joined:
+A mark carries the GPU's timer, a kernel row the trace's time; both read the same timer, through a conversion that CUPTI
+corrects from time to time.  For every joined kernel:
 
     trace   start ......................... end
     timer     |  first stamp ... last stamp  |        start - first <= offset <= end - last
 
-Each bounds the offset at its own time, and near it as far as the two clocks can drift apart meanwhile.  Where bounds
-contradict each other, the profiler has corrected its clock: a new piece begins.
+Each kernel bounds the offset at its own time, and nearby within what the two clocks can drift apart meanwhile.  Where bounds
+contradict each other, the profiler has corrected its clock, and a new piece begins.
 
 Programmatic dependent launches overlap in one stream, but their rows do not: the profiler ends a kernel's row 1 ns before
-the dependent one's blocks begin (measured: nsys 2024.2, H100).  Such an end bounds nothing, and the kernel's last mark ends it.
+the dependent one's blocks begin (measured: nsys 2024.2, H100).  Such an end is no bound; the kernel is taken to end with its
+last mark.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from nsysalign.marks import layout
 from nsysalign.marks.dump import Dump
 from nsysalign.marks.joined import Marked
 
-#: How fast the two clocks can drift apart around the slope that was found, and where none could be found.
+#: How fast the two clocks can drift apart around the fitted slope, and if none could be fitted.
 _DRIFT, _DRIFT_UNKNOWN = 5e-6, 60e-6
-#: A slope is found over so long, from so many kernels.
+#: A slope is fitted over at least this long, from at least this many kernels.
 _SPAN_NS, _FEWEST = 20_000_000, 8
 _MOST_STAMPS = 200_000
 
 
 def join(dump: Dump, rows: pd.DataFrame) -> Marked:
-    """The launches of a dump among the trace's kernels (`frames.LAUNCHES`), and their clock."""
+    """Find the launches of a dump among the trace's kernels (`frames.LAUNCHES`), and their clock."""
     launch, warp, grid, replay = _launches(dump)
     rows = rows[(rows["pid"] == dump.pid) | (rows["pid"] < 0)]
     rows = _of_device(rows.assign(cut=_cut(rows)), dump)
@@ -98,8 +99,8 @@ def _described(row: np.ndarray, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_device(rows: pd.DataFrame, dump: Dump) -> pd.DataFrame:
-    """Those of the dump's device: every device counts its grids from the beginning.  Where the trace has no kernels of such a
-    device, it may number them otherwise: then those of the only one that has any."""
+    """The kernels of the dump's device: every device counts its grids from the beginning.  If the trace has none of that
+    device, it may number devices differently: then those of the only device that has any."""
     wanted = np.union1d(dump.warps["grid"], dump.counters["grid"]).astype(np.int64)
     mine = rows["device"] == dump.device
     if not mine.any() and rows["device"].nunique() == 1:
@@ -110,7 +111,7 @@ def _of_device(rows: pd.DataFrame, dump: Dump) -> pd.DataFrame:
 def _launches(dump: Dump) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(launch of every head, run of a warp of every head, grid id and replay of every launch).
 
-    A warp's first chunk names no chunk before it: its k-th in one grid id is of the k-th launch with that id.
+    A warp's first chunk has no predecessor: its k-th first chunk under one grid id belongs to the k-th launch with that id.
     """
     heads = dump.warps
     if not len(heads):
@@ -137,7 +138,7 @@ def _launches(dump: Dump) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarra
 
 
 def _first_lane(dump: Dump, warp: np.ndarray) -> np.ndarray:
-    """Whether each head's lanes have the lowest lane with which its warp began."""
+    """Whether each head's lanes include the lowest lane with which its warp began."""
     lanes = dump.warps["lanes"].astype(np.int64)
     chunk = dump.warps["kind"] == layout.HEAD | layout.VERSION
     lowest = np.zeros(int(warp.max(initial=-1)) + 1, np.int64)
@@ -146,7 +147,7 @@ def _first_lane(dump: Dump, warp: np.ndarray) -> np.ndarray:
 
 
 def _rank(dump: Dump, warp: np.ndarray) -> np.ndarray:
-    """Place of every head when they are sorted by warp and time."""
+    """Rank of every head when sorted by warp and time."""
     order = np.lexsort((dump.warps["time"], warp))
     rank = np.empty(len(order), np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
@@ -188,7 +189,7 @@ def _rows_of(grid: np.ndarray, replay: np.ndarray, rows: pd.DataFrame) -> np.nda
 
 
 def _cut(rows: pd.DataFrame) -> np.ndarray:
-    """Kernels whose rows end where the next one of their stream begins, 1 ns before: it may be that they worked on."""
+    """Kernels whose rows end 1 ns before the next one of their stream begins: they may have continued."""
     order = np.lexsort((rows["start_ns"], rows["stream"], rows["device"]))
     start, end, device, stream = (
         rows[c].to_numpy()[order] for c in ("start_ns", "end_ns", "device", "stream")
@@ -204,7 +205,7 @@ def _clock(
     tick: int,
 ) -> tuple[np.ndarray, float, np.ndarray]:  # fmt: skip
     """(trace time minus timer at each launch's first stamp, drift, half-width of what is possible) of all launches;
-    0, 0 and -1 where nothing was joined.  The end of a `cut` row bounds nothing, unless there is no other."""
+    0, 0 and -1 if nothing was joined.  The end of a `cut` row is no bound, unless there is no other."""
     if not known.any():
         return np.zeros(len(first), np.int64), 0.0, np.full(len(first), -1, np.int64)
     at0, at1 = first[known], last[known]
@@ -229,8 +230,8 @@ def _clock(
 
 
 def _middle(lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(middle, half-width) of what is possible.  A piece between contradictions may be bounded on one side only, or on none:
-    then its other side is as far away as that of the widest of the rest."""
+    """(middle, half-width) of what is possible.  A piece between contradictions may be bounded on one side only, or on none: a
+    missing bound is taken to be as far away as in the widest of the other pieces."""
     both = np.isfinite(lower) & np.isfinite(upper)
     if not both.any():
         known = np.where(np.isfinite(lower), lower, np.where(np.isfinite(upper), upper, 0.0))
@@ -243,14 +244,14 @@ def _middle(lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def _slope(at: np.ndarray, middle: np.ndarray, width: np.ndarray) -> float | None:
-    """Drift of the offset: a line through the middles, the narrow ones first; None where too little is known."""
+    """Drift of the offset: a line through the middles, the narrow ones first; None if too little is known."""
     if len(at) < _FEWEST or np.ptp(at) < _SPAN_NS:
         return None
     narrow = width <= np.median(width)
     x, y = at[narrow].astype(float), middle[narrow].astype(float)
     if np.ptp(x) < _SPAN_NS / 2:
         return None
-    for _ in range(3):  # what lies far off (a correction of the clock) does not turn the line
+    for _ in range(3):  # outliers (a correction of the clock) must not tilt the line
         slope, level = np.polyfit(x, y, 1)
         off = np.abs(y - slope * x - level)
         keep = off <= 3 * np.median(off) + 1
@@ -288,7 +289,7 @@ def _envelope(
 
 
 def _nearest(t, left, right, q, drift, better, none):  # type: ignore[no-untyped-def]
-    """The better of both sides' bounds at q."""
+    """The tighter of both sides' bounds at q."""
     before = np.searchsorted(t, q, "right") - 1
     after = np.searchsorted(t, q, "left")
     a = np.where(before >= 0, left[np.maximum(before, 0)] - drift * q, none)

@@ -1,7 +1,7 @@
-"""Which API call is which record: per thread, by time containment, in order.
+"""Which API call made which record: per thread, by time containment, in order.
 
-The trace holds record calls that no Python code made (the pinned-memory allocator, NCCL, DDP), so counting from the
-first is wrong.  A Python call of `record` contains exactly one record call of its own thread.
+The trace holds record calls that no Python code made (the pinned-memory allocator, NCCL, DDP), so the n-th call is not the n-th
+record.  A Python call of `record` contains exactly one record call of its own thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nsysalign.clocks.host import ClockMap, clock_map, contained, refine
 from nsysalign.model import CALL, EventLog, Trace, TraceInfo, pid_of, process_of, thread_of, tid_of
 from nsysalign.sweep.tiles import group
 
-#: A map this good needs no help from the record calls.
+#: A map this accurate needs no refinement on the record calls.
 _SHARP_NS = 2_000
 
 
@@ -26,7 +26,7 @@ def match_processes(
 ) -> tuple[dict[int, int], list[str]]:
     """log process -> globalPid, by pid, else by the thread ids that made record calls.
 
-    EventLogError where the log is of another run.
+    Raises EventLogError if the log belongs to another run.
     """
     threads, processes = sorted(seen.recorders), sorted(seen.processes)
     by_pid = {int(pid_of(p)): int(p) for p in processes}
@@ -64,7 +64,7 @@ def match_processes(
 
 
 def process_clock(log: EventLog, number: int, marks: pd.DataFrame, info: TraceInfo) -> ClockMap | None:
-    """The clock map of one process of the log; None where nothing connects its clock with the trace's."""
+    """The clock map of one process of the log; None if nothing connects its clock with the trace's."""
     return clock_map(
         clocks=log.clocks[log.clocks["process"] == number],
         marked=log.marked[log.marked["process"] == number],
@@ -81,8 +81,8 @@ def match_records(
 ) -> tuple[pd.DataFrame, dict[int, ClockMap], list[str]]:
     """Positions in `calls` for every record and wait of the log.
 
-    Returns (frame indexed like log.records with columns call, thread; clock maps by log process; notes).  `known`: clock
-    maps that are good already.
+    Returns (frame indexed like log.records with columns call, thread; clock maps by log process; notes).  `known`: clock maps
+    that are already accurate.
     """
     calls = trace.calls
     kind, thread = calls["kind"].to_numpy(), calls["thread"].to_numpy()

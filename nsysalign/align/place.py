@@ -1,10 +1,10 @@
-"""The likeliest place of every frame that is on no line of its own: pairs, and what hangs together with them.
+"""The likeliest place of every frame that has no event line: pairs, and the records connected with them.
 
-The distances inside a frame are known, so a frame has one unknown: where its origin lies.  Its density is the product of
-what all its records say (latency.py), cut at the bounds.  Each observation is a mixture: the calibrated latency, a tail
-towards "later than expected" (a GPU can be late, never early), and a broad floor for what the model does not know, so
-that observations that agree beat one that does not.  Evaluated on a grid; the answer is the median, the error bar its
-95 % half-width widened by what the calibration leaves open.
+The distances inside a frame are known, so a frame has one unknown: where its origin lies.  Its density is the product of the
+densities of all its records (latency.py), cut at the bounds.  Each observation is a mixture: the calibrated latency, a tail
+towards "later than expected" (a GPU can be late, never early), and a broad floor for what the model does not cover, so that
+observations that agree outweigh one that does not.  It is evaluated on a grid; the answer is the median, the error bar its 95 %
+half-width, widened by the uncertainty of the calibration.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _AT_ONCE = 1 << 15  # grid points: their arrays stay in the processor's cache
 #: Weights of (calibrated latency, later than that, anything) and the lengths of the tails.
 _CORE, _LATE, _FLOOR = 0.72, 0.25, 0.03
 _LATE_NS, _FLOOR_NS = 1_800.0, 12_000.0
-#: Two records of a frame lie to each other on the trace as elapsed_time says within so much: a constant (p50 55 ns, p95
+#: The distance of two records of a frame on the trace may differ from elapsed_time by this much: a constant (p50 55 ns, p95
 #: 0.5 us in the recordings), and the rates of the two clocks.
 _TIE_NS, _RATE = 120.0, 12e-6
-#: Rates are parts per million: pairs are one frame only where they lie as close as this.
+#: Rates are parts per million: pairs form one frame only if they are at most this far apart.
 _LONGEST_NS = 10_000_000
-#: Densities learned on one trace are too sure of themselves on the next: error bars are this much wider.  With event
+#: Densities calibrated on one trace are overconfident on the next: error bars are widened by this factor.  With event
 #: tracing, stamps of consecutive records behind busy streams scatter by up to 0.8 us themselves.
 _WIDEN, _WIDEN_NS, _WIDEN_TRACED_NS = 1.3, 200, 450
 
@@ -37,8 +37,8 @@ _WIDEN, _WIDEN_NS, _WIDEN_TRACED_NS = 1.3, 200, 450
 @dataclass(frozen=True)
 class Frames:
     """Pairs that share records: `frame` and `shift_ns` (of its start after the frame's origin) of every pair, and the same
-    of every `record` (a position) that belongs to one; a record may belong to two.  `apart_ns`: how far it lies from its
-    frame's other records."""
+    of every `record` (a position) that belongs to one; a record may belong to two.  `apart_ns`: its distance from its frame's
+    other records."""
 
     pair_frame: np.ndarray
     pair_shift_ns: np.ndarray
@@ -76,7 +76,7 @@ def place_pairs(
     upper: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """(start, error bar) of every pair; `start`: position of its start record, which `lower`, `upper` bound.  int64 trace ns.
-    The bar holds the event's own stamp, from which elapsed_time counts, and CUPTI's late one too."""
+    The error bar covers both the event's own stamp, from which elapsed_time counts, and CUPTI's later one."""
     count = int(frames.pair_frame.max()) + 1
     low, high = np.full(count, np.iinfo(np.int64).min), np.full(count, np.iinfo(np.int64).max)
     np.maximum.at(low, frames.pair_frame, lower - frames.pair_shift_ns)
@@ -93,19 +93,19 @@ def place_pairs(
 def _place(
     s: Surroundings, model: LatencyModel, frames: Frames, low: np.ndarray, high: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(origin, half-width that holds it in 95 of 100) of every frame.  `s`: of the frames' records."""
+    """(origin, 95 % half-width) of every frame.  `s`: surroundings of the frames' records."""
     seen = model.observe(s)
     seen = seen.take(np.argsort(frames.frame[seen.record], kind="stable"))
     frame = frames.frame[seen.record]
     wanted = seen.known_ns - frames.shift_ns[seen.record] + np.rint(seen.x @ model.vector).astype(np.int64)
     tie = np.hypot(_TIE_NS, _RATE * frames.apart_ns)
     scale = np.hypot(seen.scale_ns, tie[seen.record])
-    # middle of the grid: the latest of what the records' past says (being late is common, early is not)
+    # middle of the grid: the latest place that the records' past suggests (being late is common, early is not)
     origin, (place, spread, _) = low.copy(), model.expected(s)
     early = place - 2 * (spread - model.scale["idle"]) - frames.shift_ns
     np.maximum.at(origin, frames.frame, early.astype(np.int64))
     origin = np.clip(origin, low, high)
-    # half a step of grace: a feasible region narrower than the grid must keep a point
+    # half a step of tolerance: a feasible region narrower than the grid must keep a point
     points = len(_GRID)
     first = np.clip(-((origin - low + _STEP_NS - _BELOW_NS) // _STEP_NS), 0, points)
     stop = np.clip((high + _STEP_NS - origin + _BELOW_NS) // _STEP_NS + 1, 0, points)
@@ -131,14 +131,14 @@ def _place(
         middle, half[rows] = _median_and_half_width(p, _GRID[first[rows]], many[rows])
         at[rows] = np.clip(origin[rows] + middle, low[rows], high[rows])
 
-    for _ in together(locate, _lots(many)):  # no two lots share a frame
+    for _ in together(locate, _lots(many)):  # no two batches share a frame
         pass
-    half[begin[1:] == begin[:-1]] = np.inf  # nobody says anything: it may be anywhere
+    half[begin[1:] == begin[:-1]] = np.inf  # no record says anything: it may be anywhere
     return at, np.hypot(half, 1.96 * _common(model, seen.x, frame, scale, len(at)))
 
 
 def _mixture(late: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Logarithm of the density of being `late` by so much; negative: early."""
+    """Logarithm of the density of being this `late`; negative: early."""
     out = _CORE / (scale * 2.5066) * np.exp(-0.5 * (late / scale) ** 2)
     out += _FLOOR / (2 * _FLOOR_NS) * np.exp(-np.abs(late) / _FLOOR_NS)
     out += np.where(late > 0, _LATE / _LATE_NS * np.exp(-np.maximum(late, 0) / _LATE_NS), 0.0)
@@ -148,7 +148,7 @@ def _mixture(late: np.ndarray, scale: np.ndarray) -> np.ndarray:
 def _common(
     model: LatencyModel, x: np.ndarray, frame: np.ndarray, scale: np.ndarray, count: int
 ) -> np.ndarray:
-    """Standard deviation of every frame's place from what the calibration leaves open (the common shift above all)."""
+    """Standard deviation of every frame's place due to the calibration's uncertainty (the common shift above all)."""
     weight = 1 / scale**2
     total = np.maximum(np.bincount(frame, weight, count), 1e-30)
     mean = np.stack([np.bincount(frame, weight * column, count) / total for column in x.T], axis=1)
@@ -156,7 +156,7 @@ def _common(
 
 
 def _lots(count: np.ndarray) -> list[np.ndarray]:
-    """Frames with about as many feasible points each, as many as fit into the processor's cache together."""
+    """Batches of frames with similar numbers of feasible points, as many as fit into the processor's cache together."""
     order = np.argsort(count, kind="stable")
     order = order[count[order] > 0]
     lots, at = [], 0
@@ -172,7 +172,7 @@ def _lots(count: np.ndarray) -> list[np.ndarray]:
 def _median_and_half_width(
     p: np.ndarray, origin: np.ndarray, count: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Median, and the half-width around it that holds 95 %, of `count` points a step apart from `origin` on."""
+    """Median, and the half-width around it that holds 95 %, of `count` points one step apart, starting at `origin`."""
     rows = np.arange(len(p))
     below = np.zeros((len(p), p.shape[1] + 1))
     np.cumsum(p, axis=1, out=below[:, 1:])

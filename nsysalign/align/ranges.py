@@ -1,4 +1,4 @@
-"""NVTX ranges projected on the GPU: one window per range and stream."""
+"""NVTX ranges projected onto the GPU: one window per range and stream."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
 def _spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
     """Columns range, lane, start, end: first start and last end of the work of each range on each lane.
 
-    Memory goes with ranges and operations, not with their product: of ranges in ranges each holds the work of all inside.
+    Memory goes with ranges and operations, not with their product: an outer range holds the work of all ranges nested in it.
     """
     ranges, operations, calls = trace.ranges, trace.operations, trace.calls
     issued = np.flatnonzero(operations["call"].to_numpy() >= 0)
@@ -86,9 +86,11 @@ def _spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
                 )
             )
 
-    for number in distinct(ranges["thread"].to_numpy()).tolist():  # what the range's thread launched
+    for number in distinct(ranges["thread"].to_numpy()).tolist():  # launched by the range's own thread
         add(np.flatnonzero(ranges["thread"].to_numpy() == number), np.flatnonzero(thread == number))
-    for number in distinct(ranges["process"].to_numpy()).tolist():  # and threads without ranges of their own
+    for number in distinct(
+        ranges["process"].to_numpy()
+    ).tolist():  # and by threads without ranges of their own
         add(
             np.flatnonzero(ranges["process"].to_numpy() == number), np.flatnonzero((process == number) & ~own)
         )

@@ -78,7 +78,7 @@ def match_waits(
     clocks: Mapping[int, ClockMap],
     waits: pd.DataFrame,
 ) -> pd.DataFrame:
-    """Wait calls of the trace with what the log knows about them: stream_id, log_process, awaited seq (-1 unknown)."""
+    """Wait calls of the trace with what the log says about them: stream_id, log_process, awaited seq (-1 unknown)."""
     waits = waits.assign(stream_id=np.int64(-1), log_process=np.int64(-1), seq=np.int64(-1))
     waits["process_id"] = (
         trace.calls["process"].to_numpy()[waits["call"].to_numpy()] if len(waits) else np.empty(0, np.int64)
@@ -165,7 +165,7 @@ def awaited(trace: Trace, waits: pd.DataFrame, records: pd.DataFrame) -> np.ndar
 
 
 def wait_arrays(trace: Trace, waits: pd.DataFrame) -> bounds.Waits:
-    """Only waits that are known, not inferred: an inferred one is good for a cause, not for a bound."""
+    """Only waits that are known, not inferred: an inferred wait may name a cause but is no bound."""
     known = waits[(waits["record"] >= 0) & ~waits["inferred"] & (waits["lane"] >= 0)]
     call = known["call"].to_numpy()
     return bounds.Waits(
@@ -177,7 +177,7 @@ def wait_arrays(trace: Trace, waits: pd.DataFrame) -> bounds.Waits:
 
 
 def compared_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, list[Unplaced]]:
-    """elapsed lines as positions in `records`; what cannot be a pair goes to the list with its reason."""
+    """elapsed lines as positions in `records`; lines that cannot be a pair are listed with their reason."""
     asked = log.elapsed
     mine = records[
         records["log_process"] >= 0

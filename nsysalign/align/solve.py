@@ -39,7 +39,7 @@ from nsysalign.windows import Unplaced, unplaced_frame
 
 #: Bounds that cross by less than this are the two clocks' disagreement, not a contradiction.
 _CROSSING_NS = 2_000
-#: The same for places by the event clock, beside their own error.
+#: The same for places by the event clock, in addition to their own error.
 _CLOCK_ROOM_NS = 500
 
 
@@ -48,8 +48,8 @@ def align(
 ) -> Alignment:
     """Place everything that was measured on the trace's clock.
 
-    `context` and `timers` are what is known of the whole trace and of the program's clock readings, where `trace` and `log`
-    are a stretch of them.
+    If `trace` and `log` are a stretch of a longer trace, `context` and `timers` hold what is known about all of it and about
+    the program's clock readings.
 
     With a log: every successful elapsed_time call and every host timer ends in `windows` or, with the reason, in
     `unaligned`.  Without: NVTX ranges become windows of kind nvtx, consecutive records of a thread inferred pairs.
@@ -185,8 +185,8 @@ def _placed(
 def _least_contradicted(
     bounded: Callable[[int | None], tuple[Bounded, list[str]]],
 ) -> tuple[Bounded, list[str]]:
-    """Records on the streams that the log seems to mean, else on those that its pairs contradict least: perhaps the streams
-    were numbered otherwise."""
+    """Records on the streams that the log seems to mean, else on those that its pairs contradict least: the streams may have
+    been numbered differently."""
     best, remarks = bounded(None)
     for offset in lanes.STREAM_OFFSETS if best.contradictions else ():
         other, said = bounded(offset)
@@ -198,7 +198,7 @@ def _least_contradicted(
 def _on_the_host(
     trace: Trace, log: EventLog, read: _Read, timers: Timers, *, told: bool
 ) -> tuple[pd.DataFrame, list[Unplaced], dict[str, int], list[str]]:
-    """(windows of kind host, what has none, clock readings that belong to none per site, notes where these are `told`)."""
+    """(windows of kind host, timers without a window, readings per site that belong to none, notes if `told`)."""
     explicit = replace(log, hosts=log.hosts[~log.hosts["implicit"].to_numpy()])
     hosts, lost = host_windows(trace, explicit, read.processes, read.clocks)
     timed, missed, alone = timer_windows(trace, log, read.processes, read.clocks, timers)
@@ -208,8 +208,8 @@ def _on_the_host(
 
 
 def event_tracing(trace: Trace) -> str:
-    """Whether CUPTI's event tracing ran: "on" where most record calls left a row, "off" where they did not (nsys writes rows
-    of its own for some of them; before 2024.4 it could not trace events), "unknown" for exports of other tools."""
+    """Whether CUPTI's event tracing ran: "on" if most record calls left a row, "off" if they did not (nsys itself writes rows
+    for some of them; before 2024.4 it could not trace events), "unknown" for exports of other tools."""
     calls = int((trace.calls["kind"].to_numpy() == CALL["record"]).sum())
     if len(trace.event_rows) and 2 * len(trace.event_rows) >= calls:
         return "on"
@@ -222,8 +222,8 @@ def no_log() -> EventLog:
 
 
 def _bound(trace: Trace, log: EventLog, read: _Read, records: pd.DataFrame, on_clock: bool) -> Bounded:
-    """Bounds of every record under one assignment of streams.  `on_clock`: the events' own stamps are known: CUPTI's may be
-    late, and are no lower bounds then."""
+    """Bounds of every record under one assignment of streams.  `on_clock`: the events' own stamps are known, so CUPTI's, which
+    may be late, are not used as lower bounds."""
     around = neighbours(trace, read.per_lane, records["lane"].to_numpy(), records["call"].to_numpy())
     lower, upper = bounds.own_bounds(trace, read.lanes, records, around, read.asked_ns)
     upper = np.minimum(upper, bounds.event_synchronised(trace, records))
@@ -246,7 +246,7 @@ def _by_clock(
     surroundings: Surroundings,
     lines: Mapping[int, EventLine] | None,
 ) -> ClockPlaces | None:
-    """Where the records lie by their event clocks; None where the log has no references."""
+    """Where the records lie by their event clocks; None if the log has no references."""
     if clock is None:
         return None
     lane = np.where(records["call"].to_numpy() >= 0, records["lane"].to_numpy(), -1)
@@ -261,8 +261,8 @@ def _by_clock(
 
 
 def _held_by_clock(places: ClockPlaces | None, best: Bounded) -> tuple[np.ndarray, list[str]]:
-    """Which pairs have their place by the event clock, and notes.  Not those that its own neighbours contradict: an event
-    that was recorded again by another thread while it was measured."""
+    """Which pairs are placed by the event clock, and notes.  Pairs whose neighbours contradict the clock are not: another
+    thread recorded the event again while it was being measured."""
     pairs = best.pairs
     start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
     if places is None:
@@ -286,7 +286,7 @@ def _held_by_clock(places: ClockPlaces | None, best: Bounded) -> tuple[np.ndarra
 def _around_places(
     best: Bounded, places: ClockPlaces | None, on_clock: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds of every record: its own, or around its place where the event clock tells it."""
+    """Bounds of every record: its own, or a margin around its place if the event clock gives one."""
     lower, upper = best.lower.copy(), best.upper.copy()
     if places is not None:
         held = np.unique(best.pairs.loc[on_clock, ["start", "end"]].to_numpy())

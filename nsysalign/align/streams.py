@@ -1,9 +1,9 @@
 """Streams as the analysis numbers them ("lanes"), and the lane of every record and wait.
 
 A record's stream is exact where CUPTI wrote an event row.  Otherwise the log's `cuStreamGetId` answer is used; for
-created streams it is one more than CUPTI's streamId under a profiler and equal in a plain run, so the offset is
-decided on the trace at hand: by wait lines whose wait call has a stream, then by which offset names streams that did
-work, and in the end the bounds of every pair refute a wrong one.
+created streams it is one more than CUPTI's streamId under a profiler and equal in a plain run, so the offset is determined from
+the trace itself: by wait lines that have a wait call with a stream, then by which offset names streams that did work; finally,
+the bounds of the pairs refute a wrong one.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from nsysalign.sweep.tiles import distinct
 LEGACY_DEFAULT = 3  # TARGET_INFO_CUDA_STREAM.flag
 #: CUPTI's streamId minus cuStreamGetId's answer: -1 under every profiler tried, 0 in a plain run.
 STREAM_OFFSETS = (-1, 0)
-#: A handle is the stream that this share of its records point to.
+#: A handle stands for a stream if at least this share of its records point to it.
 _MOST_SAY = 0.6
 _DEFAULT_STREAM = 7  # CUPTI's streamId of the legacy default stream of the first context
 
 
 def build_lanes(trace: Trace, known: pd.DataFrame | None = None) -> tuple[pd.DataFrame, np.ndarray]:
-    """(lanes, lane of every operation: -1 for none of the `known` lanes, where these are given)."""
+    """(lanes, lane of every operation); if `known` lanes are given, -1 for an operation on none of them."""
     keys = ["process", "context", "stream"]
     operations = trace.operations
     places, of_place = _places(operations, [*keys, "device"])
@@ -43,7 +43,7 @@ def build_lanes(trace: Trace, known: pd.DataFrame | None = None) -> tuple[pd.Dat
         [every, pd.DataFrame({"process": silent, "context": 1, "stream": _DEFAULT_STREAM, "device": 0})],
         ignore_index=True,
     )
-    # the device of an operation is certain, that of the stream table may be unknown: keep the first
+    # the device of an operation is certain, the stream table may not know it: keep the first
     lanes = (
         every.sort_values("device", ascending=False, kind="stable")
         .drop_duplicates(keys)
@@ -62,7 +62,7 @@ def _lanes_of(lanes: pd.DataFrame, places: pd.DataFrame, of_place: np.ndarray) -
 
 
 def _places(rows: pd.DataFrame, columns: list[str]) -> tuple[pd.DataFrame, np.ndarray]:
-    """(rows with distinct values of the columns, by first appearance; which of these each row is)."""
+    """(rows with distinct values of the columns, by first appearance; the index of each row among them)."""
     code = np.broadcast_to(np.int64(0), len(rows))
     for column in columns:
         values = rows[column].to_numpy()
@@ -120,12 +120,12 @@ def lane_of_log(
     settled: np.ndarray | None = None,
     busy: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[str]]:
-    """Lane of every record from what Python knew about its stream; -1 where that does not decide.
+    """Lane of every record from what Python knew about its stream; -1 if that is ambiguous.
 
     `records`: columns log_process, process (globalPid), stream_handle, stream_id, device.  `waits`: matched waits with
-    columns stream_id, lane, process_id.  `offset`: CUPTI's streamId minus cuStreamGetId's answer; None decides by the
-    waits and by which streams did work.  `settled`: records whose lane an event row names; nothing is said about those.
-    `busy`: the lanes on which work ran, None for those of these operations.
+    columns stream_id, lane, process_id.  `offset`: CUPTI's streamId minus cuStreamGetId's answer; None determines it from the
+    waits and the streams that did work.  `settled`: records with a lane from an event row; they get no note.  `busy`: the lanes
+    on which work ran; None derives them from these operations.
     """
     lane = np.full(len(records), -1, dtype=np.int64)
     notes: list[str] = []
@@ -166,14 +166,13 @@ def lane_of_log(
 
 
 def busy_lanes(lanes: pd.DataFrame, operation_lane: np.ndarray) -> np.ndarray:
-    """On which lanes work ran."""
+    """The lanes on which work ran."""
     return np.bincount(operation_lane[operation_lane >= 0], minlength=len(lanes)) > 0
 
 
 def _default_lane(own: pd.DataFrame, busy: np.ndarray, device: np.ndarray) -> np.ndarray:
-    """The legacy default stream of each row's device (-1: not known); -1 where several could be meant.
-
-    A log does not name contexts.  Of several default streams only one may have done work: then it is that one.
+    """The legacy default stream of each row's device (-1: not known); -1 if several could be meant.  A log does not name
+    contexts.  If only one of several default streams did work, that one is taken.
     """
     legacy = _default_lanes(own)
     only = _only(legacy, busy)
@@ -188,7 +187,7 @@ def _default_lanes(own: pd.DataFrame) -> pd.DataFrame:
 
 
 def _only(lanes: pd.DataFrame, busy: np.ndarray) -> int:
-    """The lane that did work, where not more than one did; -1 where nothing tells them apart."""
+    """The only lane that did work; -1 if several did and nothing tells them apart."""
     working = lanes.index[busy[lanes.index.to_numpy()]]
     if len(working) > 1 or lanes.empty:
         return -1
@@ -220,7 +219,7 @@ def _stream_offset(own: pd.DataFrame, ids: np.ndarray, waits: pd.DataFrame) -> i
         values, counts = np.unique(differences[np.isfinite(differences)].astype(np.int64), return_counts=True)
         if len(values) and abs(int(values[counts.argmax()])) <= 2:
             return int(values[counts.argmax()])
-    # that a stream did work says nothing: recording on one that did none is a mistake users make
+    # whether the stream did work is no evidence here: users do record on idle streams by mistake
     existing = set(stream_of.tolist())
     named = {o: sum(int(i + o) in existing for i in ids) for o in STREAM_OFFSETS}
     best = max(STREAM_OFFSETS, key=lambda o: named[o])  # the first, seen under every profiler, wins a tie
@@ -228,8 +227,8 @@ def _stream_offset(own: pd.DataFrame, ids: np.ndarray, waits: pd.DataFrame) -> i
 
 
 def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFrame) -> np.ndarray:
-    """For records that are not in the log: the stream of the operations that their thread issued just before and just after, where
-    both are the same; -1 otherwise.  An inference, and said to be one."""
+    """For records that are not in the log: the stream of the operations that their thread issued just before and just after, if
+    both are the same; -1 otherwise.  This is an inference and is reported as one."""
     out = np.full(len(records), -1, dtype=np.int64)
     call = trace.operations["call"].to_numpy()
     have = np.flatnonzero(call >= 0)
@@ -251,8 +250,8 @@ def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFra
 def lane_by_work(
     trace: Trace, operation_lane: np.ndarray, records: pd.DataFrame, lane: np.ndarray
 ) -> np.ndarray:
-    """The same with a lane for created streams that the log names by their handle only: the one on which the thread's work
-    just before and just after lay, where most of the handle's records say so."""
+    """The same with a lane for created streams that the log names by their handle only: the lane of the thread's work just
+    before and just after, if most of the handle's records agree."""
     handle, process = records["stream_handle"].to_numpy(), records["log_process"].to_numpy()
     unknown = np.flatnonzero((lane < 0) & (handle > 0) & (process >= 0))
     if not len(unknown):

@@ -75,7 +75,7 @@ def neighbours(
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Per record (arrays of equal length); times in trace ns, 0 / FAR where there is none."""
+    """Per record (arrays of equal length); times in trace ns, 0 / FAR if there is none."""
 
     call_start: np.ndarray
     call_end: np.ndarray
@@ -147,14 +147,14 @@ def _elsewhere(
     lane: np.ndarray,
     at: np.ndarray,
 ) -> np.ndarray:
-    """Whether on another lane of the same device one of these (its lane: `on`) had begun by `at`, and not ended."""
+    """Whether one of these operations (lane: `on`) was running at `at` on another lane of the same device."""
     out = np.zeros(len(lane), dtype=bool)
     lanes = np.array(distinct(on).tolist(), dtype=np.int64)
     for device in np.unique(device_of[lanes]):
         there = lanes[device_of[lanes] == device]
         here = np.flatnonzero((lane >= 0) & (device_of[np.maximum(lane, 0)] == device))
         if not len(here) or (len(there) == 1 and (lane[here] == there[0]).all()):
-            continue  # nobody is beside the only lane that has any
+            continue  # a single lane has no others beside it
 
         def under_way(which: np.ndarray, when: np.ndarray) -> np.ndarray:
             begun, over = np.sort(begin[which], kind="stable"), np.sort(end[which], kind="stable")
@@ -171,7 +171,7 @@ def _elsewhere(
 def _contended(
     trace: Trace, table: pd.DataFrame, operation_lane: np.ndarray, lane: np.ndarray, at: np.ndarray
 ) -> np.ndarray:
-    """Whether kernels of other streams of the device run at `at`."""
+    """Whether kernels of other streams of the device are running at `at`."""
     operations = trace.operations
     kernel = np.flatnonzero(operations["kind"].to_numpy() == KIND["kernel"])
     start, end = (operations[c].to_numpy()[kernel] for c in ("start_ns", "end_ns"))
@@ -181,7 +181,7 @@ def _contended(
 def _copying(
     trace: Trace, table: pd.DataFrame, operation_lane: np.ndarray, lane: np.ndarray, at: np.ndarray
 ) -> np.ndarray:
-    """Whether a copy to or from the host, issued to another stream of the device before `at`, has not ended."""
+    """Whether a copy to or from the host on another stream of the device was issued before `at` and had not ended."""
     operations, issue = trace.operations, trace.calls["start_ns"].to_numpy()
     host = (operations["kind"].to_numpy() == KIND["memcpy"]) & np.isin(operations["copy_kind"], _HOST_COPIES)
     copy = np.flatnonzero(host & (operations["call"].to_numpy() >= 0))

@@ -1,5 +1,5 @@
-"""Records with their bounds become windows of kind event: by the event clock, by timestamps, else where their neighbours
-make it likely."""
+"""Turns records with bounds into windows of kind event: by the event clock, by timestamps, else by what their neighbours make
+likely."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Bounded:
 
     @property
     def stamped(self) -> np.ndarray:
-        """Which records have a timestamp of CUPTI's."""
+        """Which records have a CUPTI timestamp."""
         return self.records["timestamp_ns"].to_numpy() > 0
 
 
@@ -116,8 +116,8 @@ def _whose(log: EventLog, records: pd.DataFrame, pairs: pd.DataFrame) -> pd.Data
 def _on_clock(
     places: ClockPlaces, best: Bounded, start: np.ndarray, end: np.ndarray, elapsed: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(start, error bar, bounds of the start) of pairs on an event clock.  The two clocks' rates differ by parts per
-    million: both ends share what that is over a long interval."""
+    """(start, error bar, bounds of the start) of pairs on an event clock.  The two clocks' rates differ by parts per million;
+    over a long interval both ends share that difference."""
     over = places.at_ns[end] - places.at_ns[start] - elapsed
     begin = places.at_ns[start] + over // 2
     error = np.maximum(places.error_ns[start], places.error_ns[end]) + (np.abs(over) + 1) // 2
@@ -139,7 +139,7 @@ def _by_neighbours(
     end: np.ndarray,
     elapsed: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The same of pairs on no event clock: by their timestamps, else where their neighbours make it likely."""
+    """The same for pairs on no event clock: by their timestamps, else by what their neighbours make likely."""
     slack = bounds.slack_ns(elapsed)
     stamp = records["timestamp_ns"].to_numpy()
     low = np.maximum(lower[start], lower[end] - elapsed - slack)
@@ -168,8 +168,7 @@ def record_places(
     surroundings: Surroundings,
     model: LatencyModel,
 ) -> np.ndarray:
-    """Likeliest place of every record: by the event clock, its own timestamp, its window's edge, else what its neighbours
-    say."""
+    """Likeliest place of every record: by the event clock, its own timestamp, its window's edge, else its neighbours."""
     expected = np.rint(model.expected(surroundings)[0]).astype(np.int64)
     t = np.clip(expected, records["lower_ns"].to_numpy(), records["upper_ns"].to_numpy()).astype(np.int64)
     t[windows["end"].to_numpy()] = windows["end_ns"].to_numpy()
@@ -179,7 +178,7 @@ def record_places(
     out = np.where(stamp > 0, stamp, np.where(known, t, -1))
     if places is not None:
         out = np.where(known & (places.line >= 0), places.at_ns, out)
-    # the edges of a window share what the clocks' rates differ by
+    # the edges of a window share the difference between the clocks' rates
     own = windows["method"].to_numpy() == "clock"
     for edge in ("end", "start"):
         out[windows[edge].to_numpy()[own]] = windows[f"{edge}_ns"].to_numpy()[own]

@@ -43,7 +43,7 @@ class Budgets:
     launch_latency: dict[int, int]  # by code of operation kind, ns
     #: Segments of the windows with these numbers (ascending).
     segments: Callable[[np.ndarray], pd.DataFrame]
-    #: The same without words, for rules.
+    #: The same segments without text, for rules.
     segment_arrays: Callable[[np.ndarray], SegmentArrays]
     #: About how many segments each window has.
     size: np.ndarray
@@ -51,9 +51,9 @@ class Budgets:
 
 def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None = None) -> Budgets:
     """Partition every window of the alignment (design section 4).  `latency`: how long launches take where the device is
-    idle (`launch_latency`), where `trace` is not all that can say it.
+    idle (`launch_latency`); given if `trace` is only part of the evidence.
 
-    sum(parts) == elapsed_ns for every window; AssertionError would be a bug of ours, never the trace's fault.
+    sum(parts) == elapsed_ns for every window; an AssertionError would be a bug here, never the trace's fault.
     """
     windows = alignment.windows
     lane_device = alignment.lanes["device"].to_numpy()
@@ -86,7 +86,7 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
     for some in _lots(trace, windows, np.flatnonzero(host)):
         cut = host_pieces(some)
         spent = sums(cut, len(windows))
-        for total in totals:  # a host reading has no error bar that is worth another look
+        for total in totals:  # the error bar of a host reading is too small to matter
             total += spent
         operations += executing(cut, len(windows))
         size += np.bincount(cut.window, minlength=len(windows))
@@ -110,7 +110,7 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
 
 
 def _refuse_other_sums(total: np.ndarray, windows: pd.DataFrame) -> None:
-    """AssertionError where the parts of a window are not its time."""
+    """Raises AssertionError if the parts of a window do not add up to its time."""
     wrong = np.flatnonzero(total.sum(axis=1) != windows["elapsed_ns"].to_numpy())
     if len(wrong):
         raise AssertionError(
@@ -119,7 +119,7 @@ def _refuse_other_sums(total: np.ndarray, windows: pd.DataFrame) -> None:
 
 
 def _lots(trace: Trace, windows: pd.DataFrame, which: np.ndarray) -> list[np.ndarray]:
-    """Host windows in lots of bounded size: where they nest, each holds the calls of all that are inside it."""
+    """Host windows in batches of bounded size: an outer window holds the calls of all windows nested in it."""
     if not len(which):
         return []
     begun = trace.calls["start_ns"].to_numpy()
@@ -144,7 +144,7 @@ def _stream_windows(alignment: Alignment, which: np.ndarray, shift: np.ndarray) 
         if len(alignment.records)
         else np.full(len(which), -1)
     )
-    # the work of a range ends with an operation: nothing closes it but its own last one
+    # the work of a range ends with its own last operation: no record closes it
     far = np.int64(1) << 62
     return StreamWindows(
         start + shift,
@@ -159,7 +159,7 @@ def _stream_windows(alignment: Alignment, which: np.ndarray, shift: np.ndarray) 
 
 
 def _shifts(windows: pd.DataFrame) -> list[np.ndarray]:
-    """By how much each window is moved to lie at either end of its error bar; none where none has one."""
+    """By how much each window is shifted to either end of its error bar; none if no window has an error bar."""
     error = np.where(windows["kind"].to_numpy() == "event", windows["error_ns"].to_numpy(), 0)
     start = windows["start_ns"].to_numpy()
     shifts = []
@@ -248,7 +248,7 @@ def _others_worked(alignment: Alignment, streams: Streams, total: np.ndarray) ->
 
 
 def _executed(blocks: Blocks, at: np.ndarray) -> np.ndarray:
-    """How long blocks had executed until each time."""
+    """Total execution time of the blocks up to each time."""
     done = np.append(0, np.cumsum(blocks.end - blocks.start))
     k = np.searchsorted(blocks.start, at)
     over = np.append(0, blocks.end)[k]
@@ -256,7 +256,8 @@ def _executed(blocks: Blocks, at: np.ndarray) -> np.ndarray:
 
 
 def _begun(trace: Trace, alignment: Alignment) -> np.ndarray:
-    """Per window of kind run the operations that begin in it, also those that others hide; 0 for other kinds."""
+    """Per window of kind run, the number of operations that begin in it, including those that overlap others; 0 for other
+    kinds."""
     windows, whole = alignment.windows, devices(alignment.lanes)
     out, start = np.zeros(len(windows), np.int64), trace.operations["start_ns"].to_numpy()
     for at in np.flatnonzero((windows["kind"] == "run").to_numpy()).tolist():
@@ -268,8 +269,8 @@ def _begun(trace: Trace, alignment: Alignment) -> np.ndarray:
 
 
 def _disturbed(trace: Trace, windows: pd.DataFrame) -> np.ndarray:
-    """Whether the profiler worked in the interval's process inside the window: what it does while the host is ahead, before
-    the GPU begins, disturbs nothing that is measured."""
+    """Whether the profiler worked in the interval's process inside the window: what it does while the host runs ahead, before
+    the GPU begins, does not disturb the measurement."""
     out = np.zeros(len(windows), dtype=bool)
     overhead = trace.overhead
     for process in np.unique(overhead["process"].to_numpy()):
@@ -279,4 +280,4 @@ def _disturbed(trace: Trace, windows: pd.DataFrame) -> np.ndarray:
             np.sort(overhead["end_ns"].to_numpy()[mine]), windows["start_ns"].to_numpy(), side="right"
         )
         out |= (windows["process"].to_numpy() == process) & (begun > ended)
-    return out & (windows["kind"] != "run").to_numpy()  # all that the profiler did lies in the run
+    return out & (windows["kind"] != "run").to_numpy()  # everything the profiler did lies in the run

@@ -1,4 +1,4 @@
-"""When each stream executes, and what: sorted disjoint blocks per lane with one operation and one cause each.
+"""When each stream executes what: sorted disjoint blocks per lane with one operation and one cause each.
 
 Kernels of one stream can overlap (programmatic dependent launch, branches of a graph): blocks are a union, never a
 sum.  Where kinds overlap the first of kernel, graph, memcpy, memset names the block.
@@ -58,7 +58,7 @@ def lane_blocks(trace: Trace, positions: np.ndarray) -> Blocks:
 
 
 def _under(top: Blocks, low: Blocks) -> Blocks:
-    """`top`, and what of `low` it leaves free."""
+    """`top`, and the parts of `low` that it does not cover."""
     if len(top.start) and len(low.start) and (top.end[-1] <= low.start[0] or low.end[-1] <= top.start[0]):
         free = np.arange(len(low.start))
         s, e = low.start, low.end
@@ -86,7 +86,7 @@ class Streams:
         lane_device: np.ndarray,
         members: Mapping[int, np.ndarray] | None = None,
     ) -> None:
-        """`members`: of lanes that stand for several, which."""
+        """`members`: for lanes that stand for several, the lanes they stand for."""
         self.trace = trace
         self.members = members or {}
         self.operation_lane = operation_lane

@@ -13,8 +13,8 @@ def clock_rows(
     clocks: pd.DataFrame, interval: np.ndarray, device: np.ndarray, lo: np.ndarray, hi: np.ndarray
 ) -> pd.DataFrame:
     """Rows of frames.TIMELINE (lane_kind `clock`): the stretches of each interval's GPU in [lo, hi), and the ones
-    before and after, because an interval is usually shorter than the time between two samples.  `device` -1: the only
-    GPU, if there is one."""
+    before and after, because an interval is usually shorter than the time between two samples.  `device` -1: the only GPU, if
+    there is exactly one."""
     sampled = np.unique(clocks["device"].to_numpy())
     if len(sampled) == 1:
         device = np.where(device < 0, sampled[0], device)

@@ -11,14 +11,14 @@ from nsysalign import frames
 from nsysalign.attribute.pieces import CAUSE, DETAIL, REF, REF_KINDS, Pieces
 from nsysalign.model import CAUSES, KIND, Alignment, SegmentArrays, Trace
 
-#: CUDA_MEMCPY_KIND and CUDA_MEMOPR_MEMORY_KIND codes in the field's words.
+#: CUDA_MEMCPY_KIND and CUDA_MEMOPR_MEMORY_KIND codes in standard terms.
 DIRECTION = {1: "H2D", 2: "D2H", 8: "D2D", 9: "H2H", 10: "P2P", 11: "UVM H2D", 12: "UVM D2H", 13: "UVM D2D"}
 MEMORY = {0: "pageable", 1: "pinned", 2: "device", 3: "array", 4: "managed", 5: "device", 6: "managed"}
 _OPERATION_REFS = tuple(REF[k] for k in ("kernel", "graph", "memcpy", "memset"))
 
 
 def merged(p: Pieces) -> Pieces:
-    """Touching pieces with the same cause, reference and detail become one: the segments."""
+    """Joins touching pieces with the same cause, reference and detail: these are the segments."""
     same = np.zeros(len(p), dtype=bool)
     same[1:] = (
         (p.window[1:] == p.window[:-1])
@@ -34,7 +34,7 @@ def merged(p: Pieces) -> Pieces:
 
 
 def segments(trace: Trace, alignment: Alignment, p: Pieces) -> pd.DataFrame:
-    """Pieces as the table that users read."""
+    """Pieces as the table `segments` that users read."""
     if not len(p):
         return frames.empty(frames.SEGMENTS)
     p = merged(p)
@@ -55,7 +55,7 @@ def segments(trace: Trace, alignment: Alignment, p: Pieces) -> pd.DataFrame:
 
 
 def segment_arrays(trace: Trace, alignment: Alignment, p: Pieces) -> SegmentArrays:
-    """The same without the words, which are made for those that are asked for."""
+    """The same as arrays; the text is only made for the rows that are shown."""
     p = merged(p)
     return SegmentArrays(
         p.window,
@@ -84,7 +84,7 @@ def ref_ids(trace: Trace, alignment: Alignment, kind: np.ndarray, ref: np.ndarra
 
 
 def operation_names(trace: Trace, position: np.ndarray) -> np.ndarray:
-    """Kernel names; direction and memory of copies; in words."""
+    """Operations in words: kernel names; direction and memory of copies."""
     operations = trace.operations
     kind, name = operations["kind"].to_numpy()[position], operations["name_id"].to_numpy()[position]
     out = np.full(len(position), "", dtype=object)
@@ -100,7 +100,7 @@ def operation_names(trace: Trace, position: np.ndarray) -> np.ndarray:
 
 
 def copy_words(trace: Trace, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(direction, memory on the host side) of operations, '' for those that are no copies."""
+    """(direction, memory on the host side) of operations, '' for operations other than copies."""
     operations = trace.operations
     kind, copy = operations["kind"].to_numpy()[position], operations["copy_kind"].to_numpy()[position]
     side = np.where(
@@ -155,7 +155,7 @@ _PREFIX = {
 
 
 def words(trace: Trace, alignment: Alignment, p: Pieces) -> np.ndarray:
-    """What each piece was."""
+    """Each piece in words."""
     cause, kind, ref, detail, lane = p.cause, p.ref_kind, p.ref, p.detail, p.lane
     names = ref_names(trace, kind, ref)
     prefix = np.full(len(names), "", dtype=object)

@@ -51,7 +51,7 @@ class Gaps(Columns):
 
 
 class Explainer:
-    """Everything the rules look at, built once per trace."""
+    """Everything the rules need, built once per trace."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Explainer:
         self.call_start, self.call_end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
         self.call_thread = calls["thread"].to_numpy()
         self.waits = self._waits_by_lane()
-        #: Calls that put something between a stream's operations that the trace does not show.
+        #: Calls that put something between a stream's operations which the trace does not show.
         self.veils = np.flatnonzero(
             one_of(calls["kind"].to_numpy(), [CALL["host_function"], CALL["stream_memory_op"]])
         )
@@ -104,7 +104,7 @@ class Explainer:
     def explain(self, gaps: Gaps) -> Pieces:
         """Pieces that tile every gap exactly."""
         start = gaps.start
-        # rule 5, P's side: the call of a pageable copy that has ended on the stream but not on the host
+        # rule 5, P's side: the call of a pageable copy that has finished on the stream but not on the host
         call = pick(self.call, gaps.previous, -1)
         until = np.minimum(pick(self.call_end, call, NEVER), gaps.end)
         staged = pick(self.pageable, gaps.previous, False) & (until > start)
@@ -161,7 +161,7 @@ class Explainer:
         )
 
     def _issued(self, gaps: Gaps, start: np.ndarray) -> list[Pieces]:
-        """Rules 6, 7, 8: N is issued; it waits for others, or is on its way."""
+        """Rules 6, 7, 8: N has been issued; it waits for other work, or is on its way."""
         lo = np.maximum(start, gaps.issue_end)
         here = np.flatnonzero(gaps.end > lo)
         g, lo = gaps.take(here), lo[here]
@@ -213,7 +213,7 @@ class Explainer:
         return parts
 
     def _of_streams(self, g: Gaps) -> Gaps:
-        """Gaps of a whole device as those of the stream of N: what N waits for was said to its stream."""
+        """Gaps of a whole device as gaps of N's stream: waits apply to the stream on which N was issued."""
         if not self.streams.members or not len(g.window):
             return g
         whole = np.isin(g.lane, list(self.streams.members)) & (g.next >= 0)
@@ -230,8 +230,8 @@ class Explainer:
     def _behind_host_function(self, g: Gaps) -> np.ndarray:
         """Whether a host function or stream memory operation was issued between P and N on N's stream.
 
-        The trace has no stream for these calls and no end for what they hold up.  One belongs to the stream if its
-        thread issued its last operation before and its next one after to that stream.
+        The trace has no stream for these calls and no end for what they hold up.  A call counts for the stream if its thread's
+        previous and next operations were both issued to that stream.
         """
         out = np.zeros(len(g.window), dtype=bool)
         calls = self.veils
@@ -248,7 +248,7 @@ class Explainer:
         return out
 
     def _competitor(self, operation: np.ndarray) -> np.ndarray:
-        """What other streams must run for N to be contended: kernels for a kernel or graph (RIVAL_KERNELS), copies of
+        """What other streams must be running for N to be contended: kernels for a kernel or graph (RIVAL_KERNELS), copies of
         its own direction for a copy (the copy kind), nothing for a memset (NO_RIVAL)."""
         if not len(operation):
             return operation
@@ -270,7 +270,7 @@ class Explainer:
                 last = np.searchsorted(issue, g.issue_start[mine], side="left")
                 owner, which = ragged(first, np.maximum(last - first, 0))
                 if len(owner):
-                    order = np.argsort(t[which], kind="stable")  # the latest one comes last and stays
+                    order = np.argsort(t[which], kind="stable")  # the latest one comes last and is kept
                     at = mine[owner[order]]
                     until[at], lane[at], ref[at] = t[which][order], other[which][order], record[which][order]
                     ref_kind[at] = REF["event"]

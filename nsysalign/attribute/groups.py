@@ -1,7 +1,6 @@
-"""Details gathered from pieces, without keeping the pieces: per window and key the sum, and the longest piece.
-
-A key is what one row of `details` says beside its interval and numbers: cause, detail, direction, memory, stream.
-Pieces come in any number of lots; what a lot adds to a window's key becomes one row, and rows are merged in the end.
+"""Details gathered from pieces without keeping the pieces: per window and key, the sum and the longest piece.  A key is what a
+row of `details` holds besides its interval and numbers: cause, detail, direction, memory, stream.  Pieces come in any number of
+batches; what a batch adds to a window's key becomes one row, and the rows are merged at the end.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from nsysalign.sweep.tiles import distinct, least, ragged
 _NAMED = tuple(CAUSE[c] for c in ("api", "sync", "api_launch", "host", "event", "profiler"))
 _SPOKEN = tuple(REF[r] for r in ("api", "nvtx", "overhead"))
 _ON_GPU = tuple(REF[k] for k in ("kernel", "graph", "memcpy", "memset"))
-#: Pieces at once, and slots of a table of windows by keys: they bound the memory.
+#: Limits on pieces processed at once and on slots of a windows-by-keys table: they bound the memory.
 _AT_ONCE = 1 << 17
 _SLOTS = 1 << 18
-#: Windows that hold so many pieces more than there are are summed without laying the pieces out for each.
+#: If windows together hold this many times more pieces than exist, they are summed without laying the pieces out per window.
 _PIECES_EACH = 32
 
 
@@ -57,7 +56,7 @@ class Groups:
         self._rows: list[tuple[np.ndarray, ...]] = []  # window, key, ns, longest, its start, ref_kind, ref
         self._sized: list[np.ndarray] = []  # (window, key, operation) of copies and memsets, columns
         self._of_call: dict[int, np.ndarray] = {}
-        self._of_size = np.empty(0, dtype=bool)  # per key: whether it is of a copy or memset
+        self._of_size = np.empty(0, dtype=bool)  # per key: whether it belongs to a copy or memset
 
     def call_keys(self, cause: int) -> np.ndarray:
         """Per number of a call's name (`call_names`): the key under a cause."""
@@ -84,11 +83,11 @@ class Groups:
 
     @cached_property
     def range_texts(self) -> np.ndarray:
-        """Number of the text of every NVTX range: equal texts are one."""
+        """Number of the text of every NVTX range; equal texts share a number."""
         return pd.factorize(self.trace.ranges["text"].to_numpy(dtype=object))[0]
 
     def range_keys(self) -> np.ndarray:
-        """Key of time inside every NVTX range and outside CUDA."""
+        """Key for the time inside each NVTX range and outside CUDA."""
         texts, first = np.unique(self.range_texts, return_index=True)
         words = self.trace.ranges["text"].to_numpy(dtype=object)[first]
         keys = np.array([self.number(Key("host", w, "", "", -1)) for w in words], dtype=np.int64)
@@ -107,7 +106,7 @@ class Groups:
     def add_ranges(
         self, window: np.ndarray, low: np.ndarray, high: np.ndarray, index: np.ndarray, lot: Lot
     ) -> None:
-        """To each window what of the lot has an index in [low, high); `index` is sorted."""
+        """Adds to each window the pieces of the batch with an index in [low, high); `index` is sorted."""
         first, last = np.searchsorted(index, low), np.searchsorted(index, high)
         count = np.maximum(last - first, 0)
         some = np.flatnonzero(count)
@@ -124,7 +123,7 @@ class Groups:
             self._reduce(window[part][owner], Lot(*(column[at] for column in lot)))
 
     def lot(self, p: Pieces) -> tuple[np.ndarray, Lot]:
-        """(windows, lot) of the pieces that belong in details."""
+        """(windows, batch) of the pieces that belong in details."""
         operation = np.isin(p.ref_kind, _ON_GPU) & (p.ref >= 0)
         sized = operation & np.isin(p.cause, [CAUSE["memcpy"], CAUSE["memset"]])
         named = np.isin(p.cause, _NAMED) & np.isin(p.ref_kind, _SPOKEN)
@@ -224,8 +223,8 @@ class Groups:
     def _reduce_by_key(
         self, window: np.ndarray, low: np.ndarray, high: np.ndarray, leave: np.ndarray, lot: Lot
     ) -> None:
-        """The same as `_reduce` for windows that hold pieces low..high-1 of the lot each, without laying them out: of
-        windows in windows each holds the pieces of all inside."""
+        """The same as `_reduce` for windows that hold pieces low..high-1 of the lot each, without laying them out: an outer
+        window holds the pieces of all windows nested in it."""
         for key in distinct(lot.key[~leave]).tolist():
             mine = np.flatnonzero(lot.key == key)
             first, last = np.searchsorted(mine, low), np.searchsorted(mine, high)
@@ -249,7 +248,7 @@ class Groups:
             )
 
     def _sized_keys(self) -> np.ndarray:
-        """Per key, whether it is of copies or memsets: these count their operations one by one."""
+        """Per key, whether it belongs to copies or memsets, whose operations are counted one by one."""
         if len(self._of_size) != len(self._keys):
             self._of_size = np.array([k.cause in ("memcpy", "memset") for k in tuple(self._keys)], dtype=bool)
         return self._of_size
@@ -294,7 +293,7 @@ class Groups:
         return frames.check(out, frames.DETAILS)
 
     def _sizes(self, code: np.ndarray, rank: np.ndarray, keys: int) -> tuple[np.ndarray, np.ndarray]:
-        """(bytes, duration) of the copies and memsets of every row: an operation of several pieces counts once."""
+        """(bytes, duration) of the copies and memsets of every row: an operation with several pieces counts once."""
         moved, took = np.zeros(len(code), np.int64), np.zeros(len(code), np.int64)
         if self._sized:
             window, key, operation = np.unique(np.concatenate(self._sized, axis=1), axis=1)

@@ -16,7 +16,7 @@ from nsysalign.model import CALL, ISSUING_CALLS, KIND, SYNC_CALLS, Trace
 from nsysalign.sweep.tiles import disjoint, pick, ragged, tile, union
 
 _WAITING = (*SYNC_CALLS, "memcpy")
-_RANKED = ("kernel", "graph", "memcpy", "memset")  # then: earlier work
+_RANKED = ("kernel", "graph", "memcpy", "memset")  # otherwise: earlier work
 #: A launch this many times slower than the median of its name, with this many operations unfinished, was blocked.
 _SLOW, _QUEUE_DEPTH = 10, 900
 _KERNELS_AT_ONCE = 1 << 21
@@ -47,7 +47,7 @@ def host_window_pieces(explainer: Explainer, w: HostWindows) -> Pieces:
     kind[is_call] = calls["kind"].to_numpy()[pieces.ref[is_call]]
     waiting = is_call & np.isin(kind, [CALL[k] for k in _WAITING])
     copies = np.flatnonzero(is_call & (kind == CALL["memcpy"]))
-    # a copy call waits when it has to stage pageable memory, or when it is not an asynchronous one
+    # a copy call waits if it has to stage pageable memory or is not asynchronous
     waiting[copies] = _blocks(explainer, pieces.ref[copies])
     launching = is_call & ~waiting & np.isin(kind, [CALL[k] for k in ISSUING_CALLS])
     # calls that neither launch nor wait are `api` here (records and queries too); the rest keeps its cause
@@ -140,8 +140,8 @@ def _waits(explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray) ->
 def _waited_for(
     explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(piece, operation, start, end): what executes meanwhile on the streams that calls wait for; only what was issued
-    before is waited for."""
+    """(piece, operation, start, end): what executes meanwhile on the streams that calls wait for; a call waits only for work
+    issued before it."""
     owner, lane = _lanes_waited_for(explainer, p.ref, kind, w.process[p.window])
     found = [(np.empty(0, np.int64),) * 4]
     for number in np.unique(lane):
@@ -160,7 +160,7 @@ def _waited_for(
 def _lanes_waited_for(
     explainer: Explainer, call: np.ndarray, kind: np.ndarray, process: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Flat (piece, lane): the stream of a stream synchronisation or copy, all of the process's otherwise."""
+    """Flat (piece, lane): the stream of a stream synchronisation or copy, otherwise all streams of the process."""
     lanes, syncs = explainer.alignment.lanes, explainer.trace.syncs
     own = _lane_of_calls(explainer)[call] if len(call) else call
     syncs = syncs[syncs["call"] >= 0].drop_duplicates("call").set_index("call")
@@ -228,8 +228,8 @@ def kernels_issued_inside(
 
 
 def _lots(count: np.ndarray, start: np.ndarray, end: np.ndarray) -> list[np.ndarray]:
-    """Positions of windows that hold `count` kernels each, in lots for `_unions`: what is laid out flat fits into memory,
-    and what is laid end to end into int64."""
+    """Positions of windows that hold `count` kernels each, in batches for `_unions`, such that the flat layout fits into memory
+    and the concatenated times into int64."""
     if not len(count):
         return []
     most = max((1 << 62) // (int(end.max()) - int(start.min()) + 1), 1)
@@ -245,7 +245,7 @@ def _unions(
     s, e = start[at], end[at]
     order = np.lexsort((s, owner))
     s, e = s[order], e[order]
-    # a shift that keeps owners apart makes one running maximum do for all
+    # with a shift that keeps owners apart, one running maximum serves all
     shift = owner * (int(end.max()) - int(start.min()) + 1) - int(start.min())
     which, begin, stop = disjoint(s + shift, e + shift)
     owner, begin, stop = owner[which], begin - shift[which], stop - shift[which]

@@ -1,4 +1,4 @@
-"""What the host did while a stream waited for it: the cause `host`, opened.
+"""What the host did while a stream waited for it: the cause `host` in detail.
 
     stream   KKKKK|--------------- gap --------------|NNN
     thread         [outside CUDA      ][api][ outside ][launch N]
@@ -6,8 +6,9 @@
     OS calls            [read    ]
     samples        ^    ^    ^    ^           ^    ^            one stack each
 
-Three views of the same time, each complete by itself and never added to another: NVTX ranges (the innermost one) and calls of the
-OS runtime are exact, samples are counted.  A sample belongs to a gap if it was taken in it, on the thread that was to issue N.
+Three views of the same time, each complete in itself and never added to another: NVTX ranges (the innermost one) and calls of
+the OS runtime are exact, samples are counted.  A sample belongs to a gap if it was taken in it, on the thread that was to issue
+N.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from nsysalign import frames
 from nsysalign.model import pid_of, process_of, tid_of
 from nsysalign.sweep.tiles import disjoint, tile
 
-#: Rows per label and view; what is rarer is one row without a name.
+#: Rows per label and view; the rest is one row without a name.
 MOST_ROWS = 12
 _REPETITION = re.compile(r"#\d+$")  # of a region's range
 
@@ -40,8 +41,8 @@ class Samples(Protocol):
 
 @dataclass(frozen=True)
 class Gaps:
-    """Pieces of cause host: arrays of equal length.  `thread`: the nsys globalTid that was to issue what the stream waited for, -1
-    where the trace does not say."""
+    """Pieces of cause host: arrays of equal length.  `thread`: the nsys globalTid due to issue what the stream waited for, -1
+    if the trace does not say."""
 
     label: np.ndarray
     start: np.ndarray
@@ -56,8 +57,8 @@ class Gaps:
 def host_gaps(intervals: pd.DataFrame, segments: pd.DataFrame, thread_of: pd.Series) -> Gaps:
     """The pieces of cause host among the segments.  `thread_of`: rowid of an API call -> its globalTid.
 
-    A piece is on the thread of the next API call of its interval: what follows it in a gap, up to the call that issues the next
-    operation, is on the same thread.  The pieces of a host timer are on the timer's own thread either way.
+    A piece belongs to the thread of the next API call of its interval: everything after it in a gap, up to the call that issues
+    the next operation, is on the same thread.  The pieces of a host timer always belong to the timer's own thread.
     """
     label = intervals.set_index("interval")["label"]
     number = segments["interval"].to_numpy()
@@ -90,7 +91,7 @@ def calls_after_gaps(segments: pd.DataFrame) -> np.ndarray:
 
 
 def host_activity(gaps: Gaps, os_calls: pd.DataFrame, names: Any, samples: Samples | None) -> pd.DataFrame:
-    """`frames.HOST_ACTIVITY`: per label the whole, then each view that says something, its largest row first."""
+    """`frames.HOST_ACTIVITY`: per label the total, then each view that has data, its largest row first."""
     rows: list[dict[str, Any]] = []
     found = _owners(gaps, samples) if samples is not None else None
     for label, which in _by_label(gaps.label):
@@ -148,7 +149,7 @@ def _owners(gaps: Gaps, samples: Samples) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _functions(samples: Samples, hits: np.ndarray) -> list[dict[str, Any]]:
-    """Samples by the innermost function of the program's own, where it has one, and what ran inside it most often."""
+    """Samples by the innermost function of the program's own code, if there is one, and what ran inside it most often."""
     found: dict[tuple[str, str], list[tuple[int, str]]] = {}
     for stack in samples.stack[hits].tolist():
         every = samples.frames[stack]
@@ -177,7 +178,7 @@ def _functions(samples: Samples, hits: np.ndarray) -> list[dict[str, Any]]:
 
 
 def _mode(values: Sequence[Any]) -> Any:
-    """The most frequent one, of equals the least."""
+    """The most frequent value, the smallest on ties."""
     counts = pd.Series(values).value_counts()
     return min(counts[counts == counts.iloc[0]].index)
 
@@ -203,7 +204,7 @@ def _os(gaps: Gaps, os_calls: pd.DataFrame, names: Any) -> list[tuple[str, int, 
             continue
         start, end = mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy()
         order = np.argsort(start, kind="stable")
-        which, begin, over = disjoint(start[order], end[order])  # one inside another counts once
+        which, begin, over = disjoint(start[order], end[order])  # nested calls count once
         here = gaps.thread == thread
         cut = tile(gaps.start[here], gaps.end[here], begin, over)
         busy = cut.block >= 0
@@ -216,7 +217,7 @@ def _os(gaps: Gaps, os_calls: pd.DataFrame, names: Any) -> list[tuple[str, int, 
 
 
 def _most(said: list[tuple[str, int, int]]) -> list[dict[str, Any]]:
-    """The largest as rows, the rest as one without a name."""
+    """The largest as rows, the rest as one row without a name."""
     ranked = sorted(said, key=lambda item: (item[0] == "", -item[2], item[0]))
     rows = [{"name": name, "count": count, "ns": ns} for name, count, ns in ranked[:MOST_ROWS]]
     rest = ranked[MOST_ROWS:]

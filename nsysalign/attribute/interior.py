@@ -4,11 +4,11 @@
     window A'     [------------------------------------)      the same, later by its error bar
     stream        KKKK  gap  KKKK  gap  KKKK  gap  KKKK
     edge       |      |                           |    |      cut by the window: stream.py
-    interior           ^^^^^^^^^^^^^^^^^^^^^^^^^^^            the same nanoseconds whoever looks
+    interior           ^^^^^^^^^^^^^^^^^^^^^^^^^^^            the same for every window
 
 A gap that no window cuts has one explanation: P and N are the operations beside it.  So every gap is explained once,
-in chunks that fit into the processor's cache, and windows take differences of running sums.  Nearly all gaps are
-plain (below) and need only the issuing call and the thread's calls; the rest is explained by `gaps.Explainer`.
+in chunks that fit into the processor's cache, and windows take differences of running sums.  Nearly all gaps are plain (below)
+and need only the issuing call and the thread's calls; `gaps.Explainer` explains the rest.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CAUSE_OF_KIND = np.array([CAUSE[k] for k in OPERATION_KINDS], dtype=np.int8)
 @dataclass(frozen=True)
 class Chunk:
     """Gaps and blocks first..last-1 of a lane; gap j lies before block j.  Running sums per cause, one row more than
-    there are gaps; lots with the gap (or block) of each of their pieces, ascending."""
+    there are gaps; batches with the gap (or block) of each of their pieces, ascending."""
 
     first: int
     last: int
@@ -58,7 +58,7 @@ class Interior:
         self._latency = np.array([explainer.launch_latency.get(k, 0) for k in range(4)], dtype=np.int64)
 
     def prepare(self) -> None:
-        """Make what chunks share, before several threads ask for it."""
+        """Build what chunks share before several threads ask for it."""
         self._activity_keys  # noqa: B018
         if len(self.explainer.trace.ranges):
             self._range_keys  # noqa: B018
@@ -145,7 +145,7 @@ class Interior:
         """Rules 10 to 15: what the thread did in sorted disjoint stretches."""
         t = self.explainer.threads[thread]
         lots = []
-        if len(t.over_start):  # few stretches see the profiler at work
+        if len(t.over_start):  # few stretches contain work of the profiler
             seen = np.searchsorted(t.over_end, start, side="right") < np.searchsorted(t.over_start, end)
             some = np.flatnonzero(seen)
             pieces = host_pieces(self.explainer.threads, thread, at[some], start[some], end[some])
@@ -173,7 +173,7 @@ class Interior:
         return lots
 
     def _named(self, t, first, at, start, end, count, low, high) -> list[tuple[np.ndarray, Lot]]:
-        """Time outside calls and inside an NVTX range: what stretches leave free of their calls [low, high).
+        """Time outside calls and inside an NVTX range: the parts of stretches between their calls [low, high).
 
         stretch   [---------------)
         calls        [--)  [--)         count of them, laid out flat

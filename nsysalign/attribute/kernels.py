@@ -1,8 +1,8 @@
 """What ran in the windows, by name: how often, how long, and how long its stream had been idle before.
 
-An operation belongs to the windows in which it begins (those of the host: in which it was issued), with all its duration.
-Windows that will share a label are one *series* here, and durations are kept with how often they occur: so that parts of a
-trace can be put together before the labels are known.
+An operation belongs, with its whole duration, to the windows in which it begins (for host windows: in which it was issued).
+Windows that will share a label form one *series* here, and durations are kept with their counts, so that parts of a trace can
+be combined before the labels are known.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from nsysalign.sweep.tiles import ragged
 
 #: Pairs of a window and an operation in it that are held at once.
 _AT_ONCE = 1 << 21
-#: Of these, durations are counted so many at once: a table of all would be the most that a slice holds.
+#: Durations are counted this many at a time: one table of all would be the largest thing a slice holds.
 _COUNTED_AT_ONCE = 1 << 17
-#: Of ranges in ranges each holds the work of all inside.  Where the windows of a stream hold more operations together than
-#: this, and so many times what there are, they are not counted one by one: their labels are left out.
+#: An outer range holds the work of all ranges nested in it.  If the windows of a stream together hold more operations than
+#: this, and this many times more than exist, they are not counted one by one: their labels are left out.
 _MANY, _TIMES = 1 << 22, 8
-#: Idle stretches that are kept of each run.
+#: Idle stretches kept per run.
 MOST_GAPS = 20
 _SERIES = ["kind", "region", "site", "end_site", "callers", "process"]
 
@@ -66,7 +66,7 @@ def _counted(name: np.ndarray, ns: np.ndarray, idle: np.ndarray, names: int) -> 
 
 
 def kernel_table(found: pd.DataFrame, intervals: pd.DataFrame) -> pd.DataFrame:
-    """`frames.KERNELS`: labels in the order of their intervals, of each what takes most time first."""
+    """`frames.KERNELS`: labels in the order of their intervals, each with its most expensive names first."""
     if found.empty:
         return frames.empty(frames.KERNELS)
     label = intervals["label"].to_numpy(dtype=object)
@@ -96,7 +96,7 @@ def gaps(trace: Trace, alignment: Alignment) -> pd.DataFrame:
         idle = np.minimum(idle, start - w["start_ns"].iloc[at])
         inside = (start >= w["start_ns"].iloc[at]) & (start < w["end_ns"].iloc[at]) & (idle > 0)
         there = np.flatnonzero(inside)
-        if len(there) > MOST_GAPS:  # what cannot be among the longest need not be sorted
+        if len(there) > MOST_GAPS:  # stretches that cannot be among the longest need not be sorted
             least = np.partition(idle[there], -MOST_GAPS)[-MOST_GAPS]
             there = there[idle[there] >= least]
         longest = there[np.argsort(-idle[there], kind="stable")[:MOST_GAPS]]
@@ -106,7 +106,7 @@ def gaps(trace: Trace, alignment: Alignment) -> pd.DataFrame:
 
 
 def longest_gaps(found: pd.DataFrame) -> pd.DataFrame:
-    """The longest of each run, where several parts of the trace brought theirs."""
+    """The longest of each run, from those of several parts of the trace."""
     ordered = found.sort_values(["interval", "ns", "start_ns"], ascending=[True, False, True])
     return frames.check(
         ordered.groupby("interval", sort=False).head(MOST_GAPS).reset_index(drop=True), frames.GAPS
@@ -155,15 +155,15 @@ def _held(trace: Trace, issuing: list[int], start: list[int], end: list[int]) ->
 
 
 def operation_codes(operations: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """(number of what each operation is called, one operation of each)."""
+    """(number of each operation's name, one operation per name)."""
     code = np.zeros(len(operations), np.int64)
     for column in ("kind", "name_id", "copy_kind", "src_kind", "dst_kind"):
         given = operations[column].to_numpy()
-        if len(given) and (given == given[0]).all():  # tells nothing apart
+        if len(given) and (given == given[0]).all():  # does not distinguish anything
             continue
         numbers, values = pd.factorize(given)
         code = pd.factorize(code * len(values) + numbers)[0]
-    # numbers are given as names appear: the first of each is where a number is the greatest so far
+    # numbers are given in order of appearance: a name's first operation is where the number exceeds all before it
     return code, np.flatnonzero(np.diff(np.maximum.accumulate(code), prepend=-1))
 
 
@@ -177,8 +177,8 @@ def series(windows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 def inside(
     trace: Trace, alignment: Alignment, runs: bool = True
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """(window, operation, idle time before it in the window), lot by lot, all of a window in one: runs first (where they
-    are wanted), then what was measured."""
+    """(window, operation, idle time before it in the window), batch by batch, a whole window in one batch: runs first (if
+    wanted), then measured windows."""
     w, operations = alignment.windows, trace.operations
     start = operations["start_ns"].to_numpy()
     kind, lane = w["kind"].to_numpy(dtype=object), w["end_lane"].to_numpy()
@@ -219,7 +219,7 @@ def _of_lane(trace: Trace, alignment: Alignment, lane: int) -> tuple[np.ndarray,
 def _lots(
     which: np.ndarray, times: np.ndarray, opened: np.ndarray, closed: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(window, place in the sorted `times`) of all times in windows, some millions at a time."""
+    """(window, place in the sorted `times`) of all times in windows, a few million at a time."""
     first, last = np.searchsorted(times, opened[which]), np.searchsorted(times, closed[which])
     count = np.maximum(last - first, 0)
     if count.sum() > max(_MANY, _TIMES * len(times)):

@@ -1,4 +1,4 @@
-"""Names, labels and their statistics: what was measured by the same code is one label."""
+"""Names, labels and their statistics: intervals measured by the same code share a label."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pandas as pd
 from nsysalign import frames
 
 _REPETITION = re.compile(r"#(\d+)$")
-#: torch's emit_nvtx numbers every operator: the same operator is one label.
+#: torch's emit_nvtx numbers every operator: the same operator gets one label.
 _TORCH_NUMBERS = re.compile(r",? ?\b(op_id|seq|sequence number) ?= ?\d+|, op_ids? = \[[^]]*\]")
 #: A number that is a part of a name by itself: `blocks.3.attn`, `step 12`, `layers[4]`; not `conv1`, not `(stream 7)`.
 _NUMBERED = re.compile(r"(?:(?<=[./_: \-\[])|^)\d{1,9}(?=[./_: \-\]]|$)")
-#: So many names that differ in such numbers only, counted from 0 or 1 without a hole, are one label.
+#: At least this many names that differ only in such numbers, counted from 0 or 1 without a gap, get one label.
 _FEWEST_NUMBERED = 4
 
 
@@ -26,9 +26,8 @@ def plain_region(text: str) -> str:
 
 
 def grouped(names: Iterable[str]) -> dict[str, str]:
-    """Of numbered names (`blocks.0` ... `blocks.31`, `step 1` ... `step 100`) what each is called together: `blocks.*`.
-
-    Only if the numbers count from 0 or 1 without a hole: `batch_64`, `batch_128` are names of different things.
+    """The common name of numbered names (`blocks.0` ... `blocks.31`, `step 1` ... `step 100`): `blocks.*`.  Only if the numbers
+    count from 0 or 1 without a gap: `batch_64` and `batch_128` name different things.
     """
     families: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
     for name in dict.fromkeys(names):
@@ -47,11 +46,11 @@ def grouped(names: Iterable[str]) -> dict[str, str]:
 def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
     """(unique names, labels) of all windows.
 
-    A label is the region's name without its repetition, else made from the call sites: `bench.py:14-17` for a pair
+    A label is the region's name without its repetition, or else is made from the call sites: `bench.py:14-17` for a pair
     recorded in lines 14 and 17.  Where one pair of sites has several callers (a Timer class), the first caller that
-    differs names the label.  Host timers are labelled apart from the others, so that these keep their names with or
-    without them; one that would share a label is called `(host)`.  So is the run as a whole: `(all)`.  Numbered NVTX ranges
-    are one label (`grouped`).
+    differs names the label.  Host timers are labelled separately, so that the other labels do not depend on them; one that
+    would share a label gets the suffix `(host)`, and the run as a whole `(all)`.  Numbered NVTX ranges share a label
+    (`grouped`).
     """
     region = windows["region"].tolist()
     kinds = windows["kind"].to_numpy(dtype=object)
@@ -94,7 +93,7 @@ def _labels(windows: pd.DataFrame) -> list[str]:
     region = windows["region"].tolist()
     callers = windows["callers"].tolist()
     short = _short_files(windows)
-    # few lines of code, many intervals: each text is looked at once
+    # few lines of code, many intervals: each text is processed once
     pair = cache(lambda a, b: _sites(short(a), short(b)))
     sites = list(map(pair, windows["site"].tolist(), windows["end_site"].tolist()))
     shortened = cache(lambda calls: tuple(short(c) for c in calls))
@@ -115,7 +114,7 @@ def _labels(windows: pd.DataFrame) -> list[str]:
 
 
 def _short_files(windows: pd.DataFrame) -> Callable[[str], str]:
-    """Sites without their folders, where the file's name alone says which file it is."""
+    """Sites without their folders, if the file name alone is unambiguous."""
     sites = {s for column in ("site", "end_site") for s in windows[column].tolist()}
     sites |= {s for calls in windows["callers"].tolist() for s in calls}
     files = {s.rpartition(":")[0] for s in sites if ":" in s}
@@ -139,7 +138,7 @@ def _sites(start: str, end: str) -> str:
 
 
 def _first_difference(sites: list[str], callers: list[tuple[str, ...]], region: list[str]) -> list[int]:
-    """Per interval: the depth of the first caller that differs among intervals of the same sites, -1 where none does."""
+    """Per interval: the depth of the first caller that differs among intervals of the same sites, -1 if none does."""
     groups: dict[str, set[tuple[str, ...]]] = {}
     for site, calls in {(s, c) for s, c, text in zip(sites, callers, region, strict=True) if not text}:
         groups.setdefault(site, set()).add(calls)

@@ -10,7 +10,7 @@ import numpy as np
 from nsysalign.model import KIND, OPERATION_KINDS, Trace
 from nsysalign.sweep.tiles import distinct
 
-#: Used where a trace shows no operation of a kind on an idle device (ns).
+#: Used if a trace shows no operation of a kind on an idle device (ns).
 _FALLBACK_NS = 5_000
 _ENOUGH = 5
 _AT_ONCE = 1 << 17
@@ -31,7 +31,7 @@ def launch_latency(trace: Trace) -> dict[int, int]:
 
 
 def _idle(trace: Trace, device: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(kind, latency) of the operations before whose call everything on the device had ended."""
+    """(kind, latency) of operations whose call began after everything on the device had ended."""
     operations = trace.operations
     start, end, kind, call = (operations[c].to_numpy() for c in ("start_ns", "end_ns", "kind", "call"))
     call_start, call_end = trace.calls["start_ns"].to_numpy(), trace.calls["end_ns"].to_numpy()

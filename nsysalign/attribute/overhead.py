@@ -1,14 +1,13 @@
 """What nsys added to each CUDA call and to the code after it: an estimate from the profiled trace alone.
 
-CUPTI stops at the entry and the exit of every call that it records, and keeps a record of every operation.  Most of that
-lies inside the call as the trace shows it; the rest is that code which runs after a call finds the caches used.
-The trace cannot show what was added, only how long things took with it.  So it is a share of the call's own length (a call
-is slow on a slow or cold machine, and so are the callbacks in it) and a share of the time outside CUDA after it, up to a
-limit: after that long the caches are the program's again.
+CUPTI stops at the entry and the exit of every call that it records, and keeps a record of every operation.  Most of that lies
+inside the call as the trace shows it; the rest arises because the code after a call finds its caches displaced. The trace
+cannot show what was added, only how long things took with it.  So it is a share of the call's own length (a call is slow on a
+slow or cold machine, and so are the callbacks in it) and a share of the time outside CUDA after it, up to a limit: after that
+long the caches are the program's again.
 
 The shares were fitted to pairs of runs, with and without nsys, of the same program on an H200 (torch 2.11, nsys 2024.2.3);
-docs/cost.md has what they give on runs they were not fitted to.  They are uncertain, and
-`SPREAD` says by how much.
+docs/cost.md shows how well they predict runs they were not fitted to.  `SPREAD` says how uncertain they are.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Costs:
     issue_share: float = 0.41  # of a call that launches, copies or sets
     other_share: float = 0.60  # of every other call that does not wait
     inside_most_ns: int = 12_000  # a call in which libraries load is long for other reasons
-    wait_ns: int = 700  # of a call that waits for the GPU: its return
+    wait_ns: int = 700  # of a call that waits for the GPU: for its return
     after_share: float = 0.30  # of the time outside CUDA after a call ...
     after_from_ns: int = 2_500  # ... beyond this: tight loops stay in their caches ...
     after_most_ns: int = 6_000  # ... up to this
@@ -39,10 +38,10 @@ class Costs:
 
 FITTED = Costs()
 
-#: What is taken away is uncertain by these factors ...
+#: The estimated overhead is uncertain by these factors ...
 SPREAD = (0.6, 1.4)
-#: ... and two runs without nsys differ as well: by this share of the time that the host decides, and of the rest.  With
-#: 0.06 for the host 55 of 68 labels that nothing was fitted to lay inside their bars, with 0.12 63 (docs/cost.md).
+#: ... and two runs without nsys differ as well: by this share of the time that the host decides, and of the rest.  With 0.06
+#: for the host, 55 of 68 labels outside the fit lay within their error bars; with 0.12, 63 did (docs/cost.md).
 HOST_SPREAD, REST_SPREAD = 0.12, 0.02
 
 PAGEABLE = 0  # CUDA_MEMOPR_MEMORY_KIND_PAGEABLE
@@ -76,7 +75,7 @@ def overhead(trace: Trace, costs: Costs) -> Overhead:
 
 
 def scaled(cost: Overhead, calls: np.ndarray, length: np.ndarray, factor: float) -> Overhead:
-    """Of some calls, `factor` times as much, but never more than a call's own `length`."""
+    """The overhead of some calls times `factor`, but never more than a call's own `length`."""
     inside, after, waits = cost.inside[calls], cost.after[calls], cost.waits[calls]
     if factor == 1.0:
         return Overhead(inside, after, waits)

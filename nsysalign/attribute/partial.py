@@ -1,6 +1,6 @@
 """Alignment and budgets as one portion of the answer: of the whole trace, or of a stretch of it.
 
-Rows of several portions are put one below the other: nothing in them depends on how many there are.
+Rows of several portions are concatenated: nothing in them depends on the number of portions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nsysalign.model import (
     tid_of,
 )
 
-#: Columns of windows that intervals have under the same name.
+#: Columns that windows and intervals have under the same name.
 _SAME = (
     "kind",
     "elapsed_ns",
@@ -44,7 +44,7 @@ _SAME = (
     "callers",
     "library",
 )
-#: What else a window is known by, until intervals have names and pictures.
+#: What else identifies a window until intervals have names and pictures.
 _BESIDE = (
     "region",
     "remarks",
@@ -56,7 +56,7 @@ _BESIDE = (
     "close_ns",
     "close_end_ns",
 )
-#: Of a portion: what has a row per interval; tables that name intervals by number.
+#: Of a portion: tables with one row per interval; tables that refer to intervals by number.
 _ARRAYS = ("total", "low", "high", "size")
 _TABLES = ("details", "other_streams", "durations", "gaps")
 _COMPUTED = ("kernel_only_ns", "kernel_only_upper_ns", "kernel_outside_ns", "operations")
@@ -65,7 +65,7 @@ _COMPUTED = ("kernel_only_ns", "kernel_only_upper_ns", "kernel_outside_ns", "ope
 def partial_result(
     trace: Trace, alignment: Alignment, budgets: Budgets, log: EventLog | None
 ) -> PartialResult:
-    """What was found of all windows of an alignment."""
+    """The results for all windows of an alignment."""
     return PartialResult(
         rows=_rows(trace, alignment, budgets, log),
         total=budgets.total,
@@ -118,7 +118,7 @@ def together(portions: Sequence[PartialResult]) -> PartialResult:
     first = np.cumsum([0, *(len(p.rows) for p in portions)])
     alone: Counter[str] = sum((Counter(p.alone) for p in portions), Counter())
     unaligned = pd.concat([p.unaligned for p in portions], ignore_index=True)
-    segments = [p.segments for p in portions if p.segments is not None]  # of all of them, or of none
+    segments = [p.segments for p in portions if p.segments is not None]  # for all of them, or for none
     return PartialResult(
         rows=rows.iloc[order].reset_index(drop=True),
         unaligned=unaligned.sort_values(["origin", "source"], kind="stable", ignore_index=True),
@@ -132,7 +132,7 @@ def together(portions: Sequence[PartialResult]) -> PartialResult:
 
 
 def without_timed_regions(p: PartialResult) -> PartialResult:
-    """A region that holds timed readings has its intervals already, whichever slice they are in."""
+    """Drops regions that hold timed readings: these already have their intervals, in whichever slice."""
     origin, region = p.rows["origin"].to_numpy(), p.rows["region"]
     timed = region[origin == ORIGIN["timer"]].unique().tolist()
     keep = ~((origin == ORIGIN["region"]) & region.isin(timed).to_numpy())
@@ -164,7 +164,7 @@ def _renumbered(tables: Sequence[pd.DataFrame], first: np.ndarray, place: np.nda
 
 
 def _rows(trace: Trace, alignment: Alignment, budgets: Budgets, log: EventLog | None) -> pd.DataFrame:
-    """Columns of frames.INTERVALS that a window has by itself, and those by which it is known."""
+    """Columns of frames.INTERVALS that a window itself has, and those that identify it."""
     w, records, lanes = alignment.windows, alignment.records, alignment.lanes
     lane_stream = np.append(lanes["stream"].to_numpy(), -1)
     lane_device = np.append(lanes["device"].to_numpy(), -1)

@@ -54,7 +54,7 @@ _TYPES = dict.fromkeys(("cause", "ref_kind", "detail"), np.int8)
 
 
 def make(window, start, end, cause, ref_kind=0, ref=-1, detail=0, lane=-1, *, where=None) -> Pieces:
-    """Pieces from arrays or constants; `where`: of the arrays only what this mask, or these positions, name."""
+    """Pieces from arrays or constants; `where`: only the rows of the arrays that this mask, or these positions, select."""
     given = dict(
         zip(
             Pieces.__dataclass_fields__, (window, start, end, cause, ref_kind, ref, detail, lane), strict=True
@@ -77,7 +77,7 @@ def join(parts: list[Pieces]) -> Pieces:
     return Pieces(**{f: v[order] for f, v in whole.items()})
 
 
-#: float64 holds all whole numbers below.
+#: float64 represents all whole numbers below this.
 _WHOLE = 1 << 53
 
 

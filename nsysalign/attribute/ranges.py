@@ -1,10 +1,10 @@
-"""NVTX ranges on the host: how long they took there and in what, beside what their work took on the GPU.
+"""NVTX ranges on the host: how long they took there and what for, next to the time of their work on the GPU.
 
     thread   [ aten::item                                   ]
                  [cudaMemcpyAsync] [cudaStreamSynchronize  ]
                ^ outside    copy                sync           the calls of its own thread; the rest is outside of CUDA
 
-A range's time holds that of all ranges inside it.
+A range's time includes that of all ranges inside it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SPLIT = (*_KINDS, "other_ns")
 
 
 def host_ranges(trace: Trace, alignment: Alignment) -> pd.DataFrame:
-    """`frames.HOST_RANGES`, the longest first; empty where an event log says what was measured."""
+    """`frames.HOST_RANGES`, the longest first; empty if an event log says what was measured."""
     ranges, windows = trace.ranges, alignment.windows
     if ranges.empty or (windows["log_process"] >= 0).any():
         return frames.empty(frames.HOST_RANGES)
@@ -49,7 +49,7 @@ def host_ranges(trace: Trace, alignment: Alignment) -> pd.DataFrame:
 
 
 def left_out(trace: Trace, alignment: Alignment) -> list[str]:
-    """What neither ranges nor calls account for, in one note: [] where nothing is missing, or an event log says what was
+    """What neither ranges nor calls account for, in one note: [] if nothing is missing, or if an event log says what was
     measured."""
     ranges, windows, operations = trace.ranges, alignment.windows, trace.operations
     if trace.blocks or (windows["log_process"] >= 0).any():

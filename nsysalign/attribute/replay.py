@@ -1,11 +1,11 @@
-"""One interval played again without what the profiler added: a small list scheduling of its calls and operations.
+"""Replays one interval without what the profiler added: a small list scheduler for its calls and operations.
 
     profiled   host    [record][launch A ]  [launch B ]  [record]        every call costs c more, the code after it too
                stream      R      |   AAA        |   BBB      R
     replayed   host    [rec][launch]  [launch][rec]
                stream      R    |  AAA   |  BBB  R                       operations take as long as they took
 
-The host's calls keep their order; each comes earlier by what the calls before it no longer cost.  An operation starts when
+The host's calls keep their order; each comes earlier by the time saved in the calls before it.  An operation starts when
 its call has issued it (with the latency it had), not before its predecessor on the stream is done, and not before what it
 was queued behind.  A call that waited for the GPU returns when what it waited for is done.  Times are differences to the
 trace: a `shift` is how much earlier something happens than it did.
@@ -29,9 +29,9 @@ class Call(NamedTuple):
     start: int
     end: int
     inside: int  # what the profiler added to the call itself
-    after: int  # and to the code between this call and the next one
+    after: int  # and to the code between it and the next call
     waits: bool  # a synchronisation, or a copy that returns when it is done
-    back: int = 0  # such a call returns so long after what it waits for, usually
+    back: int = 0  # how long after what it waits for such a call usually returns
 
 
 class Item(NamedTuple):
@@ -91,7 +91,7 @@ def _waited(call: Call, host: int, done: list[tuple[int, int]], shifts: list[int
     if end > max(call.start, call.end - _LONGEST_RETURN_NS):
         # it comes earlier by no more than it waited and what it waited for comes earlier
         return min(host + end - call.start, shift)
-    # it found the work done; had it come sooner it would have waited
+    # it found the work done; an earlier call would have waited
     return min(host, shift + max(call.end - end - call.back, 0))
 
 
@@ -108,7 +108,7 @@ def _place(
         bounds.append(end - shift + item.gap)
     if item.behind >= 0:
         bounds.append(item.start - shifts[item.behind])
-    elif item.behind == HIDDEN:  # what held it up is still there
+    elif item.behind == HIDDEN:  # whatever held it up still does
         bounds.append(item.start)
     shift = (max(item.start - max(bounds), 0) if item.call >= 0 else 0) + item.trim
     if item.lane not in last or item.end - shift >= last[item.lane][0] - last[item.lane][1]:

@@ -2,7 +2,7 @@
 
     stream 7     KKKK    KK            CC
     stream 13        KKKK      KKKK
-    device       KKKKKKKKKK    KKKK    CC       at work wherever a stream is; idle time waits for what begins next, anywhere
+    device       KKKKKKKKKK    KKKK    CC       busy when any stream is; idle time waits for whatever begins next, on any stream
 
 A device with several streams is a lane of its own behind the lanes of the trace (`stream` -1): its operations are those of
 all its streams.
@@ -20,14 +20,14 @@ from nsysalign.attribute.pieces import CAUSE
 from nsysalign.model import ORIGIN, Alignment, PartialResult, Trace, pid_of
 from nsysalign.sweep.issue import FAR
 
-#: Columns that say whose run a row is.
+#: Columns that identify the run a row belongs to.
 _WHOSE = ["region", "process", "device", "end_stream"]
 
 
 def with_runs(
     trace: Trace, alignment: Alignment, stretch: tuple[int, int] = (-int(FAR), int(FAR))
 ) -> Alignment:
-    """The alignment with windows of kind run behind all others: of all the trace shows, or of a stretch [begin, end)."""
+    """The alignment with windows of kind run appended: for the whole trace, or for a stretch [begin, end)."""
     lanes, busy = alignment.lanes, np.asarray(alignment.busy)
     used = lanes[busy].assign(lane=np.flatnonzero(busy))
     devices = used.groupby(["process", "device"], sort=True)["lane"].agg(list)
@@ -70,8 +70,8 @@ def devices(lanes: pd.DataFrame) -> dict[int, np.ndarray]:
 
 
 def joined(p: PartialResult) -> PartialResult:
-    """Portions put together hold a row of each run per stretch: these become one, whose budget is the sum, and `unknown`
-    where no stretch saw what ended an idle time."""
+    """Combined portions hold one row of each run per stretch: these become one row with the sum of the budgets, and `unknown`
+    for idle time whose end no stretch saw."""
     run = np.flatnonzero((p.rows["kind"] == "run").to_numpy())
     if not len(run):
         return p
@@ -93,7 +93,7 @@ def joined(p: PartialResult) -> PartialResult:
         out[first] = 0
         np.add.at(out, target, table[run])
         tables.append(out)
-    # a stream that did nothing for longer than a stretch shows: what its next work waited for was not looked at
+    # a stream that was idle for longer than a stretch: what its next work waited for was not examined
     rows["elapsed_ns"] = rows["end_ns"] - rows["start_ns"]
     for table in tables:
         table[first, CAUSE["unknown"]] += rows["elapsed_ns"].to_numpy()[first] - tables[0][first].sum(axis=1)
@@ -117,7 +117,7 @@ def joined(p: PartialResult) -> PartialResult:
 
 
 def _segments(segments: pd.DataFrame, number: np.ndarray, rows: pd.DataFrame) -> pd.DataFrame:
-    """Segments of renumbered intervals; between those of a run's stretches lies what was not seen to its end."""
+    """Segments of renumbered intervals; the time between the stretches of a run was not seen to its end."""
     out = segments.assign(interval=number[segments["interval"].to_numpy()])
     out = out.sort_values(["interval", "start_ns"], kind="stable", ignore_index=True)
     runs = np.flatnonzero((rows["kind"] == "run").to_numpy())
@@ -138,7 +138,7 @@ def _segments(segments: pd.DataFrame, number: np.ndarray, rows: pd.DataFrame) ->
 
 
 def _details(details: pd.DataFrame, number: np.ndarray, run: np.ndarray) -> pd.DataFrame:
-    """Details of renumbered intervals, those of each run as one: the reference is that of the row with most time."""
+    """Details of renumbered intervals, merged per run: the reference is that of the row with the most time."""
     out = details.assign(interval=number[details["interval"].to_numpy()])
     of_run = run[details["interval"].to_numpy()]
     keys = ["interval", "cause", "detail", "direction", "memory", "stream"]
@@ -167,8 +167,8 @@ def _named(where: list[str]) -> str:
 def _span(
     trace: Trace, operation_lane: np.ndarray, members: list[int], stretch: tuple[int, int]
 ) -> tuple[int, int] | None:
-    """First start to last end of the work, as far as it lies in the stretch; None where none does.  Where work lies beyond
-    an end of the stretch the span reaches to that end: the next stretch goes on from there."""
+    """First start to last end of the work, as far as it lies in the stretch; None if there is none.  If work lies beyond an end
+    of the stretch, the span reaches to that end: the next stretch continues from there."""
     mine = np.isin(operation_lane, members)
     start, end = trace.operations["start_ns"].to_numpy()[mine], trace.operations["end_ns"].to_numpy()[mine]
     if not len(start):

@@ -12,17 +12,17 @@ from nsysalign.attribute.replay import HIDDEN, NOTHING, Item
 from nsysalign.model import KIND, Alignment, Trace
 from nsysalign.sweep.issue import lane_operations
 
-#: How far before an interval the replay begins at most: in calls, and in time.
+#: How far before an interval the replay may begin: in calls, and in time.
 _MOST_BACK, _LONGEST_BACK_NS = 200, 50_000_000
 #: Longer intervals are not replayed.
 MOST_CALLS = 20_000
-#: An operation that starts so much later than launches do was held up by something.
+#: An operation that starts this much later than launches usually do was held up by something.
 _HELD_NS = 10_000
 #: The ordinary gap between operations, and before a record, on a stream that has work queued; record latency on an idle one.
 _TIGHT_NS, _TIGHT_RECORD_NS, _RECORD_LATENCY_NS = 1_250, 2_500, 4_000
 #: Used where a trace shows no operation of a kind on an idle stream, no call that waited.
 _LATENCY_NS, _RETURN_NS = 3_000, 2_500
-#: When more of the calls than this overlap with another thread's, their order without nsys is a guess.
+#: If more of the calls than this overlap with another thread's, their order without nsys is a guess.
 _OVERLAPPING_SHARE = 0.05
 RECORD = -1
 
@@ -30,7 +30,7 @@ RECORD = -1
 class Scene(NamedTuple):
     """`calls`: positions in Trace.calls, by start.  `items`: sorted by lane, then start, with what nsys added on the GPU
     (`device`, between it and its predecessor; `trim`, of its own length).  `start`, `end`: the items that are the records,
-    -1 for host intervals.  `reason`: why there is nothing to replay, '' otherwise."""
+    -1 for host intervals.  `reason`: why there is nothing to replay; '' otherwise."""
 
     calls: np.ndarray
     items: list[Item]
@@ -42,7 +42,7 @@ class Scene(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """An operation or a record before it is an Item."""
+    """An operation or a record before it becomes an Item."""
 
     lane: int
     start: int
@@ -52,7 +52,7 @@ class _Work(NamedTuple):
 
 
 class Scenes:
-    """Everything about a trace that scenes are cut from."""
+    """Everything about a trace from which scenes are cut."""
 
     def __init__(self, trace: Trace, alignment: Alignment, waits: np.ndarray, costs: Costs) -> None:
         calls, operations = trace.calls, trace.operations
@@ -85,7 +85,7 @@ class Scenes:
         return {k: int(np.median(np.concatenate(v))) for k, v in values.items()}
 
     def _back(self) -> int:
-        """How long after the end of what it waited for a waiting call returns, usually."""
+        """How long after the end of what it waited for a waiting call usually returns."""
         ends, calls = np.sort(self.op_end), np.flatnonzero(self.waits & self.outer)
         if not len(ends) or not len(calls):
             return _RETURN_NS
@@ -136,8 +136,8 @@ class Scenes:
         return Scene(here, items, device, trim, places[start], places[end], "")
 
     def _begin(self, thread: int, open_ns: int) -> int:
-        """When to begin: after the thread last waited for the GPU.  Since then the host may have run ahead of it, or would
-        have without the profiler: whether the stream is idle at the start record depends on that."""
+        """When to begin: after the thread last waited for the GPU.  Since then the host may have run ahead of the GPU, or would
+        have without the profiler; this decides whether the stream is idle at the start record."""
         if thread not in self._of_thread:
             mine = np.flatnonzero(self.outer & (self.thread == thread))
             self._of_thread[thread] = mine, mine[self.waits[mine]]
@@ -183,7 +183,7 @@ class Scenes:
                     (window.end_ns, window.end, window.end_lane),
                 )
             ]
-        for lane in {w.lane for w in work} & set(self.lanes):  # what was unfinished when the scene begins
+        for lane in {w.lane for w in work} & set(self.lanes):  # work that is unfinished when the scene begins
             ops = self.lanes[lane]
             k = int(np.searchsorted(ops.issue_ns, begin))
             if k and ops.reach_ns[k - 1] > begin:
@@ -192,8 +192,8 @@ class Scenes:
         return sorted(work, key=lambda w: (w.lane, w.start, w.end))
 
     def _item(self, w: _Work, before: _Work | None, here: np.ndarray) -> Item:
-        """Latency and gap: as they were where they decided when it starts, else as they usually are.  Whichever decided
-        explains the whole start: without any cost nothing moves."""
+        """Latency and gap: the observed value for the one that determined its start, the usual value for the other.  The one
+        that did accounts for the whole start, so that nothing moves if no cost is removed."""
         if w.call < 0:
             return Item(w.lane, w.start, w.end, -1, 0, 0)
         call = int(here[w.call])
@@ -222,7 +222,8 @@ class Scenes:
         )
 
     def _dependencies(self, work: list[_Work], items: list[Item], here: np.ndarray) -> list[Item]:
-        """What started much later than launches do waited for another stream: behind the work that ended just before."""
+        """Operations that started much later than launches usually do waited for another stream: for the work that ended just
+        before."""
         out = list(items)
         for n, w in enumerate(work):
             if w.call < 0 or w.operation == RECORD:

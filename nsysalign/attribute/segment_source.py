@@ -1,4 +1,4 @@
-"""What is kept of few intervals only: their segments, and what ran around them."""
+"""What is kept for a few intervals only: their segments, and what ran around them."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from nsysalign.model import Alignment, Analysis, SegmentArrays, Trace
 
 
 class SegmentSource(Protocol):
-    """Of intervals by their numbers (ascending)."""
+    """Segments and surroundings of intervals, given by their numbers (ascending)."""
 
     def expect(self, which: np.ndarray) -> None:
-        """These will be asked for: fetching them together is quicker."""
+        """Announces intervals that will be asked for: fetching them together is faster."""
 
     def segments(self, which: np.ndarray) -> pd.DataFrame:
         """`frames.SEGMENTS`."""
 
     def segment_arrays(self, which: np.ndarray) -> SegmentArrays:
-        """The same without words, for rules."""
+        """The same segments without text, for rules."""
 
     def timeline(self, which: np.ndarray, analysis: Analysis) -> pd.DataFrame:
         """`frames.TIMELINE`."""
 
     def blocks(self, which: np.ndarray) -> np.ndarray:
-        """Blocks of the grids of their kernels, -1 where that is not determined."""
+        """Blocks of the grids of their kernels, -1 if that is not determined."""
 
     def around(self, which: np.ndarray, wide: bool = True) -> tuple[np.ndarray, Trace, Alignment]:
-        """Those of the intervals that can be shown, ascending; a trace that holds what surrounds them, and an alignment
-        whose windows are theirs.  `wide`: more of it than pictures need."""
+        """Those of the intervals that can be shown, ascending; a trace with their surroundings, and an alignment with their
+        windows.  `wide`: more surroundings than pictures need."""
 
     def calls(self, which: np.ndarray) -> np.ndarray:
         """About how many calls were made while each interval was open."""
@@ -49,7 +49,7 @@ class InMemorySource:
     budgets: Budgets
 
     def expect(self, which: np.ndarray) -> None:
-        """All are here."""
+        """All are in memory already."""
 
     def segments(self, which: np.ndarray) -> pd.DataFrame:
         return self.budgets.segments(which)

@@ -25,7 +25,7 @@ _AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class Inside:
-    """What marks of one dump say: tables whose `kernel` counts its launches from 0."""
+    """What the marks of one dump say: tables whose `kernel` numbers its launches from 0."""
 
     kernels: pd.DataFrame  # marked_blocks, warps, marks, complete, outside: one row per launch
     phases: pd.DataFrame
@@ -86,7 +86,7 @@ def inside(marked: Marked) -> Inside:
 
 
 def _batches(marked: Marked) -> Iterator[np.ndarray]:
-    """Marks of ranges, sorted by warp, some whole warps at a time: what is made of them takes many times their room."""
+    """Marks of ranges, sorted by warp, a few whole warps at a time: processing them takes many times their memory."""
     dump, order = marked.dump, marked.order
     at = 0
     while at < len(order):
@@ -97,7 +97,7 @@ def _batches(marked: Marked) -> Iterator[np.ndarray]:
             if cut:
                 end = at + cut
                 break
-            end = min(end + _AT_ONCE, len(order))  # one warp with more marks than that
+            end = min(end + _AT_ONCE, len(order))  # a single warp with more marks than that
         some = order[at:end]
         kind = dump.id[some] & 3
         yield some[(kind == layout.BEGIN) | (kind == layout.END)]
@@ -105,7 +105,7 @@ def _batches(marked: Marked) -> Iterator[np.ndarray]:
 
 
 def _warps(marked: Marked, duration: np.ndarray) -> tuple[_Warps, np.ndarray]:
-    """The warps, and how many marks of each launch lie outside of its kernel row by more than the bar."""
+    """The warps, and how many marks of each launch lie outside its kernel row by more than the error bar."""
     dump, count = marked.dump, int(marked.warp.max()) + 1 if len(marked.warp) else 0
     at = np.full(count, -1, np.int64)
     order = np.argsort(-dump.warps["time"].astype(np.int64), kind="stable")
@@ -168,16 +168,18 @@ def _complete(marked: Marked, warps: _Warps) -> tuple[np.ndarray, dict[str, np.n
 def _ranges(
     marked: Marked, duration: np.ndarray, used: np.ndarray, unclosed: dict[tuple[int, int], int]
 ) -> tuple[_Passages, _Passages]:
-    """(passages through ranges; stretches of whole warps in their innermost range) of these marks; what was begun and not
-    ended is added to `unclosed`, by launch and name.  A warp is where its first lane is.  Lanes apart from that one are a
-    stream of marks of their own: they have passages, but no SM time."""
+    """(passages through ranges; stretches of whole warps in their innermost range) of these marks; ranges that were begun but
+    not ended are added to `unclosed`, by launch and name.  A warp is where its first lane is.  Lanes that diverged from it form
+    a stream of marks of their own: they have passages, but no SM time."""
     dump = marked.dump
     of = dump.of[used]
     stray = ~marked.first_lane[of]
     stream = marked.warp[of] << 33
     stream[stray] |= (1 << 32) | dump.warps["lanes"][of[stray]].astype(np.int64)
     if (dump.warps["kind"] == layout.STRAY | layout.VERSION).any():
-        since = dump.clock[used] - dump.warps["clock"][of].astype(np.uint32)  # orders what has the same tick
+        since = dump.clock[used] - dump.warps["clock"][of].astype(
+            np.uint32
+        )  # orders marks with the same tick
         again = np.lexsort((since, dump.time[used], stream))
         used, of, stray, stream = used[again], of[again], stray[again], stream[again]
     launch, name = marked.launch[of], (dump.id[used] >> 2).astype(np.int64)
@@ -221,7 +223,8 @@ def _add(unclosed: dict[tuple[int, int], int], launch: np.ndarray, name: np.ndar
 
 
 def _depths(stream: np.ndarray, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How many ranges are open after each mark of a stream, and whether no range of its stream ends that did not begin."""
+    """How many ranges are open after each mark of a stream, and whether every range that ends in its stream also began
+    there."""
     if not len(stream):
         return np.empty(0, np.int64), np.empty(0, bool)
     change = np.where(begins, 1, -1)
@@ -293,8 +296,8 @@ def _around(marked: Marked, warps: _Warps, duration: np.ndarray):  # type: ignor
 
 
 def _budget(parts: dict[str, np.ndarray], of_phase: dict[int, float], complete: np.ndarray) -> pd.DataFrame:
-    """`frames.SM_TIME` with hashes for names, of all launches that have marks.  Phases are rounded down, what is left of the
-    time with blocks is `unmarked`: the sum is exact."""
+    """`frames.SM_TIME` with hashes for names, of all launches that have marks.  Phases are rounded down, and the rest of the
+    time with blocks is `unmarked`, so the sum is exact."""
     phases: dict[int, list[tuple[int, int]]] = {}
     for key, ns in of_phase.items():
         phases.setdefault(key >> 30, []).append((key & 0x3FFFFFFF, int(ns + 1e-6)))

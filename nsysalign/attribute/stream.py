@@ -53,8 +53,8 @@ def stream_pieces(explainer: Explainer, w: StreamWindows) -> Pieces:
 
 
 def edge_pieces(explainer: Explainer, w: StreamWindows, lane: int, which: np.ndarray, span: Span) -> Pieces:
-    """What of windows `which` (of one lane) their own ends cut: the first and last operation that they touch, and the
-    idle time before the one and after the other; all of it where they touch none.
+    """The pieces of windows `which` (of one lane) that their own ends cut: the first and last operation that they touch, and
+    the idle time before the one and after the other; everything if they touch none.
 
         window        [------------------------)
         stream     KKKKKKK  KKK  KK  KKKK         first, last: the operations it touches

@@ -1,7 +1,7 @@
 """Sums per window without its pieces: what `stream.stream_pieces` would add up to, for any number of windows.
 
-Edges are explained window by window (`stream.edge_pieces`), interiors once for all (`interior.py`).  Windows whose
-error bar is asked for come several times, at several places; details are kept for the first.
+Edges are explained window by window (`stream.edge_pieces`), interiors once for all (`interior.py`).  Windows for which the
+error bar is wanted occur several times, at several places; details are kept for the first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nsysalign.memory import trim_memory
 from nsysalign.model import CAUSES, KIND
 from nsysalign.sweep.tiles import ragged
 
-#: Blocks at once: their columns stay in the processor's cache, and two lots of them fit beside a long trace.
+#: Blocks at once: their columns stay in the processor's cache, and two batches fit into memory next to a long trace.
 _CHUNK = 1 << 14
 _WINDOWS_AT_ONCE = 1 << 12
 
@@ -33,7 +33,7 @@ def stream_sums(
     explainer: Explainer, places: Sequence[StreamWindows], groups: Groups, numbers: np.ndarray
 ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     """(nanoseconds per window and cause at each place; operations executing in each window at the first place; about
-    how many pieces each window has there).  Adds the pieces of the first place to `groups`, where the windows have these
+    how many pieces each window has there).  Adds the pieces of the first place to `groups`, in which the windows have these
     `numbers`."""
     count = len(places[0].start)
     totals = [np.zeros((count, len(CAUSES)), np.int64) for _ in places]
@@ -86,7 +86,7 @@ def _latest_issue(explainer: Explainer, b: Blocks) -> np.ndarray:
 
 
 def _issued_late(close: np.ndarray, span: Span, latest: np.ndarray) -> np.ndarray:
-    """Windows in which an operation may run that was issued after the end record: what they wait for is their own."""
+    """Windows in which an operation may run that was issued after the end record: these are explained one by one."""
     inner = span.last - span.first > 1
     return inner & (latest[np.where(inner, span.last - 1, 0)] >= close) if len(latest) else inner
 
@@ -164,7 +164,7 @@ def _add_interiors(
 
 
 def _ahead(jobs: Sequence[Any], work: Callable[[Any], Any]) -> Iterator[Any]:
-    """Results in order, the next one being made by another thread while this one is used: numpy lets go of Python."""
+    """Results in order; another thread computes the next one while this one is used, because numpy releases the GIL."""
     if len(jobs) < 2 or threads() < 2:
         yield from map(work, jobs)
         return

@@ -3,7 +3,7 @@
 y sync   |t0   s launch   y sync   |t1      both: launch, kernel and synchronisation
 y sync   |t0   s launch            |t1      only before: the enqueueing
          |t0   s launch   y sync   |t1      only after: and what was queued before
-         |t0   s launch            |t1      never: the enqueueing, behind a full queue also others' work
+         |t0   s launch            |t1      never: the enqueueing, behind a full queue also other work
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
     synchronised-before: the thread waited for the GPU after the last work that it issued before the window, and not
     inside an earlier window (a loop that synchronises only after has waited there, in its previous repetition).
     synchronised-after: inside, it waited after the last work that it issued there, or issued none and waited.
-    idle-before: all that its process had issued before the window had ended when the window began.
+    idle-before: everything that its process had issued before the window had ended when the window began.
     """
     w, calls = alignment.windows, trace.calls
     out: list[tuple[str, ...]] = [()] * len(w)
@@ -46,7 +46,7 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
         for at in windows.tolist():
             a, b = int(start_ns[at]), int(end_ns[at])
             flags = []
-            # a window that ends where this one starts was closed by the same reading: its wait is this one's, too
+            # a window that ends where this one starts was closed by the same reading, so its wait also counts for this one
             if _last(waited, a) > max(_last(launched, a), _last(ends, a - 1)):
                 flags.append(BEFORE)
             last, sync = _last(launched, b), _last(waited, b)
@@ -59,7 +59,7 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
 
 
 def _ends_around(alignment: Alignment, thread: int) -> np.ndarray:
-    """Ends of the host windows of a thread that others answer for."""
+    """Ends of the host windows of a thread that belong to other slices."""
     w = alignment.around
     if w is None:
         return np.empty(0, np.int64)
@@ -67,7 +67,7 @@ def _ends_around(alignment: Alignment, thread: int) -> np.ndarray:
 
 
 def _last(times: np.ndarray, before: int) -> int:
-    """The latest of some sorted times that is not after `before`."""
+    """The latest of some sorted times that is not later than `before`."""
     at = int(np.searchsorted(times, before, side="right"))
     return int(times[at - 1]) if at else _NEVER
 

@@ -19,14 +19,14 @@ _CAUSE_OF_CALL = {
     **dict.fromkeys(("record", "query_event"), "event"),
 }
 
-#: Ranges nested deeper than this are gone through one by one.
+#: Ranges nested deeper than this are processed one by one.
 _DEEP = 64
 
 
 @dataclass(frozen=True)
 class Thread:
-    """Sorted disjoint calls of one thread: start, end, cause, position.  Beside them the profiler's own work on the
-    thread, where it lies outside of calls, and its innermost ranges."""
+    """Sorted disjoint calls of one thread: start, end, cause, position.  In addition the profiler's own work on the thread
+    outside calls, and its innermost ranges."""
 
     start: np.ndarray
     end: np.ndarray
@@ -81,7 +81,7 @@ class Threads:
         return Thread(s, e, cause, calls, over_start, over_end, over_ref, *self._innermost(thread))
 
     def _profiler(self, thread: int) -> tuple[np.ndarray, ...]:
-        """The profiler's work on the thread; inside calls these have the word (`gaps.host_pieces`)."""
+        """The profiler's work on the thread; inside calls, the calls take precedence (`gaps.host_pieces`)."""
         over = self._overhead.get(thread, np.empty(0, np.int64))
         table = self.trace.overhead
         o = over[np.argsort(table["start_ns"].to_numpy()[over], kind="stable")]
@@ -137,10 +137,12 @@ def innermost(
 def _innermost_by_stack(
     start: np.ndarray, end: np.ndarray, name: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The same, one interval after the other: for whatever depth."""
+    """The same, one interval after the other, for any depth."""
     pieces: list[tuple[int, int, int]] = []
-    stack: list[tuple[int, int]] = []  # (end, name) of what is open or has ended below something that is open
-    at = 0  # until when pieces are made
+    stack: list[
+        tuple[int, int]
+    ] = []  # (end, name) of intervals that are open, or have ended below an open one
+    at = 0  # end of the pieces made so far
 
     def go_on(until: int) -> None:
         nonlocal at

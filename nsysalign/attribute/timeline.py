@@ -27,7 +27,7 @@ _STRETCH = 1 << 12
 
 @dataclass(frozen=True)
 class _Views:
-    """The pictures to fill: one window of host and GPU time per chosen interval."""
+    """The views to fill: one window of host and GPU time per chosen interval."""
 
     interval: np.ndarray
     process: np.ndarray
@@ -37,8 +37,8 @@ class _Views:
 
 
 def chosen_intervals(analysis: Analysis, wanted: Sequence[int] = ()) -> list[int]:
-    """The wanted ones, then every label's median, each finding's example, the slowest and the first of every
-    label, at most MAX_INTERVALS."""
+    """The requested ones, then every label's median, each finding's example, the slowest and the first of every label, at most
+    MAX_INTERVALS."""
     roles = examples.roles(analysis).values()
     shown = (number for number in examples.of_findings(analysis) if number >= 0)
     order = [
@@ -122,10 +122,10 @@ def _touching(table: pd.DataFrame, views: _Views) -> tuple[np.ndarray, np.ndarra
 
 
 def _first_reaching(end: np.ndarray, lo: np.ndarray) -> np.ndarray:
-    """Per lo: the first position whose running maximum of ends is at least lo (len(end) where none is)."""
+    """Per lo: the first position whose running maximum of ends is at least lo (len(end) if there is none)."""
     if not len(end):
         return np.zeros(len(lo), np.int64)
-    # the maximum of every stretch first: the running maximum of millions of rows is needed at few of them
+    # first the maximum of every stretch: the running maximum of millions of rows is only needed at a few of them
     begins = np.arange(0, len(end), _STRETCH)
     reach = np.maximum.accumulate(np.maximum.reduceat(end, begins))
     out = np.full(len(lo), len(end))
@@ -181,7 +181,7 @@ def _operations(trace: Trace, _: Alignment | None, views: _Views) -> list[pd.Dat
     return [omitted, rows]
 
 
-#: How many operations are searched backwards at first for the one before an interval; then ever more.
+#: How many operations are searched backwards at first for the one before an interval; then more and more.
 _LOOK_BACK = 1 << 12
 
 

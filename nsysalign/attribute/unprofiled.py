@@ -1,8 +1,7 @@
 """What an interval would have measured without nsys, predicted from the profiled trace alone, and its budget then.
 
 The interval is replayed (`replay`) without what the profiler costs (`overhead`): as estimated, and with less and more of
-it.  The budget is the profiled one with what was taken away removed from the causes that hold it; it adds up exactly to the
-prediction.
+it.  The budget is the profiled one minus what was taken away, by cause; it adds up exactly to the prediction.
 """
 
 from __future__ import annotations
@@ -32,20 +31,20 @@ from nsysalign.model import CAUSES, Alignment, Trace
 from nsysalign.parts import matrices
 from nsysalign.text import times
 
-#: Replayed per label at most, evenly spread: more would not say more.  Fewer where they are long.
+#: Intervals replayed per label at most, evenly spread: more would not add anything.  Fewer if they are long.
 MOST_PER_LABEL, LEAST_PER_LABEL, CALLS_PER_LABEL = 32, 3, 60_000
 #: Parts that end sooner when the host is faster; the profiler's own work goes first.
 _HOST_SIDE = ("host", "api_launch", "api", "event", "sync", "launch_latency")
 _AT_WORK = ("kernel", "graph", "memcpy", "memset")
 _TICK_NS = 64  # the event clock's, at both ends
-#: With more of it unknown than this there is nothing to replay.
+#: If more of an interval than this is unknown, it is not replayed.
 _UNKNOWN_SHARE = 0.05
-#: On a host that was so many times slower than usual the profiled run was itself disturbed.
+#: If the host was this many times slower than usual, the profiled run was itself disturbed.
 _SLOW = 1.25
 
 
 class Prediction(NamedTuple):
-    """Of one interval, ns; -1 where `reason` says why there is none."""
+    """The prediction for one interval, ns; -1 if there is none, for the given `reason`."""
 
     predicted_ns: int
     lower_ns: int
@@ -54,15 +53,15 @@ class Prediction(NamedTuple):
 
 
 class Predictor:
-    """`costs`: what the profiler adds; its defaults are what was fitted."""
+    """`costs`: what the profiler adds; the defaults are the fitted ones."""
 
     def __init__(self, trace: Trace, alignment: Alignment, costs: Costs = FITTED) -> None:
         self.cost, self.factors = overhead(trace, costs), (1.0, *SPREAD)
         self.scenes = Scenes(trace, alignment, waiting(trace), costs)
 
     def predict(self, window, working_ns: int = 0, host: tuple[float, float] = (1.0, 1.0)) -> Prediction:
-        """One row of alignment.windows (a named tuple).  `working_ns`: how long the GPU works in it; `host`: what the host
-        decides may take so many times as long at least, and at most, in a run at another time."""
+        """One row of alignment.windows (a named tuple).  `working_ns`: how long the GPU works in it; `host`: factors, least and
+        greatest, by which the host's part may differ in a run at another time."""
         scene = self.scenes.of(window)
         if scene.reason:
             return Prediction(-1, -1, -1, scene.reason)
@@ -116,11 +115,11 @@ def predict_intervals(
     *,
     wide: bool = True,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The same of these intervals (ascending numbers); `wide`: what surrounds them may be read once more.
+    """The same for these intervals (ascending numbers); `wide`: their surroundings may be read once more.
 
-    What the profiler costs was measured with `nsys profile -t cuda,nvtx`: where more was traced, and for what is no interval
-    that the program measured, there is a reason instead of a prediction.  The same holds where the host was slower than it
-    usually is: nobody knows by how much that made the interval longer.
+    What the profiler costs was measured with `nsys profile -t cuda,nvtx`: if more was traced, and for intervals that the
+    program did not measure, there is a reason instead of a prediction.  The same holds if the host was slower than usual: it is
+    unknown by how much that made the interval longer.
     """
     chosen, trace, alignment = source.around(wanted, wide)
     osrt = len(trace.os_calls) > 0
@@ -154,7 +153,7 @@ def predict_intervals(
 
 
 def _no_prediction(window, unknown_ns: int, osrt: bool) -> str:
-    """Why a window is not even replayed, '' where it is."""
+    """Why a window is not replayed, '' if it is."""
     if window.method == "inferred":
         return "its pair of events was inferred from the trace"
     if window.method == "event-trace":
@@ -174,7 +173,7 @@ def _slow_host(slowdown: float) -> str:
 
 
 def chosen_intervals(intervals: pd.DataFrame, labels: pd.DataFrame, source: SegmentSource) -> list[int]:
-    """Which intervals are replayed: all of a label with few, else its row and others evenly spread."""
+    """The intervals to replay: all of a label with few, else its row and others evenly spread."""
     made = source.calls(labels["row_interval"].to_numpy())
     groups = intervals.groupby("label", sort=False).indices
     out: list[int] = []
@@ -192,8 +191,8 @@ def chosen_intervals(intervals: pd.DataFrame, labels: pd.DataFrame, source: Segm
 def scale_budget(parts: np.ndarray, predicted_ns: int) -> np.ndarray:
     """The parts (ns, in the order of CAUSES) of an interval that takes `predicted_ns` instead: int64, >= 0, exact sum.
 
-    What is too much goes from the profiler's own work, then from what the host decides, in proportion, then from
-    everything.  What is missing was waited for: it is `queued`.
+    An excess is removed from the profiler's own work, then from the host's part, in proportion, then from everything.  Missing
+    time was spent waiting: it is `queued`.
     """
     out = parts.astype(np.int64).copy()
     tiers = [("profiler",), _HOST_SIDE, CAUSES]

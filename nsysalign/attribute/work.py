@@ -1,10 +1,10 @@
-"""What each window did, as numbers: how many operations, bytes and blocks, which names; and labels told apart by it.
+"""What each window did, as numbers: how many operations, bytes and blocks, which names; and labels split by it.
 
     for n in (64, 128, 256):                   one call site, three questions: bench.py:14-17 is one label,
         for _ in range(20): time(f, n)         64 blocks, 128 blocks, 256 blocks are its variants
 
-A repetition that a library ran with another kernel of the same cost is no other question, nor is a first one that set
-something up: a variant occurs several times, and kernels of other names count only where they take another time.
+A repetition for which a library chose another kernel of the same cost is not a different question, nor is a first one that set
+something up: a variant occurs several times, and other kernel names count only if their time differs.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from nsysalign.shorten import told_apart
 
 #: Columns of `of_windows`.
 COLUMNS = ("work_count", "work_bytes", "work_names", "work_main")
-#: Grids are read of so many kernels at most, and of labels whose kernel time spreads so much.
+#: Grids are read for at most this many kernels, and for labels whose kernel time varies this much.
 _MOST_GRIDS, _SPREAD = 200_000, 0.05
-#: A variant occurs so often, and in this share of the label; what occurs less is `other`, as long as it is rare.
+#: A variant occurs at least this often, and in this share of the label; the rest is `other`, as long as it is rare.
 _FEWEST, _SHARE, _MOST_OTHER = 3, 0.02, 0.25
-#: More of them are not kinds of work: the data decides.
+#: If there are more variants, they are not kinds of work but depend on the data.
 _MOST_VARIANTS = 24
-#: Kernels of other names that take as long are the same work.
+#: Kernels with other names that take equally long are the same work.
 _SAME_TIME = 0.1
 OTHER = "other"
 #: Letters of a kernel's name in the name of a variant.
@@ -39,7 +39,8 @@ _LONGEST = 32
 
 
 def of_windows(trace: Trace, alignment: Alignment) -> pd.DataFrame:
-    """COLUMNS of every window (0 and '' of runs): operations that begin in it on its stream, of host windows those issued."""
+    """COLUMNS of every window (0 and '' for runs): operations that begin in it on its stream; for host windows, those issued in
+    it."""
     windows, operations = alignment.windows, trace.operations
     count, moved, names = (np.zeros(len(windows), np.int64) for _ in range(3))
     main = np.full(len(windows), "", dtype=object)
@@ -59,7 +60,7 @@ def of_windows(trace: Trace, alignment: Alignment) -> pd.DataFrame:
         owner, place = np.unique(which[longest], return_index=True)
         main[owner] = texts[code[op[longest[place]]]]
     table = pd.DataFrame(dict(zip(COLUMNS, (count, moved, names, main), strict=True)))
-    return table.astype({"work_main": "str"})  # an empty stretch must not decide what the column is
+    return table.astype({"work_main": "str"})  # an empty stretch must not determine the column's type
 
 
 def _digest(text: str) -> int:
@@ -69,7 +70,7 @@ def _digest(text: str) -> int:
 
 
 def blocks(trace: Trace, alignment: Alignment) -> np.ndarray:
-    """Blocks of the grids of all kernels in each window, -1 where the trace does not say or there are too many kernels."""
+    """Blocks of the grids of all kernels in each window, -1 if the trace does not say or there are too many kernels."""
     windows, operations = alignment.windows, trace.operations
     out = np.full(len(windows), -1, np.int64)
     if trace.shapes is None:
@@ -92,8 +93,8 @@ def blocks(trace: Trace, alignment: Alignment) -> np.ndarray:
 def variant_table(
     rows: pd.DataFrame, intervals: pd.DataFrame, blocks_of: Callable[[np.ndarray], np.ndarray]
 ) -> pd.DataFrame:
-    """`frames.VARIANTS`: of labels whose intervals did different work.  `rows`: of the portion, beside `intervals`;
-    `blocks_of`: the blocks of intervals by number, -1 where they are unknown."""
+    """`frames.VARIANTS`: labels whose intervals did different work.  `rows`: of the portion, parallel to `intervals`;
+    `blocks_of`: the blocks of intervals by number, -1 if unknown."""
     often, sizes = _candidates(rows, intervals)
     found = np.full(len(rows), -1, np.int64)
     asked = np.sort(np.concatenate([often[label] for label in sizes])) if sizes else np.empty(0, np.int64)
@@ -116,8 +117,8 @@ def variant_table(
 
 
 def _candidates(rows: pd.DataFrame, intervals: pd.DataFrame) -> tuple[dict[str, np.ndarray], list[str]]:
-    """(labels that are there often enough and may have done several kinds of work -> rows; those of them whose kernels took
-    times that the grids may explain).  There may be thousands of labels: all are looked at together."""
+    """(labels that occur often enough and may have done several kinds of work -> rows; those whose kernel times the grids may
+    explain).  There may be thousands of labels: all are processed together."""
     label = intervals["label"].where(intervals["kind"] != "run")
     count = label.groupby(label).transform("size")
     at = np.flatnonzero((count >= 2 * _FEWEST).to_numpy())
@@ -136,7 +137,7 @@ def _candidates(rows: pd.DataFrame, intervals: pd.DataFrame) -> tuple[dict[str, 
 
 
 def _variants(rows: pd.DataFrame, blocks: np.ndarray) -> list[str] | None:
-    """What each interval of a label is called by its work, None where all did the same."""
+    """The name of each interval's kind of work in a label, None if all did the same."""
     same = (rows[["work_count", "work_bytes", "work_names"]].nunique() == 1).all() and (
         blocks == blocks[0]
     ).all()
@@ -146,7 +147,7 @@ def _variants(rows: pd.DataFrame, blocks: np.ndarray) -> list[str] | None:
     work = rows[columns].reset_index(drop=True)
     key = ["work_count", "work_bytes", "class", "blocks"]
     work["class"] = _classes(work)
-    # kernels of other names have other grids: their blocks say nothing
+    # kernels with other names have other grids: their blocks cannot be compared
     alike = work.groupby(key[:3])["work_names"].transform("nunique") == 1
     work["blocks"] = np.where(alike & (blocks >= 0).all(), blocks, -1)
     number = work.groupby(key, sort=False).ngroup().to_numpy()
@@ -161,7 +162,7 @@ def _variants(rows: pd.DataFrame, blocks: np.ndarray) -> list[str] | None:
 
 
 def _classes(work: pd.DataFrame) -> np.ndarray:
-    """Per interval a number: the same for kernels of the same names, and of other names that take as long."""
+    """A number per interval: equal for kernels with the same names, and for others that take equally long."""
     out = np.zeros(len(work), np.int64)
     for at in work.groupby(["work_count", "work_bytes"]).indices.values():
         mine = work.iloc[at]
@@ -173,7 +174,7 @@ def _classes(work: pd.DataFrame) -> np.ndarray:
 
 
 def _named(first: pd.DataFrame) -> list[str]:
-    """Names for kinds of work, one interval of each: the fewest words in which all of them differ."""
+    """Names for kinds of work, given one interval of each: the fewest words in which all of them differ."""
     words = {
         "bytes": [_bytes(n) for n in first["work_bytes"].tolist()],
         "count": [f"{n:,} operation{'s' * (n != 1)}" for n in first["work_count"].tolist()],
@@ -204,7 +205,7 @@ def _bytes(count: int) -> str:
 
 
 def _kernels(names: list[str]) -> list[str]:
-    """Kernels' names, short: without arguments, templates and namespaces; where these are the same, what differs."""
+    """Short names of kernels: without arguments, templates and namespaces; if these are equal, the part that differs."""
     plain = {n: n.partition("(")[0].partition("<")[0].rpartition("::")[2].strip() or n for n in names}
     short = {n: text if len(text) <= _LONGEST else f"…{text[1 - _LONGEST :]}" for n, text in plain.items()}
     found = told_apart(short, _LONGEST)

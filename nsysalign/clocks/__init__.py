@@ -1,1 +1,1 @@
-"""Clocks and how they go: the host's and the GPU's on the trace's clock, the events' own."""
+"""How clocks relate: the host's and the GPU's to the trace's clock, and the events' own clock."""

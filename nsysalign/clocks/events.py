@@ -1,14 +1,14 @@
 """One clock for the events of a process and device: where each record lies relative to all others.
 
-`elapsed_time` says how far two events are apart, to the tick of the GPU's timer, whatever their streams.  Distances to
+`elapsed_time` says how far apart two events are, to the tick of the GPU's timer, whatever their streams.  Distances to
 reference events (the log's `reference` and `elapsed` lines) and the compared pairs themselves are the edges of a graph:
 
-    reference 0 --105.7 ms-- reference 1 --52.2 ms-- reference 2        records that hang together through edges short
+    reference 0 --105.7 ms-- reference 1 --52.2 ms-- reference 2        records connected through edges short
         |  |                     |                       |  |           enough for float32 to name the tick form one
        r1  r2                   r3                      r4 r5           *frame*: their distances are exact
 
-Frames are joined by edges that are rounded (a reference renewed after a pause of 10 s: 0.5 us); several such edges,
-each rounded in its own way, say more than one.  Where a frame lies on the trace's clock is `event_line`'s to find.
+Frames are joined by edges that are rounded (a reference renewed after a pause of 10 s: 0.5 us); several such edges, each
+rounded differently, say more than one.  `event_line` finds out where a frame lies on the trace's clock.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import pandas as pd
 from nsysalign.clocks.lookup import Lookup
 from nsysalign.model import EventLog
 
-#: Distances up to here are looked at to find the tick: float32 milliseconds are 1 ns apart at 16 ms.
+#: The tick is determined from distances up to this: float32 milliseconds are 1 ns apart at 16 ms.
 _SHORT_MS = 10.0
-#: A distance names the tick if its rounding is at most this share of one.
+#: A distance determines the tick if its rounding is at most this share of it.
 _NAMES_TICK = 0.45
 _KNOWN_TICKS = (1024, 1000, 512, 500, 256, 128, 64, 32, 16, 8)
 
@@ -31,9 +31,9 @@ _KNOWN_TICKS = (1024, 1000, 512, 500, 256, 128, 64, 32, 16, 8)
 @dataclass(frozen=True)
 class EventClock:
     """Per record of the log, whose row numbers are `rows` (rising): `frame`, -1 for a record that no distance reaches; `at_ns`: its place on the
-    process's event clock, exact within a frame.  Per frame: `origin_error_ns`, by how much its place relative to the
-    frame before may be wrong (inf: nothing joins them); `line`: which frames lie on one event clock at all (one number
-    per process and device).  `tick_ns`: of the GPU's timer, 1 where it does not show."""
+    process's event clock, exact within a frame.  Per frame: `origin_error_ns`, how far its place relative to the previous frame
+    may be off (inf: nothing joins them); `line`: which frames lie on one event clock at all (one number per process and
+    device).  `tick_ns`: tick of the GPU's timer, 1 if it does not show."""
 
     rows: np.ndarray
     frame: np.ndarray
@@ -49,13 +49,13 @@ class EventClock:
 
 
 def rounding_ns(ms: np.ndarray) -> np.ndarray:
-    """Half the spacing of float32 numbers there: by how much a distance in milliseconds may be rounded."""
+    """Half the spacing of float32 numbers at this value: how much a distance in milliseconds may be rounded."""
     return np.spacing(np.abs(ms).astype(np.float32)).astype(float) * 0.5e6
 
 
 def tick_of(ms: np.ndarray) -> int:
-    """The tick of the GPU's timer in ns: the greatest known one of which nearly all short distances are multiples; 1 where
-    none shows (too few distances, or a timer that counts nanoseconds)."""
+    """The tick of the GPU's timer in ns: the greatest known one of which nearly all short distances are multiples; 1 if none
+    shows (too few distances, or a timer that counts nanoseconds)."""
     ms = np.abs(ms[np.isfinite(ms)])
     ns = np.unique(ms[(ms < _SHORT_MS) & (ms > 0)] * 1e6)
     if len(ns) < 8:
@@ -68,7 +68,7 @@ def tick_of(ms: np.ndarray) -> int:
 
 
 def event_clock(log: EventLog) -> EventClock | None:
-    """The event clocks of all processes of a log; None where the log has no references."""
+    """The event clocks of all processes of a log; None if the log has no references."""
     if log.references.empty or log.records.empty:
         return None
     count = len(log.references)
@@ -99,11 +99,11 @@ def event_clock(log: EventLog) -> EventClock | None:
 
 
 def _edges(log: EventLog) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(one, other, distance in ms) of all pairs of events of which a distance is known.  Nodes are the references, then the
-    records of the log; -1 for one that is not there."""
+    """(one, other, distance in ms) of all pairs of events with a known distance.  Nodes are the references, then the records of
+    the log; -1 for a missing one."""
     references, elapsed, distances = log.references, log.elapsed, log.distances
     count = len(references)
-    # a record captured into a graph is stamped at every replay: it has no one place
+    # a record captured into a graph is stamped at every replay: it has no single place
     single = np.where(log.records["captured"], -2, log.records["seq"])
     record_of = Lookup(log.records["process"].to_numpy(), single, first=count)
     reference_of = Lookup(references["process"].to_numpy(), references["id"].to_numpy())
@@ -114,7 +114,11 @@ def _edges(log: EventLog) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         (known, start, elapsed["start_ms"].to_numpy()),
         (known, end, elapsed["end_ms"].to_numpy()),
         (start, end, np.where(elapsed["error"] == "", elapsed["ms"].to_numpy(), np.nan)),
-        (own, record_of(references, "record"), np.zeros(count)),  # a reference and its own record are one
+        (
+            own,
+            record_of(references, "record"),
+            np.zeros(count),
+        ),  # a reference and its own record are the same node
     ]
     known, start, end = _nodes(distances, reference_of, record_of)
     edges += [
@@ -133,13 +137,15 @@ def _nodes(rows: pd.DataFrame, reference_of: Lookup, record_of: Lookup) -> list[
 def hanging_together(
     count: int, one: np.ndarray, two: np.ndarray, ns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(root, distance from it) of every one of `count` nodes, where `two` lies `ns` after `one`, and one < two."""
+    """(root, distance from it) of each of `count` nodes, given that `two` lies `ns` after `one`, with one < two."""
     parent, offset = np.arange(count), np.zeros(count, dtype=np.int64)
-    child, first = np.unique(two, return_index=True)  # the first edge that leads back is its way to the root
+    child, first = np.unique(
+        two, return_index=True
+    )  # the first edge that leads back is the node's path to the root
     parent[child], offset[child] = one[first], ns[first]
     while (parent[parent] != parent).any():
         offset, parent = offset + offset[parent], parent[parent]
-    # few edges join what still has different roots
+    # few edges join components that still have different roots
     tree = _Tree(parent, offset)
     for k in np.flatnonzero(parent[one] != parent[two]).tolist():
         tree.union(int(one[k]), int(two[k]), int(ns[k]))
@@ -156,12 +162,12 @@ def _join(
     for p, q, d, r in zip(a.tolist(), b.tolist(), distance.tolist(), rounding.tolist(), strict=True):
         was = joined.get((p, q), (-np.inf, np.inf))
         now = (max(was[0], d - r), min(was[1], d + r))
-        joined[p, q] = now if now[0] <= now[1] else was  # measured while an event was recorded again
+        joined[p, q] = now if now[0] <= now[1] else was  # measured while an event was being recorded again
     return _spread(joined, count)
 
 
 class _Tree:
-    """Union-find whose edges have a length."""
+    """Union-find with edge lengths."""
 
     def __init__(self, parent: np.ndarray, offset: np.ndarray) -> None:
         self.parent, self.offset = parent.tolist(), offset.tolist()
@@ -213,6 +219,6 @@ def _spread(
 
 
 def log_ends(log: EventLog) -> tuple[np.ndarray, np.ndarray]:
-    """Positions in `log.records` of both records of every row of `log.elapsed`, -1 for one that is not there."""
+    """Positions in `log.records` of both records of every row of `log.elapsed`, -1 for a missing one."""
     find = Lookup(log.records["process"].to_numpy(), log.records["seq"].to_numpy())
     return find(log.elapsed, "start"), find(log.elapsed, "end")

@@ -1,6 +1,6 @@
 """From CLOCK_MONOTONIC in a process to the trace's clock.
 
-The two are one constant apart (plus drift over minutes).  Sources, best first: NVTX marks that carry their own
+The two differ by a constant (plus drift over minutes).  Sources, best first: NVTX marks that carry their own
 CLOCK_MONOTONIC (good to 0.2 us), `clock` lines with `trace_ns`, and the session's start time (good to about 10 us,
 subject to steps of CLOCK_REALTIME).  The last is refined on the trace: a record call lies inside its Python call, and
 one line must fit all of them at once (0.5 to 1 us).
@@ -16,14 +16,14 @@ import pandas as pd
 
 from nsysalign.sweep.tiles import ragged
 
-#: Python's call of `record` must contain the API call; readings of the two clocks agree this well.
+#: Python's call of `record` must contain the API call; readings of the two clocks agree to within this.
 TOLERANCE_NS = 300
 _CHUNK_NS, _CHUNK_RECORDS = 250_000_000, 400
-#: Two clocks go straight for so long, at rates that differ by less than _STEEPEST; fewer calls show no line, and none is
-#: known better than _SHARPEST_NS.
+#: The offset of two clocks is linear for this long, at rates that differ by less than _STEEPEST; fewer calls do not determine a
+#: line, and none is known better than _SHARPEST_NS.
 _STRAIGHT_NS, _STEEPEST, _FEWEST, _SHARPEST_NS = 20_000_000_000, 50e-6, 20, 300
 FROM_MARKS = "NVTX marks"
-#: (how far, in which steps) to look for a shift: clocks read together first, then steps of CLOCK_REALTIME.
+#: (range, step) of the searches for a shift: first for clocks that were read together, then for steps of CLOCK_REALTIME.
 _REACH = ((60_000, 500), (2_000_000, 1_000), (20_000_000, 2_000))
 
 
@@ -53,7 +53,7 @@ class ClockMap:
 def clock_map(
     *, clocks: pd.DataFrame, marked: pd.DataFrame, marks: pd.DataFrame, session_start_utc_ns: int | None
 ) -> ClockMap | None:
-    """The map of one process from what its log and the trace say; None where nothing connects the two clocks."""
+    """The map of one process from its log and the trace; None if nothing connects the two clocks."""
     from_marks = _from_marks(marked, marks)
     if from_marks is not None:
         return from_marks
@@ -83,7 +83,7 @@ def _from_marks(marked: pd.DataFrame, marks: pd.DataFrame) -> ClockMap | None:
     for b in range(burst[-1] + 1):
         here = burst == b
         low, high = (trace - after)[here].max(), (trace - before)[here].min()
-        if low > high + 1_000:  # a clock step inside the burst: of no use
+        if low > high + 1_000:  # a clock step inside the burst: unusable
             continue
         at.append(int(before[here][0]))
         offset.append(int((low + high) // 2))
@@ -98,7 +98,7 @@ def refine(rough: ClockMap, threads: list[tuple[np.ndarray, np.ndarray, np.ndarr
 
     `threads`: per thread the sorted (t0, t1) of the Python calls in monotonic time and (c0, c1) of the record calls
     in trace time.  Done in chunks short enough that drift inside one does not matter (20 ppm of 0.25 s is 5 us, the
-    width of a call); each chunk starts from where the last ones were heading.
+    width of a call); each chunk starts from the value extrapolated from the previous ones.
     """
     t0 = np.sort(np.concatenate([t[0] for t in threads])) if threads else np.empty(0, np.int64)
     if not len(t0):
@@ -130,7 +130,7 @@ def refine(rough: ClockMap, threads: list[tuple[np.ndarray, np.ndarray, np.ndarr
 
 def _through_all(near: ClockMap, threads: list[tuple]) -> ClockMap:
     """The middle of all straight lines that leave every record call inside its Python call: offset <= c0 - t0, and
-    offset >= c1 - t1.  `near` itself where none does, for the clock was set, or is not even."""
+    offset >= c1 - t1.  `near` itself if there is no such line because the clock was set or runs unevenly."""
     found = [
         (t0, t1, contained(near.to_trace(t0), near.to_trace(t1), c0, c1), c0, c1)
         for t0, t1, c0, c1 in threads
@@ -143,7 +143,9 @@ def _through_all(near: ClockMap, threads: list[tuple]) -> ClockMap:
     t, low, high = t[order], low[order], high[order]
     edges = np.searchsorted(t, np.arange(t[0], t[-1] + _STRAIGHT_NS, _STRAIGHT_NS)).tolist() if len(t) else []
     stretches: list[tuple[int, int]] = []
-    for a, b in pairwise([*edges, len(t)]):  # none is left out: past its last point a map stands still
+    for a, b in pairwise(
+        [*edges, len(t)]
+    ):  # the last call is always kept: past its last point a map is constant
         few = stretches and min(b - a, stretches[-1][1] - stretches[-1][0]) < _FEWEST
         stretches.append((stretches.pop()[0], b) if few else (a, b))
     found_lines = (_line(t[a:b], low[a:b], high[a:b]) for a, b in stretches if b - a >= _FEWEST)
@@ -156,7 +158,7 @@ def _through_all(near: ClockMap, threads: list[tuple]) -> ClockMap:
 
 
 def _line(t: np.ndarray, low: np.ndarray, high: np.ndarray) -> ClockMap | None:
-    """The middle of all straight lines between bounds on an offset; None for no line."""
+    """The middle of all straight lines between bounds on an offset; None if there is no line."""
     first, base = int(t[0]), int(low[0])
     x, lo, hi = (t - first).astype(float), (low - base).astype(float), (high - base).astype(float)
 
@@ -164,7 +166,7 @@ def _line(t: np.ndarray, low: np.ndarray, high: np.ndarray) -> ClockMap | None:
         return float((lo - slope * x).max()), float((hi - slope * x).min())
 
     left, right = -_STEEPEST, _STEEPEST
-    for _ in range(40):  # the room is a concave function of the slope
+    for _ in range(40):  # the slack is a concave function of the slope
         third = (right - left) / 3
         a, b = room(left + third), room(right - third)
         left, right = (left + third, right) if a[1] - a[0] < b[1] - b[0] else (left, right - third)
@@ -188,7 +190,7 @@ def _chunks(t0: np.ndarray) -> list[tuple[int, int]]:
 
 
 def _heading(at: list[int], shifts: list[int], when: int) -> int:
-    """Where the shift should be by now, from the last few chunks."""
+    """The expected shift, extrapolated from the last few chunks."""
     if len(at) < 2:
         return shifts[-1] if shifts else 0
     k = max(0, len(at) - 4)
@@ -225,8 +227,8 @@ def _fitting(
 ) -> np.ndarray:
     """Per shift (first, first + step, ...): how many [lo, hi) + shift hold the first [c0, c1) that begins in them.
 
-    Call j is the first for shifts in (c0[j - 1] - lo, c0[j] - lo], and lies inside from c1[j] - hi on: a range of
-    shifts, whose ends are counted.
+    Call j is the first for shifts in (c0[j - 1] - lo, c0[j] - lo], and lies inside from c1[j] - hi on: this is a range of
+    shifts, counted by its ends.
     """
     low = np.searchsorted(c0, lo + first)
     high = np.searchsorted(c0, lo + (first + (count - 1) * step))
@@ -241,14 +243,14 @@ def _fitting(
 
 
 def contained(lo: np.ndarray, hi: np.ndarray, c0: np.ndarray, c1: np.ndarray) -> np.ndarray:
-    """For each [lo, hi): position of the first [c0, c1) inside it (sorted by c0), -1 for none."""
+    """For each [lo, hi): position of the first [c0, c1) inside it (sorted by c0), -1 if there is none."""
     if not len(c0):
         return np.full(len(lo), -1)
     i = np.searchsorted(c0, lo - TOLERANCE_NS)
     j = np.minimum(i, len(c0) - 1)
     ok = (i < len(c0)) & (c1[j] <= hi + TOLERANCE_NS)
     found = np.where(ok, j, -1)
-    # one call cannot be two records: the later claim loses
+    # one call cannot be two records: the earlier match wins
     twice = np.zeros(len(found), dtype=bool)
     twice[1:] = (found[1:] >= 0) & (found[1:] == found[:-1])
     found[twice] = -1

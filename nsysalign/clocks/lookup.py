@@ -1,4 +1,4 @@
-"""Where the log's records are that its other lines name: by process and number."""
+"""Finds the records that other log lines refer to, by process and number."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pandas as pd
 
 
 class Lookup:
-    """Positions of (process, number), counted from `first`; of equal ones the first counts.  -1 for one that is not there."""
+    """Positions of (process, number), counted from `first`; of equal ones the first counts.  -1 for a missing one."""
 
     def __init__(self, process: np.ndarray, number: np.ndarray, *, first: int = 0) -> None:
         keys = pd.MultiIndex.from_arrays([process, number])
@@ -15,7 +15,7 @@ class Lookup:
         self._keys, self._first = keys[self._position], first
 
     def __call__(self, rows: pd.DataFrame, column: str) -> np.ndarray:
-        """Of what a column of `rows` (which has a column `process`) names."""
+        """Positions of what a column of `rows` (which has a column `process`) refers to."""
         if rows.empty or not len(self._keys):
             return np.full(len(rows), -1)
         wanted = pd.MultiIndex.from_arrays([rows["process"].to_numpy(), rows[column].to_numpy()])

@@ -1,7 +1,7 @@
 """Clock samples on the trace's clock, as stretches in which nothing changed.
 
 samples   .  .  .  .  .  .  .  .          1980 1980 1980 1755 1755 1740 1980 1980
-stretches [------]  [---]  .  [---]       between two stretches the clock changed, nobody saw when
+stretches [------]  [---]  .  [---]       between two stretches the clock changed, at an unknown time
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.clocks.host import ClockMap
 
-#: Stretches kept of one analysis; beyond, neighbours are joined into one with a least and a most.
+#: Stretches kept per analysis; if there are more, neighbours are joined into one with a minimum and a maximum.
 MOST = 20_000
-#: A stretch ends where this much time passed without a sample, or when it is this long: power and temperature move on.
+#: A stretch ends after this much time without a sample, or when it is this long, because power and temperature drift.
 _GAP_NS, _LONGEST_NS = 200_000_000, 1_000_000_000
 
 
@@ -29,8 +29,8 @@ def place_samples(
 ) -> tuple[pd.DataFrame, list[str]]:
     """Rows of frames.GPU_CLOCKS, and notes.
 
-    CLOCK_MONOTONIC is the machine's, so the sharpest map of any process of the run serves; without one the session's
-    start time does.  `shared`: several processes of the trace worked on a device of the same number.
+    CLOCK_MONOTONIC is the machine's, so the most accurate map of any process of the run is used; without one, the session's
+    start time.  `shared`: several processes of the trace worked on a device of the same number.
     """
     if samples.empty:
         return frames.empty(frames.GPU_CLOCKS), []
@@ -79,7 +79,7 @@ def _stretches(placed: pd.DataFrame) -> pd.DataFrame:
         new[1:] |= values[1:] != values[:-1]
     first = np.flatnonzero(new)
     length = np.diff(np.append(first, len(t)))
-    since = t - np.repeat(t[first], length)  # cut what stays the same into pieces of at most _LONGEST_NS
+    since = t - np.repeat(t[first], length)  # cut stretches without change into pieces of at most _LONGEST_NS
     piece = since // _LONGEST_NS
     new[1:] |= piece[1:] != piece[:-1]
     return _grouped(
@@ -90,7 +90,7 @@ def _stretches(placed: pd.DataFrame) -> pd.DataFrame:
 def _joined(table: pd.DataFrame) -> pd.DataFrame:
     size = -(-len(table) // MOST) + 1
     device = table["device"].to_numpy()
-    first = np.searchsorted(device, device)  # sorted by device: where each one's rows begin
+    first = np.searchsorted(device, device)  # sorted by device: where the rows of each begin
     group = (np.arange(len(table)) - first) // size
     changes = np.ones(len(table), dtype=bool)
     changes[1:] = (np.diff(group) != 0) | (np.diff(device) != 0)

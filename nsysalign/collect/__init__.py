@@ -1,1 +1,1 @@
-"""In the user's process (probe) and around it (nsys): everything that happens before there is a trace."""
+"""Everything that happens before there is a trace: in the user's process (probe) and around it (nsys)."""

@@ -1,10 +1,10 @@
 """GPU clocks, power and the reasons for slowing down, sampled through NVML while the script runs.
 
-A thread of the runner reads them: nothing of it is in the timed process, and whatever ends the runner ends it too.
+A thread of the runner reads them: nothing runs in the timed process, and the sampling ends with the runner.
 NVML is only queried, nothing is set.  Its calls take the driver's lock for some microseconds, which can delay an
-allocation or a module load of the script, never a launch; so the sampler sleeps at least twenty times as long as its
-last round took, however slow the driver or many the GPUs.  Clocks and reasons are the driver's own present state;
-power and temperature are averages that it renews more slowly, hence read in every fourth round only.
+allocation or a module load of the script, never a launch; so the sampler sleeps at least twenty times as long as its last round
+took, however slow the driver is and however many GPUs there are.  Clocks and reasons are the driver's current state; power and
+temperature are averages that it updates more slowly, so they are read in every fourth round only.
 
 `clocks.jsonl`: a header line {"format": "nsysalign-clocks", "version": 1, "columns": [...], ...}, then one array per
 GPU and round.  No UUID, serial number, process or host name.
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 FORMAT, VERSION = "nsysalign-clocks", 1
-#: What a line holds.  `device` counts as CUDA does; what the GPU does not tell is null.
+#: What a line holds.  `device` is CUDA's number; values that the GPU does not report are null.
 COLUMNS = (
     "monotonic_ns",  # CLOCK_MONOTONIC, the middle of the reading
     "half_width_ns",  # half of how long the reading took
@@ -36,10 +36,10 @@ COLUMNS = (
     "temperature_c",
 )
 PERIOD_S = 0.025
-#: Of the time the sampler may be inside NVML at most one part in so many.
+#: The sampler may spend at most one part in this many of its time inside NVML.
 IDLE_FACTOR = 20
 SLOW_EVERY = 4
-#: An NVML call that hangs must not keep a finished run waiting.
+#: How long a finished run waits for an NVML call that hangs.
 JOIN_S = 3.0
 _FLUSH_S = 1.0
 _GIVE_UP = 40  # rounds in a row in which no GPU answered
@@ -48,8 +48,8 @@ _LOST = "the GPU's clock was not sampled ({}): clock changes and throttling cann
 
 @contextlib.contextmanager
 def sampling(path: Path, *, wanted: bool = True, flush_s: float = _FLUSH_S) -> Iterator[list[str]]:
-    """Sample into `path` while the block runs; others can read what is older than `flush_s`.  The list holds notes when the
-    block has ended; never raises."""
+    """Sample into `path` while the block runs; others can read samples older than `flush_s`.  The list holds notes once the
+    block has ended.  Never raises."""
     notes: list[str] = []
     nvml = _import(notes) if wanted else None
     if nvml is None:
@@ -71,7 +71,7 @@ def sampling(path: Path, *, wanted: bool = True, flush_s: float = _FLUSH_S) -> I
 
 def _import(notes: list[str]) -> Any:
     try:
-        with warnings.catch_warnings():  # the package named pynvml warns that it is another one
+        with warnings.catch_warnings():  # the package named pynvml warns that it is not nvidia-ml-py
             warnings.simplefilter("ignore")
             import pynvml
     except ImportError:
@@ -137,7 +137,7 @@ def _sample(nvml: Any, path: Path, stop: threading.Event, notes: list[str], flus
             stop.wait(max(PERIOD_S - (now - began), IDLE_FACTOR * (now - began)))
 
 
-#: The same question under its new name and its old one: a new binding can stand on an old driver, and the other way round.
+#: The same query under its new and its old name: a new binding may meet an old driver, and vice versa.
 _REASONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
 
 
@@ -176,8 +176,8 @@ def visible(nvml: Any, environ: Mapping[str, str]) -> tuple[list[Any], str]:
     """Handles in the order in which CUDA numbers the devices, and how sure that order is: "pci" or "assumed".
 
     NVML numbers by PCI bus.  CUDA does the same for equal GPUs or with CUDA_DEVICE_ORDER=PCI_BUS_ID; of unequal ones
-    it takes the fastest first.  CUDA_VISIBLE_DEVICES selects by number or UUID; what cannot be followed (MIG) leaves
-    all GPUs.
+    it takes the fastest first.  CUDA_VISIBLE_DEVICES selects by number or UUID; a selection that cannot be followed (MIG)
+    leaves all GPUs.
     """
     every = [nvml.nvmlDeviceGetHandleByIndex(k) for k in range(nvml.nvmlDeviceGetCount())]
     chosen, followed = every, True
@@ -187,7 +187,7 @@ def visible(nvml: Any, environ: Mapping[str, str]) -> tuple[list[Any], str]:
         with contextlib.suppress(Exception):
             for item in filter(None, map(str.strip, asked.split(","))):
                 found = _named(nvml, every, item)
-                if found is None:  # CUDA ends the list at the first that it does not know
+                if found is None:  # CUDA ends the list at the first entry that it does not know
                     break
                 chosen.append(found)
             followed = True
@@ -204,7 +204,9 @@ def _named(nvml: Any, every: list[Any], item: str) -> Any:
     uuids = {k: nvml.nvmlDeviceGetUUID(handle) for k, handle in enumerate(every)}
     texts = {k: uuid.decode() if isinstance(uuid, bytes) else uuid for k, uuid in uuids.items()}
     same = [k for k, text in texts.items() if item.startswith("GPU-") and text.startswith(item)]
-    return every[same[0]] if len(same) == 1 else None  # as CUDA: a beginning that two share names none
+    return (
+        every[same[0]] if len(same) == 1 else None
+    )  # as in CUDA: a prefix that two devices share names neither
 
 
 def _name(nvml: Any, handle: Any) -> Any:

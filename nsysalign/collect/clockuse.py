@@ -1,14 +1,14 @@
-"""What a program does with its clock readings, read off its source: which one is subtracted from which.
+"""What a program does with its clock readings, according to its source: which one is subtracted from which.
 
     t0 = clock()            stores "t0"
     work()
     t1 = clock()            stores "t1"
     print(t1 - t0)          so a reading at line 3 is the end of an interval that begins at line 1
 
-Followed are names, attributes and subscripts that are assigned a reading (scaled or rounded, perhaps), assignments of
-one of them to another, helpers that return a reading, and differences at the reading itself (`clock() - t0`).
-A difference that is only compared (`while clock() - t0 < 5`) is a deadline, not a measurement.  What cannot be
-followed is said to be so; nothing is guessed here, and no code is run.
+This follows names, attributes and subscripts that are assigned a reading (possibly scaled or rounded), assignments of one of
+them to another, helpers that return a reading, and differences at the reading itself (`clock() - t0`). A difference that is
+only compared (`while clock() - t0 < 5`) is a deadline, not a measurement.  What cannot be followed is reported as such; nothing
+is guessed here, and no code is run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 @dataclass
 class Use:
-    """What becomes of the value of one call.  `minus`: what is subtracted from it, as keys."""
+    """What happens to the value of one call.  `minus`: what is subtracted from it, as keys."""
 
     stored: set[Key] = field(default_factory=set)
     minus: set[Key] = field(default_factory=set)
@@ -38,7 +38,7 @@ class Use:
 
 
 class Source:
-    """One parsed file.  SyntaxError where it is no Python."""
+    """One parsed file.  Raises SyntaxError if it is not Python."""
 
     def __init__(self, text: str) -> None:
         tree = ast.parse(text)
@@ -61,31 +61,32 @@ class Source:
             self._learn(node)
 
     def use(self, line: int, column: int) -> Use | None:
-        """What becomes of the call that begins there (column -1: unknown); None where no call can be told."""
+        """What happens to the value of the call that begins there (column -1: unknown); None if the call cannot be
+        identified."""
         here = [c for c in self._calls.get(line, ()) if column in (-1, c.col_offset)]
         if column == -1 and len(here) > 1:
             here = [c for c in here if _last_name(c.func) in _CLOCKS]
         if (
             len(here) != 1 and column >= 0
-        ):  # `a().b()`: both begin there; the clock is the longer one's last name
+        ):  # `a().b()`: both calls begin there; the clock is the last name of the longer one
             here = [c for c in here if _last_name(c.func) in _CLOCKS] or here[:1]
         return self._follow(here[0]) if len(here) == 1 else None
 
     def copies_of(self, keys: set[Key]) -> set[Key]:
-        """These places and all that one of them is copied to."""
+        """These places and all places that one of them is copied to."""
         out = set(keys)
         while more := {to for to, from_ in self._copies if from_ in out} - out:
             out |= more
         return out
 
     def parameter(self, key: Key) -> tuple[int, str] | None:
-        """(place, name) of the parameter that a name is, None where it is none."""
+        """(place, name) of the parameter that a name stands for, None if it is not a parameter."""
         kind, scope, text = key
         names = self._parameters.get(scope, ()) if kind == "name" else ()
         return (names.index(text), text) if text in names else None
 
     def argument(self, line: int, column: int, parameter: tuple[int, str]) -> Key | None:
-        """The place whose value the call that begins there passes for a parameter, None where that cannot be told."""
+        """The place whose value the call that begins there passes for a parameter, None if that cannot be determined."""
         place, name = parameter
         for call in self._calls.get(line, ()):
             if column not in (-1, call.col_offset) or any(isinstance(a, ast.Starred) for a in call.args):
@@ -128,7 +129,7 @@ class Source:
         return use
 
     def _end(self, value: ast.AST, above: ast.AST | None, use: Use) -> None:
-        """`value` holds a reading and stands in `above`, which does no arithmetic with it."""
+        """`value` holds a reading and is part of `above`, which does no arithmetic with it."""
         if isinstance(above, ast.NamedExpr):
             use.stored |= self._keys([above.target])
         elif isinstance(above, ast.Assign) and above.value is value:
@@ -167,7 +168,7 @@ class Source:
                 self._returns.add(key)
 
     def _is_compared(self, node: ast.AST) -> bool:
-        """Whether an expression only serves a comparison or a condition."""
+        """Whether an expression is only used in a comparison or a condition."""
         while isinstance(above := self._parent.get(node), ast.expr):
             if isinstance(above, ast.Compare):
                 return True
@@ -180,7 +181,7 @@ class Source:
         return {key for t in targets if (key := self._key(t)) is not None}
 
     def _key(self, node: ast.AST) -> Key | None:
-        """What place an expression names, None for all others."""
+        """The place that an expression names, None for all other expressions."""
         if isinstance(node, ast.Name):
             return ("name", self._scope(node), node.id)
         if isinstance(node, ast.Attribute):

@@ -1,4 +1,4 @@
-"""What the user asked to run, checked before anything starts."""
+"""The command that the user wants to run, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nsysalign.errors import UsageError
 
-#: Variables of the environment that change timings and are worth a note.  Values of others are never read.
+#: Environment variables that change timings and deserve a note.  Values of others are never read.
 NOTEWORTHY = {
     "CUDA_LAUNCH_BLOCKING": "every launch waits for its kernel: intervals are much longer than without it"
 }
@@ -65,7 +65,7 @@ def refuse_isolated(command: Sequence[str]) -> None:
 
 
 def refuse_nested(environ: Mapping[str, str]) -> None:
-    """nsys inside nsys: the inner report gets everything, the outer nothing."""
+    """nsys inside nsys: the inner report would get everything, the outer one nothing."""
     if environ.get("NSYS_PROFILING_SESSION_ID"):
         raise UsageError(
             "this shell already runs under nsys (NSYS_PROFILING_SESSION_ID is set), and sessions do not nest",

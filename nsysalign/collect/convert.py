@@ -43,11 +43,11 @@ from nsysalign.private import HOMES, short_path
 from nsysalign.rundir import event_logs
 
 _NAME = re.compile(r"(\d+)-(\d+)\.rec$")
-#: From so many bytes of slots on (32,768 lines) a log is compressed: 35 bytes a record instead of 270.
+#: Logs with at least this many bytes of slots (32,768 lines) are compressed: 35 bytes a record instead of 270.
 PACKED_FROM = 2 << 20
 _TIMED = (RECORD, WAIT, ELAPSED, REFERENCE, METER)  # kinds whose t0 is a time
-_AHEAD = 3 * CHUNK_BYTES  # mapped before they are needed (probe.runtime): not used yet
-_FULL_BURST = 50  # marks kept of the first burst; later ones keep the tightest
+_AHEAD = 3 * CHUNK_BYTES  # mapped ahead of time (probe.runtime): not used yet
+_FULL_BURST = 50  # marks kept of the first burst; of later bursts only the tightest
 _LATER_BURST = 12
 
 
@@ -77,9 +77,9 @@ def convert(
 ) -> list[Path]:
     """Turn every process's raw files into event logs; returns their paths, sorted by pid.
 
-    `header` is added to what every process says of itself.  Without `anew` a log that is there already stays as it is:
-    what has its final name is whole.  `source`: the lines of code that call sites name are kept, too; only for files that
-    this process has just seen made, for others may name any file.
+    `header` is added to every process's own header.  Without `anew` an existing log stays as it is: a file with its final name
+    is complete.  `source`: also keep the lines of code that call sites name; only for raw files that this process has just seen
+    written, since others may name any file.
     """
     parts: dict[int, list[tuple[int, Path]]] = {}
     for path in raw_dir.glob("*.rec"):
@@ -99,14 +99,14 @@ def convert(
 
 
 def errors(raw_dir: Path) -> list[str]:
-    """What the probe itself could not do, one text per process: the kind of the last exception.  Its text may be of the
-    user's own (a `__eq__`, a path, a token in it); only what the system says of itself stays.
+    """What the probe itself could not do, one text per process: the type of the last exception.  Its message may contain the
+    user's data (from a `__eq__`, a path, a token); only the system's own message is kept.
     """
     texts = [p.read_text(errors="replace").strip() for p in sorted(raw_dir.glob("*.errors")) if p.is_file()]
     return [_kind(text) for text in texts if text]
 
 
-#: The line of an exception: below its traceback, or after our own words; its text may have lines of its own.
+#: The line of an exception: below its traceback, or after our own prefix; its text may span several lines.
 _EXCEPTION = re.compile(
     r"^(?:Traceback .*\n(?: .*\n)*|(probe did not start: ))([\w.]+)(: \[Errno \d+\] [A-Za-z ]+)?",
     re.MULTILINE,
@@ -145,9 +145,8 @@ def _lines(slots: Path, cwd: Path, header: Mapping[str, Any], source: bool) -> I
 
 
 def _end(path: Path) -> tuple[list[dict[str, Any]], float]:
-    """A line that says how the process ended, where that decides whether its rows are in the trace (`probe.farewell`), and
-    since when (CLOCK_MONOTONIC, ns) the profiler collected nothing more: without a signal the process would not have
-    lived to see it."""
+    """A line that says how the process ended, if that decides whether its rows are in the trace (`probe.farewell`), and from
+    when on (CLOCK_MONOTONIC, ns) the profiler collected nothing more."""
     if not path.exists():
         return [], math.inf
     data = path.read_bytes()
@@ -170,9 +169,9 @@ def _silenced(texts: _Texts, cwd: Path) -> Iterator[dict[str, Any]]:
 
 def _read_texts(path: Path, pid: int) -> _Texts:
     texts = _Texts(header={"type": "header", "format": "nsysalign-events", "version": 1, "pid": pid})
-    data = path.read_bytes() if path.is_file() else b""  # not a pipe in a folder from someone else
+    data = path.read_bytes() if path.is_file() else b""  # not a pipe in somebody else's folder
     bursts = 0
-    # zeros in between: an exception of the user's came before a line was written, but after its place was taken
+    # zeros in between: an exception in the user's code came after a line's place was taken and before it was written
     for raw in re.split(rb"\n|\0+", data.rstrip(b"\0")):
         try:
             line = json.loads(raw)
@@ -242,9 +241,9 @@ def _slot_lines(
                 "stream_id": b,
             }
         elif kind == ELAPSED:
-            # a record of another process (before a fork) has no line in this log
+            # a record made by another process (before a fork) has no line in this log
             start, end = (n if n in regions else None for n in (a, b))
-            # not "elapsed": the program never compared these two, and no reader may count them as its own
+            # not "elapsed": the program never compared these two, and no reader may count them as the program's
             kind_of = "calibration" if flags & CALIBRATION else "elapsed"
             line = {"type": kind_of, "start": start, "end": end, "ms": None if math.isnan(x) else x}
             first, *more = distances.of(seq) or [{}]
@@ -290,7 +289,7 @@ def _slot_lines(
 
 
 class _Distances:
-    """Distances to references, by the seq of the `elapsed` slot that they belong to."""
+    """Distances to references, by the seq of the `elapsed` slot they belong to."""
 
     def __init__(self, data: bytes) -> None:
         slots = np.frombuffer(data, dtype=_DISTANCE_SLOT)
@@ -323,7 +322,7 @@ _DISTANCE_SLOT = np.dtype(
 
 
 def _place(context: dict[str, Any], cwd: Path) -> dict[str, Any]:
-    """`site`, `callers` and `library` of a context, as far as they say something."""
+    """`site`, `callers` and `library` of a context, without empty ones."""
     frames = [f"{shorten(file, cwd)}:{number}" for file, number in context.get("frames", ())]
     place: dict[str, Any] = {}
     if frames:
@@ -336,9 +335,8 @@ def _place(context: dict[str, Any], cwd: Path) -> dict[str, Any]:
 
 
 def shorten(file: str, cwd: Path) -> str:
-    """A file's name for a log: relative inside `cwd`, else its folder's name and its own.
-
-    Relative to a folder that holds homes (`/`, `/home`) it would begin with a user's name.
+    """A file's name for a log: relative if inside `cwd`, else its folder's name and its own.  Relative to a folder that
+    contains home directories (`/`, `/home`) it would begin with a user's name.
     """
     if file.startswith("<"):
         return file

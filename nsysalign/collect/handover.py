@@ -1,9 +1,9 @@
-"""What a program gets from whoever starts it, carried past nsys.
+"""Hands on to the program, past nsys, everything a process inherits from whoever starts it.
 
-nsys starts the application from a process of its own, and on the way there much is lost: descriptors are closed or stand
-for files of nsys's, stdout and stderr are pipes, the umask is 0, arguments and folder must be UTF-8.  So nsys is given a
-small program to start instead (`starter.py`).  It asks us, over a socket, for everything the command would have had if it
-had been started plainly, takes that on, and becomes the command: same process, same number.
+nsys starts the application from a process of its own, and much is lost on the way: descriptors are closed or refer to files of
+nsys's, stdout and stderr are pipes, the umask is 0, arguments and folder must be UTF-8.  So nsys is given a small program to
+start instead (`starter.py`).  It asks us, over a socket, for everything the command would have had if it had been started
+plainly, adopts it, and becomes the command: same process, same pid.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PYTHONS_OWN = {
 
 @dataclass(frozen=True)
 class Inheritance:
-    """What this process was given and would hand on.
+    """What this process inherited and would pass on.
 
     `descriptors`: number in the started program -> ours; `umask`; `ignored`: signals, which exec does not reset; `unset`:
     variables in our environment that were not inherited.
@@ -47,10 +47,10 @@ class Inheritance:
 
 
 def inheritance(*, stdout_to_stderr: bool = False) -> Inheritance:
-    """Of this process, now.  What Python opens is closed on exec and does not count."""
+    """The inheritance of this process, now.  Descriptors opened by Python are closed on exec and do not count."""
     open_now = map(int, os.listdir("/proc/self/fd"))
     inherited = {number: number for number in open_now if _is_inheritable(number)}
-    for number in {0, 1, 2} - set(inherited):  # closed: nsys's library would open something of its own there
+    for number in {0, 1, 2} - set(inherited):  # closed: nsys's library would open a file of its own there
         inherited[number] = os.open(os.devnull, os.O_RDWR)
     if stdout_to_stderr:
         inherited[1] = inherited[2]
@@ -66,20 +66,20 @@ def inheritance(*, stdout_to_stderr: bool = False) -> Inheritance:
 
 def _is_inheritable(number: int) -> bool:
     try:
-        import fcntl  # Unix only, and whatever merely analyses imports this file as well
+        import fcntl  # Unix only, and code that merely analyses imports this file as well
 
         return not fcntl.fcntl(number, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
-    except OSError:  # the listing's own
+    except OSError:  # opened by the listing itself
         return False
 
 
 def working_directory() -> Path:
-    """Of this process; where it is deleted, the path it had."""
+    """The working directory of this process; if it was deleted, the path it had."""
     return Path(os.readlink("/proc/self/cwd").removesuffix(" (deleted)"))
 
 
 class HandOver:
-    """A context in which `starter_command` may be started once, by whomever; it becomes `command`.
+    """A context in which any process may start `starter_command`, once; it becomes `command`.
 
     From then on `application` is its process id, and `alive` and `launcher_alive` are descriptors that can be read once it, or
     the process that started it, has ended; None before, and on an old kernel.
@@ -90,7 +90,7 @@ class HandOver:
         self.application: int | None = None
         self.alive: int | None = None
         self.launcher_alive: int | None = None
-        # an abstract name: no file is left behind, and no folder's path is too long for it
+        # an abstract name: no file is left behind, and no folder's path can be too long
         self._name = f"nsysalign-{secrets.token_hex(16)}"
 
     @property
@@ -123,7 +123,7 @@ class HandOver:
             with connection, contextlib.suppress(OSError):
                 peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
                 pid, uid, _ = struct.unpack("3i", peer)
-                if uid == os.getuid():  # every user may read the names of abstract sockets
+                if uid == os.getuid():  # every user can read the names of abstract sockets
                     self._observe(pid)
                     self._hand_over(connection)
                     self.application = pid
@@ -141,7 +141,9 @@ class HandOver:
             (program, command, numbers, self._given.umask, self._given.ignored, self._given.unset)
         )
         connection.sendall(struct.pack("Q", len(words)) + words)
-        folder = os.open(".", os.O_PATH | os.O_DIRECTORY)  # also where it is deleted, or its name is no text
+        folder = os.open(
+            ".", os.O_PATH | os.O_DIRECTORY
+        )  # works even if it was deleted, or if its name is not text
         try:
             ours = [folder, *(self._given.descriptors[n] for n in numbers)]
             for first in range(0, len(ours), _AT_ONCE):
@@ -149,4 +151,4 @@ class HandOver:
                 connection.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, some)])
         finally:
             os.close(folder)
-        connection.recv(1)  # it has them all
+        connection.recv(1)  # it has received them all

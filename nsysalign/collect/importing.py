@@ -1,6 +1,6 @@
-"""How far nsys is with its report: after the script's end it can take longer than the script did.
+"""How far nsys has got with its report, which can take longer than the script did.
 
-nsys says it in its own messages, `[1/1] [=====30%      ] trace.nsys-rep`; they are not shown otherwise.
+nsys prints it in its own messages, `[1/1] [=====30%      ] trace.nsys-rep`, which are not shown otherwise.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PERCENT = re.compile(rb"\[[= ]*(\d{1,3})%[= ]*\]")
 
 @contextlib.contextmanager
 def following(log: Path, tell: Callable[[int], None] | None) -> Iterator[None]:
-    """While the block runs, `tell` the percentage whenever nsys has said a new one; nothing before the script's end."""
+    """While the block runs, `tell` every new percentage that nsys prints; nothing before the script's end."""
     if tell is None:
         yield
         return

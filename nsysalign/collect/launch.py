@@ -1,10 +1,10 @@
 """Run a command under `nsys profile` so that its output, signals and exit status stay its own.
 
 nsys runs in a session of its own: a Ctrl-C in the terminal reaches only us.  The first one is passed on
-(nsys hands it to the application and then writes the report); a second one that reached nsys would lose the
-report (harness.md, section 4), so it is held.  nsys pipes its application's output through itself, mixed
-with its own messages; the application gets our own stdout and stderr instead (handover.py), so a terminal stays
-a terminal and the order of the two stays as it is.
+(nsys hands it to the application and then writes the report); a second one that reached nsys would lose the report (harness.md,
+section 4), so it is held back.  nsys pipes its application's output through itself, mixed with its own messages; the
+application gets our own stdout and stderr instead (handover.py), so a terminal stays a terminal, and the order of the two
+streams is kept.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from nsysalign.collect import watch
 from nsysalign.collect.handover import HandOver, Inheritance
 from nsysalign.collect.processes import end_all, kill
 
-#: How long a script may take to end after it was asked to, before it is asked harder.
+#: How long a script may take to end after being asked to, before a stronger signal is sent.
 GRACE_S = 10.0
 _ENDING = tuple(getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, n))
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended.  `status` is nsys's, which is the application's own; None where nsys did not live to tell it.
-    `notes` say what we had to do; `stopped`: it was asked to end (Ctrl-C, a signal, --timeout); `never_began`: nsys failed
-    by itself before it began the application, of which nothing has happened."""
+    """How a run ended.  `status` is nsys's, which is the application's own; None if nsys did not survive to report it.  `notes`
+    say what we had to do; `stopped`: it was asked to end (Ctrl-C, a signal, --timeout); `never_began`: nsys itself failed
+    before it started the application, which never ran."""
 
     status: int | None
     notes: tuple[str, ...] = ()
@@ -51,11 +51,9 @@ def launch(
     *,
     timeout_s: float | None = None,
 ) -> Ended:
-    """Run `profile command`, nsys's own messages go to the end of `log`.  When it returns, no process of the run is left.
-
-    An empty `profile` runs the command as it is, without nsys.  It gets what is `given`, in the current directory.
-
-    After `timeout_s` the application is stopped as a Ctrl-C would stop it, and harder if it does not listen.
+    """Run `profile command`; nsys's own messages are appended to `log`.  When it returns, no process of the run is left.  An
+    empty `profile` runs the command as it is, without nsys.  The command inherits what is `given`, in the current directory.
+    After `timeout_s` the application is stopped as by a Ctrl-C, and by stronger signals if it does not react.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -65,11 +63,13 @@ def launch(
             process = subprocess.Popen(
                 [*profile, *handover.starter_command],
                 env=dict(env),
-                cwd="/",  # nsys refuses a folder that is deleted or not UTF-8
+                cwd="/",  # nsys refuses a folder that was deleted or is not UTF-8
                 stdin=subprocess.DEVNULL,
                 stdout=messages,
                 stderr=messages,
-                pass_fds=[n for n in given.descriptors if n > 2],  # so nsys puts nothing of its own there
+                pass_fds=[
+                    n for n in given.descriptors if n > 2
+                ],  # so that nsys puts nothing of its own there
                 start_new_session=True,
             )
             stopper.started(process)
@@ -94,17 +94,17 @@ def launch(
         notes.append(
             f"{left} {several} of the run outlived {outlived} and {'were' if left > 1 else 'was'} ended"
         )
-    # by these signals nsys was ended from outside
+    # nsys was terminated from outside by one of these signals
     killed = process.returncode in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
     by_itself = bool(profile) and not (hung or killed or stopper.sent)
     never_began = (
         by_itself and not stopper.watch.began()
-    )  # whatever its status: nsys returns 0 after losses, too
+    )  # whatever its status: nsys returns 0 even after losses
     return Ended(status, tuple(notes), bool(stopper.sent), never_began)
 
 
 def _status(code: int, stopper: _Stopper) -> int | None:
-    """The application's status as a shell would say it, None where nsys died of a signal that we did not send."""
+    """The application's status as a shell reports it, None if nsys died of a signal that we did not send."""
     if code >= 0:
         return code
     return 128 - code if -code in stopper.sent and -code != signal.SIGKILL else None
@@ -113,7 +113,7 @@ def _status(code: int, stopper: _Stopper) -> int | None:
 def _wait(
     process: subprocess.Popen, stopper: _Stopper, looking: watch.Watch, timeout_s: float | None
 ) -> bool:
-    """Wait for nsys; the application is stopped, step by step, after `timeout_s`.  True where nsys hung."""
+    """Wait for nsys; the application is stopped, step by step, after `timeout_s`.  True if nsys hung."""
     limit = math.inf if timeout_s is None else time.monotonic() + timeout_s
     while not looking.ended(min(watch.LOOK_S, limit - time.monotonic())):
         if time.monotonic() >= limit:
@@ -141,7 +141,7 @@ def _wait(
 
 
 def _ask_for_report(nsys: str, pid: int, messages: BinaryIO) -> None:
-    """nsys keeps what it collects in another process, and gives it to whoever ends the session."""
+    """nsys keeps what it collects in another process, and hands it to whoever ends the session."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(
             [nsys, "stop", f"--session=profile-{pid}"],
@@ -179,8 +179,8 @@ class _Stopper:
         self.sent: list[int] = []
         self._since = 0.0
         self.timed_out = False
-        self.hanging = False  # nsys does nothing any more, and that was said
-        self.gave_up = False  # Ctrl-C was pressed then
+        self.hanging = False  # nsys is doing nothing any more, and the user was told
+        self.gave_up = False  # Ctrl-C was pressed after that
 
     def started(self, process: subprocess.Popen) -> None:
         self._process = process
@@ -189,16 +189,15 @@ class _Stopper:
             self._signal(process, number)
 
     def _signal(self, process: subprocess.Popen, number: int) -> None:
-        """nsys hands a signal to the application's group; without nsys that is ours to do."""
+        """nsys passes a signal on to the application's group; without nsys we have to do that."""
         if self._profiled:
             process.send_signal(number)
         else:
             os.killpg(process.pid, number)
 
     def asked(self, number: int) -> None:
-        """A signal came for us: pass it on if it is the first, insist if the last one is long ago.
-
-        While the report is written none is passed on: nsys would drop it.
+        """A signal arrived: pass it on if it is the first, escalate if the last one was long ago.  While the report is being
+        written none is passed on: nsys would give the report up.
         """
         number = signal.SIGTERM if number == signal.SIGHUP else number
         if self.hanging:
@@ -213,7 +212,7 @@ class _Stopper:
             _say("the script has not ended yet, please wait")
 
     def step(self) -> None:
-        """The next harder way to stop it."""
+        """The next stronger way to stop it."""
         harder = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL) if n not in self.sent]
         self._send(harder[0] if harder else signal.SIGKILL)
 
@@ -234,7 +233,7 @@ def _handlers(handler: object, numbers: Sequence[int]) -> Iterator[None]:
     try:
         for number in numbers:
             if signal.getsignal(number) is signal.SIG_IGN:
-                continue  # nohup, a background job: whoever started us wants that
+                continue  # nohup, a background job: whoever started us wants signals ignored
             with contextlib.suppress(ValueError):
                 old[number] = signal.signal(number, handler)
         yield
@@ -245,7 +244,8 @@ def _handlers(handler: object, numbers: Sequence[int]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hold_signals() -> Iterator[None]:
-    """While the run directory is finished a Ctrl-C only says so: it takes seconds, losing it costs a run."""
+    """While the run directory is being finished, a Ctrl-C only prints a message: finishing takes seconds, losing it would cost
+    a run."""
 
     def wait(_number: int, _frame: object) -> None:
         _say("finishing the run directory, please wait")
@@ -255,5 +255,5 @@ def hold_signals() -> Iterator[None]:
 
 
 def _private(log: Path) -> BinaryIO:
-    """Open for appending; for its owner alone: nsys prints paths and what it is called with."""
+    """Open for appending, readable by its owner only: nsys prints paths and its arguments."""
     return open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600))

@@ -1,8 +1,8 @@
-"""`--lock-clocks MHZ`: the SM clock held at one frequency while the script runs, and let go whatever happens.
+"""`--lock-clocks MHZ`: the SM clock is held at one frequency while the script runs, and released whatever happens.
 
 NVML does it (the package nvidia-ml-py, `import pynvml`).  It needs administrator rights.  NVML cannot tell whether a
-lock was set before, so what is restored is the default: no lock.  A KeyboardInterrupt, SIGTERM, SIGHUP or an exception
-leaves through the same door; should this process be killed outright, a small guardian process lets the clocks go.
+lock was set before, so what is restored is the default: no lock.  KeyboardInterrupt, SIGTERM, SIGHUP and exceptions release the
+clocks as well; if this process is killed outright, a small guardian process does.
 
     python -m nsysalign.collect.lock UUID...      is that guardian: it waits for the end of its standard input
 """
@@ -31,10 +31,8 @@ _RIGHTS = (
 
 @contextlib.contextmanager
 def locked(mhz: int | None, environ: Mapping[str, str] = os.environ) -> Iterator[tuple[str, ...]]:
-    """The clocks of the GPUs that the script can see, locked; yields what the report must say about the run.
-
-    UsageError where the clock or the GPUs cannot be what was asked for, NsysError where NVML or the rights are missing:
-    nothing is locked then.
+    """Lock the clocks of the GPUs that the script can see; yields what the report must say about the run.  Raises UsageError if
+    the clock or the GPUs cannot be what was asked for, NsysError if NVML or the rights are missing: nothing is locked then.
     """
     if mhz is None:
         yield ()
@@ -51,7 +49,7 @@ def locked(mhz: int | None, environ: Mapping[str, str] = os.environ) -> Iterator
                     _lock(nvml, devices, mhz)
                     yield (_said(nvml, devices, mhz),)
                 finally:
-                    stopping.now = True  # a signal that comes from here on waits until the clocks are free
+                    stopping.now = True  # from here on signals wait until the clocks are released
             finally:
                 _reset(nvml, devices)
     finally:
@@ -75,8 +73,8 @@ def _nvml() -> Any:
 
 
 def _visible(nvml: Any, environ: Mapping[str, str]) -> list[Any]:
-    """Handles of the GPUs that CUDA_VISIBLE_DEVICES leaves to the script; all where it is not set.  UsageError where it is
-    not certain which these are: another GPU's clock is not ours to lock."""
+    """Handles of the GPUs that CUDA_VISIBLE_DEVICES leaves to the script; all of them if it is not set.  Raises UsageError if
+    it is not certain which these are: another GPU's clock is not ours to lock."""
     asked = [name for name in map(str.strip, environ.get("CUDA_VISIBLE_DEVICES", "").split(",")) if name]
     if any(name.startswith("MIG-") for name in asked):
         raise UsageError(
@@ -103,7 +101,7 @@ def _visible(nvml: Any, environ: Mapping[str, str]) -> list[Any]:
 
 
 def _check(nvml: Any, device: Any, mhz: int) -> None:
-    """Whether the GPU knows this frequency; one that does not list its frequencies is asked by locking it."""
+    """Check that the GPU supports this frequency; a GPU that does not list its frequencies is tested by locking it."""
     try:
         memory = max(nvml.nvmlDeviceGetSupportedMemoryClocks(device))
         known = sorted(nvml.nvmlDeviceGetSupportedGraphicsClocks(device, memory))
@@ -138,7 +136,7 @@ def _lock(nvml: Any, devices: Sequence[Any], mhz: int) -> None:
 
 
 def _reset(nvml: Any, devices: Sequence[Any]) -> None:
-    """Let all go; one that fails does not keep the others locked, and is said."""
+    """Release all; a failure is reported and does not keep the others locked."""
     for device in devices:
         try:
             nvml.nvmlDeviceResetGpuLockedClocks(device)
@@ -170,7 +168,7 @@ def _text(value: Any) -> str:
 
 
 class _Stopping:
-    """Signals become exceptions, so that everything is left through its `finally`; the first one only."""
+    """Turns the first signal into an exception, so that every `finally` runs."""
 
     def __init__(self) -> None:
         self.now = False
@@ -202,7 +200,7 @@ class _Stopping:
 
 @contextlib.contextmanager
 def _guardian(nvml: Any, devices: Sequence[Any]) -> Iterator[None]:
-    """A process that resets the clocks if this one is killed: its input ends then without the last word."""
+    """A process that resets the clocks if this one is killed: its input then ends without the closing message."""
     names = [_text(nvml.nvmlDeviceGetUUID(d)) for d in devices]
     process = subprocess.Popen(
         [sys.executable, "-m", "nsysalign.collect.lock", *names],
@@ -223,7 +221,7 @@ def _guardian(nvml: Any, devices: Sequence[Any]) -> Iterator[None]:
 
 
 def guard(names: Sequence[str]) -> None:
-    """The guardian's life."""
+    """The guardian's main loop."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     if sys.stdin.buffer.read().endswith(_DONE):

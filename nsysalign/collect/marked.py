@@ -1,7 +1,7 @@
-"""Marks inside kernels cost time, so they get a run of their own: the same command once more, under nsys, with them.
+"""Marks inside kernels cost time, so they get a run of their own: the same command again, under nsys, with marks.
 
-The run directory itself is of the run without marks (NSYSALIGN_MARKS=0: `nsysalign.marks.flags()` leaves them out,
-buffers are off), so every time that is shown elsewhere is without them.  RUN_DIR/marked is a run directory too.
+The run directory itself holds the run without marks (NSYSALIGN_MARKS=0: `nsysalign.marks.flags()` leaves them out, buffers are
+off), so all times shown elsewhere are without marks.  RUN_DIR/marked is a run directory too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""The nsys tool: where it is, what it can do, how it is called.
-
-Nothing is believed that can be asked: version and flags are read from the tool, success from the files it
-leaves.
+"""The nsys tool: where it is, what it can do, how it is called.  Nothing is assumed that can be checked: version and flags come
+from the tool itself, success is judged by the files it leaves.
 """
 
 from __future__ import annotations
@@ -39,12 +37,12 @@ INSTALL_HINT = (
     "or name it: --nsys PATH or NSYS=PATH"
 )
 OLDEST = (2022, 4)
-STALL_S = 300.0  # an export that neither says nor writes anything for so long hangs
+STALL_S = 300.0  # an export that neither prints nor writes anything for this long hangs
 
 
 @dataclass(frozen=True)
 class Nsys:
-    """One nsys and what it said about itself."""
+    """One nsys installation and what it reports about itself."""
 
     path: str
     version: str  # as printed, e.g. "2024.2.3.38-242334140272v0"
@@ -73,7 +71,7 @@ def _natural(text: str) -> list:
 
 
 def find_nsys(explicit: str | None = None) -> Nsys:
-    """The nsys to use.  Raises NsysError with the next step."""
+    """The nsys to use.  Raises NsysError, which names the next step, if there is none."""
     problems = []
     for path in candidates(explicit):
         resolved = shutil.which(path) or shutil.which(os.path.join(path, "nsys"))
@@ -133,7 +131,7 @@ def _ask(path: str, *arguments: str) -> str:
             text=True,
             errors="replace",
             timeout=60,
-            cwd="/",  # in a folder that is deleted nsys does nothing
+            cwd="/",  # in a deleted folder nsys does nothing
             stdin=subprocess.DEVNULL,
         )
     except PermissionError as error:
@@ -188,7 +186,7 @@ def profile_arguments(
 
 @contextlib.contextmanager
 def utf8_name(folder: Path) -> Iterator[Path]:
-    """The folder under a name that nsys takes for `-o`: its own, or, where that is not UTF-8, a temporary link's."""
+    """The folder under a name that nsys accepts for `-o`: its own, or a temporary link's if that is not UTF-8."""
     if str(folder) == os.fsencode(folder).decode(errors="replace"):
         yield folder
         return
@@ -229,7 +227,7 @@ def export_sqlite(
 
 
 def export_json(nsys: Nsys, report: Path, out: Path, progress: Callable[[int], None] | None = None) -> None:
-    """`nsys export --type json`: one event per line.  NsysError where nothing comes of it."""
+    """`nsys export --type json`: one event per line.  Raises NsysError if it fails."""
     said, status = _export(nsys, "json", report, out, progress)
     if said is None or status or not out.is_file():
         how = "made no progress" if said is None else f"exit status {status}: {_words(said)}"
@@ -239,7 +237,7 @@ def export_json(nsys: Nsys, report: Path, out: Path, progress: Callable[[int], N
 def _export(
     nsys: Nsys, kind: str, report: Path, out: Path, progress: Callable[[int], None] | None
 ) -> tuple[str | None, int | None]:
-    """Export to `out`, a new file: (what nsys said, None where it hung and was stopped; exit status)."""
+    """Export to `out`, a new file: (what nsys printed, None if it hung and was stopped; exit status)."""
     out.unlink(missing_ok=True)
     command = [nsys.path, "export", "--type", kind, "-o", str(out.absolute()), str(report.absolute())]
     process = subprocess.Popen(
@@ -255,7 +253,7 @@ def _export(
     try:
         said = _follow(process, out, progress)
     finally:
-        if said is None:  # hung or interrupted: it and its helpers
+        if said is None:  # hung or interrupted: end it and its helpers
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -264,7 +262,7 @@ def _export(
 
 
 def _words(said: str) -> str:
-    """The end of what an export said, without its progress."""
+    """The end of what an export printed, without its progress."""
     return " ".join(re.sub(r"[^\r\n]*Processing \d+ events[^\r\n]*", "", said).split())[-300:]
 
 
@@ -272,10 +270,9 @@ _IMPORTS = 3
 
 
 def import_stream(nsys: Nsys, stream: Path, report: Path) -> bool:
-    """Make the report from the raw stream that nsys leaves when its own importer fails (2024.2 does, now and then).
-
-    The importer is another program of the same installation.  On a busy machine it can fail twice and succeed the third
-    time, so it is asked three times; False where it is absent or never succeeds.
+    """Make the report from the raw stream that nsys leaves when its own importer fails (2024.2 occasionally does).  The
+    importer is a separate program of the same installation.  On a busy machine it can fail twice and succeed the third time, so
+    it is tried three times; False if it is absent or never succeeds.
     """
     found = sorted(Path(os.path.realpath(nsys.path)).parents[1].glob("host-linux-*/QdstrmImporter"))
     partial = report.with_name(report.stem + ".partial.nsys-rep")
@@ -305,7 +302,7 @@ def import_stream(nsys: Nsys, stream: Path, report: Path) -> bool:
 
 
 def _follow(process: subprocess.Popen, output: Path, progress: Callable[[int], None] | None) -> str | None:
-    """Read what an export says until it ends; None where neither a word nor a byte of output came for STALL_S."""
+    """Read what an export prints until it ends; None if neither a message nor a byte of output came for STALL_S."""
     tail, size, since = b"", -1, time.monotonic()
     while time.monotonic() - since < STALL_S:
         if select.select([process.stderr], [], [], 0.5)[0]:

@@ -1,7 +1,6 @@
-"""What nsys adds to each kind of call on this machine, measured: the same work in processes with and without nsys, in turn.
-
-The host's speed changes while that goes on, so every time is taken as it would have been at the speed that is usual here
-(`probe.meter`, read beside each).  The result is kept in the user's cache, by all that it depends on.
+"""Measures what nsys adds to each kind of call on this machine: the same work in processes with and without nsys, in turn.  The
+host's speed changes meanwhile, so every time is converted to the usual speed of this host (`probe.meter`, read next to each).
+The result is kept in the user's cache, under everything it depends on.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _REPAIR = "nsysalign doctor --calibrate"
 
 @dataclass(frozen=True)
 class Machine:
-    """All that the cost depends on, as far as it can be read without starting anything.  Nothing of it is private."""
+    """Everything the cost depends on that can be read without starting anything.  None of it is private."""
 
     gpu: str
     driver: str
@@ -52,7 +51,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class CallCost:
-    """Medians, ns per call; `spread`: how far processes of one kind differed, largest by smallest."""
+    """Medians, ns per call; `spread`: how far processes of one kind differed, largest divided by smallest."""
 
     plain_ns: float
     nsys_ns: float
@@ -61,7 +60,8 @@ class CallCost:
 
 @dataclass(frozen=True)
 class NsysCost:
-    """What was measured.  `meter_*_ns`: time of the meter's work: usual (the faster quarter), 5th and 95th percentile."""
+    """The result of a measurement.  `meter_*_ns`: time of the meter's work: usual (the faster quarter), 5th and 95th
+    percentile."""
 
     machine: Machine
     made_s: float  # UTC
@@ -77,17 +77,17 @@ class NsysCost:
 
     @property
     def header(self) -> dict[str, Any]:
-        """What an event log says of it, for predictions."""
+        """What an event log records of it, for predictions."""
         known = {name: getattr(self, name) for name in ("meter_usual_ns", "meter_least_ns", "meter_most_ns")}
         return {**known, "meter_work": meter.WORK, "meter_python": self.machine.python}
 
 
 class Unusable(Exception):
-    """A file of the cache that is there but says nothing.  The text says why."""
+    """A file of the cache that exists but cannot be used.  The text says why."""
 
 
 def machine(nsys: Nsys) -> Machine | None:
-    """This machine, None where no NVIDIA driver is loaded."""
+    """This machine, None if no NVIDIA driver is loaded."""
     driver = _found(_PROC / "driver/nvidia/version", r"Kernel Module.*?\s(\d+\.[\d.]+)")
     cards = sorted((_PROC / "driver/nvidia/gpus").glob("*/information"))
     if driver is None:
@@ -115,7 +115,7 @@ def _found(path: Path, pattern: str) -> str | None:
 
 
 def cache_file(of: Machine, environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the measurement of a machine lies ($XDG_CACHE_HOME, else ~/.cache)."""
+    """Where the measurement of a machine is kept ($XDG_CACHE_HOME, else ~/.cache)."""
     base = environ.get("XDG_CACHE_HOME", "")
     folder = Path(base) if os.path.isabs(base) else Path(os.path.expanduser("~")) / ".cache"
     key = hashlib.blake2s(json.dumps(asdict(of), sort_keys=True).encode(), digest_size=8).hexdigest()
@@ -123,7 +123,7 @@ def cache_file(of: Machine, environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def save(cost: NsysCost, environ: Mapping[str, str] = os.environ) -> Path:
-    """Keep it.  OutputError where the cache cannot be written."""
+    """Save it.  Raises OutputError if the cache cannot be written."""
     path = cache_file(cost.machine, environ)
     try:
         write_lines(path, [json.dumps({"format": FORMAT, "version": VERSION, **asdict(cost)}, indent=1)])
@@ -135,7 +135,7 @@ def save(cost: NsysCost, environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def load(of: Machine, environ: Mapping[str, str] = os.environ) -> NsysCost | None:
-    """What was measured on exactly this machine, None where nothing was.  Unusable where it is damaged or older than
+    """What was measured on exactly this machine, None if nothing was.  Raises Unusable if it is damaged or older than
     STALE_S."""
     path = cache_file(of, environ)
     try:
@@ -157,7 +157,7 @@ def load(of: Machine, environ: Mapping[str, str] = os.environ) -> NsysCost | Non
 
 
 def usual_speed(nsys: Nsys, environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """For the header of event logs: how fast this machine's host usually is, {} where that was not measured."""
+    """For the header of event logs: how fast this machine's host usually is, {} if that was not measured."""
     here = machine(nsys)
     try:
         cost = load(here, environ) if here else None
@@ -200,7 +200,7 @@ def calibrate(
 ) -> NsysCost:
     """Measure: `rounds` processes without nsys and as many under it, in turn.
 
-    NsysAlignError where this Python has no torch, torch sees no GPU, or nsys leaves nothing.
+    Raises NsysAlignError if this Python has no torch, torch sees no GPU, or nsys leaves nothing.
     """
     if importlib.util.find_spec("torch") is None:
         raise NsysAlignError(

@@ -18,11 +18,11 @@ from nsysalign.collect.probe import meter
 
 #: A stream's queue holds about 1,000 launches: a batch never waits for the GPU.
 _CALLS, _BATCHES = 50, 12
-_STATEMENTS = 60  # of Python between two calls: about what an operator of a model costs
+_STATEMENTS = 60  # of Python between two calls: about the cost of one operator of a model
 
 
 class _Ready:
-    """Functions that make a kind of call ready and return it.  Each call's work on the GPU is shorter than the call."""
+    """Functions that prepare a kind of call and return it.  Each call's work on the GPU is shorter than the call."""
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
@@ -74,7 +74,7 @@ class _Ready:
         torch.cuda.synchronize()
         with torch.cuda.graph(captured):
             x.add_(1)
-        return lambda: (captured.replay(), x)  # which must stay: the graph writes to it
+        return lambda: (captured.replay(), x)  # which must be kept: the graph writes to it
 
     def record(self) -> Callable[[], object]:
         return self.torch.cuda.Event(enable_timing=True).record
@@ -91,7 +91,7 @@ class _Ready:
 
 
 def kinds(torch: Any) -> dict[str, Callable[[], Callable[[], object]]]:
-    """Name -> function that makes ready and returns the call."""
+    """Name -> function that prepares and returns the call."""
     ready = _Ready(torch)
     return {
         "launch": ready.launch,
@@ -139,7 +139,7 @@ def main(out: str) -> None:
             for name, ready in kinds(torch).items():
                 try:
                     result["calls"][name] = measured(ready(), torch.cuda.synchronize)
-                except Exception as error:  # a kind that this torch or GPU does not have
+                except Exception as error:  # a kind that this torch or GPU does not support
                     result["left_out"][name] = type(error).__name__
     except Exception as error:
         result = {"error": f"{type(error).__name__}: {error}".splitlines()[0][:200]}

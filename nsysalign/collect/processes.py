@@ -1,6 +1,6 @@
 """The processes of one run, found by the variable that every one of them inherited.
 
-A process that was started with an environment of its own, without the variable, is not found: nor is it probed.
+A process started with its own environment, without the variable, is neither found nor probed.
 Below nsys itself such a process is still seen as part of the application (`application`).
 """
 
@@ -21,8 +21,8 @@ _OWN = ("nsys", "Qdstrm")  # nsys, nsys-launcher, nsys-tee, QdstrmImporter
 
 @dataclass(frozen=True)
 class Stat:
-    """What /proc says of a process: `state` is a letter (Z: dead, not waited for), `start` tells pids that came
-    again apart, `cpu_s` is the time it computed."""
+    """What /proc says about a process: `state` is a letter (Z: dead, not waited for), `start` distinguishes reused pids,
+    `cpu_s` is its CPU time."""
 
     parent: int
     state: str
@@ -45,9 +45,8 @@ def of_run(run_dir: str | Path, *, profiled: bool = False) -> list[int]:
 
 
 def application(run_dir: str | Path, nsys: int) -> list[int]:
-    """The application's processes: of the run, or below process `nsys` and not one of its own programs.
-
-    A process whose program cannot be read belongs to another user (sudo): it counts as the application's.
+    """The application's processes: those of the run, or below process `nsys` and not one of nsys's own programs.  A process
+    whose program cannot be read belongs to another user (sudo) and counts as the application's.
     """
     found = set(of_run(run_dir, profiled=True))
     for pid in below(nsys):
@@ -63,7 +62,7 @@ def application(run_dir: str | Path, nsys: int) -> list[int]:
 
 
 def stat(pid: int) -> Stat | None:
-    """One process, None where it is gone."""
+    """One process, None if it is gone."""
     try:
         # the second field is the program's name in brackets, which may hold anything
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -89,14 +88,14 @@ def below(root: int) -> list[int]:
 
 
 def kill(pids: Iterable[int], number: int) -> None:
-    """Send a signal; who is gone already is gone."""
+    """Send a signal; processes that are already gone are ignored."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
 
 def end_all(run_dir: str | Path, *, grace_s: float = 5.0) -> int:
-    """End what a run left behind: politely, then for good.  Returns how many there were.
+    """End what a run left behind: first SIGTERM, then SIGKILL.  Returns how many processes there were.
 
     nsys's own helpers end a moment after it by themselves: they are not counted if they do.
     """

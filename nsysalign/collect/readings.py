@@ -1,9 +1,8 @@
 """Raw readings of the host's clocks -> `clock_site`, `clock_reading` and `host` lines of the event log.
 
-A site says where a clock was read and, as far as the source tells, which sites' values are subtracted there.  Times
-are CLOCK_MONOTONIC nanoseconds; a reading of time.time() carries its own value besides.  Regions with CUDA event
-records inside have their intervals already; the others become `host` lines marked implicit: what they hold decides
-whether they count.
+A site says where a clock was read and, if the source tells, which sites' values are subtracted there.  Times
+are CLOCK_MONOTONIC nanoseconds; a reading of time.time() also carries its own value.  Regions with CUDA event records inside
+already have their intervals; the others become `host` lines marked implicit, and what they contain decides whether they count.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _LONGEST = 2 << 20  # a source file larger than this is data, not a benchmark
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a reading's value arrives in code that does something with it: a frame of its context, and what it does.
+    """Where a reading's value reaches code that uses it: a frame of its context, and the use.
 
     Variables are texts, one per variable of the program: `bench.py:8:t0`, an attribute `bench.py:.start`."""
 
@@ -53,7 +52,7 @@ def clock_lines(
     regions_with_records: set[tuple[int, int]],
     shorten: Any,
 ) -> Iterator[dict[str, Any]]:
-    """The lines of one process's readings.  `shorten(file)` makes a file's name fit for a log."""
+    """The lines of one process's readings.  `shorten(file)` turns a file's name into the form used in logs."""
     if not path.is_file():
         return
     readings = list(_readings(path.read_bytes(), threads, strings))
@@ -127,10 +126,10 @@ def _sites(contexts: Mapping[int, Mapping[str, Any]], shorten: Any) -> Iterator[
 
 
 def _word(use: Use, subtracts: bool, subtracted: bool) -> str:
-    """What is done with the readings of a site.  `subtracts`: others from it; `subtracted`: it from others."""
+    """How the readings of a site are used.  `subtracts`: others from it; `subtracted`: it from others."""
     if subtracts:
         return "difference"
-    if use.kept or use.minus:  # minus: what is subtracted comes from a place that is not seen
+    if use.kept or use.minus:  # minus: what is subtracted comes from an unknown place
         return "kept"
     if use.compared:
         return "compared"
@@ -158,7 +157,7 @@ def _place(frames: list[list], shorten: Any) -> _Place:
 
 
 def _passed(source: Source, use: Use, caller: list[list]) -> dict[Key, Key]:
-    """Of what is subtracted, the parameters: what the caller passes for them."""
+    """The caller's arguments for those subtracted values that are parameters."""
     above = _source(caller[0][0]) if caller else None
     if above is None:
         return {}
@@ -168,7 +167,7 @@ def _passed(source: Source, use: Use, caller: list[list]) -> dict[Key, Key]:
 
 
 def _text(file: str, key: Key, shorten: Any) -> str:
-    """A variable as text.  Of a subscript only a digest: what stands in the brackets can be anything."""
+    """A variable as text.  Of a subscript only a digest: the brackets may contain anything."""
     kind, scope, text = key
     if kind == "attribute":
         return f"{shorten(file)}:.{text}"
@@ -179,7 +178,7 @@ def _text(file: str, key: Key, shorten: Any) -> str:
 
 @cache
 def _source(file: str) -> Source | None:
-    """The parsed file, None where there is none to read."""
+    """The parsed file, None if it cannot be read."""
     try:
         path = Path(file)
         if file.startswith("<") or not path.is_file() or path.stat().st_size > _LONGEST:

@@ -53,12 +53,12 @@ class CollectOptions:
     output: Path | None = None
     accurate: bool = False
     calibrate: bool = True
-    references: bool = True  # of every compared pair the distances to a reference event
-    host_timers: bool = True  # readings of the host's clocks become intervals as well
+    references: bool = True  # measure every compared pair's distances to a reference event
+    host_timers: bool = True  # make intervals of readings of the host's clocks as well
     graph_trace: str | None = None
-    timeout_s: float | None = None  # stop the script after so long
-    stdout_to_stderr: bool = False  # the script's, where our own stdout is for the analysis
-    clocks: bool = True  # sample the GPUs' clocks through NVML meanwhile
+    timeout_s: float | None = None  # stop the script after this long
+    stdout_to_stderr: bool = False  # where the script's stdout goes if our own is used for the analysis
+    clocks: bool = True  # sample the GPUs' clocks through NVML during the run
     sample_python: bool = False  # nsys samples the Python stacks
     conditions: tuple[str, ...] = ()  # what was set up around the run (locked clocks): for the report
     environment: Mapping[str, str] = field(default_factory=dict)  # more variables for the probe
@@ -66,7 +66,7 @@ class CollectOptions:
 
 @dataclass(frozen=True)
 class CollectResult:
-    """What a run left.  `exit_status` is the script's own, None where nsys did not live to tell it."""
+    """What a run left.  `exit_status` is the script's own, None if nsys did not survive to report it."""
 
     run_dir: Path
     exit_status: int | None
@@ -82,10 +82,9 @@ def collect(
     options: CollectOptions = CollectOptions(),
     progress: Callable[[str, int], None] | None = None,
 ) -> CollectResult:
-    """Profile `command` in the current directory.  `progress(step, percent)` is told what follows the script.
-
-    Raises UsageError for what cannot be run, NsysError where nsys is missing or left no report; the event
-    logs are converted in that case too, and the message names the folder.
+    """Profile `command` in the current directory.  `progress(step, percent)` reports what happens after the script.  Raises
+    UsageError if the command cannot be run, NsysError if nsys is missing or left no report; the event logs are converted even
+    then, and the message names the folder.
     """
     given = inheritance(stdout_to_stderr=options.stdout_to_stderr)  # before we open anything
     argv = commands.resolve(command)
@@ -103,7 +102,7 @@ def collect(
     ) | dict(options.environment)
     log, began = run_dir / NSYS_LOG, time.monotonic()
     importing = progress and (lambda percent: progress("nsys writes its report", percent))
-    with hold_signals(), private(run_dir):  # around launch as well: no signal may find no handler in between
+    with hold_signals(), private(run_dir):  # around launch as well: there must be no moment without a handler
         with (
             utf8_name(run_dir) as named,
             sampling(run_dir / CLOCKS, wanted=options.clocks) as unsampled,
@@ -119,7 +118,7 @@ def collect(
             notes += commands.environment_notes(os.environ)
             go = partial(launch, profile, argv, env, log, given, timeout_s=options.timeout_s)
             ended = go()
-            if ended.never_began:  # on a busy machine its parts do not always find each other
+            if ended.never_began:  # on a busy machine nsys's processes do not always find each other
                 notes.append(
                     f"nsys failed before it started the script, and was started again: {_last_words(log)}"
                 )
@@ -155,10 +154,9 @@ def collect(
 
 
 def recover(run_dir: Path) -> list[Path]:
-    """Event logs from what the probe left in a run that was itself cut short (killed, or on a full disk).
-
-    [] where there is nothing to do: the logs are there already, or the run is still going on.  The working
-    directory is the one that a run directory of ours usually lies in; elsewhere call sites keep their folder's name.
+    """Event logs from what the probe left in a run that was cut short (killed, or on a full disk).  [] if there is nothing to
+    do: the logs already exist, or the run is still going on.  The working directory is taken to be the one in which run
+    directories usually lie; elsewhere call sites keep their folder's name.
     """
     raw = run_dir / RAW
     if not raw.is_dir() or going_on(run_dir):
@@ -220,7 +218,7 @@ def _told(status: int | None) -> str:
 
 
 def _write_manifest(result: CollectResult, nsys: Nsys, took_s: float, conditions: Sequence[str]) -> None:
-    """run.json: what `analyze RUN_DIR` and the next run of the script should know.  No environment, no paths."""
+    """run.json: what `analyze RUN_DIR` and the next run of the script need to know.  No environment, no paths."""
     said = {
         "format": "nsysalign-run",
         "version": 1,

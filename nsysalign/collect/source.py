@@ -1,7 +1,7 @@
-"""The lines of code that call sites name: what "bench.py:31" says, for reports.
+"""The lines of code that call sites name: the text of "bench.py:31", for reports.
 
-Read after the program has ended, outside of it: one line per place of the user's own code, never a whole file, and none
-of a file that was changed since the program began.
+They are read after the program has ended, in another process: one line per place in the user's own code, never a whole file,
+and none from a file that was changed since the program began.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-#: Longest line kept, in characters; most lines of one process; largest file that is looked into.
+#: Longest line kept, in characters; most lines of one process; largest file that is read.
 LONGEST, MOST_LINES, LARGEST_BYTES = 200, 2_000, 4 << 20
 _LIBRARIES = ("site-packages", "dist-packages")
 
@@ -36,7 +36,7 @@ def source_lines(
 
 
 def _lines(file: str, numbers: Mapping[int, None], began_ns: int) -> Iterator[tuple[int, str]]:
-    """(number, text) of some lines; nothing where the file cannot be read, or is no longer the one that ran."""
+    """(number, text) of some lines; nothing if the file cannot be read, or is no longer the one that ran."""
     try:
         found = os.stat(file)
         if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST_BYTES or found.st_mtime_ns > began_ns:

@@ -1,12 +1,12 @@
-"""Sampled Python stacks: out of nsys's report into `stacks.jsonl` of the run directory.
+"""Sampled Python stacks: from nsys's report to `stacks.jsonl` in the run directory.
 
 nsys stores each sample as an NVTX mark with a binary payload, which its SQLite export leaves out (the mark's time is there,
 its frames are not).  The JSON export has them:
 
     u32 state, u32 source, u32 frames, u32 -, then per frame, the innermost first: u64 function, u64 file, u32 line, u32 -
 
-Functions and files are positions in the report's list of strings.  The layout was read from reports of nsys 2024.2; a sample that does
-not have it is counted and left out.
+Functions and files are positions in the report's list of strings.  The layout was read from reports of nsys 2024.2; samples
+with another layout are counted and left out.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ FORMAT, VERSION = "nsysalign-stacks", 1
 _HEAD, _FRAME = struct.Struct("<IIII"), struct.Struct("<QQII")
 _MOST_FRAMES = 32  # of a stack, the innermost
 _AT_ONCE = 4096  # samples in a line
-#: Code that is not the program's own: the standard library, installed packages, what is frozen into the interpreter.
+#: Code that is not the program's own: the standard library, installed packages, modules frozen into the interpreter.
 _NOT_OWN = re.compile(r"^<frozen |/lib(64)?/python3\.\d+/|/(site|dist)-packages/|/lib/python3/")
 
 
 def keep_stacks(
     nsys: Nsys, report: Path, run_dir: Path, out: Path, cwd: Path, progress: Callable[[int], None] | None
 ) -> list[str]:
-    """Write the report's Python samples to `out`; notes say what is missing.  Nothing is written where there is none."""
+    """Write the report's Python samples to `out`; notes say what is missing.  Nothing is written if there are no samples."""
     exported = run_dir / "stacks.partial.json"
     try:
         export_json(nsys, report, exported, progress)
@@ -79,7 +79,7 @@ class Samples:
             at, thread = int(event["Timestamp"]), int(event["GlobalTid"])
             number, frames = int(event.get("Category", 0)), _HEAD.unpack_from(data)[2]
         except (ValueError, KeyError, TypeError, IndexError, struct.error):
-            return  # another payload of the program's own
+            return  # a payload of the program's own
         if len(data) != _HEAD.size + frames * _FRAME.size:
             self.bad += 1
             return
@@ -96,7 +96,7 @@ class Samples:
         yield {"format": FORMAT, "version": VERSION, "frequency_hz": FREQUENCY_HZ}
         for stack, number in self._stacks.items():
             yield {"stack": number, "frames": [self._frame(f) for f in _FRAME.iter_unpack(stack)]}
-        first: dict[int, int] = {}  # a process's main thread is there before all others
+        first: dict[int, int] = {}  # a process's main thread exists before all others
         for (thread, _), found in self._of.items():
             first[thread] = min(first.get(thread, found[0][0]), min(found)[0])
         for (thread, number), found in self._of.items():

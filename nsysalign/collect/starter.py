@@ -1,4 +1,4 @@
-"""Started by nsys in the application's place: fetch from nsysalign what the command would have had, and become it.
+"""Started by nsys in the application's place: fetches from nsysalign what the command would have inherited, and becomes it.
 
 Run as `python -I -S starter.py SOCKET`; nothing else of nsysalign is imported.  See handover.py.
 """
@@ -62,19 +62,18 @@ def _descriptors(connection: socket.socket, count: int) -> list[int]:
 
 
 def _place(received: list[int], numbers: list[int]) -> None:
-    """Give every descriptor its number; whatever else is open is closed when the command begins.
-
-    The library that nsys has loaded into this process has files of its own, maybe under these numbers: nothing happens
-    between the first `dup2` and exec.
+    """Give every descriptor its number; everything else that is open is closed when the command begins.  The library that nsys
+    loaded into this process has open files, possibly under these numbers, so nothing else may happen between the first `dup2`
+    and exec.
     """
     wanted = set(numbers)
     for position, descriptor in enumerate(received):
-        # another one may belong there; it stays open, so that dup finds a new number
+        # another descriptor may belong there; it stays open so that dup finds a new number
         while descriptor in wanted:
             descriptor = os.dup(descriptor)
         received[position] = descriptor
     for descriptor in map(int, os.listdir("/proc/self/fd")):
-        with contextlib.suppress(OSError):  # the listing's own is gone
+        with contextlib.suppress(OSError):  # the one opened for the listing is gone
             fcntl.fcntl(descriptor, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
     for descriptor, number in zip(received, numbers, strict=True):
         os.dup2(descriptor, number)

@@ -1,7 +1,7 @@
-"""Whether nsys still has a reason to run: the application lives, or nsys itself works.
+"""Whether nsys still has a reason to run: the application is alive, or nsys itself is working.
 
-After the application ended nsys writes its report, which takes as long as it takes: seconds, or an hour for a huge
-one.  An nsys that hangs in it uses no processor and writes no byte; only that is a reason to end it.
+After the application ends nsys writes its report, which takes seconds, or an hour for a huge one.  If nsys hangs in that, it
+uses no processor and writes nothing; only that is a reason to end it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pathlib import Path
 from nsysalign.collect.handover import HandOver
 from nsysalign.collect.processes import application, below, of_run, stat
 
-#: How long nsys may do nothing after the application ended: then it is said, then nsys is ended.
+#: How long nsys may do nothing after the application ended: until the user is told, and until nsys is ended.
 SAID_S, IDLE_S = 30.0, 120.0
-#: How often it is looked at.  While the application lives one look is one read of a small file of /proc.
+#: How often to check.  While the application is alive a check is one read of a small file in /proc.
 LOOK_S = 5.0
 _IDLE_SHARE = 0.02  # threads that only poll compute less than this
 
 
 class Watch:
-    """Looks at one `nsys profile` from outside, or at the application itself where it runs without nsys."""
+    """Watches one `nsys profile` from outside, or the application itself if it runs without nsys."""
 
     def __init__(
         self, process: subprocess.Popen, run_dir: str, handover: HandOver, *, profiled: bool = True
@@ -36,7 +36,7 @@ class Watch:
         self._mark: tuple | None = None
 
     def ended(self, seconds: float) -> bool:
-        """Wait at most so long for the end of nsys, without waking up in between."""
+        """Wait at most this long for the end of nsys, without waking up in between."""
         try:
             descriptor = os.pidfd_open(self._process.pid)
         except (OSError, AttributeError):  # an old kernel
@@ -58,14 +58,15 @@ class Watch:
         launcher, application = self._handover.launcher_alive, self._handover.alive
         if self._launcher_lives and None not in (launcher, application) and _has_ended(launcher):
             self._launcher_lives = False
-            self._orphaned = not _has_ended(application)  # one that is not killed waits for it
+            self._orphaned = not _has_ended(application)  # the application, if not killed, waits for it
 
     def stranded(self) -> bool:
-        """Whether the application has ended and nsys will never know, for its process that would have said so is gone."""
+        """Whether the application has ended without nsys ever noticing, because the nsys process that would report it is
+        gone."""
         return self._profiled and self._orphaned and not self.application()
 
     def idle_s(self) -> float:
-        """For how long there has been no application and nsys has done nothing."""
+        """How long there has been no application while nsys did nothing."""
         if not self._profiled or self._application_lives():
             self._mark = None
             return 0.0

@@ -1,9 +1,9 @@
-"""The same command once more, without nsys: what the program measures without a profiler.
+"""The same command again, without nsys: what the program measures without a profiler.
 
-Same environment, same probe, same calibration; everything goes to RUN_DIR/baseline.  The probe is in both runs, so that the
-same intervals can be told apart.  It makes `Event.record()` about 1.3 us cheaper than torch's own (it hands on the Stream
-object that torch would build anew each time), and that is part of what this run measures: it is the program without nsys,
-not the program without the probe.
+Same environment, same probe, same calibration; everything goes to RUN_DIR/baseline.  The probe is active in both runs, so that
+the same intervals are found in both.  It makes `Event.record()` about 1.3 us cheaper than torch's own (it hands on the Stream
+object that torch would build anew each time), and that is part of what this run measures: it is the program without nsys, not
+the program without the probe.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nsysalign.errors import NsysError
 from nsysalign.files import write_lines
 from nsysalign.rundir import BASELINE, MANIFEST, RAW, event_logs
 
-#: In the header of every log of such a run, so that it is not taken for the log of a trace.
+#: In the header of every log of such a run, so that it is not mistaken for the log of a trace.
 MARK = {"baseline": True}
 
 
@@ -52,7 +52,7 @@ def collect_baseline(
 ) -> Baseline:
     """Run `command` in the current directory with the probe and without nsys; its output is passed through.
 
-    Raises NsysError where the folder cannot be made or written.
+    Raises NsysError if the folder cannot be created or written.
     """
     argv = commands.resolve(command)
     folder = run_dir / BASELINE
@@ -86,16 +86,15 @@ def collect_baseline(
             )
         log = folder / "run.log"
         if log.is_file() and not log.stat().st_size:
-            log.unlink()  # nothing but our own shell could have written there
+            log.unlink()  # nothing but this process could have written there
         baseline = Baseline(folder, ended.status, tuple(logs), tuple(notes))
         _write_manifest(baseline)
     return baseline
 
 
 def baseline_logs(run_dir: Path) -> list[Path]:
-    """The event logs of a run directory's run without nsys, [] where there was none.
-
-    What a killed run left raw is converted first; one that is still going on is left alone.
+    """The event logs of a run directory's run without nsys, [] if there was none.  Raw files of a killed run are converted
+    first; a run that is still going on is left alone.
     """
     folder = run_dir / BASELINE
     raw = folder / RAW
@@ -106,7 +105,7 @@ def baseline_logs(run_dir: Path) -> list[Path]:
 
 
 def _converted(raw: Path, folder: Path, cwd: Path, ends: Mapping[str, Any]) -> list[Path]:
-    """The logs, with how the run ended in their headers: whoever puts them beside a trace should know."""
+    """The logs, with the way the run ended in their headers, so that comparisons with a trace can say so."""
     try:
         return convert(raw, folder, cwd, {**MARK, **ends})
     except OSError as error:

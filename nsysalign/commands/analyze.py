@@ -79,7 +79,7 @@ def analyze(
     from nsysalign.ranks.sources import is_many
 
     trace = traces[0]
-    elsewhere = dask is not None and not trace.exists()  # on the disks of the cluster's machines
+    elsewhere = dask is not None and not trace.exists()  # traces on the disks of the cluster's machines
     if ranks or len(traces) > 1 or elsewhere or is_many(trace):
         from nsysalign.commands.ranks import present_many
 

@@ -1,4 +1,4 @@
-"""What an analysis is made of, for every command that makes one: from a path that was typed to `rundir.Inputs`."""
+"""From a path typed by the user to `rundir.Inputs`, the files of one analysis; for every command that analyses."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ def assembled(
     nsys: str | None = None,
     quiet: bool = True,
 ) -> Inputs:
-    """The inputs of a run directory, a report or an export; what is named takes the place of the run's own logs.
-
-    What a killed run left raw is converted, a report is exported, into `output` (made here) unless its export lies beside.  A trace alone
-    brings no logs, and of what lies beside it the run's own.  Raises TraceError or NsysError with what to do next.
+    """The inputs of a run directory, a report or an export; files given explicitly replace the run's own logs.  Raw files of a
+    killed run are converted; a report is exported into `output` (created here) unless its export lies next to it.  A trace
+    given by itself brings no logs, only the other files of its run.  Raises TraceError or NsysError with what to do next.
     """
     if not path.exists():
         raise TraceError(f"{path}: no such file", "nsysalign analyze TRACE.sqlite | TRACE.nsys-rep | RUN_DIR")
@@ -53,7 +52,7 @@ def assembled(
 
 
 def _refuse_what_is_no_trace(path: Path) -> None:
-    """TraceError that says what a file is which only belongs to a trace."""
+    """Raises TraceError for a file that is not a trace itself, and says what it is."""
     if path.name.endswith((".jsonl", ".jsonl.gz")):
         raise TraceError(
             f"{path.name} is an event log: it says what was measured, and belongs to a trace, which says when",
@@ -66,21 +65,21 @@ def _refuse_what_is_no_trace(path: Path) -> None:
 
 
 def recover(run: RunDirectory) -> None:
-    """A run that was itself killed leaves its logs raw."""
+    """Convert the raw logs of a run that was itself killed."""
     from nsysalign.collect import session
 
     session.recover(run.path)
 
 
 def baseline_logs(run: RunDirectory) -> list[Path]:
-    """Those of the run without nsys, converted where that was killed."""
+    """Logs of the run without nsys, converted if that was killed."""
     from nsysalign.collect import without_nsys as baseline
 
     return baseline.baseline_logs(run.path)
 
 
 def trace_of(run: RunDirectory) -> Path:
-    """The trace of a run directory; TraceError says where the run is still going on."""
+    """The trace of a run directory.  Raises TraceError if the run is still going on."""
     try:
         return run.trace()
     except TraceError as error:
@@ -94,8 +93,8 @@ def trace_of(run: RunDirectory) -> Path:
 
 
 def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True) -> Path:
-    """The SQLite export of a trace.  One beside a report is used unless the report is newer; a new export goes to the
-    output directory and never over a file that was not made here."""
+    """The SQLite export of a trace.  One next to the report is used unless the report is newer; a new export goes to the output
+    directory and never overwrites a file that was not created here."""
     if trace.suffix not in REPORT_SUFFIXES:
         return trace
     beside = trace.with_suffix(".sqlite")
@@ -123,13 +122,13 @@ def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True)
             f"{beside.name} is older than {trace.name} and cannot be exported again: {error.message}",
             error.next_step,
         ) from error
-    os.utime(target, ns=(_time_of(trace), _time_of(trace)))  # the next analysis knows it by that
+    os.utime(target, ns=(_time_of(trace), _time_of(trace)))  # the next analysis recognises it by that
     return target
 
 
 def is_export_of(export: Path, report: Path) -> bool:
-    """Whether the export beside a report was made from it: it is no older, or the run says so that made both (a copy of
-    its directory has new times)."""
+    """Whether the export beside a report was made from it: it is not older, or the run that made both says so (a copied
+    directory has new times)."""
     if not export.is_file():
         return False
     made = RunDirectory(report.parent).manifest().get("trace")
@@ -141,8 +140,8 @@ def _time_of(path: Path) -> int:
 
 
 def drawn_again(path: Path, loaded: Analysis, name: str) -> Analysis | None:
-    """The same analysis with pieces and timeline of the interval of this name, made from the export that lies beside it;
-    None where there is none, or what lies there is another run."""
+    """The same analysis with pieces and timeline of the interval of this name, made from the export next to it; None if there
+    is no export, or if it belongs to another run."""
     from nsysalign.engine import analyze_inputs
 
     run = RunDirectory.around(path)

@@ -1,8 +1,7 @@
-"""What `nsysalign analyze` wrote the last time, and whether it would write the same again.
-
-Beside the results lies `.nsysalign-cache.json`: a digest of everything that decides what they are (the whole trace,
-the event logs, the options, this program's own files), digests of the results themselves, and what was printed.  It is
-believed only when all of them are what they were; any doubt means analysing again.  It may be deleted at any time.
+"""What `nsysalign analyze` wrote the last time, and whether it would write the same again.  Next to the results lies
+`.nsysalign-cache.json`: a digest of everything that determines them (the whole trace, the event logs, the options, this
+program's own files), digests of the results themselves, and what was printed.  It is used only if all of them are unchanged;
+any doubt means analysing again.  It may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from nsysalign.untrusted import contents, open_regular
 NAME = ".nsysalign-cache.json"
 _FORMAT = 1
 _BLOCK = 1 << 20
-#: What else decides how a terminal is written to.
+#: What else determines how text is written to a terminal.
 _ENVIRONMENT = (
     "TERM",
     "COLORTERM",
@@ -40,7 +39,7 @@ _ENVIRONMENT = (
 class Cache:
     """The cache of one output directory, for files by the role they play (`rundir.Inputs.roles`).
 
-    `fresh()` says whether the results that lie there are those of these inputs; `keep(printed)` remembers that they are.
+    `fresh()` says whether the existing results belong to these inputs; `keep(printed)` remembers that they do.
     """
 
     def __init__(
@@ -52,10 +51,10 @@ class Cache:
         self._pool: ThreadPoolExecutor | None = None
         self._digest: Future[str] | None = None
         self._known: dict[str, Any] | None = None
-        self.note = ""  # why what lies there is of no use, for those who debug
+        self.note = ""  # why the existing results cannot be used, for debugging
 
     def fresh(self) -> bool:
-        """Whether all results are those of these inputs.  False begins to digest the inputs beside the analysis."""
+        """Whether all results belong to these inputs.  If not, digesting the inputs starts in parallel with the analysis."""
         known = self._read()
         if known is None:
             self._begin()
@@ -75,7 +74,7 @@ class Cache:
         return (self._known or {}).get("printed", {}).get(self._terminal())
 
     def keep(self, printed: str | None = None) -> None:
-        """The results lie there now: remember what they belong to.  Nothing is kept if an input changed meanwhile."""
+        """The results have been written: remember what they belong to.  Nothing is kept if an input changed meanwhile."""
         if self._digest is None:
             self._begin()
         assert self._digest is not None
@@ -93,7 +92,7 @@ class Cache:
         try:
             with replacing(self._output / NAME) as temporary:
                 temporary.write_text(json.dumps(data), "ascii")
-        except OSError as error:  # without it the next analysis takes as long as this one
+        except OSError as error:  # without the cache the next analysis takes as long as this one
             self.note = f"not kept: {error}"
 
     def _read(self) -> dict[str, Any] | None:
@@ -122,7 +121,7 @@ class Cache:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def _terminal(self) -> str:
-        """What decides how the same table looks: width, colours, encoding, and the name of the page."""
+        """What determines how the same table looks: width, colours, encoding, and the name of the page."""
         looks = [sys.stdout.isatty(), *shutil.get_terminal_size(), getattr(sys.stdout, "encoding", "")]
         key = json.dumps([str(self._output), *looks, *(os.environ.get(name) for name in _ENVIRONMENT)])
         return hashlib.sha256(key.encode()).hexdigest()
@@ -138,7 +137,7 @@ def _done(value: str) -> Future[str]:
 
 
 def _digest(path: Path) -> str | None:
-    """Digest of a whole file: a size and a time would be quicker, and wrong one day."""
+    """Digest of a whole file: size and time would be quicker, but not reliable."""
     state = hashlib.sha256()
     try:
         with open_regular(path) as file:

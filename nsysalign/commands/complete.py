@@ -1,4 +1,4 @@
-"""What a shell proposes for the names in a run: labels and intervals, straight from its analysis.db.
+"""Shell completion for the names in a run: labels and intervals, straight from its analysis.db.
 
 eval "$(_NSYSALIGN_COMPLETE=bash_source nsysalign)"
 nsysalign show nsysalign-runs/train-001 --label <TAB>
@@ -15,15 +15,15 @@ import click
 
 from nsysalign.rundir import DATABASE
 
-#: A shell that asks before it lists more is no help.
+#: Shells ask before they list more than this.
 MOST = 200
 
 
 def names(table: str, column: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """A completer for an option whose value is in this column of the run that the command line names."""
+    """A completer for an option whose values are in this column of the run named on the command line."""
 
     def propose(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-        # click has not come to the argument when the option before it still lacks its value
+        # click has not parsed the argument while the option before it still lacks its value
         given = [Path(run) for run in (ctx.params.get("analysis"), *ctx.args) if run]
         path = next((p / DATABASE if p.is_dir() else p for p in given if p.exists()), None)
         if path is None or not path.is_file():

@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from nsysalign.compare.experiment import Plan, Refusal
     from nsysalign.model import Analysis
 
-#: Labels that `run --confirm` puts to the test, each with a re-run of its own: two at once would disturb each other.
+#: Labels that `run --confirm` tests, each with a re-run of its own: two at once would disturb each other.
 MOST_LABELS = 3
 
 
 class OptionsAtTheEnd(click.Command):
     """`confirm --label L SCRIPT ARGS`, and also `confirm SCRIPT ARGS --label L`.
 
-    Where --label stands before the script, everything after it is the script's own.  Where it does not, the options
-    from the first --label after the script on are ours; `--` before the script keeps all of them the script's.
+    If --label comes before the script, everything after the script is the script's own.  Otherwise the options from the first
+    --label after the script on are ours; `--` before the script leaves all of them to the script.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given, rest, _ = self.make_parser(ctx).parse_args(list(args))
-        found = given.get("command")  # click's marker for "none" where there is no script at all
+        found = given.get("command")  # click's marker for "none" if there is no script at all
         command = [*(found if isinstance(found, tuple) else ()), *rest]
         ours = args[: len(args) - len(command)]
         at = next((n for n, a in enumerate(command) if a == "--label" or a.startswith("--label=")), None)
@@ -84,7 +84,7 @@ def confirm(
     """Run a script again with one change before the start records of a label, and say whether its cause is confirmed.
 
     The script runs plainly first (or was run: --from), then once per label with the change. The script itself is not
-    edited. Options stand before SCRIPT.py, or from --label on behind its arguments.
+    edited. Options go before SCRIPT.py, or after its arguments, beginning with --label.
 
     \b
     delay        a delay kernel in front: the host runs ahead, what remains is GPU time
@@ -149,7 +149,7 @@ def confirm(
 
 @dataclass(frozen=True)
 class Said:
-    """What came out: the verdicts so far (None: nothing was run), and what was refused."""
+    """The outcome: the verdicts so far (None: nothing was run), and what was refused."""
 
     table: pd.DataFrame | None
     refusals: list[Refusal]
@@ -186,7 +186,7 @@ def put_to_the_test(
         table, ended_well, lost = _test(run_dir, plan, command, options, quiet)
         before = attach(before, table)
         store(before, run_dir, json_out=None)
-        if not ended_well:  # it will not end well the next time either, or Ctrl-C was pressed
+        if not ended_well:  # it would fail the next time as well, or Ctrl-C was pressed
             break
     return Said(table, refusals, left, lost)
 
@@ -212,7 +212,7 @@ def _plans(
         if not isinstance(made, Plan):
             refusals.append(made)
         elif (made.label, made.intervention) in {(p.label, p.intervention) for p in plans}:
-            continue  # a flush asked for from both of its sides
+            continue  # a flush requested from both of its labels
         elif len(plans) < most:
             plans.append(made)
         else:
@@ -223,8 +223,8 @@ def _plans(
 def _test(
     run_dir: Path, plan: Plan, command: Sequence[str], options: CollectOptions, quiet: bool
 ) -> tuple[pd.DataFrame, bool, bool]:
-    """One re-run and its verdict: the table of all verdicts so far, whether the script ended well, whether nsys did not
-    live to tell."""
+    """One re-run and its verdict: the table of all verdicts so far, whether the script succeeded, whether nsys did not survive
+    to report it."""
     import pandas as pd
 
     from nsysalign.collect.session import collect
@@ -268,7 +268,7 @@ def _test(
 
 
 def _folder(run_dir: Path, plan: Plan) -> Path:
-    """A folder that is not there yet."""
+    """A folder that does not exist yet."""
     from nsysalign.files import file_name
 
     stem = f"{file_name(plan.label, 40)}-{plan.intervention}"
@@ -309,8 +309,8 @@ def refused(refusal: Refusal) -> str:
 def after_run(
     run_dir: Path, analysis: Analysis, command: Sequence[str], options: CollectOptions, *, quiet: bool
 ) -> None:
-    """`run --confirm`: the worst labels, after the analysis of the run.  What cannot be tested is said, not raised:
-    the run itself is done."""
+    """`run --confirm`: the worst labels, after the analysis of the run.  What cannot be tested is reported, not raised: the run
+    itself is complete."""
     try:
         said = put_to_the_test(run_dir, analysis, command, replace(options, output=None), quiet=quiet)
     except NsysAlignError as error:

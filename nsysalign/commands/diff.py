@@ -114,14 +114,14 @@ def diff(
 
 
 def failed(comparison, fail_on: tuple[str, ...]) -> bool:  # a compare.diff.Comparison
-    """Whether a label of the user's own code is what was asked for: those of libraries cannot be changed here."""
+    """Whether a label of the user's own code has one of these verdicts: labels of libraries cannot be changed here."""
     verdicts = {verdict for name in fail_on for verdict in FAILURES.get(name, ())}
     missing = "missing" in fail_on and bool(comparison.missing)
     return missing or any(label.verdict in verdicts for label in comparison.labels if not label.library)
 
 
 def _measures(before: Path, after: Path) -> bool:
-    """Whether both are measurements; UsageError where only one of them is."""
+    """Whether both are measurements.  Raises UsageError if only one of them is."""
     from nsysalign.errors import UsageError
     from nsysalign.measure.kind import is_measure
 
@@ -142,7 +142,7 @@ def _diff_measures(
     fail_on: tuple[str, ...],
     quiet: bool,
 ) -> int:
-    """The same of two measurements; the exit code."""
+    """The same for two measurements; returns the exit code."""
     from nsysalign.measure import merge
     from nsysalign.measure.result import load
     from nsysalign.private import short_path

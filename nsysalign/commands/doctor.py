@@ -155,7 +155,7 @@ def _event_trace(tool: object) -> Row:
 
 
 def _gpu(environ: Mapping[str, str]) -> list[Row]:
-    """GPUs, their driver, persistence mode and clocks, as nvidia-smi (NVML) has them."""
+    """GPUs, their driver, persistence mode and clocks, as reported by nvidia-smi (NVML)."""
     smi = shutil.which("nvidia-smi", path=environ.get("PATH"))
     if smi:
         fields = "name,driver_version,persistence_mode,clocks.sm,clocks.max.sm,utilization.gpu"
@@ -199,7 +199,7 @@ def _persistence(gpus: list[list[str]]) -> Row | None:
 
 
 def _locked(gpus: list[list[str]]) -> Row | None:
-    """Whether the SM clock stays where it is.  No driver says so; but a clock that is locked does not fall when idle."""
+    """Whether the SM clock is locked.  Drivers do not report that, but a locked clock does not fall when idle."""
     known = [
         (float(g[3]), float(g[4]), g[5]) for g in gpus if len(g) == 6 and _number(g[3]) and _number(g[4])
     ]
@@ -239,7 +239,7 @@ def _torch() -> Row:
 
 
 def _nvtx(tool: object | None) -> Row:
-    """nvtx 0.2.12 and newer hand nsys 2024.2 a payload extension it refuses, and every range is lost."""
+    """nvtx 0.2.12 and newer pass nsys 2024.2 a payload extension that it rejects, and every range is lost."""
     from importlib import metadata
 
     try:
@@ -259,7 +259,7 @@ def _nvtx(tool: object | None) -> Row:
 
 
 def _sampling() -> Row:
-    """Without NVML's binding nothing is sampled while the script runs."""
+    """Without NVML's Python binding nothing is sampled while the script runs."""
     from importlib import metadata
 
     try:

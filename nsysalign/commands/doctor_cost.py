@@ -1,4 +1,4 @@
-"""What the doctor says of nsys's cost on this machine, and `--calibrate`, which measures it."""
+"""What the doctor says about nsys's cost on this machine, and `--calibrate`, which measures it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from nsysalign.collect.nsys_cost import NsysCost
 
 _COMMAND = "nsysalign doctor --calibrate"
-_WITHOUT = "nobody notices where a whole run was slow: its prediction without nsys is then too long"
+_WITHOUT = "a run on a slow host goes unnoticed, and its predictions without nsys are then too long"
 
 
 def row(nsys: Nsys | None, environ: Mapping[str, str] = os.environ) -> Row | None:
-    """None where there is nothing to measure: no nsys, no GPU."""
+    """The doctor's row; None if there is nothing to measure: no nsys, no GPU."""
     from nsysalign.collect import nsys_cost
 
     here = nsys_cost.machine(nsys) if nsys else None
@@ -43,7 +43,7 @@ def _key(cost: NsysCost) -> str:
 
 
 def calibrate(named: str | None, environ: Mapping[str, str] = os.environ) -> None:
-    """Measure, keep and show.  NsysAlignError where that cannot be done."""
+    """Measure, save and show.  Raises NsysAlignError if that is impossible."""
     from nsysalign.collect import nsys_cost
     from nsysalign.collect.command import refuse_nested
     from nsysalign.collect.nsys import find_nsys

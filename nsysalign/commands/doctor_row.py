@@ -1,4 +1,4 @@
-"""What the doctor says of one thing."""
+"""What the doctor says about one thing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ OK, MISSING, WARNING = "ok", "missing", "warning"
 
 @dataclass(frozen=True)
 class Row:
-    """One thing that was looked at.  `cost` and `fix` are empty where all is well."""
+    """One thing that was checked.  `cost` and `fix` are empty if all is well."""
 
     what: str
     state: str  # ok, warning or missing

@@ -1,4 +1,4 @@
-"""What the doctor says of a trace: what works, what is missing, what that costs, and the one command that helps."""
+"""What the doctor says about a trace: what works, what is missing, what that costs, and the one command that helps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def look_at_trace(trace: Path, nsys: str | None = None) -> list[Row]:
-    """An export, a report or a run directory.  A report without an export is exported, looked into, and the export deleted."""
+    """An export, a report or a run directory.  A report without an export is exported for the check, and the export deleted
+    afterwards."""
     with TemporaryDirectory(prefix="nsysalign-") as folder:
         return _look(trace, Path(folder), nsys)
 
@@ -203,7 +204,7 @@ def _losses(trace: Trace) -> list[Row]:
             "losses",
             WARNING,
             "unknown: exports before 2022.4 carry no diagnostics",
-            "rows may have been lost without a trace of it",
+            "rows may have been lost unnoticed",
         )
     ]
 

@@ -78,14 +78,14 @@ def _write(
     label: str | None,
     intervals_only: bool,
 ) -> tuple[Path, list[str]]:
-    """Read, select, write; returns the path and what is worth saying."""
+    """Read, select, write; returns the path and remarks."""
     from nsysalign.engine import load
 
     tell("reading the analysis", 0)
     folder = RunDirectory.around(analysis).path
     target = output or folder / _default_name(form, label)
     _refuse_unwritable(target, form)
-    # whoever made the folder would say where we write
+    # whoever created the folder would decide where we write
     if form in ("csv", "parquet") and output is None and target.is_symlink():
         raise UsageError(f"{target} is a link, and nothing is written through it", "name a folder: -o DIR")
     loaded = load(analysis)
@@ -116,7 +116,7 @@ def _write(
 
 
 def _refuse_unwritable(target: Path, form: str) -> None:
-    """OutputError before the work, where a file or a folder of that name cannot be written."""
+    """Raises OutputError, before the work, if a file or a folder of that name cannot be written."""
     from nsysalign.commands.outputs import refuse_unwritable
 
     if form in ("perfetto", "chrome"):
@@ -137,8 +137,7 @@ def _default_name(form: str, label: str | None) -> str:
 
 
 def _whole(path: Path, loaded: Analysis) -> pd.DataFrame:
-    """All operations and calls where the trace lies beside the analysis, and the records that only the
-    analysis knows."""
+    """All operations and calls if the trace lies next to the analysis, and the records that only the analysis knows."""
     import pandas as pd
 
     try:
@@ -153,7 +152,7 @@ def _whole(path: Path, loaded: Analysis) -> pd.DataFrame:
 
 
 def only(analysis: Analysis, label: str) -> Analysis:
-    """The analysis of one label; UsageError where there is none of that name."""
+    """The analysis of one label.  Raises UsageError if there is none of that name."""
     find(analysis, label=label, iteration=None, name=None)
     mine = analysis.intervals.loc[analysis.intervals["label"] == label, "interval"]
     kept = {}

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def _known(_ctx: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse a misspelt rule before anything runs: a gate that can never close is worse than none."""
+    """Refuse a misspelt rule before anything runs: a check that can never fail is worse than none."""
     if names:
         from nsysalign.diagnose.finding import SEVERITIES
         from nsysalign.diagnose.rules import REGISTRY
@@ -36,7 +36,7 @@ def fail_on_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def closed(analysis: Analysis, names: tuple[str, ...], *, quiet: bool) -> bool:
-    """Whether a finding is among `names`; says on stderr which."""
+    """Whether a finding is among `names`; stderr says which."""
     if not names:
         return False
     from nsysalign.diagnose.finding import SEVERITIES

@@ -105,7 +105,7 @@ if TYPE_CHECKING:
 @shared.quiet()
 @click.pass_context
 def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any) -> None:
-    """Measure a call: fresh processes, five ways to put the clock, intervals that hold, the best batch.
+    """Measure a call: fresh processes, five ways of timing it, reliable intervals, the best batch.
 
     FUNCTION(batch), or FUNCTION() without --batch, prepares everything and returns the call to measure (or an
     nsysalign.Workload).  With --input it returns a torch.nn.Module.  A second function is compared with the first.
@@ -130,7 +130,7 @@ def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any)
 
 @contextlib.contextmanager
 def _stopping() -> Iterator[None]:
-    """SIGTERM and a hang-up end the measurement as Ctrl-C does: what was measured until then is written."""
+    """SIGTERM and a hang-up end the measurement as Ctrl-C does: what was measured so far is written."""
 
     def asked(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -144,7 +144,7 @@ def _stopping() -> Iterator[None]:
 
 
 def _options(given: dict[str, Any]) -> Any:
-    """Options from the command line.  UsageError says which one cannot be."""
+    """Options from the command line.  Raises UsageError, which names the invalid one."""
 
     from nsysalign.collect.command import refuse_nested
     from nsysalign.measure import plan

@@ -1,4 +1,4 @@
-"""What a command is asked to write: looked at before the work, not after it."""
+"""Output files and folders, checked before the work, not after it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nsysalign.errors import OutputError
 
 
 def refuse_unwritable(file: str | Path) -> None:
-    """OutputError where a file of that name cannot be written."""
+    """Raises OutputError if a file of that name cannot be written."""
     path = Path(file)
     folder = path.parent
     if path.is_dir():
@@ -21,7 +21,7 @@ def refuse_unwritable(file: str | Path) -> None:
 
 
 def folder_for(path: Path) -> Path:
-    """The folder, made where it is not there yet.  OutputError where nothing can be written in it."""
+    """The folder, created if necessary.  Raises OutputError if nothing can be written in it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Presented:
-    """Results that lie in a directory; the analysis is read back only by those who need it."""
+    """Results in a directory; the analysis is only read back if needed."""
 
     def __init__(self, output: Path, analysis: Analysis | None = None) -> None:
         self.output = output
@@ -57,7 +57,7 @@ def present(
     jobs: int | None = None,
     use_cache: bool = True,
 ) -> Presented:
-    """Analyse a run directory or a trace, store, print; what lies there already is used if it is what would be written."""
+    """Analyse a run directory or a trace, store, print; existing results are used if they are what would be written."""
     output = output or (path if path.is_dir() else path.with_name(path.stem + ".nsysalign"))
     _check_copy(output, json_out)
     with _no_empty_folder(output):
@@ -68,13 +68,13 @@ def present(
 
 @contextmanager
 def _no_empty_folder(output: Path) -> Iterator[None]:
-    """What is refused leaves nothing behind."""
+    """A refused request leaves no empty folder behind."""
     there = output.exists()
     try:
         yield
     except NsysAlignError:
         if not there:
-            with suppress(OSError):  # not empty: a report's export lies in it
+            with suppress(OSError):  # not empty: it contains a report's export
                 output.rmdir()
         raise
 
@@ -129,7 +129,7 @@ def _present(
 def store(
     analysis: Analysis, output: Path, *, json_out: str | Path | None, others: WorkerPool | None = None
 ) -> None:
-    """Write analysis.json, analysis.db and report.html to `output`, and the copy that was asked for."""
+    """Write analysis.json, analysis.db and report.html to `output`, and the requested copy."""
     from nsysalign.report import html
     from nsysalign.store import database, document
 
@@ -142,7 +142,7 @@ def store(
 
 
 def _check_copy(output: Path, json_out: str | Path | None) -> None:
-    """UsageError or OutputError, before the work, where the copy cannot be written."""
+    """Raises UsageError or OutputError, before the work, if the copy cannot be written."""
     if not json_out or str(json_out) == "-":
         return
     if Path(json_out).resolve() == (output / DOCUMENT).resolve():
@@ -156,7 +156,7 @@ def _copy(output: Path, json_out: str | Path | None) -> None:
 
 
 def printed(analysis: Analysis, output: Path, *, again: Sequence[object] = ()) -> str:
-    """The table as this terminal shows it; `again`: what `analyze` was given, with which its processes can be compared."""
+    """The table as this terminal shows it; `again`: the arguments of `analyze`, for the hint on comparing processes."""
     from rich.console import Console
 
     from nsysalign.report import terminal

@@ -1,4 +1,4 @@
-"""What is being done and how long it will still take: one line on stderr, on a terminal only."""
+"""What is being done and how much longer it will take: one line on stderr, on a terminal only."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ class ProgressLine:
     """`with ProgressLine(quiet) as tell: tell("reading the trace", 40)`; a step's percent may start again at
     0.
 
-    Nothing is drawn where stderr is no terminal, and nothing is imported either.  The line is gone when the
-    block ends. While the profiled script runs there is no line: the terminal is the script's, and only its
-    title is used (title.py).
+    If stderr is not a terminal, nothing is drawn or imported.  The line disappears when the block ends.  While the profiled
+    script runs there is no line: the terminal belongs to the script, and only its title is used (title.py).
     """
 
     def __init__(self, quiet: bool) -> None:
@@ -33,7 +32,7 @@ class ProgressLine:
         if self._progress is None:
             self._progress = _drawn()
             self._progress.start()
-        if self._task is None or percent < self._percent:  # another job: its own clock
+        if self._task is None or percent < self._percent:  # another job, with its own clock
             if self._task is not None:
                 self._progress.remove_task(self._task)
             self._task = self._progress.add_task(step, total=100)

@@ -43,12 +43,12 @@ class Job:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Machines that can do it; () for any."""
+        """Machines that can do the job; () for any."""
         return self.place.hosts
 
     @property
     def target(self) -> Path:
-        """The trace's own folder, where the worker sees it."""
+        """The trace's own folder, as the worker sees it."""
         return (self.place.folder or self.output) / self.folder
 
 
@@ -66,7 +66,7 @@ def present_many(
 ) -> RankComparison:
     """Analyse every trace of `paths`, compare the ranks, store and print.
 
-    A trace that cannot be analysed is named and left out; TraceError only where none can be.
+    A trace that cannot be analysed is reported and left out.  Raises TraceError only if none can be.
     """
     analysed = partial(analyse, nsys=nsys, quiet=quiet, debug=debug)
     if dask in (None, "local"):
@@ -119,8 +119,8 @@ def _where_they_lie(
     scheduler: str,
     analysed: Callable[..., list[SourceResult]],
 ) -> tuple[Path, list[SourceResult]]:
-    """(folder of the results, what came of every trace) of the machines of a cluster."""
-    with contextlib.suppress(TraceError):  # the traces need not lie here
+    """(folder of the results, result of every trace), analysed on the machines of a cluster."""
+    with contextlib.suppress(TraceError):  # the traces need not be on this machine
         recovered(paths, events)
     with spread.dask(scheduler, 0) as cluster:
         target = _folder_of_results(output)
@@ -134,7 +134,7 @@ def _where_they_lie(
 
 
 def recovered(paths: Sequence[Path], events: Sequence[Path]) -> tuple[Source, ...]:
-    """The traces of a command line, with the logs that are found in a run that was itself cut short."""
+    """The traces of a command line, with logs recovered from runs that were cut short."""
     for source in find(paths, events):
         recover(RunDirectory(source.trace.parent))
     return find(paths, events)
@@ -150,7 +150,7 @@ def analyse(
     quiet: bool = True,
     debug: bool = False,
 ) -> list[SourceResult]:
-    """Every source through the executor, in the order of the sources; `places` says where, one for each source."""
+    """Run every source through the executor, in the order of the sources; `places` says where, one per source."""
     each = zip(sources, _folders(sources), places or [ANYWHERE] * len(sources), strict=True)
     jobs = [Job(source, output, folder, nsys, debug, place) for source, folder, place in each]
     results: dict[str, SourceResult] = {}
@@ -165,7 +165,7 @@ def analyse(
 
 
 def _checked(job: Job, outcome: SourceResult | BaseException) -> SourceResult:
-    """A worker that died, or wrote where this machine cannot read, is a failure of its trace."""
+    """If a worker died, or wrote where this machine cannot read, its trace has failed."""
     if isinstance(outcome, BaseException):
         return SourceResult(
             job.source.name,
@@ -211,7 +211,7 @@ def one(job: Job) -> SourceResult:
         return SourceResult(
             source.name, str(source.trace), failure=error.message, next_step=error.next_step or ""
         )
-    except Exception as error:  # a bug that one trace meets must not cost the others their answer
+    except Exception as error:  # a bug triggered by one trace must not affect the others
         if job.debug:
             raise
         _remove_if_empty(folder)
@@ -227,14 +227,14 @@ def one(job: Job) -> SourceResult:
 
 
 def _inputs(source: Source, trace: Path, logs: Sequence[Path]) -> Inputs:
-    """What lies in the trace's own run directory; a folder of several traces says nothing of one of them."""
+    """The inputs from the trace's own run directory; a folder of several traces says nothing about a single one."""
     home = RunDirectory(source.trace.parent)
     baseline = tuple(baseline_logs(home)) if logs and len(home.traces()) == 1 else ()
     return home.inputs(trace, tuple(logs), baseline)
 
 
 def own_logs(logs: Sequence[Path], processes: Sequence[int]) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """Of logs that several traces share, those of this trace's processes, and what there is to say about it."""
+    """From logs that several traces share, those of this trace's processes, and notes."""
     mine = [log for log in logs if {*_pids(log)} & {*processes}]
     if mine:
         return tuple(mine), ()
@@ -242,8 +242,8 @@ def own_logs(logs: Sequence[Path], processes: Sequence[int]) -> tuple[tuple[Path
 
 
 def _pids(log: Path) -> set[int]:
-    """Process ids that a log's headers name.  Only header lines are parsed; a damaged one names no process, and says
-    so where the log is read."""
+    """Process ids that a log's headers name.  Only header lines are parsed; a damaged one names no process, and is reported
+    when the log is read."""
     pids = set()
     with contextlib.suppress(EventLogError):
         for line in lines_of(log):
@@ -267,6 +267,6 @@ def _folders(sources: Sequence[Source]) -> list[str]:
     names = [file_name(source.name) for source in sources]
     if len({name.lower() for name in names}) != len(
         names
-    ):  # a file system that does not tell Rank0 from rank0
+    ):  # a file system that does not distinguish Rank0 from rank0
         names = [f"{n:03d}-{name}" for n, name in enumerate(names)]
     return names

@@ -87,7 +87,7 @@ def _folder(run_dir: Path, out: Path, rename: Rename, nsys: str | None, quiet: b
         for marks in run.marks():
             try:
                 redact_dump(marks, partial / marks.name, rename)
-            except MarksError as error:  # analysis cannot read it either, and goes on without
+            except MarksError as error:  # analysis cannot read it either, and continues without it
                 click.echo(f"nsysalign: left out: {error.message}", err=True)
         if run.marked():
             left += _folder(run_dir / MARKED, partial / MARKED, rename, nsys, quiet)
@@ -111,7 +111,7 @@ def _measurement(path: Path, out: Path, rename: Rename, nsys: str | None, quiet:
 
 @contextlib.contextmanager
 def _new_folder(out: Path) -> Iterator[Path]:
-    """A folder to fill that becomes `out` when the block ends well: it appears whole or not at all."""
+    """A folder to fill that becomes `out` if the block succeeds: it appears whole or not at all."""
     from nsysalign.trace.redaction import refuse
 
     refuse(out)

@@ -62,7 +62,7 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
 
 
 def _measurement(path: Path, output: Path | None) -> Path:
-    """The page of a measurement, its numbers worked out again from the samples, and its tables."""
+    """The page of a measurement, with numbers computed again from the samples, and its tables."""
     from nsysalign.measure import tables
     from nsysalign.measure.result import FILE, load
     from nsysalign.report import measure_html
@@ -78,8 +78,8 @@ def _measurement(path: Path, output: Path | None) -> Path:
 
 
 def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple[Analysis, str]:
-    """The analysis with the interval's timeline: stored, else read again from the trace beside it, else drawn
-    from the interval's own pieces.  The second value says so where it matters."""
+    """The analysis with the interval's timeline: stored, else read again from the trace next to it, else drawn from the
+    interval's own pieces.  The second value is a note on that, if it matters."""
     from dataclasses import replace
 
     import pandas as pd

@@ -136,7 +136,7 @@ def run(
         result.run_dir,
         exit_status=status,
         quiet=quiet or (confirm and on_stdout),
-        json_out=None if confirm else json_out,  # its verdicts belong into it
+        json_out=None if confirm else json_out,  # its verdicts belong in it
     )
     if confirm and analysis is not None:
         if status == 0:
@@ -154,7 +154,7 @@ def run(
 
 
 def _refuse_misspelt(ctx: click.Context, word: str) -> None:
-    """An option that does not exist is none of the script's: those come behind it."""
+    """Refuse an unknown option before the script: the script's own options come after it."""
     if not word.startswith("-") or shutil.which(word) or Path(word).exists():
         return
     name = word.partition("=")[0]
@@ -165,8 +165,8 @@ def _refuse_misspelt(ctx: click.Context, word: str) -> None:
 
 
 def once_more(how: str, result: CollectResult, again: Callable[[], Sequence[str]], *, quiet: bool) -> None:
-    """Run the command `again` ("with marks"), which returns notes.  Whatever happens to it, the profiled run keeps its
-    analysis and its status."""
+    """Run the command `again` ("with marks"), which returns notes.  Whatever happens, the profiled run keeps its analysis and
+    its status."""
     from nsysalign.errors import NsysAlignError
 
     if result.stopped:
@@ -217,10 +217,8 @@ def _without_nsys(command: Sequence[str], result: CollectResult, options: Collec
 
 
 def finish(run_dir: Path, *, exit_status: int, quiet: bool, json_out: Path | None) -> Analysis | None:
-    """Analyse the run directory and show the result: the same that `nsysalign analyze RUN_DIR` does.
-
-    A failed script keeps its status: the analysis of what it left may then fail as well, or be interrupted, and that is
-    only said.
+    """Analyse the run directory and show the result, as `nsysalign analyze RUN_DIR` does.  A failed script keeps its status:
+    the analysis of what it left may then fail as well, or be interrupted, which is only reported.
     """
     from nsysalign.commands.present import present
     from nsysalign.errors import Interrupted, NsysAlignError

@@ -74,8 +74,8 @@ def show(
 
 
 def with_segments(loaded, number: int, path: Path):  # (a model.Analysis, str)
-    """The analysis with the interval's segments: stored, else made again from the trace beside it.  Of a long trace
-    not every interval's are stored.  The second value says where they could not be had."""
+    """The analysis with the interval's segments: stored, else made again from the trace next to it.  Of a long trace not every
+    interval's are stored.  The second value says if they are not available."""
     row = loaded.intervals.loc[loaded.intervals["interval"] == number].iloc[0]
     if (loaded.segments["interval"] == number).any() or not row["elapsed_ns"]:
         return loaded, ""
@@ -91,7 +91,7 @@ def with_segments(loaded, number: int, path: Path):  # (a model.Analysis, str)
 
 
 def find(analysis, *, label: str | None, iteration: int | None, name: str | None) -> int:  # a model.Analysis
-    """The number of the interval that was asked for; UsageError names what is like it."""
+    """The number of the requested interval.  Raises UsageError, which suggests similar names."""
     intervals = analysis.intervals
     if intervals.empty:
         raise UsageError(

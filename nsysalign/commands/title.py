@@ -1,4 +1,4 @@
-"""The terminal's title while a script is profiled: the one place of a terminal that no script's output touches."""
+"""The terminal's title while a script is profiled: the one part of a terminal that a script's output does not touch."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import sys
 import threading
 import time
 
-#: Save the title, set it, put the old one back; a terminal that knows none of these shows nothing.
+#: Save the title, set it, restore it; a terminal that does not support these shows nothing.
 _SAVE, _SET, _RESTORE = "\x1b[22;2t", "\x1b]2;{}\x07", "\x1b[23;2t"
 _EVERY_S = 1.0
 
 
 class TitleClock:
-    """`with TitleClock("profiling train.py", usual_s=41)`: the title says how long it has taken, and out of what it
-    took the last time.  Does nothing where stderr is no terminal."""
+    """`with TitleClock("profiling train.py", usual_s=41)`: the title shows the elapsed time and how long it took the last time.
+    Does nothing if stderr is not a terminal."""
 
     def __init__(self, what: str, *, quiet: bool = False, usual_s: float | None = None) -> None:
         self._what, self._usual_s = what, usual_s
@@ -57,6 +57,6 @@ def clock(seconds: float) -> str:
 
 
 def _write(text: str) -> None:
-    """One write, so that it cannot fall into the middle of other output."""
+    """A single write, so that it cannot end up in the middle of other output."""
     with contextlib.suppress(OSError, ValueError):
         os.write(sys.stderr.fileno(), text.encode("utf-8", "replace"))

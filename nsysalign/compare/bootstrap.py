@@ -19,7 +19,7 @@ from statistics import NormalDist
 import numpy as np
 
 RESAMPLES = 2_000
-#: Random numbers drawn per side and label at most: 25,000 runs need fewer resamples than 10.
+#: Limit on random numbers drawn per side and label: 25,000 runs need fewer resamples than 10 runs do.
 MOST_DRAWS = 6_000_000
 FEWEST_RESAMPLES = 200
 #: With fewer runs the middle half still holds a cold run too often when it is resampled.
@@ -84,8 +84,8 @@ def change(before: np.ndarray, after: np.ndarray, confidence: float, seed: int) 
 
 
 def level(values: np.ndarray, confidence: float, seed: int) -> np.ndarray:
-    """(midmean, low, high) of every column: an array of shape (columns, 3), nanoseconds.  One run has no spread that
-    could be seen: its bounds are the value itself."""
+    """(midmean, low, high) of every column: an array of shape (columns, 3), nanoseconds.  The spread of a single run is
+    unknown: its bounds are the value itself."""
     middle = midmean(values)
     if len(values) < 2:
         return np.column_stack([middle, middle, middle])

@@ -1,11 +1,11 @@
-"""Which single intervention puts a label's cause to the test, and what it must show if the cause is right.
+"""Which single intervention tests a label's cause, and what it must show if the cause is right.
 
     delay         a delay kernel before the start record: the host runs ahead, GPU time remains
     synchronize   the device is idle before the start record: nothing is left to queue behind
     flush         the L2 is overwritten before the start record of the label that ran the same kernels faster
     warm          a function marked @nsysalign.region is called once more before each call
 
-`plan` makes the experiment; whatever could not answer is refused there, with the reason, before anything runs again.
+`plan` designs the experiment; one that could not give an answer is refused there, with the reason, before anything runs again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Plan:
 
     label: str
     intervention: str
-    target: str  # the label whose start records (or calls) it is done to
+    target: str  # the label at whose start records (or calls) it is done
     rules: tuple[str, ...]
     metric: str  # elapsed, kernel, first run
     before_ns: float
@@ -78,7 +78,7 @@ def findings_of(analysis: Analysis, label: str) -> list[Any]:
 
 
 def confirmable(analysis: Analysis) -> list[str]:
-    """Labels with a warning that a re-run could settle, the most important first; a cold L2 is a remark until one does."""
+    """Labels with a warning that a re-run could settle, the most important first; a cold L2 stays a remark until one does."""
     rules = {rule for settled in SETTLES.values() for rule in settled}
     f = analysis.findings
     worth = f[f["rule"].isin(rules) & ((f["severity"] != "info") | (f["rule"] == "cold-l2"))]
@@ -105,7 +105,7 @@ def first_runs(intervals: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
 
 def machine(analysis: Analysis) -> tuple[str, ...]:
-    """What makes numbers of two runs incomparable: another GPU, or event tracing in one of them."""
+    """What would make two runs incomparable: another GPU, or event tracing in only one of them."""
     traced = (analysis.intervals["method"] == "event-trace").any()
     return (*dict.fromkeys(analysis.trace.devices), *(["event tracing"] if traced else []))
 
@@ -117,7 +117,7 @@ def settled(analysis: Analysis, label: str, intervention: str) -> tuple[str, ...
 
 def where(analysis: Analysis, label: str) -> dict[str, Any]:
     """`region` and `starts` (start sites with their callers) of a label.  A label made from call sites holds the start's file and
-    line; any other name is a region's.  Callers count where another label has the same site (a Timer class)."""
+    line; any other name is a region's.  Callers count if another label has the same site (a Timer class)."""
     i = analysis.intervals
     mine = i[i["label"] == label]
     shared = set(i.loc[i["label"] != label, "site"])

@@ -1,10 +1,10 @@
-"""What a re-run with one intervention says about a cause: confirmed, refuted, or not conclusive.
+"""What a re-run with one intervention shows about a cause: confirmed, refuted, or not conclusive.
 
 before                                  |=====|
 predicted            |======|
 after                   |==|                            confirmed: the bounds of the re-run meet the prediction
 after                             |==|                  refuted: they do not
-after                   |===================|           not conclusive: they meet what was measured before, too
+after                   |===================|           not conclusive: they also include the time before
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from nsysalign.text import microseconds
 
 NONE = float("nan")
 VERDICTS = ("confirmed", "refuted", "not conclusive")
-#: What only a host that has not run ahead leaves in a budget.
+#: Causes that appear in a budget only if the host has not run ahead.
 LATE = ("host", "api_launch", "api", "sync", "profiler")
-#: So much of it can come from the window's own error bar.
+#: This much of them can come from the window's own error bar.
 LATE_NS = 500
 #: The delay must have outlasted the host before this share of the intervals.
 ENOUGH_SHARE = 0.5
-#: Different work: so many times more or fewer operations.
+#: Different work: this many times more or fewer operations.
 SAME_WORK = 1.2
 
 
@@ -71,8 +71,8 @@ class Confirmation:
 
 
 def attach(analysis: Analysis, confirmations: pd.DataFrame) -> Analysis:
-    """The analysis with what re-runs said about it.  A finding that rests on an experiment (evidence `confirmed`) is
-    settled by it: confirmed, it is a warning; else it stays what it was, a remark."""
+    """The analysis with the results of re-runs.  A finding that rests on an experiment (evidence `confirmed`) is settled by it:
+    if confirmed it becomes a warning, otherwise it stays a remark."""
     findings = analysis.findings
     verdicts = {(c.label, rule): c.verdict for c in confirmations.itertuples(index=False) for rule in c.rules}
     if verdicts and len(findings):
@@ -97,8 +97,8 @@ def table(confirmations: list[Confirmation]) -> pd.DataFrame:
 
 
 def judge(plan: Plan, after: Analysis, *, run: str = "", seed: int = 0) -> Confirmation:
-    """The verdict about a plan from the analysis of its re-run.  Only intervals whose start record the probe says it
-    intervened at are compared (flag `intervened`)."""
+    """The verdict about a plan from the analysis of its re-run.  Only intervals at whose start record the probe intervened
+    (flag `intervened`) are compared."""
     everything = rows_of(after, plan.target)
     flags = after.intervals["flags"].to_numpy(dtype=object)
     rows = np.array([r for r in everything if "intervened" in flags[r]], dtype=np.int64)
@@ -183,8 +183,8 @@ def _other_work(plan: Plan, after: Analysis, rows: np.ndarray) -> str:
 def _outlasted(plan: Plan, after: Analysis, rows: np.ndarray) -> tuple[np.ndarray, str]:
     """The intervals whose delay outlasted the host, and why too few did.
 
-    The start record stands at the delay's end.  A budget that still has host, API or synchronisation time in it says
-    that the host was not done issuing then.
+    The start record stands at the delay's end.  If a budget still contains host, API or synchronisation time, the host had not
+    finished issuing by then.
     """
     late = parts_of(after, rows, *LATE)
     kept = rows[late <= LATE_NS]

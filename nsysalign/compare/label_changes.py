@@ -14,13 +14,13 @@ from nsysalign.parts import parts_matrix
 VERDICTS = ("slower", "faster", "unclear", "same")
 #: Fewer runs on a side say nothing about a difference.
 FEWEST_RUNS = 5
-#: Differences below this are the event clock's: it ticks every 32 ns, and a pair has two ends.
+#: Differences below this are due to the event clock: it ticks every 32 ns, and a pair has two ends.
 RESOLUTION_NS = 64
 
 
 @dataclass(frozen=True)
 class Change:
-    """A time before and after, and the bounds that hold the true change with the stated confidence."""
+    """A time before and after, and bounds that contain the true change with the stated confidence."""
 
     before_ns: float
     after_ns: float
@@ -58,7 +58,7 @@ class Comparison:
     only_after: tuple[str, ...]
     confidence: float
     threshold: float
-    remarks: tuple[str, ...]  # what differs between the two machines and tools
+    remarks: tuple[str, ...]  # differences between the two machines and tools
     missing: tuple[str, ...] = ()  # those of `only_before` that the user's own code measured
 
     def count(self, verdict: str) -> int:
@@ -144,8 +144,8 @@ def _label(
 
 
 def judge(total: Change, before_count: int, after_count: int, threshold: float) -> tuple[str, str]:
-    """(verdict, reason).  A change counts when its bounds exclude zero and it is larger than what matters; no
-    change is said only where the bounds exclude that anything that matters happened.
+    """(verdict, reason).  A change counts if its bounds exclude zero and it is larger than what matters; "same" is said only if
+    the bounds exclude any change that matters.
 
               -matters      0      +matters
         ---------|----------+---------|----------
@@ -183,7 +183,7 @@ def _clock_mhz(analysis: Analysis) -> float | None:
 
 
 def _remarks(before: Analysis, after: Analysis, names: tuple[str, str]) -> list[str]:
-    """What else differs: then a change of time may not be the program's."""
+    """Notes on what else differs, since then a change of time may not be due to the program."""
     sides = (before, after)
     traits = {
         "GPU": [", ".join(dict.fromkeys(side.trace.devices)) or "unknown" for side in sides],

@@ -1,4 +1,4 @@
-"""The experiments themselves: one planner per intervention, and what it must show if the cause is right."""
+"""The experiments: one planner per intervention, and what it must show if the cause is right."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from nsysalign.compare.prediction import RESOLUTION_NS, WORK_ERROR_SHARE, gpu_ti
 from nsysalign.compare.spans import Spans
 from nsysalign.model import LAUNCH_QUEUE, Analysis
 
-#: The largest of so many calls is larger than 95 of 100 further ones.
+#: The largest of this many calls is larger than 95 of 100 further ones.
 ENOUGH_TO_BOUND = 20
 #: The delay outlasts the host's part by this factor and this margin; 20 us did not, 1 ms did (measured).
 DELAY_FACTOR, DELAY_MARGIN_NS, SHORTEST_DELAY_NS = 2.0, 200_000, 1_000_000
-#: A re-run may add so much GPU time in all.
+#: A re-run may add this much GPU time in total.
 MOST_ADDED_NS = 600 * 1_000_000_000
 #: Copies up to this size from pageable memory are staged without waiting for the stream.
 STAGED_BYTES = 64 * 1024
@@ -35,7 +35,7 @@ HOST_ERROR_SHARE, HOST_ERROR_NS = 0.25, 5_000.0
 
 
 class Question(NamedTuple):
-    """Can this label's cause be put to the test?"""
+    """Input for planning: can this label's cause be tested?"""
 
     analysis: Analysis
     label: str
@@ -80,7 +80,7 @@ def delay(q: Question) -> Plan | str:
     elapsed = i["elapsed_ns"].to_numpy(dtype=np.float64)
     expected = gpu_time(analysis, rows)
     measured = level(np.column_stack([elapsed, expected.middle, expected.error]), CONFIDENCE, q.seed)
-    # waiting for another stream may shrink behind a delay as well: it may, it need not
+    # waiting for another stream may shrink behind a delay as well, but need not
     queued = float(np.median(parts_of(analysis, rows, "queued")))
     predicted, error = measured[1], measured[2, 0]
     host = spans.host_ns[rows]
@@ -123,7 +123,7 @@ def _blocks(analysis: Analysis, label: str, rows: np.ndarray, spans: Spans) -> s
 
 
 def synchronize(q: Question) -> Plan | str:
-    """Between GPU time alone and the host's own pace, for the host no longer runs ahead."""
+    """Predicts a time between GPU time alone and the host's own pace, because the host no longer runs ahead."""
     analysis, rows = q.analysis, q.rows
     i = analysis.intervals.iloc[rows]
     elapsed = i["elapsed_ns"].to_numpy(dtype=np.float64)
@@ -133,7 +133,7 @@ def synchronize(q: Question) -> Plan | str:
     expected = gpu_time(analysis, rows)
     work = parts_of(analysis, rows, "kernel", "graph", "memcpy", "memset")
     host = q.spans.host_ns[rows]
-    # where the log does not say how long the host took to issue it, only the budget can
+    # if the log does not say how long the host took to issue it, only the budget can
     paced = np.where(host >= 0, work + host, elapsed - queued)
     slack = HOST_ERROR_NS + HOST_ERROR_SHARE * np.where(host >= 0, host, elapsed - queued)
     least = np.minimum(expected.middle - expected.error, elapsed - queued)
@@ -179,7 +179,7 @@ def flush(q: Question) -> Plan | str:
 
 
 def _pair_of(analysis: Analysis, label: str) -> tuple[str, str, tuple[str, ...]]:
-    """(cold label, warm label, rules) of the cold-l2 finding that speaks of this label, from either side."""
+    """(cold label, warm label, rules) of the cold-l2 finding that involves this label, on either side."""
     for f in analysis.findings.itertuples(index=False):
         other = f.evidence.get("compared_with") if isinstance(f.evidence, dict) else None
         if f.rule == "cold-l2" and other and label in (f.label, other):
@@ -188,7 +188,7 @@ def _pair_of(analysis: Analysis, label: str) -> tuple[str, str, tuple[str, ...]]
 
 
 def warm(q: Question) -> Plan | str:
-    """The first call of every process must take what the later ones take."""
+    """The first call of every process must take as long as the later ones."""
     if q.label not in q.decorated:
         return (
             f"it is not a function marked @nsysalign.region({q.label!r}): calling the user's code twice can have side effects, "
@@ -202,7 +202,7 @@ def warm(q: Question) -> Plan | str:
     slow = float(np.median(first))
     error = WORK_ERROR_SHARE * float(np.median(rest)) + RESOLUTION_NS + latencies(q.analysis).fixed[1]
     low, middle, high = (float(v) for v in np.percentile(rest, [0, 50, 100]))
-    # one call against n others: even where nothing is cold, one in n + 1 takes longer than all of them
+    # one call against n others: even if nothing is cold, one in n + 1 takes longer than all the others
     error += max(high - middle, middle - low) if len(rest) < ENOUGH_TO_BOUND else 0.0
     bounds = (max(low - error, 0.0), high + error)
     return q.plan("warm", (slow, slow, slow), middle, bounds, metric="first run")

@@ -1,4 +1,4 @@
-"""`plan`: the experiment that puts a label's cause to the test, or the reason why there is none."""
+"""`plan`: the experiment that tests a label's cause, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _no_start_record(analysis: Analysis, label: str, rows: np.ndarray) -> str:
 
 
 def _cannot_place(analysis: Analysis, made: Plan) -> str:
-    """The intervention must lie outside of every interval of the label itself."""
+    """The intervention must lie outside every interval of the label itself."""
     i = analysis.intervals
     mine = i.iloc[rows_of(analysis, made.target)]
     ends = set(zip(mine["pid"].tolist(), mine["end_record"].tolist(), strict=True))

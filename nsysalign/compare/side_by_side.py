@@ -1,8 +1,7 @@
-"""The profiled run and the same program without nsys, label by label, with the prediction beside both.
+"""The profiled run and the same program without nsys, label by label, next to the prediction.
 
-The run without nsys has an event log and no trace: its intervals are measured, not placed.  An interval is matched to a
-label by what names labels (region, else call sites and callers), never by its place in a list; what is in one run only is
-said.
+The run without nsys has an event log and no trace: its intervals are measured, not placed.  An interval is matched to a label
+by its name (region, else call sites and callers), never by its place in a list; labels in only one run are reported.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from nsysalign.text import times
 
 _REPETITION = re.compile(r"#\d+$")
 CONFIDENCE = 0.95
-#: A host that was so many times slower in one run than in the other is worth a remark.
+#: A host that was this many times slower in one run than in the other is worth a remark.
 _OTHER_SPEED = 1.1
 
 
@@ -37,8 +36,8 @@ def side_by_side(
 ) -> tuple[pd.DataFrame, list[str]]:
     """(table BASELINE, notes).  `intervals` has one row per row of `windows`, in the same order.
 
-    `timers`: what clock readings measured in the run without nsys.  No trace says which of them, and of its regions, hold
-    CUDA work: they count where the profiled run has intervals of the same place.
+    `timers`: what clock readings measured in the run without nsys.  No trace says which of them, or which regions, contain CUDA
+    work: they count if the profiled run has intervals at the same place.
     """
     label_of = dict(zip(map(_key, windows.itertuples(index=False)), intervals["label"].tolist(), strict=True))
     found = measured(baseline)
@@ -87,7 +86,7 @@ def side_by_side(
 
 def measured(log: EventLog) -> pd.DataFrame:
     """Every interval that a log measured: event pairs that the program compared, and host timers.  `gap_ns`: for how long
-    nothing had been timed on the GPU before it, NaN where that is not known."""
+    nothing had been timed on the GPU before it, NaN if unknown."""
     columns = ["process", "seq", "region", "site", "callers", "t0_ns"]
     records = {(r.process, r.seq): r for r in log.records[columns].itertuples(index=False)}
     own = ((log.elapsed["error"] == "") & ~log.elapsed["calibration"]).to_numpy(dtype=bool)
@@ -139,7 +138,7 @@ def _gaps_on_clock(log: EventLog, which: np.ndarray) -> np.ndarray:
 
 
 def _gaps_placed(intervals: pd.DataFrame, windows: pd.DataFrame) -> np.ndarray:
-    """The same of the intervals that were placed under nsys."""
+    """The same for the intervals that were placed under nsys."""
     event = (windows["kind"] == "event").to_numpy()
     place = windows["log_process"].to_numpy() * 1_000 + intervals["device"].to_numpy()
     start, end = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
@@ -147,8 +146,8 @@ def _gaps_placed(intervals: pd.DataFrame, windows: pd.DataFrame) -> np.ndarray:
 
 
 def _gaps(start: np.ndarray, end: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Per interval: ns since the last one of its group (-1: of none) had ended; NaN for the first one, and where another
-    was still being timed."""
+    """Per interval: ns since the last one of its group (-1: of none) had ended; NaN for the first one, and if another was still
+    being timed."""
     out = np.full(len(start), np.nan)
     for number in np.unique(group[group >= 0]):
         mine = np.flatnonzero(group == number)
@@ -159,19 +158,19 @@ def _gaps(start: np.ndarray, end: np.ndarray, group: np.ndarray) -> np.ndarray:
 
 
 def _ranks(log: EventLog | None, process: np.ndarray) -> np.ndarray:
-    """Numbers that stand for the same process in both runs: in order of device, then of process id, as ranks start."""
+    """Numbers that identify the same process in both runs: in order of device, then of process id, as ranks start."""
     if log is None:
         return process
     devices = log.records[log.records["device"] >= 0].groupby("process")["device"].min().to_dict()
     keys = [(devices.get(n, -1), int(h.get("pid", 0)), n) for n, h in enumerate(log.headers)]
-    rank = np.full(len(keys) + 1, -1)  # the last place: of no process
+    rank = np.full(len(keys) + 1, -1)  # the last entry: no process
     for place, (_, _, number) in enumerate(sorted(keys)):
         rank[number] = place
     return rank[process]
 
 
 def _key(row) -> tuple:
-    """What makes two intervals the same measurement, whatever run they are of."""
+    """The key by which intervals of different runs are the same measurement."""
     if row.region:
         return row.kind, _REPETITION.sub("", row.region)
     return row.kind, row.site, row.end_site, tuple(row.callers)
@@ -184,7 +183,7 @@ def _labelled(found: pd.DataFrame, label_of: dict[tuple, str]) -> pd.DataFrame:
 
 
 def _place(key: tuple) -> str:
-    """The name of what the profiled run never timed: its region or its call sites, as a label would have."""
+    """A name for what the profiled run never timed: its region or its call sites, formed like a label."""
     if len(key) == 2:
         return key[1]
     _, start, end, _ = key
@@ -192,7 +191,7 @@ def _place(key: tuple) -> str:
 
 
 def _host_times(log: EventLog | None, found: pd.DataFrame | None) -> dict[str, float]:
-    """Label -> median time, ns, of the meter's work beside its intervals; labels without a reading near them are left out."""
+    """Label -> median time, ns, of the meter's work near its intervals; labels without a reading nearby are left out."""
     if log is None or found is None or not len(found):
         return {}
     begin = found["order"].to_numpy()
@@ -245,7 +244,7 @@ def _row(label, profiled, baseline, removed, why, known, host) -> tuple:
 
 
 def _midmean(values) -> float:
-    """NaN of nothing."""
+    """The midmean; NaN for no values."""
     if not len(values):
         return float("nan")
     return float(midmean(np.asarray(values, dtype=np.float64)[:, None])[0])
@@ -254,7 +253,7 @@ def _midmean(values) -> float:
 def _predicted(
     profiled: pd.DataFrame, removed: pd.DataFrame, profiled_ns: float
 ) -> tuple[float, float, float, int]:
-    """The label's prediction: what the replayed intervals lose, taken from what all of them measured."""
+    """The label's prediction: the loss of the replayed intervals, subtracted from the measurement of all of them."""
     mine = removed.reindex(profiled["interval"]).reset_index()
     have = mine["predicted_ns"].notna().to_numpy()
     if not have.any():
@@ -262,7 +261,7 @@ def _predicted(
     elapsed = profiled["elapsed_ns"].to_numpy(np.float64)[have]
     columns = [mine[c][have].to_numpy(np.float64) for c in ("predicted_ns", "lower_ns", "upper_ns")]
     values = [_midmean(c) for c in columns]
-    shift = profiled_ns - _midmean(elapsed)  # 0 where all were replayed
+    shift = profiled_ns - _midmean(elapsed)  # 0 if all were replayed
     return *(max(v + shift, 0.0) for v in values), int(have.sum())
 
 
@@ -285,7 +284,7 @@ def _paired(profiled: pd.DataFrame, baseline: pd.DataFrame) -> tuple[float, str]
 
 
 def _notes(profiled: EventLog | None, baseline: EventLog) -> list[str]:
-    """What differs between the two runs as a whole."""
+    """Notes on differences between the two runs as a whole."""
     notes = []
     ends = [(h.get("exit_status"), h.get("profiled_exit_status")) for h in baseline.headers]
     for without, under in dict.fromkeys(ends):

@@ -12,8 +12,8 @@ from nsysalign.model import Analysis, EventLog
 class Spans(NamedTuple):
     """Arrays of one entry per row of `analysis.intervals`."""
 
-    host_ns: np.ndarray  # int64, -1 where the log does not say
-    same_thread: np.ndarray  # bool; True where the log does not say
+    host_ns: np.ndarray  # int64, -1 if the log does not say
+    same_thread: np.ndarray  # bool; True if the log does not say
 
 
 def spans(analysis: Analysis, log: EventLog | None) -> Spans:

@@ -1,5 +1,5 @@
-"""What to change, in the words of the program that ran: torch code is of no use where the program is C++ or TensorRT, and a
-range has no start event."""
+"""Advice that suits the program that ran: torch code is useless for a program in C++ or TensorRT, and a range has no start
+event."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from nsysalign.model import Analysis
 _TORCH = re.compile(
     r"\bat::|at_cuda_detail|\bc10::|^aten::|triton_(poi|red|per|tem)_|autograd::|^FSDP::|DistributedDataParallel"
 )
-#: A program's line in an advice: it follows three blanks behind a colon.
+#: A line of code in an advice: it follows a colon and three spaces.
 _CODE = re.compile(r":   .*", re.DOTALL)
 
-#: Per rule, how to measure right whatever the program is written in: of ranges, and of events that no torch code recorded.
+#: Per rule, how to measure correctly in any language: for ranges, and for events that no torch code recorded.
 _ANYWHERE = {
     "host-gap": "Queue a long kernel before the start event, so that the host runs ahead, or time a CUDA graph.",
     "many-tiny-kernels": "Queue a long kernel before the start event, so that the host runs ahead, or time a CUDA graph.",
@@ -55,7 +55,7 @@ NOT_OF_RANGES = {
 
 
 class Speaker:
-    """Chooses the words of an analysis's findings."""
+    """Chooses the wording of an analysis's advice."""
 
     def __init__(self, analysis: Analysis) -> None:
         self._analysis = analysis
@@ -63,8 +63,8 @@ class Speaker:
 
     @cached_property
     def torch(self) -> bool:
-        """Whether the program is torch's: its events were logged, or its kernels or ranges are there.  What cannot be told
-        (an analysis of older days names no kernels) is taken for torch, as the rules do."""
+        """Whether the program is torch's: its events were logged, or its kernels or ranges are there.  If that cannot be
+        determined (old analyses name no kernels), torch is assumed, as in the rules."""
         a = self._analysis
         if a.calibration.get("collected_with") or a.kernels.empty:
             return True
@@ -72,7 +72,7 @@ class Speaker:
         return any(_TORCH.search(name) for name in names.tolist())
 
     def words(self, finding: Finding) -> str:
-        """The advice of a finding, without torch code where that is no help."""
+        """The advice of a finding, without torch code if that would not help."""
         kind = self._labels.get(finding.label, "event")
         if kind == "host" or (kind == "event" and self.torch):
             return finding.advice
@@ -81,7 +81,7 @@ class Speaker:
         return _ANYWHERE.get(finding.rule, _CODE.sub(".", finding.advice))
 
     def faster(self, finding: Finding) -> str:
-        """What would make the program faster, with torch code where it is torch's."""
+        """What would make the program faster, with torch code if it is a torch program."""
         return faster(finding, self.torch)
 
 

@@ -1,4 +1,4 @@
-"""An Analysis as arrays that rules can ask at once for all intervals: nothing here is derived from anything else.
+"""An Analysis as arrays, so that rules can query all intervals at once; everything is derived from the analysis alone.
 
 Positions are rows of `analysis.intervals` (0..n-1); `interval` numbers of the other tables are mapped to them.
 """
@@ -49,7 +49,7 @@ class Facts:
         self, analysis: Analysis, segments_of: Callable[[np.ndarray], SegmentArrays] | None = None
     ) -> None:
         self.analysis = analysis
-        self._segments_of = segments_of  # where analysis.segments does not hold them all
+        self._segments_of = segments_of  # if analysis.segments does not hold them all
         self._remembered: dict[str, Any] = {}
         v = analysis.intervals
         self.count = len(v)
@@ -82,7 +82,7 @@ class Facts:
         return pd.Index(self._number).get_indexer(pd.Index(interval))
 
     def most_common_work(self, label: str) -> np.ndarray:
-        """Positions of the intervals that did what most of a label's did, empty where it did one kind of work only."""
+        """Positions of the intervals that did a label's most common work, empty if it did only one kind of work."""
         return self._most_common.get(label, np.empty(0, np.int64))
 
     @cached_property
@@ -95,13 +95,13 @@ class Facts:
         }
 
     def kinds_of_work(self, label: str) -> list[tuple[str, int]]:
-        """(what it is called, how many intervals) of a label that did several kinds of work, else []."""
+        """(name, number of intervals) per kind of work of a label that did several kinds, else []."""
         kinds = self.analysis.variants
         mine = kinds[kinds["label"] == label]
         return list(zip(mine["variant"].tolist(), mine["count"].tolist(), strict=True))
 
     def remember(self, key: str, build: Callable[[Facts], Any]) -> Any:
-        """What several rules need and one of them computes: once per analysis."""
+        """Caches a value that several rules need: computed once per analysis."""
         if key not in self._remembered:
             self._remembered[key] = build(self)
         return self._remembered[key]
@@ -171,7 +171,7 @@ class Facts:
 
     @cached_property
     def others_worked(self) -> np.ndarray:
-        """Intervals while whose stream was idle other streams kept the device at work."""
+        """Intervals during whose idle time other streams kept the device busy."""
         return self.flagged(OTHERS_WORKED)
 
     @cached_property
@@ -188,7 +188,7 @@ class Facts:
         return out
 
     def cases(self, mask: np.ndarray, *, at_least: float = thresholds.TYPICAL_SHARE) -> Iterator[Case]:
-        """Labels in which at least this share of the intervals (and one) has the property, in label order."""
+        """Labels in which at least this share of the intervals, and at least one, has the property; in label order."""
         mask = mask & (self.label < len(self.labels))
         hits = np.flatnonzero(mask)
         have = np.bincount(self.label[hits], minlength=len(self.labels))[: len(self.labels)]
@@ -257,7 +257,7 @@ class Facts:
         )
 
     def portions(self, positions: np.ndarray) -> Iterator[np.ndarray]:
-        """Positions in lots of a bounded number of segments: those of all intervals are never needed at once."""
+        """Positions in batches with a bounded number of segments: those of all intervals are never needed at once."""
         length = np.cumsum(self.operations[positions] + 1)
         cuts = np.flatnonzero(np.diff(length // _OPERATIONS_AT_ONCE)) + 1
         yield from (lot for lot in np.split(positions, cuts) if len(lot))
@@ -295,7 +295,7 @@ class Segments:
         return np.where(idle, np.cumsum(begins) - 1, -1)
 
     def details(self, index: np.ndarray) -> np.ndarray:
-        """What the segments at these places were, in words."""
+        """The segments at these positions in words."""
         return self._words(self.row[index])
 
 

@@ -1,7 +1,6 @@
-"""The second kind of advice: what makes the program faster, where a rule's own advice is about measuring the GPU alone.
-
-A delay before the start event gives the GPU's time, and makes nothing faster; a CUDA graph may do both.  Rules about the
-measurement itself (a wrong stream, too few repetitions) have nothing to say here.
+"""The second kind of advice: what makes the program faster; a rule's own advice is about measuring the GPU alone.  A delay
+before the start event isolates the GPU's time but makes nothing faster; a CUDA graph may do both.  Rules about the measurement
+itself (a wrong stream, too few repetitions) have no such advice.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.finding import Finding
 
 _COMPILE = 'f = torch.compile(f, mode="reduce-overhead")'
@@ -38,7 +38,7 @@ FASTER: Mapping[str, Words] = {
 
 
 def faster(finding: Finding, torch: bool) -> str:
-    """What would make the program faster, '' where the finding is about the measurement only.  Code follows three blanks."""
+    """What would make the program faster, '' if the finding is about the measurement only.  Code follows three spaces."""
     said = _of(finding) or FASTER.get(finding.rule)
     if said is None:
         return ""
@@ -56,6 +56,8 @@ def _of(finding: Finding) -> Words | None:
             "Do that work in another thread or process, while the GPU is busy",
             "loader = DataLoader(data, num_workers=4)",
         )
+    if finding.rule == "host-gap":
+        return _of_gap(finding)
     if finding.rule == "sync-inside":
         if ".item()" in finding.advice:
             code = "total += loss.detach()  # in the loop;   total.item()  # once, after it"
@@ -67,6 +69,22 @@ def _of(finding: Finding) -> Words | None:
     if finding.rule == "copy-inside":
         return _of_copy(finding)
     return None
+
+
+def _of_gap(finding: Finding) -> Words | None:
+    """Where one stretch of host work is most of the wait, launching less does not help: that stretch has to go."""
+    seen = finding.evidence
+    waited = sum(
+        int(seen.get(name, 0)) for name in ("outside_CUDA_ns", "launch_calls_ns", "other_CUDA_calls_ns")
+    )
+    longest, then = int(seen.get("longest_gap_ns", 0)), seen.get("it_waited_for", "")
+    if longest < max(thresholds.ONE_GAP_SHARE * waited, thresholds.LONG_GAP_NS):
+        return None
+    where = f"before it launches {then}" if then else "before it records the end event"
+    return Words(
+        f"Look at what the host does {where}, {words.span(longest)} in one stretch: do it once, before the loop, or in another thread",
+        "nsysalign run --sample-python SCRIPT.py  # names the functions",
+    )
 
 
 def _of_copy(finding: Finding) -> Words | None:

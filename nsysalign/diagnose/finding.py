@@ -43,7 +43,7 @@ class About:
     site: str
     positions: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
-    #: Whether they are about the typical interval (the label's row) where nothing else is said.
+    #: Default: whether they are about the typical interval (the label's row).
     of_row: ClassVar[bool] = True
 
     @property
@@ -63,7 +63,7 @@ class About:
         about_row: bool | None = None,
         **values: Any,
     ) -> Finding:
-        """A finding about the label; `values` are its evidence, `positions` its intervals where they are others."""
+        """A finding about the label; `values` are its evidence, `positions` its intervals if they differ from the label's."""
         return Finding(
             rule, severity, self.label, title, evidence(**values), advice, self.site,
             self.positions if positions is None else positions,
@@ -81,14 +81,14 @@ class CouldNotLook:
 
 
 class Rule(NamedTuple):
-    """An entry of the registry.  `find` reads only what Facts holds, that is: the Analysis."""
+    """An entry of the registry.  `find` reads only what Facts holds, that is, the Analysis."""
 
     name: str
     find: Callable[[Facts], Iterable[Finding | CouldNotLook]]
 
 
 def evidence(**values: Any) -> dict[str, Any]:
-    """Evidence as plain Python values (JSON), what is None or empty left out."""
+    """Evidence as plain Python values (JSON), without None and empty values."""
     out = {}
     for key, value in values.items():
         if value is None or (isinstance(value, (str, list, dict)) and not value):

@@ -10,7 +10,7 @@ BOTH, BEFORE, AFTER, NEVER = "before and after", "only before", "only after", "n
 
 
 def patterns(facts: Facts) -> np.ndarray:
-    """Per interval, one of the four in words; of no meaning for other kinds than host."""
+    """Per interval, one of the four in words; meaningless for kinds other than host."""
     return facts.remember("host patterns", _patterns)
 
 

@@ -16,7 +16,7 @@ from nsysalign.sweep.tiles import ragged
 
 #: Samples further apart than this say nothing about what lies between them.
 MOST_APART_NS = 250_000_000
-#: Reasons that mean that the GPU could not run as fast as it was asked to, and those that are the hardware's own.
+#: Reasons for which the GPU could not run as fast as requested, and those of them that come from the hardware.
 SLOWED = {bit: text for bit, text in CLOCK_REASONS.items() if bit & SLOWED_BITS}
 HARDWARE = 0x08 | 0x40 | 0x80
 MISSING = (
@@ -48,7 +48,9 @@ def _interval_clocks(facts: Facts) -> IntervalClocks:
     table = facts.analysis.gpu_clocks
     device = facts.analysis.intervals["device"].to_numpy()
     sampled = np.unique(table["device"].to_numpy())
-    if len(sampled) == 1:  # a host interval names no device: one GPU is the one that it used
+    if (
+        len(sampled) == 1
+    ):  # a host interval names no device: if there is only one GPU, that is the one it used
         device = np.where(device < 0, sampled[0], device)
     for number in sampled.tolist():
         rows = table[table["device"].to_numpy() == number]

@@ -1,4 +1,4 @@
-"""What rules about intervals that could not be placed share: one finding per label, from `analysis.unaligned`."""
+"""Shared by rules about intervals that could not be placed: one finding per label, from `analysis.unaligned`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Lost(About):
 
 
 def unplaced(facts: Facts, pattern: str) -> Iterator[Lost]:
-    """What could not be placed for a reason that matches, by label."""
+    """Intervals that could not be placed for a matching reason, by label."""
     table = facts.analysis.unaligned
     if table.empty:
         return

@@ -1,4 +1,4 @@
-"""Marked kernels as rules see them: of every kernel the median launch that was seen whole, and the label it belongs to."""
+"""Marked kernels as rules see them: for every kernel the median launch that was seen completely, and its label."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Kernel(Place):
 
 
 def kernels(facts: Facts) -> Iterator[Kernel]:
-    """Of every kernel and grid the lower-median launch of those that were seen whole."""
+    """For every kernel and grid, the lower-median launch of those that were seen completely."""
     analysis = facts.analysis
     table = analysis.marked_kernels
     whole = table[table["complete"] & (table["row"] >= 0)]
@@ -64,7 +64,7 @@ def kernels(facts: Facts) -> Iterator[Kernel]:
 
 
 def place(facts: Facts, group: pd.DataFrame, name: str) -> Place:
-    """The label of the interval in which most of these launches ran; the kernel's name where they ran in none."""
+    """The label of the interval in which most of these launches ran; the kernel's name if they ran in none."""
     at = facts.position(group["interval"].to_numpy())
     at = at[at >= 0]
     codes = facts.label[at]

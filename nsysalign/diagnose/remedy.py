@@ -1,4 +1,4 @@
-"""The one change that helps against a host that comes late, chosen by what the interval holds."""
+"""The one change that helps against a late host, chosen by what the interval contains."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from nsysalign.diagnose.facts import Facts
 
 
 def run_ahead(facts: Facts, at: int) -> str:
-    """A code line that lets the host run ahead of interval `at`; why not, where a delay kernel cannot."""
+    """A line of code that lets the host run ahead of interval `at`, or an alternative and the reason if a delay kernel cannot
+    do that."""
     host_ns = facts.part("host", "api", "api_launch", "launch_latency", "profiler", "event")[at]
     if facts.operations[at] >= thresholds.QUEUE_DEPTH:
         return (

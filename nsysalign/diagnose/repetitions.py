@@ -1,4 +1,4 @@
-"""The repetitions of one label as a set: comparable ones, warm ones."""
+"""The repetitions of one label as a set: which are comparable, which are warm."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def repetitions(facts: Facts) -> list[Repetitions]:
 def _split(facts: Facts, code: int) -> Repetitions:
     at = facts.repetitions(code)
     told = facts.most_common_work(str(facts.labels[code]))
-    if len(told):  # kinds of work are told apart by more than their number of operations
+    if len(told):  # kinds of work differ in more than their number of operations
         same = np.isin(at, told)
     else:
         same = np.ones(len(at), dtype=bool) if facts.is_host[at[0]] else _same_work(facts.operations[at])
@@ -55,15 +55,15 @@ def _split(facts: Facts, code: int) -> Repetitions:
 
 
 def _slow_first(elapsed: np.ndarray) -> int:
-    """How many of the first values are warm-up.  The very first may always be; more, up to a share of all: most of the
-    set slow is no warm-up, it is two modes."""
+    """How many of the first values are warm-up.  The very first may always be; several only up to a share of all: if most of
+    the set is slow, that is two modes, not warm-up."""
     if len(elapsed) < 3:
         return 0
     most = max(1, thresholds.WARMUP_SHARE * len(elapsed))
     is_slow = elapsed > thresholds.WARMUP_FACTOR * float(np.median(elapsed[1:]))
     slow = int(np.argmin(is_slow)) if not is_slow.all() else 0
     slow = slow if slow <= most else 0
-    while slow < len(elapsed):  # an upper mode that is just the next first ones is warm-up, too
+    while slow < len(elapsed):  # an upper mode that consists of just the next first ones is warm-up, too
         rest = np.argsort(elapsed[slow:], kind="stable")
         lower = split(elapsed[slow:][rest])
         upper = len(rest) - lower
@@ -74,7 +74,7 @@ def _slow_first(elapsed: np.ndarray) -> int:
 
 
 def split(values: np.ndarray) -> int:
-    """How many of the sorted values belong to the lower of two modes, 0 where there is only one.
+    """How many of the sorted values belong to the lower of two modes, 0 if there is only one.
 
     ||| ||            || ||||        the gap is wide against both groups' own spread
     """

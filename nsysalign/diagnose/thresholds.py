@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from nsysalign.model import LAUNCH_QUEUE
 
-#: From this share on the interval is not what the reader takes it for: a warning.
+#: From this share on the interval is not what the reader thinks it is: a warning.
 WARN_SHARE = 0.20
-#: Below the warning, from this share on, a part that need not be there is still worth a word: an info.
+#: Below the warning, from this share on, a part that need not be there is still worth mentioning: an info.
 SAY_SHARE = 0.05
-#: A copy beside kernels is named from this share on: "does it contain the copy?" is what people ask.
+#: A copy next to kernels is reported from this share on: "does it contain the copy?" is what people ask.
 COPY_SAY_SHARE = 0.01
 #: A label has a property when at least this share of its intervals has it.
 TYPICAL_SHARE = 0.5
-#: When the wait for the host is this much of the interval, the interval measures the host.
+#: If the wait for the host is at least this share of the interval, the interval measures the host.
 MOSTLY_SHARE = 0.5
 
 #: One stretch with this much of the wait is "the" gap.
 ONE_GAP_SHARE = 0.6
+#: A gap of at least this length is host work of its own, not the cost of launching, and sampled stacks can show it.
+LONG_GAP_NS = 1_000_000
 
-#: So many operations in one interval are "many": launching them one by one has a price of its own.
+#: At least this many operations in one interval are "many": launching them one by one has a cost of its own.
 MANY_OPERATIONS = 10
 #: A stream's launch queue holds about 1,024 entries.
 QUEUE_DEPTH = LAUNCH_QUEUE
 #: A delay kernel must outlast the host's enqueueing by this factor, at about this many cycles per microsecond.
 DELAY_MARGIN, DELAY_CYCLES_PER_US = 3, 1_800
-#: The delay that facts.md measured to be enough for ordinary intervals (about 1 ms), in cycles.
+#: A delay that is long enough for ordinary intervals (about 1 ms; measured), in cycles.
 DELAY_CYCLES = 2_000_000
 
 #: Allocation and free calls inside an interval are named from this share or time on.
@@ -37,11 +39,11 @@ BANDWIDTH_BYTES = 1 << 20
 #: Under CUDA_LAUNCH_BLOCKING nearly every kernel is followed by the rest of its own launch call.
 BLOCKING_SHARE, BLOCKING_KERNELS = 0.8, 5
 
-#: An interval shorter than so many empty pairs is mostly the event pair's own cost (warning), or partly (info).
+#: An interval shorter than this many empty pairs is mostly (warning) or partly (info) the event pair's own cost.
 FLOOR_WARN_FACTOR, FLOOR_SAY_FACTOR = 2.0, 4.0
-#: No event pair costs this much: in a trace whose intervals are all longer the comparison is not missed.
+#: No event pair costs this much: if all intervals of a trace are longer, the comparison is not needed.
 FLOOR_RELEVANT_NS = 50_000
-#: The host ran ahead of an interval in which it makes the GPU wait for less than this share.
+#: The host ran ahead of an interval if the GPU waits for it for less than this share.
 AHEAD_SHARE = 0.10
 #: The event pair's own cost and launch latencies, with the host ahead, are named from this share on.
 FIXED_COST_SAY_SHARE = 0.20
@@ -51,7 +53,7 @@ OTHER_STREAM_NS = 1_000
 
 #: Fewer repetitions than this give no idea of the spread.
 FEW_SAMPLES = 5
-#: More labels than this that were measured once each are one finding.
+#: If more labels than this were measured once each, they share one finding.
 MANY_ONCE = 5
 #: A first repetition is warm-up when it takes this many times the median of the rest ...
 WARMUP_FACTOR = 1.5
@@ -59,7 +61,7 @@ WARMUP_FACTOR = 1.5
 WARMUP_SHARE = 0.3
 #: Loading code is named from this time on.
 LOAD_NS = 100_000
-#: ... where it is this share of the slow interval at least: else something else made it slow.
+#: ... if it is at least this share of the slow interval: otherwise something else made it slow.
 LOAD_SHARE = 0.05
 #: Half of the repetitions spread over more than this share of the median: high variance.
 SPREAD_SHARE = 0.15
@@ -68,7 +70,7 @@ SPREAD_SAMPLES = 8
 #: Two modes: the gap between two groups is this many times their own spread and this share of the median,
 #: and the smaller group holds this share of the repetitions.
 MODE_GAP_FACTOR, MODE_GAP_SHARE, MODE_SIZE_SHARE = 4.0, 0.10, 0.2
-#: The profiler's own work is a finding when the disturbed repetitions are this much longer than the others.
+#: The profiler's own work is a finding if the disturbed repetitions are this much longer than the others.
 DISTURBED_FACTOR = 1.2
 #: An outlier lies above this many times the median, and this many (normal) standard deviations off.
 OUTLIER_FACTOR, OUTLIER_SIGMAS = 1.5, 6.0
@@ -87,12 +89,12 @@ ENQUEUE_ONLY_SHARE = 0.5
 #: clock lost, in step with it (correlation with the clock's period), and by at least the SAY share.
 CLOCK_SHARE, CLOCK_FOLLOWS, CLOCK_CORRELATION = 0.03, 0.3, 0.5
 CLOCK_SAY_SHARE, CLOCK_WARN_SHARE = 0.02, 0.10
-#: Slowed down by power or heat in this share of a label's runs: worth a word.
+#: Slowed down by power or heat in this share of a label's runs: worth mentioning.
 THROTTLED_SAY_SHARE = 0.05
 
 #: SM time after the last blocks, and an SM's longer work, are named from this share of the kernel on.
 SM_SAY_SHARE = 0.10
-#: An SM that is busy so many times as long as the median one.
+#: An SM that is busy this many times as long as the median SM.
 SM_BUSY_FACTOR, SM_BUSY_WARN_FACTOR = 1.2, 1.5
-#: What marks may change in a kernel before it is said, and before it is a warning.
+#: How much marks may change a kernel before that is mentioned, and before it is a warning.
 MARKS_SAY_SHARE, MARKS_WARN_SHARE = 0.02, 0.05

@@ -1,4 +1,4 @@
-"""Words in the titles of findings: titles are the one text that this stage writes itself."""
+"""Wording of the titles of findings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from nsysalign.text import of, percent, plural, span, times
 
-#: A call site without its folders; names of layers (`/model/attention/MatMul`) have slashes, too, and are kept.
+#: A call site without its folders; names of layers (`/model/attention/MatMul`) also contain slashes, and are kept.
 _SITE = r"[^\s()/\\]+:\d+"
 __all__ = ["kernel", "of", "percent", "plural", "span", "subject", "times"]
 
@@ -14,12 +14,12 @@ _FOLDERS = re.compile(rf"\A.*[/\\](?={_SITE})", re.DOTALL)
 
 
 def subject(label: str) -> str:
-    """A label without the folders of its call sites: the finding's `site` stands beside the title."""
+    """A label without the folders of its call sites: the finding's `site` is shown next to the title."""
     return re.sub(r"[^\s()]+", lambda word: _FOLDERS.sub("", word[0]), label) or label
 
 
 def kernel(detail: str, width: int = 48) -> str:
-    """A kernel's name as people say it: without return type, namespaces, parameters and template arguments."""
+    """A kernel's short name: without return type, namespaces, parameters and template arguments."""
     name = detail.split("on the way: ", 1)[-1]
     functors = [w for w in re.findall(r"\w+", name) if "Functor" in w[1:] or re.match(r"Functor_\w", w)]
     plain = _without_brackets(name).strip()
@@ -32,7 +32,7 @@ def kernel(detail: str, width: int = 48) -> str:
 
 
 def _without_brackets(name: str) -> str:
-    """Everything inside <...> and (...) gone, whatever nests in it; all of it when brackets do not match."""
+    """The name without everything inside <...> and (...), nested or not; the whole name if brackets do not match."""
     depth, out = 0, []
     for character in name:
         if character in "<(":

@@ -24,11 +24,11 @@ def include() -> str:
 
 
 def flags() -> list[str]:
-    """What the compiler (nvcc or NVRTC) needs: the folder, and -DNSYSALIGN_MARKS unless marks are off (`on`)."""
+    """Options for the compiler (nvcc or NVRTC): the include folder, and -DNSYSALIGN_MARKS unless marks are off (`on`)."""
     return [f"-I{include()}", *(["-DNSYSALIGN_MARKS"] if on() else [])]
 
 
 def source() -> str:
-    """The header's text, for compilers that take no include folder: put it in front of the kernel."""
+    """The header's text, for compilers that take no include folder: prepend it to the kernel."""
     text = Path(include(), "nsysalign", "marks.cuh").read_text("utf-8").replace("#pragma once\n", "")
     return ("#define NSYSALIGN_MARKS\n" if on() else "") + text

@@ -1,7 +1,6 @@
-"""Buffers in a device's memory that kernels write marks into, and their way to a file.
-
-A buffer is allocated once and read when the process ends, when `collect()` is called, and now and then between two
-measured intervals (`collect/probe`): never inside one, never while a graph is captured.
+"""Buffers in a device's memory that kernels write marks into, and how they are saved to a file.  A buffer is allocated once and
+read when the process ends, when `collect()` is called, and occasionally between two measured intervals (`collect/probe`): never
+inside one, never while a graph is being captured.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from nsysalign.marks import layout
 from nsysalign.marks.driver import Device, current_ordinal
 from nsysalign.marks.names import by_hash, of_program
 
-#: Of this process, in the order in which they were made.
+#: The buffers of this process, in the order of their creation.
 _made: list[Buffer] = []
 _lock = threading.Lock()
 #: How long the end of a process waits for kernels that are still running.
@@ -31,8 +30,8 @@ _LARGEST_MIB = 1 << 17
 
 
 class Buffer:
-    """Memory that marks go to.  Hand it to kernels as what they take: `int(buffer)` or `.address` (the pointer), the
-    buffer itself where `__cuda_array_interface__` is understood (CuPy, Numba), `.tensor` for torch.
+    """Memory for marks.  Pass it to kernels in the form they take: `int(buffer)` or `.address` (the pointer), the buffer itself
+    if they support `__cuda_array_interface__` (CuPy, Numba), `.tensor` for torch.
 
     A buffer that is off (`NSYSALIGN_MARKS=0`) has address 0 and no memory: kernels write nothing.
     """
@@ -62,7 +61,7 @@ class Buffer:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The buffer as bytes; of one that is off, none."""
+        """The buffer as bytes; empty if the buffer is off."""
         size = self.size if self.address else 0
         return {"shape": (size,), "typestr": "|u1", "data": (self.address, False), "version": 3}
 
@@ -76,9 +75,8 @@ class Buffer:
         return torch.as_tensor(self, device=f"cuda:{self.device}")
 
     def snapshot(self, *, wait_s: float = _PATIENCE_S) -> bytes:
-        """What is in the buffer, in the format of a dump file (docs/marks.md).
-
-        Waits for running kernels, at most so long; what they have not written by then is not in it.
+        """The contents of the buffer, in the format of a dump file (docs/marks.md).  Waits for running kernels, at most this
+        long; marks not yet written by then are missing.
         """
         if not self.address:
             raise UsageError(
@@ -112,7 +110,7 @@ class Buffer:
         return b"".join([head, text, bytes(fixed[: layout.TABLE]), numbers, *used, *regions])
 
     def _region(self, fixed: bytearray, region: int) -> tuple[int, int, bytes]:
-        """(chunks, strays, their bytes).  Where the two have met, the last chunk's head tells where."""
+        """(chunks, strays, their bytes).  If the two have met, the last chunk's head tells where."""
         at = layout.LINE * (1 + region)
         low, high = (int.from_bytes(fixed[p : p + 4], "little") for p in (at, at + 4))
         chunks, strays = min(low, self._lines // layout.LINES), min(high, self._lines)
@@ -154,16 +152,16 @@ class Buffer:
 
 
 def on() -> bool:
-    """Whether marks are wanted: not in the pass of `nsysalign run --marks` that measures without them."""
+    """Whether marks are wanted: they are not in the run of `nsysalign run --marks` that measures without them."""
     return os.environ.get("NSYSALIGN_MARKS", "1") != "0"
 
 
 def buffer(mib: int = 64, *, device: int | None = None, names: Iterable[str] = ()) -> Buffer:
-    """A new buffer of so many MiB (1 to 131,072) on a device, by default on the current one.
+    """A new buffer of `mib` MiB (1 to 131,072) on a device, by default on the current one.
 
-    64 MiB hold about 3.8 million marks.  What does not fit is counted and not written.  `names`: of marks whose source
-    lies in no file of this program (most are found there).
-    Raises UsageError for another size and for names that cannot be told apart, NoDevice without a GPU.
+    64 MiB hold about 3.8 million marks.  Marks that do not fit are counted but not written.  `names`: names of marks whose
+    source is not in a file of this program (most are found there).  Raises UsageError for another size or for names that cannot
+    be told apart, NoDevice without a GPU.
     """
     if isinstance(mib, bool) or not isinstance(mib, int) or not 1 <= mib <= _LARGEST_MIB:
         raise UsageError(
@@ -175,9 +173,8 @@ def buffer(mib: int = 64, *, device: int | None = None, names: Iterable[str] = (
 
 
 def collect(folder: str | os.PathLike[str] | None = None) -> list[Path]:
-    """Write what the buffers hold by now, one file each, into a folder: by default that of `nsysalign run`.
-
-    Waits for the device; call it outside of what is measured.  Returns the files, [] where there is no such folder.
+    """Write the current contents of the buffers, one file each, into a folder: by default that of `nsysalign run`.  Waits for
+    the device; call it outside measured intervals.  Returns the files, [] if there is no such folder.
     """
     folder = os.fspath(folder) if folder is not None else os.environ.get("NSYSALIGN_DIR")
     if not folder:
@@ -190,11 +187,11 @@ def _path(folder: str, made: Buffer) -> Path:
 
 
 def between_intervals() -> None:
-    """The probe says that nothing is being measured or captured: keep what there is, in case the process is killed."""
+    """Called by the probe when nothing is being measured or captured: saves the marks so far, in case the process is killed."""
     folder = os.environ.get("NSYSALIGN_DIR")
     now = time.monotonic()
     for made in list(_made):
-        # what takes long to copy is copied less often: less than a tenth of the time is spent on it
+        # a slow copy is made less often: it takes less than a tenth of the time
         if folder and now - made._written_at >= _SNAPSHOT_S:
             try:
                 made.write(_path(folder, made), wait_s=0)
@@ -212,7 +209,7 @@ def _at_exit() -> None:
 
 
 def _after_fork() -> None:
-    """CUDA does not work in a forked child, and the buffers are its parent's."""
+    """CUDA does not work in a forked child, and the buffers belong to its parent."""
     _made.clear()
 
 

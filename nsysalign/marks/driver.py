@@ -1,4 +1,4 @@
-"""The few calls of libcuda that a buffer needs, through ctypes: no framework is imported for it."""
+"""The few libcuda calls that a buffer needs, through ctypes, without importing a framework."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SM_COUNT = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 
 
 class NoDevice(NsysAlignError):
-    """There is no GPU that this process can use, or it refuses."""
+    """There is no GPU that this process can use, or the driver refuses."""
 
 
 def _load() -> ctypes.CDLL:
@@ -71,7 +71,7 @@ class Device:
         return count.value
 
     def allocate(self, size: int, begins: bytes) -> int:
-        """Address of zeros of this size that begin with these bytes."""
+        """The address of zeroed memory of this size that begins with these bytes."""
         address = ctypes.c_uint64()
         with self._current():
             self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
@@ -85,7 +85,7 @@ class Device:
             self._call("cuMemFree_v2", ctypes.c_uint64(address))
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the device is idle, but not for longer: whether it is.  A kernel that never ends must not hold up
+        """Wait until the device is idle, at most this long; returns whether it is.  A kernel that never ends must not hold up
         the end of its process."""
         done = threading.Event()
 
@@ -98,7 +98,7 @@ class Device:
         return done.wait(seconds)
 
     def stream(self) -> ctypes.c_void_p:
-        """A stream that waits for no other."""
+        """A stream that does not synchronise with others."""
         stream = ctypes.c_void_p()
         with self._current():
             self._call("cuStreamCreate", ctypes.byref(stream), ctypes.c_uint(_NON_BLOCKING))
@@ -119,7 +119,7 @@ class Device:
 
 
 def current_ordinal() -> int:
-    """The device of the context that is current in this thread, 0 where there is none."""
+    """The device of the context that is current in this thread, 0 if there is none."""
     cuda = _load()
     context, device = ctypes.c_void_p(), ctypes.c_int()
     if cuda.cuCtxGetCurrent(ctypes.byref(context)) or not context.value:

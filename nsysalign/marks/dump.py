@@ -1,10 +1,10 @@
-"""Dump files of marks: what was in a buffer, as arrays.  The file may come from anyone: nothing in it is trusted
-before it was checked against the file's own size.
+"""Dump files of marks: the contents of a buffer, as arrays.  The file may come from anyone: nothing in it is trusted before it
+has been checked against the file's size.
 
     "NSYSALIGN-MARKS\\n", u32 version, u32 length, JSON of that length (pid, device, sms, names, finished)
-    the buffer's header and lines of the SMs                                  (marks.cuh says what is in them)
+    the buffer's header and lines of the SMs                                  (described in marks.cuh)
     u32 counts: slots of the table, 15 unused, chunks and strays of each region
-    those slots; then of each region its chunks and its strays
+    those slots; then the chunks and strays of each region
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ class MarksError(NsysAlignError):
 class Dump:
     """One buffer.  Arrays of equal length: `warps` (HEAD: a warp's first chunk, each later one, each stray), and for every
     mark `of` (its row there), `time` (the GPU's timer, ns), `clock` (cycles of its SM, 32 bits) and `id`; `counters` (SLOT).
-    `dropped`: marks that found no room; `counts_dropped`: executions of counters that found none; `damaged`: records that
-    cannot be."""
+    `dropped`: marks that did not fit; `counts_dropped`: executions of counters that did not fit; `damaged`: impossible
+    records."""
 
     path: str
     pid: int
     device: int
     sms: int
     finished: bool
-    refused: int  # version of a header that wanted to write here and may not, 0 for none
+    refused: int  # version of a header that tried to write here and was refused, 0 for none
     names: Mapping[int, str]
     warps: np.ndarray
     of: np.ndarray
@@ -76,18 +76,18 @@ class Dump:
 
     @property
     def written(self) -> int:
-        """Marks in the buffer, with the one that ends every warp."""
+        """Marks in the buffer, including the one that ends every warp."""
         return len(self.time)
 
 
 def read(path: str | Path) -> Dump:
-    """A dump file.  MarksError says what is wrong with it."""
+    """A dump file.  Raises MarksError, which says what is wrong with it."""
     path = Path(path)
     return _understood(path, lambda content: _records(_parse(path.name, content)))
 
 
 def parts(path: Path) -> Parts:
-    """The parts of a dump file.  MarksError says what is wrong with it."""
+    """The parts of a dump file.  Raises MarksError, which says what is wrong with it."""
     return _understood(path, lambda content: _parse(path.name, content))
 
 
@@ -108,7 +108,7 @@ def _understood(path: Path, parse: Callable[[np.ndarray], Any]) -> Any:
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of a file, as they lie there: the JSON as far as it can be, and views of its bytes."""
+    """The parts of a file, unprocessed: the plausible part of the JSON, and views of its bytes."""
 
     name: str
     about: Mapping[str, Any]
@@ -160,7 +160,7 @@ def _parse(name: str, content: np.ndarray) -> Parts:
 
 
 def _about(about: Any) -> dict[str, Any]:
-    """What the JSON says, as far as it can be."""
+    """The plausible part of the JSON."""
     names = [n for n in about["names"] if isinstance(n, str) and 0 < len(n) <= _LONGEST_NAME][:_MOST_NAMES]
     pid, device, sms = (int(about[k]) for k in ("pid", "device", "sms"))
     if not (0 <= pid < 1 << 24 and 0 <= device < 1 << 10 and 0 < sms <= 4096):
@@ -170,7 +170,7 @@ def _about(about: Any) -> dict[str, Any]:
 
 
 def _records(parts: Parts) -> Dump:
-    """What can be true of the records; `damaged` counts the others, but not lines that were never written."""
+    """The plausible records; `damaged` counts the others, but not lines that were never written."""
     _, of_buffer, refused, _, lines, _, _ = layout.HEADER.unpack(parts.fixed[: layout.LINE].tobytes())
     lines_of_sms, counters = parts.fixed[layout.LINE :].view(SM_LINE), parts.counters
     chunks, strays = (np.concatenate(tables) for tables in zip(*parts.regions(), strict=True))
@@ -182,7 +182,7 @@ def _records(parts: Parts) -> Dump:
     strays = strays[alone]
     marks = chunks["marks"]
     there = marks["id"] != 0
-    # a chunk's marks come after its head, and are as many as were reached
+    # a chunk's marks follow its head, up to the last one that was reached
     sound = there & (marks["time"] >= chunks["head"]["time"][:, None]) & (marks["time"] < _LATEST_NS)
     damaged += int((there & ~sound).sum())
     of = np.nonzero(sound)[0].astype(np.int32)
@@ -219,7 +219,7 @@ def _possible(heads: np.ndarray, kind: int) -> np.ndarray:
 
 
 def warnings(dumps: Sequence[Dump]) -> list[str]:
-    """What a reader of these dumps should know, in words."""
+    """Warnings for readers of these dumps, in words."""
     said = []
     for dump in dumps:
         if dump.refused:

@@ -1,6 +1,6 @@
-"""Numbers that marks.cuh and the host share: where what lies in a buffer, and how a name becomes a number.
+"""Constants shared by marks.cuh and the host: the layout of a buffer, and how a name becomes a number.
 
-The text in `include/nsysalign/marks.cuh` says what the fields are; a test compares the two.
+`include/nsysalign/marks.cuh` describes the fields; a test compares the two.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ MAGIC = 0x4D41534E
 LINE, CHUNK, REGIONS, SM_LINES = 64, 1024, 64, 256
 LINES = CHUNK // LINE
 TABLE = LINE + LINE * SM_LINES
-TAG = 8  # bytes of a slot's tag, which lie before all slots
+TAG = 8  # bytes of a slot's tag; the tags precede all slots
 HEAD, STRAY = 0x4B434E00, 0x41525400
 #: Kinds of marks, the two lowest bits of an id.
 AT, BEGIN, END, EXIT = range(4)
-#: Names of __prof_trigger(0), (1), ... have no text that is hashed.
+#: Names of __prof_trigger(0), (1), ..., which are not hashed.
 TRIGGER = 0x3FFFFF00
 HEADER = struct.Struct("<IIIIIII36x")  # magic, version, refused, 0, lines of a region, first line, slots
 
@@ -37,7 +37,7 @@ def name_hash(name: str) -> int:
 
 
 def sizes(mib: int) -> tuple[int, int, int, int]:
-    """(bytes, lines of a region, line at which the regions begin, slots of the table) of a buffer of so many MiB."""
+    """(bytes, lines of a region, line at which the regions begin, slots of the table) of a buffer of this many MiB."""
     size, slots = mib << 20, 1024
     while slots * 2 * (LINE + TAG) * 16 <= size:
         slots *= 2

@@ -37,7 +37,7 @@ def found_in(text: str) -> set[str]:
 
 
 def by_hash(names: Iterable[str]) -> dict[int, str]:
-    """Hash -> name.  UsageError where two names have the same: their marks could not be told apart."""
+    """Hash -> name.  Raises UsageError if two names have the same hash: their marks could not be told apart."""
     known: dict[int, str] = {}
     for name in sorted(set(names)):
         other = known.setdefault(name_hash(name), name)
@@ -50,8 +50,8 @@ def by_hash(names: Iterable[str]) -> dict[int, str]:
 
 
 def of_program() -> set[str]:
-    """The literals in the program's own sources: what lies beside its script and in the current directory, and the modules
-    below them."""
+    """The literals in the program's own sources: files next to its script and in the current directory, and modules below
+    them."""
     main = _script() or _SCRIPT
     homes = list(dict.fromkeys([*([os.path.dirname(main)] if main else []), os.getcwd()]))
     files: dict[str, None] = dict.fromkeys([main] if main else [])
@@ -78,7 +78,7 @@ def of_program() -> set[str]:
 
 
 def of_file(path: str) -> set[str]:
-    """The literals in one file, none where it cannot be read."""
+    """The literals in one file, none if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return found_in(file.read(_LARGEST_FILE))

@@ -1,4 +1,4 @@
-"""A dump of marks to share: its numbers, and of the names those that a record has."""
+"""A dump of marks to share: its numbers, and only the names that occur in a record."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ _KINDS = 4  # an id is a name's hash times this, plus the kind of mark
 
 
 def redact_dump(path: Path, out: Path, rename: Callable[[str], str] | None = None) -> None:
-    """Write what analysis reads of a dump to `out`, whole or not at all; what is there is replaced.
-
-    Names in the program's sources that no record has stay behind.  `rename` gives the others new ones and the records
-    their hashes: nobody can look for a name that they guess.  MarksError where the file is no dump.
+    """Write what the analysis reads of a dump to `out`, whole or not at all; an existing file is replaced.  Names that no
+    record has are left out.  `rename` gives the others new names, and the records the new hashes, so that names cannot be
+    guessed.  Raises MarksError if the file is not a dump.
     """
     shared = dump.parts(path)
     shared = replace(
@@ -57,7 +56,7 @@ def redact_dump(path: Path, out: Path, rename: Callable[[str], str] | None = Non
 def _renamed(
     used: list[int], names: dict[int, str], rename: Callable[[str], str]
 ) -> tuple[dict[int, str], np.ndarray]:
-    """(hash -> name as they are called now, the new hash of each that is used).  Numbers of __prof_trigger and marks without
+    """(hash -> new name, new hash of each hash in use).  Numbers of __prof_trigger and marks without
     a name keep theirs; no two get the same."""
     kept = {n for n in used if n == 0 or n >= layout.TRIGGER}
     called: dict[int, str] = {}

@@ -11,8 +11,8 @@
         w = nm.mark(marks, w, "computed")
         nm.leave(marks, w)
 
-`w` is where the next mark goes: hand it on, also from one turn of a loop to the next.  With NSYSALIGN_MARKS=0 nothing of it
-is compiled in.  Imports triton.
+`w` is the position of the next mark: pass it on, also from one iteration of a loop to the next.  With NSYSALIGN_MARKS=0 none of
+this is compiled in.  Imports triton.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MAGIC, _VERSION, _HEAD = (
 )
 _FULL = tl.constexpr(layout.CHUNK)
 _AT, _BEGIN, _END, _EXIT = (tl.constexpr(n) for n in (layout.AT, layout.BEGIN, layout.END, layout.EXIT))
-#: The first thread writes {timer, clock, id}; what comes back is the address behind it.
+#: The first thread writes {timer, clock, id}; the result is the address behind it.
 _WRITE = tl.constexpr(
     "{ .reg .pred p; .reg .u32 t, c; .reg .u64 g; .reg .b32 a, b; "
     "mov.u32 t, %tid.x; setp.eq.u32 p, t, 0; add.u64 $0, $1, 16; "
@@ -53,7 +53,7 @@ _TIMER, _CLOCK, _GRID, _SM = (
 
 @constexpr_function
 def _id(name, kind):
-    """What `layout.name_hash` says: Triton lets a function at compile time call no other."""
+    """The same as `layout.name_hash`: at compile time Triton does not let a function call another one."""
     if not name:
         return kind
     h = 2166136261
@@ -86,7 +86,7 @@ def _get32(address):
 
 @triton.jit
 def _next_chunk(buffer, first):
-    """Claim a chunk in one of the regions and write its head; FULL where there is no room.  See marks.cuh."""
+    """Claim a chunk in one of the regions and write its head; FULL if there is no room.  See marks.cuh."""
     lines = _get32(buffer + 16)
     start = _get32(buffer + 20)
     sm = tl.inline_asm_elementwise(_SM, "=r", [], dtype=tl.int32, is_pure=False, pack=1)
@@ -119,7 +119,7 @@ def _next_chunk(buffer, first):
 
 @triton.jit
 def enter(marks):
-    """First in the kernel: where the program's marks go."""
+    """Call this first in the kernel; returns the position for the program's marks."""
     w = tl.full([], 0, tl.int64)
     if _ON:
         buffer = tl.cast(marks, tl.int64)
@@ -180,5 +180,5 @@ def end(marks, w, name: tl.constexpr):
 
 @triton.jit
 def leave(marks, w):
-    """Last in the kernel."""
+    """Call this last in the kernel."""
     return _made(marks, w, _id("", _EXIT))

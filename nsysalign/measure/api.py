@@ -49,7 +49,7 @@ def benchmark(
     budget, latency_below: seconds.  at: the percentile that `latency_below` is about.
 
     Returns a Measure: `r.curve`, `r.modes`, `r.samples`, `r.budgets` are DataFrames, `r.best` the best point.  Raises
-    UsageError for what cannot be asked, MeasureError where nothing could be measured.
+    UsageError for invalid arguments, MeasureError if nothing could be measured.
     """
     if os.environ.get(IN_WORKER):
         raise UsageError(
@@ -88,7 +88,7 @@ def _target(make: Callable[..., Any] | str, number: int) -> Target:
 
 
 def _elsewhere(make: Callable[..., Any], name: str) -> str:
-    """Where another process finds the function; "" where none can."""
+    """How another process finds the function; "" if it cannot."""
     module = sys.modules.get(getattr(make, "__module__", "") or "")
     if "<" in name or module is None or not hasattr(module, "__file__"):
         return ""
@@ -106,7 +106,7 @@ def _elsewhere(make: Callable[..., Any], name: str) -> str:
 
 
 def _here(options: Options) -> Options:
-    """One process, this one: no replicates, no limit that would need a process of its own, no profile."""
+    """One process, this one: no replicates, no limits that would need a separate process, no profile."""
     from dataclasses import replace
 
     return replace(options, processes=1, most_processes=1, profile=False)

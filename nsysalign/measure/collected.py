@@ -1,4 +1,4 @@
-"""What the workers left, as a measurement."""
+"""The workers' results as a measurement."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def collected(
     notes: Sequence[str] = (),
     complete: bool = False,
 ) -> Measure:
-    """What is known by now.  `clocks`: the samples of the GPU's clocks; `found`: of a search; `notes` come first."""
+    """What is known so far.  `clocks`: the samples of the GPU's clocks; `found`: the result of a search; `notes` come first."""
     known = sampler.rates(clocks)
     runs = tuple(_run(o) for o in outcomes)
     blocks = tuple(
@@ -54,7 +54,7 @@ def collected(
 
 
 def environment(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """What the first worker said of its device; {} where none said anything."""
+    """What the first worker reported about its device; {} if none did."""
     hello = next((o.first("hello") for o in outcomes if o.first("hello")), {})
     return {k: v for k, v in hello.items() if k not in ("type", "pid", "clean")}
 

@@ -1,6 +1,5 @@
-"""The device through torch: clocks, events, a delay kernel, an L2 flush, capture, memory.  Imports torch, and that late.
-
-The same methods are those of `simulated.Device`; times are nanoseconds.
+"""The device through torch: clocks, events, a delay kernel, an L2 flush, capture, memory.  Imports torch lazily.
+`simulated.Device` has the same methods; times are nanoseconds.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-#: The cache's replacement is not strictly by age: twice its size leaves nothing behind.
+#: The cache does not replace strictly by age: writing twice its size leaves nothing behind.
 FLUSH_FACTOR = 2
 _UNKNOWN_L2 = 256 << 20
 _CYCLES_PER_US = 2_000
@@ -51,7 +50,7 @@ class Cuda:
         self.torch.cuda.synchronize()
 
     def event(self) -> Any:
-        """An event that takes times."""
+        """An event with timing enabled."""
         return self.torch.cuda.Event(enable_timing=True)
 
     def elapsed_ns(self, start: Any, end: Any) -> float:
@@ -61,7 +60,7 @@ class Cuda:
     # --- what is put before a call ---
 
     def delay(self, us: float) -> None:
-        """A kernel that keeps the current stream busy for so long."""
+        """A kernel that keeps the current stream busy for this long."""
         if not self._cycles_per_us:
             self._cycles_per_us = self._rate()
         self.torch.cuda._sleep(max(1, int(us * self._cycles_per_us)))
@@ -106,7 +105,7 @@ class Cuda:
     # --- graphs ---
 
     def capture(self, call: Callable[[], Any]) -> Callable[[], None]:
-        """The call captured into a graph; Refused where it cannot be."""
+        """The call captured into a graph.  Raises Refused if that is impossible."""
         torch = self.torch
         graph = torch.cuda.CUDAGraph()
         try:
@@ -136,7 +135,7 @@ class Cuda:
     # --- inputs ---
 
     def inputs(self, shapes: Sequence[tuple[tuple[int, ...], str, int]], batch: int, like: Any) -> list[Any]:
-        """Random tensors of shape (batch, *shape); the type of the module's parameters where none is named."""
+        """Random tensors of shape (batch, *shape); by default with the type of the module's parameters."""
         torch = self.torch
         own = next((p.dtype for p in like.parameters() if p.is_floating_point()), torch.float32)
         out = []
@@ -173,7 +172,7 @@ class Cuda:
         return found
 
     def copies(self, inputs: Sequence[Any], count: int) -> list[tuple[Any, ...]]:
-        """So many sets of inputs with the same contents at other addresses (the given set first)."""
+        """This many sets of inputs with the same contents at different addresses (the given set first)."""
         clone = self._clone
         return [tuple(inputs), *(tuple(clone(v) for v in inputs) for _ in range(count - 1))]
 
@@ -187,7 +186,7 @@ class Cuda:
         return value
 
     def bytes_of(self, inputs: Sequence[Any]) -> int:
-        """Bytes of all tensors in there."""
+        """Bytes of all tensors among the inputs."""
         return sum(t.numel() * t.element_size() for t in self.tensors(inputs))
 
     def all_zero(self, inputs: Sequence[Any]) -> bool:
@@ -196,8 +195,8 @@ class Cuda:
         return bool(found) and not any(bool(t.any()) for t in found)
 
     def with_transfer(self, call: Callable[..., Any], inputs: Sequence[Any]) -> Callable[[], Any]:
-        """The call with its inputs copied from pinned memory before, and its tensors copied back after.  Refused where they
-        cannot be written to: one that was expanded, say."""
+        """The call with its inputs copied from pinned memory before, and its tensors copied back after.  Raises Refused if they
+        cannot be written to, such as an expanded tensor."""
         torch = self.torch
         found = [t for t in self.tensors(inputs) if t.is_cuda]
         if not found:
@@ -232,7 +231,7 @@ class Cuda:
     def state(self) -> tuple[int, ...]:
         """Changes when a library or module is loaded, a segment of GPU memory added, or the driver takes memory.
 
-        What it cannot see is a kernel loaded lazily into memory that the driver had: the slope of the times does.
+        It does not notice a kernel loaded lazily into memory that the driver already had; the slope of the times does.
         """
         stats = self.torch.cuda.memory_stats()
         free, _ = self.torch.cuda.mem_get_info()
@@ -253,7 +252,7 @@ class Cuda:
         }
 
     def describe(self) -> dict[str, Any]:
-        """What the result says about the device."""
+        """The device as described in the result."""
         return {
             "device": self.name,
             "sms": self.sms,
@@ -264,7 +263,7 @@ class Cuda:
         }
 
     def blocking_calls(self, call: Callable[[], Any]) -> list[str]:
-        """What torch says about operations of the call that wait for the GPU; [] where it knows of none."""
+        """What torch reports about operations of the call that wait for the GPU; [] if it reports none."""
         torch = self.torch
         before = torch.cuda.get_sync_debug_mode()
         try:
@@ -278,13 +277,13 @@ class Cuda:
         return list(dict.fromkeys(f"{w.filename.rpartition('/')[2]}:{w.lineno}" for w in found))
 
     def forget(self) -> None:
-        """Between two batches of one process: what the last one held is given back, the peaks begin anew."""
+        """Between two batches of one process: release the memory of the last one and reset the peaks."""
         gc.collect()
         self.torch.cuda.empty_cache()
         self.torch.cuda.reset_peak_memory_stats()
 
     def quiet(self) -> None:
-        """Before the timed blocks: no garbage of the build is left to be collected in them."""
+        """Before the timed blocks: collect garbage left by the setup, so that it is not collected during them."""
         gc.collect()
 
 

@@ -1,4 +1,5 @@
-"""Why a worker failed: one of a few classes, by evidence.  What is not known to be memory is never called memory."""
+"""Why a worker failed: one of a few classes, by evidence.  A failure is only called a memory failure if it is known to be
+one."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ CLASSES = {
 }
 MEMORY = frozenset({"oom-torch", "oom-cublas", "oom-cuda", "oom-limit", "oom-host"})
 
-#: Texts of libraries that say memory and mean it; an error's text is all that a RuntimeError of torch has.
+#: Library messages that reliably mean memory; torch's RuntimeErrors carry no other information than their text.
 _TEXTS = (
     ("oom-cublas", ("CUBLAS_STATUS_ALLOC_FAILED",)),
     ("oom-cuda", ("cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "CUDA error: out of memory")),
@@ -37,9 +38,8 @@ class NoWork(Exception):
 
 
 def of_exception(error: BaseException) -> str:
-    """The class of what was raised in a worker.
-
-    torch.OutOfMemoryError is known by its name, not imported: a host's MemoryError is a host's.
+    """The class of an exception raised in a worker.  torch.OutOfMemoryError is recognised by its name, without importing torch;
+    a MemoryError is about the host's memory.
     """
     if isinstance(error, Usage):
         return "usage"
@@ -60,9 +60,9 @@ def of_exception(error: BaseException) -> str:
 
 
 def of_exit(status: int, *, killed_for_memory: bool) -> str:
-    """The class of a worker that ended without a word.  `status` as subprocess gives it: -9 is SIGKILL.
+    """The class of a worker that ended without a message.  `status` as subprocess gives it: -9 is SIGKILL.
 
-    SIGKILL alone is not memory: only where the kernel's own count of such kills went up meanwhile.
+    SIGKILL alone does not mean memory, only if the kernel's own count of such kills went up meanwhile.
     """
     if status == -signal.SIGKILL and killed_for_memory:
         return "oom-host"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-#: The largest batch is known within 2 %; where the bound is a straight line, half of that is left to its bends.
+#: The largest batch is known within 2 %; if the bound is a straight line, half of that is allowed for deviations from it.
 WITHIN, STRAIGHT = 0.02, 0.01
 MOST_FAILURES = 3
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What one process with a batch showed.  Bytes; `rate` is outputs per second with its bounds; `failure` is "" where it
-    ran, "memory" where it ran out of it, else what happened (never taken for memory)."""
+    """The result of one process with a batch.  Bytes; `rate` is outputs per second with its bounds; `failure` is "" if it ran,
+    "memory" if it ran out of memory, else what happened (never mistaken for memory)."""
 
     batch: int
     failure: str = ""
@@ -23,7 +23,7 @@ class Trial:
     rate: float = 0.0
     rate_low: float = 0.0
     rate_high: float = 0.0
-    latency_ns: float = 0.0  # at the percentile that is asked for
+    latency_ns: float = 0.0  # at the requested percentile
     retries: int = 0
 
     @property
@@ -33,13 +33,13 @@ class Trial:
 
 
 def predicted(trials: list[Trial], needed: Callable[[Trial], int]) -> float:
-    """The largest batch by the line through the two largest batches that ran: need = a + c * batch.  Infinite where
-    another item costs nothing, or nothing is known."""
+    """The largest batch by the line through the two largest batches that ran: need = a + c * batch.  Infinite if another item
+    costs nothing, or if nothing is known."""
     ran = sorted((t for t in trials if t.fits and t.limit), key=lambda t: t.batch)
     if not ran:
         return float("inf")
     last = ran[-1]
-    # the farthest point that is not nearer than half: rounding of the allocator matters less
+    # the nearest point at most half as large: the allocator's rounding matters less
     before = next(
         (t for t in reversed(ran[:-1]) if t.batch <= last.batch / 2), ran[0] if len(ran) > 1 else None
     )
@@ -52,12 +52,12 @@ def predicted(trials: list[Trial], needed: Callable[[Trial], int]) -> float:
 
 
 def optimistic(trials: list[Trial]) -> float:
-    """By what tensors need at once: no more can fit."""
+    """Estimated from what tensors need at once: no larger batch can fit."""
     return predicted(trials, lambda t: t.allocated)
 
 
 def cautious(trials: list[Trial]) -> float:
-    """By what the allocator took, its rounding and free blocks included: so much does fit."""
+    """Estimated from what the allocator took, including rounding and free blocks: this much does fit."""
     return predicted(trials, lambda t: t.reserved)
 
 

@@ -1,4 +1,4 @@
-"""Two measurements as one of two targets: what compares A and B in one run compares them across runs as well."""
+"""Two measurements as one of two targets, so that the code that compares A and B in one run also compares runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nsysalign.errors import UsageError
 from nsysalign.measure.result import Measure
 
 FORMAT, VERSION = "nsysalign-measure-diff", 1
-#: What must be the same for a change to be the code's.
+#: What must be equal for a change to be due to the code.
 MACHINE = (("device", "GPU"), ("torch", "torch"), ("cuda", "CUDA"))
 
 
@@ -61,7 +61,7 @@ def merged(a: Measure, b: Measure, names: tuple[str, str]) -> Measure:
 
 
 def remarks(a: Measure, b: Measure) -> Iterator[str]:
-    """What else than the code differs."""
+    """What differs apart from the code."""
     for key, name in MACHINE:
         sides = [str(m.environment.get(key, "")) for m in (a, b)]
         if sides[0] != sides[1]:
@@ -72,8 +72,8 @@ def remarks(a: Measure, b: Measure) -> Iterator[str]:
 
 
 def changes(both: Measure, threshold: float) -> list[Change]:
-    """All that both have.  Same: the whole interval is nearer to zero than `threshold`; slower or faster: it excludes zero,
-    and the change is at least the threshold."""
+    """All changes between what both measured.  Same: the whole interval is nearer to zero than `threshold`; slower or faster:
+    it excludes zero, and the change is at least the threshold."""
     out = []
     keys = [k[1:] for k in both.estimates if k[0] == 0 and (1, *k[1:]) in both.estimates]
     for batch, mode, l2 in sorted(

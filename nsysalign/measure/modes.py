@@ -7,8 +7,8 @@
     graph     the call captured, replayed between two records on an idle GPU
     transfer  as latency, with the inputs copied in and the outputs back
 
-A mode makes blocks of samples (int nanoseconds each).  Every block begins with one call that is not counted: what ran
-before it was another mode.
+A mode makes blocks of samples (int nanoseconds each).  Every block begins with one call that is not counted, because another
+mode ran before it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from nsysalign.measure.workload import Workload
 
 NAMES = ("latency", "event", "device", "steady", "graph", "transfer")
 BLOCK_NS = 60e6
-#: The delay kernel lasts so many times as long as the host needs to enqueue the call.
+#: The delay kernel lasts this many times as long as the host needs to enqueue the call.
 DELAY_FACTOR, LEAST_DELAY_US, LONGEST_DELAY_US = 2.5, 60.0, 200_000.0
 LONGEST_LOOK_US = 10e6
-#: So many late samples in a row make the delay longer; a few single ones are left out and counted.
+#: This many late samples in a row make the delay longer; isolated ones are left out and counted.
 LATE_SHARE = 0.2
 STEADY_NS, FILL = 20e6, 2
 MOST_QUEUED, MOST_SETS = 512, 64
-#: A synchronisation that takes so much longer than one of an idle GPU has waited for work.
+#: A synchronisation that takes this much longer than on an idle GPU has waited for work.
 WAITED_NS = 20_000
 ELSEWHERE = "the call's work, or a part of it, is not on the current stream, where the events are recorded"
 L2 = ("warm", "cold")
@@ -79,7 +79,7 @@ class Modes:
         self.elsewhere = self._looked()
 
     def make(self, name: str, l2: str) -> Mode:
-        """Refused where the call cannot be measured so."""
+        """Raises Refused if the call cannot be measured in this mode."""
         if self.elsewhere and name not in ("latency", "transfer"):
             raise Refused(ELSEWHERE)
         return getattr(self, f"_{name}")(l2)

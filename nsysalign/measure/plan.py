@@ -1,4 +1,4 @@
-"""What is asked for: targets, batches, modes, precision, limits."""
+"""What was requested: targets, batches, modes, precision, limits."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _KINDS = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16",
 
 @dataclass(frozen=True)
 class Target:
-    """What is measured.  `function`: for this process only, where no other can find it."""
+    """What is measured.  `function`: for this process only, if no other can find it."""
 
     name: str
     spec: str
     function: Any = None
-    path: tuple[str, ...] = ()  # where the worker looks for modules besides
+    path: tuple[str, ...] = ()  # where the worker additionally looks for modules
 
 
 @dataclass(frozen=True)

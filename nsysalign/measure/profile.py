@@ -22,15 +22,15 @@ from nsysalign.measure.plan import Job, Options
 from nsysalign.rundir import BASELINE, CLOCKS, DATABASE, DOCUMENT, PAGE
 
 MOST_SAMPLES = 500
-#: The profile proves a number where it predicts it within this share.
+#: The profile proves a number if it predicts it within this share.
 PROVEN = 0.10
-#: The host was another where its fixed loop took so much longer or shorter.
+#: The host ran at another speed if its fixed loop took this much longer or shorter.
 SAME_HOST = 0.10
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What the profiled worker of one batch showed.  Times in ns, of the label's median interval under nsys."""
+    """The result of one batch's profiled worker.  Times in ns, of the label's median interval under nsys."""
 
     target: int
     batch: int | None
@@ -48,17 +48,17 @@ class Profile:
 
     @property
     def error(self) -> float:
-        """The prediction against what was measured; NaN where there is one of them only."""
+        """The prediction relative to the measurement; NaN if one of them is missing."""
         return self.predicted_ns / self.measured_ns - 1 if self.measured_ns > 0 else float("nan")
 
     @property
     def proven(self) -> bool:
-        """Whether the prediction is near enough to what was measured."""
+        """Whether the prediction is close enough to the measurement."""
         return abs(self.error) <= PROVEN
 
     @property
     def other_host(self) -> bool:
-        """Whether the host ran at another speed in the profiled process; False where nobody measured it."""
+        """Whether the host ran at another speed in the profiled process; False if it was not measured."""
         return abs(self.host_ratio - 1) > SAME_HOST
 
     def idle_share(self) -> float:
@@ -73,7 +73,7 @@ def profile(
     host_ns: Sequence[int] = (),
 ) -> Profile:  # fmt: skip
     """Run the job under nsys and analyse it.  `timed`: samples of mode event by L2; `host_ns`: what the host's fixed loop took
-    in the timed processes.  What fails is the profile's problem."""
+    in the timed processes.  A failure becomes the profile's `problem`."""
     name = f"profile-{'default' if job.batch is None else job.batch}" + (
         f"-{'AB'[job.target]}" if len(options.targets) > 1 else ""
     )

@@ -1,4 +1,4 @@
-"""A measurement to share: its numbers, without the words of the program's own."""
+"""A measurement to share: its numbers, without the program's own texts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _LEFT_OUT = "left out by redact"
 
 
 def redacted(measure: Measure, rename: Callable[[str], str] | None = None) -> Measure:
-    """The same numbers.  What exceptions and notes said is left out, functions keep their file's short name; `rename` gives
-    them another one."""
+    """The same numbers.  The texts of exceptions and notes are left out; functions keep their file's short name, or get another
+    one from `rename`."""
     name = rename or short_path
     environment = {k: without_paths(str(v)) for k, v in measure.environment.items() if k in _ENVIRONMENT}
     runs = tuple(
@@ -58,7 +58,7 @@ def redacted(measure: Measure, rename: Callable[[str], str] | None = None) -> Me
 
 
 def _numbers(value: Any) -> Any:
-    """Numbers, and words of ours; of an object the keys that hold any."""
+    """Numbers and our own words; of an object, the keys that hold any."""
     if isinstance(value, dict):
         kept = {str(k): _numbers(v) for k, v in value.items()}
         return {k: v for k, v in kept.items() if v is not _NOTHING}

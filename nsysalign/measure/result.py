@@ -1,7 +1,6 @@
 """What a measurement found: samples, numbers, answers; to and from `measure.json`.
 
-Everything but the samples is worked out from them again when a file is read: a number in it cannot drift away from what
-was measured.
+Everything but the samples is computed again from them when a file is read, so that no number can disagree with the samples.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class NoStatistics(NsysAlignError):
 
 @dataclass(frozen=True)
 class Run:
-    """One worker.  `failure` is a class of failures.CLASSES, "" where it ended well; times in ns, memory in bytes."""
+    """One worker.  `failure` is a class of failures.CLASSES, "" if it succeeded; times in ns, memory in bytes."""
 
     number: int
     target: int
@@ -62,7 +61,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Block:
-    """Samples of one mode, one behind the other.  `t0`, `t1`: CLOCK_MONOTONIC ns; `sm_mhz` NaN where unknown."""
+    """Consecutive samples of one mode.  `t0`, `t1`: CLOCK_MONOTONIC ns; `sm_mhz` NaN where unknown."""
 
     run: int
     mode: str
@@ -92,7 +91,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Measure:
-    """A whole measurement.  Tables are made when they are asked for."""
+    """A whole measurement.  Tables are built on demand."""
 
     targets: tuple[str, ...]
     options: Mapping[str, Any]
@@ -124,7 +123,7 @@ class Measure:
     # --- numbers ---
 
     def processes(self, target: int, batch: int | None, mode: str, l2: str = "warm") -> list[list[int]]:
-        """The samples of each process, those of the search only where no other measured this batch."""
+        """The samples of each process; those of the search only if no other process measured this batch."""
         for roles in (("time",), ("time", "probe")):
             wanted = {
                 r.number for r in self.runs if (r.target, r.batch) == (target, batch) and r.role in roles
@@ -157,7 +156,7 @@ class Measure:
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
-        """Per target, in order of batch, with what is remarkable about each."""
+        """Per target, in order of batch, with remarks on each."""
         keys = sorted({(t, b) for t, b, _, _ in self.estimates}, key=lambda k: (k[0], k[1] or 0))
         bare = [self._point(*key) for key in keys]
         return tuple(self._marked(bare))
@@ -210,7 +209,7 @@ class Measure:
                 yield replace(p, marks=tuple(marks))
 
     def at(self, point: Point) -> tuple[float, bool]:
-        """(latency at the percentile that was asked for, whether it has its samples)."""
+        """(latency at the requested percentile, whether there are enough samples for it)."""
         if point.latency is None:
             return NAN, False
         p = float(self.options.get("at", 50.0))
@@ -218,11 +217,11 @@ class Measure:
 
     @property
     def best(self) -> Point | None:
-        """The batch with the highest throughput, None where none was measured."""
+        """The batch with the highest throughput, None if none was measured."""
         return max((p for p in self.points if p.rate > 0), key=lambda p: p.rate, default=None)
 
     def difference(self, batch: int | None, mode: str, l2: str = "warm") -> Difference | None:
-        """B against A at one batch in one mode; None where one of them was not measured."""
+        """B against A at one batch in one mode; None if one of them was not measured."""
         sides = [self.estimates.get((t, batch, mode, l2)) for t in (0, 1)]
         return _statistics().difference(*sides) if all(sides) else None
 
@@ -259,7 +258,7 @@ class Measure:
     # --- files ---
 
     def document(self) -> dict[str, Any]:
-        """measure.json: what was measured, then what follows from it (left out where scipy is missing)."""
+        """measure.json: what was measured, then what follows from it (left out if scipy is missing)."""
         out: dict[str, Any] = {"format": FORMAT, "version": VERSION}
         out |= {
             f.name: getattr(self, f.name)
@@ -291,7 +290,7 @@ class Measure:
 
 
 def load(path: Path) -> Measure:
-    """From its folder or measure.json.  AnalysisError where it is none, or not whole."""
+    """Load from its folder or measure.json.  Raises AnalysisError if it is not a measurement, or incomplete."""
     file = path / FILE if path.is_dir() else path
     try:
         if file.stat().st_size > LARGEST_FILE:

@@ -18,7 +18,7 @@ from typing import Any
 from nsysalign.measure import failures
 from nsysalign.measure.plan import Job, Options
 
-#: A worker must not have them: profilers inject themselves through these, the probe starts by the first.
+#: Variables that a worker must not have: profilers inject themselves through them, and the first starts the probe.
 _REMOVED = ("NSYSALIGN_DIR", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "NSYSALIGN_CONFIRM")
 _LOOK_S = 0.02
 _OOM_COUNTS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control", "/proc/vmstat")
@@ -26,7 +26,7 @@ _OOM_COUNTS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a worker failed: a class of failures.CLASSES, and what is known besides."""
+    """Why a worker failed: a class of failures.CLASSES, and what else is known."""
 
     kind: str
     message: str
@@ -35,11 +35,11 @@ class Failure:
 
     @property
     def memory(self) -> bool:
-        """Whether it was for memory."""
+        """Whether it failed for lack of memory."""
         return self.kind in failures.MEMORY
 
     def sentence(self) -> str:
-        """What happened, at what stage, where, and in what words."""
+        """What happened, at what stage, where, and with what message."""
         what = failures.CLASSES[self.kind]
         at = f" ({self.where})" if self.where else ""
         stage = (
@@ -50,7 +50,7 @@ class Failure:
 
 @dataclass
 class Outcome:
-    """What a worker left: facts in order, the failure or None, how long it took."""
+    """A worker's result: facts in order, the failure or None, how long it took."""
 
     job: Job
     facts: list[dict[str, Any]]
@@ -61,7 +61,7 @@ class Outcome:
     values: dict[str, Any] = field(default_factory=dict)
 
     def first(self, kind: str) -> dict[str, Any]:
-        """The first fact of a type, {} where there is none."""
+        """The first fact of a type, {} if there is none."""
         return next((f for f in self.facts if f["type"] == kind), {})
 
     def all(self, kind: str) -> list[dict[str, Any]]:
@@ -74,10 +74,9 @@ class Outcome:
 
 
 class Workers:
-    """Starts workers.  While one starts, the next one already imports torch and then waits, without CUDA and asleep: by the
-    time that measuring begins nothing but the measured process runs, and starting takes half as long.
-
-    None waits on a machine of fewer than four cores, or where torch is not what is measured with.
+    """Starts workers.  While one starts, the next one already imports torch and then sleeps, without CUDA: by the time
+    measuring begins only the measured process is running, and starting takes half as long.  None waits on a machine with fewer
+    than four cores, or if torch is not the backend.
     """
 
     def __init__(self, options: Options, folder: Path) -> None:
@@ -89,7 +88,7 @@ class Workers:
     def start(self, spec: Path, *, more: bool) -> tuple[subprocess.Popen, Path]:
         """(a worker that has its spec, its log).  `more`: another one will follow."""
         worker = self._take() or self._new()
-        with contextlib.suppress(OSError):  # a worker that is dead already says so by its status
+        with contextlib.suppress(OSError):  # the status of a worker that has already died tells
             worker[0].stdin.write(f"{spec}\n".encode())
             worker[0].stdin.close()
         if more and self._ahead:
@@ -114,7 +113,7 @@ class Workers:
         return process, log
 
     def close(self) -> None:
-        """End the one that waits."""
+        """End the waiting worker."""
         if (spare := self._take()) is not None:
             spare[0].stdin.close()
             _end(spare[0])
@@ -131,8 +130,8 @@ def run(
     killed: Callable[[], int] | None = None,
     more: bool = False,
 ) -> Outcome:
-    """Start a worker, wait for it, end it where it must be ended.  `used_bytes()`: of the device, by everybody; `more`: there
-    will be another one."""
+    """Start a worker, wait for it, and end it if necessary.  `used_bytes()`: device memory in use by all processes; `more`:
+    another worker will follow."""
     out, spec = (folder / f"{job.number:04d}.{end}" for end in ("jsonl", "json"))
     out.unlink(missing_ok=True)
     spec.write_text(json.dumps(job.spec(options, out, clocks)), encoding="utf-8")
@@ -142,7 +141,7 @@ def run(
     process, log = workers.start(spec, more=more)
     try:
         ended = _wait(process, began + job.limit_s, job.most_bytes, used_bytes)
-    except KeyboardInterrupt:  # what it has measured until now is kept, too
+    except KeyboardInterrupt:  # what it has measured so far is kept, too
         ended = "interrupted"
     finally:
         _end(process)
@@ -160,7 +159,7 @@ def command(job: Job, options: Options, folder: Path) -> tuple[list[str], Path]:
 
 
 def environment(environ: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """The user's, without what profilers inject themselves by."""
+    """The user's environment, without the variables through which profilers inject themselves."""
     kept = {k: v for k, v in environ.items() if k not in _REMOVED}
     if "nsys" in kept.get("LD_PRELOAD", "").lower() or "ToolsInjection" in kept.get("LD_PRELOAD", ""):
         del kept["LD_PRELOAD"]
@@ -168,7 +167,7 @@ def environment(environ: Mapping[str, str], more: Mapping[str, str]) -> dict[str
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """Facts, as far as they were written whole."""
+    """The facts that were written completely."""
     with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
             try:
@@ -182,7 +181,7 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
 def _wait(
     process: subprocess.Popen, deadline: float, most_bytes: int | None, used_bytes: Callable[[], int | None]
 ) -> str:
-    """ "" where it ended by itself, "time" or "memory" where it must be ended."""
+    """ "" if it ended by itself, "time" or "memory" if it must be ended."""
     while True:
         try:
             process.wait(_LOOK_S)
@@ -195,7 +194,7 @@ def _wait(
 
 
 def _end(process: subprocess.Popen) -> None:
-    """The worker and whatever it started: its group is its own."""
+    """End the worker and everything it started: it has its own process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -227,7 +226,7 @@ def _failure(
     if ended == "time":
         return Failure("hang", f"ended after {job.limit_s:.0f} s", stage, _hung_at(log))
     if any(f["type"] == "done" for f in facts):
-        return None  # how it left after that does not matter
+        return None  # how it ended after that does not matter
     kind = failures.of_exit(status, killed_for_memory=for_memory)
     name = signal.Signals(-status).name if status < 0 else f"exit status {status}"
     last = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
@@ -235,7 +234,7 @@ def _failure(
 
 
 def _hung_at(log: str) -> str:
-    """The innermost frame outside of ours that faulthandler wrote, `model.py:12`."""
+    """The innermost frame outside our code that faulthandler wrote, such as `model.py:12`."""
     for path, line in re.findall(
         r'File "([^"]+)", line (\d+) in ', log[log.rfind("most recent call first") :]
     ):

@@ -1,4 +1,4 @@
-"""Beside the workers: the GPU's clock, its memory in use, and who else uses it.  Through NVML, in the parent only."""
+"""Samples the GPU while workers run: its clock, its memory in use, and other users.  Through NVML, in the parent only."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ import numpy as np
 
 from nsysalign.collect.clock_sampler import sampling, visible
 
-#: More than this in use before the first worker starts, or this much work, belongs to other processes.
+#: If more memory than this is in use, or more work than this is done, before the first worker starts, there are other
+#: processes.
 IDLE_BYTES, IDLE_PERCENT = 1 << 30, 5
 FLUSH_S = 0.1
 
 
 class Gpu:
-    """The first GPU that CUDA will see.  Every question has None for an answer where NVML has none."""
+    """The first GPU that CUDA will see.  Every query returns None if NVML has no answer."""
 
     def __init__(self) -> None:
         self._nvml: Any = None
@@ -36,11 +37,11 @@ class Gpu:
 
     @property
     def known(self) -> bool:
-        """Whether NVML answers for it."""
+        """Whether NVML knows it."""
         return self._handle is not None
 
     def used_bytes(self) -> int | None:
-        """Memory of the whole device in use, by everybody."""
+        """Memory of the whole device in use, by all processes."""
         with contextlib.suppress(Exception):
             return int(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).used)
         return None
@@ -52,7 +53,7 @@ class Gpu:
         return None
 
     def caveats(self) -> list[str]:
-        """Before the first worker starts: what makes this GPU's numbers not its own."""
+        """Before the first worker starts: notes on anything that influences this GPU's numbers."""
         if not self.known:
             return [
                 "NVML is not available (pip install nvidia-ml-py), so it is not known who else uses the GPU"
@@ -80,7 +81,7 @@ class Gpu:
         return notes
 
     def newcomers(self) -> list[str]:
-        """Once no worker runs any more: who came while it was measured and is still there."""
+        """After the last worker has ended: processes that appeared during the measurement and are still there."""
         more = (self._processes() or 0) - self._before
         if more <= 0:
             return []
@@ -94,7 +95,7 @@ class Gpu:
         return None
 
     def _processes(self) -> int:
-        """Processes with a context, other than ours; in a container they are often not to be seen."""
+        """Processes with a context, other than ours; in a container they are often invisible."""
         with contextlib.suppress(Exception):
             found = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
             return sum(p.pid != os.getpid() for p in found)
@@ -127,7 +128,7 @@ def rates(path: Path | None) -> tuple[np.ndarray, np.ndarray]:
 
 
 def between(known: tuple[np.ndarray, np.ndarray], start: int, end: int) -> float:
-    """The median clock in a stretch of time (the nearest sample where none lies in it); NaN where unknown."""
+    """The median clock in a stretch of time (the nearest sample if it contains none); NaN if unknown."""
     times, values = known
     if not len(times):
         return float("nan")

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from nsysalign.measure import memory
 from nsysalign.measure.memory import Trial
 
-#: Batches whose throughput is so near the best's are its equals; the knee is the smallest that gives so much of it.
+#: Batches whose throughput is this close to the best are its equals; the knee is the smallest that reaches this share of it.
 EQUAL, KNEE = 0.01, 0.05
-#: Neighbours of the best nearer than this factor are not looked at.
+#: Neighbours of the best closer than this factor are not tried.
 FINEST = 1.15
 MOST_TRIALS = 24
 
 
 @dataclass
 class Search:
-    """What is known so far.  `largest` is 0 where no batch ran; `exact`: no batch 2 % larger fits."""
+    """What is known so far.  `largest` is 0 if no batch ran; `exact`: no batch 2 % larger fits."""
 
     trials: list[Trial] = field(default_factory=list)
     largest: int = 0
@@ -25,12 +25,12 @@ class Search:
     limited: str = ""  # what else ended the climb: --max-batch, a failure that is not memory, the budget
 
     def at(self, batch: int) -> Trial | None:
-        """The trial of a batch, None where there is none."""
+        """The trial of a batch, None if there is none."""
         return next((t for t in self.trials if t.batch == batch), None)
 
     @property
     def ran(self) -> list[Trial]:
-        """What fits, in order of batch."""
+        """The trials that ran, in order of batch."""
         return sorted((t for t in self.trials if t.fits), key=lambda t: t.batch)
 
     @property
@@ -51,8 +51,8 @@ class Search:
         )
 
     def reported(self, latency_ns: float | None, most: int) -> list[int]:
-        """Batches to measure in full, in order: the first, the best, the knee, the largest, the best below the limit, and
-        those that may be as good as the best; [] where none ran."""
+        """Batches to measure in full, in order: the first, the best, the knee, the largest, the best below the limit, and those
+        that may be as good as the best; [] if none ran."""
         best = self.best
         if best is None:
             return []
@@ -69,15 +69,15 @@ class Search:
 
 
 class OutOfTime(Exception):
-    """The budget does not hold another trial."""
+    """The budget is too small for another trial."""
 
 
 def search(
     run: Callable[[int], Trial], *, most: int | None = None, latency_ns: float | None = None,
     found: Search | None = None, sms: Callable[[], int] = lambda: 132,
 ) -> Search:  # fmt: skip
-    """Look for the best.  `run(batch)` makes a trial, and may raise OutOfTime: what is known by then is returned.  `sms()`:
-    how many multiprocessors the GPU has, known once a trial has run."""
+    """Look for the best.  `run(batch)` makes a trial, and may raise OutOfTime: what is known at that point is returned.
+    `sms()`: how many multiprocessors the GPU has, known once a trial has run."""
     found = found if found is not None else Search()
     trial = run
     try:
@@ -122,7 +122,7 @@ def _climb(found: Search, trial: Callable[[int], Trial], most: int | None) -> No
 
 
 def _refine(found: Search, trial: Callable[[int], Trial]) -> None:
-    """Between the best and its neighbours, until they are near or no better than equal."""
+    """Try batches between the best and its neighbours, until they are close or no better."""
     while len(found.trials) < MOST_TRIALS:
         ran = found.ran
         at = ran.index(found.best)
@@ -163,7 +163,7 @@ def _flat(gap: tuple[float, Trial, Trial], best: Trial) -> bool:
 
 
 def _round(value: float, low: int, high: int) -> int:
-    """A batch strictly between two, a multiple of 8 (else 4, 2) where there is one: what tensor cores like."""
+    """A batch strictly between two, if possible a multiple of 8 (else 4, 2), which suits tensor cores."""
     for step in (8, 4, 2, 1):
         near = round(value / step) * step
         if low < near < high:

@@ -39,7 +39,7 @@ class MeasureError(NsysAlignError):
 
 
 class Session:
-    """One measurement under way.  `tell(step, percent)` is told what begins."""
+    """One measurement in progress.  `tell(step, percent)` is called when a step begins."""
 
     def __init__(self, options: Options, tell: Tell | None = None, folder: Path | None = None) -> None:
         self.options = check(options)
@@ -62,7 +62,7 @@ class Session:
     # --- the parts of it ---
 
     def run(self) -> Measure:
-        """Measure.  Whatever ends it early, what was measured until then is in the folder; MeasureError where nothing was."""
+        """Measure.  If it ends early, what was measured so far is in the folder.  Raises MeasureError if nothing was."""
         o = self.options
         self.notes += self.gpu.caveats() if o.backend == "cuda" else []
         try:
@@ -85,7 +85,7 @@ class Session:
             if measure.blocks:
                 measure.write(self.folder / FILE)
                 if self.complete and not any(o.failure for o in self.outcomes):
-                    shutil.rmtree(self.work, ignore_errors=True)  # all that was in there is in the file
+                    shutil.rmtree(self.work, ignore_errors=True)  # everything in it is in the file now
         self._raise_if_nothing(measure)
         return measure
 
@@ -122,8 +122,8 @@ class Session:
             self._more([p for p in pairs if p not in failed], usual)
 
     def _more(self, pairs: list[tuple[int, int | None]], usual: float) -> None:
-        """Where processes may differ, seven of each.  Decided once: who looks after each process and stops when it looks good
-        stops where chance made it look good (92 instead of 95 % held the truth)."""
+        """If processes may differ, seven of each.  This is decided once: checking after each process and stopping when the
+        result looks good would favour lucky results (92 instead of 95 % of the intervals held the truth)."""
         o = self.options
         now = self.result()
         try:
@@ -142,7 +142,7 @@ class Session:
             )
 
     def _share_s(self, jobs: int, profiles: int, usual_s: float) -> float:
-        """Seconds that one of so many processes may measure."""
+        """Seconds that one of this many processes may measure."""
         reserve_s = self.time.for_profiles(profiles if self.options.profile else 0)
         return self.time.share_s(jobs, reserve_s, usual_s, any_yet=bool(self.outcomes))
 
@@ -184,8 +184,8 @@ class Session:
         return trial(batch, done, o)
 
     def _ladder(self) -> None:
-        """The first batches, far from the memory's limit, in one process; each becomes an outcome of its own.  One that failed
-        is tried again by itself: what a process did before may have been why."""
+        """The first batches, far from the memory's limit, in one process; each becomes an outcome of its own.  A batch that
+        failed is tried again in a process of its own, since earlier batches may have caused the failure."""
         o = self.options
         ladder = tuple(
             b for b in (1, 2, *(4**k for k in range(1, 12))) if o.most_batch is None or b <= o.most_batch
@@ -203,7 +203,7 @@ class Session:
         """One more worker per reported batch, under nsys.  A profile that fails is a note."""
         o = self.options
         best = self.found.best.batch if self.found and self.found.best else None
-        first = sorted(batches, key=lambda b: b != best)  # where time is short, the best has a profile
+        first = sorted(batches, key=lambda b: b != best)  # if time is short, the best batch gets a profile
         pairs = [(t, b) for b in first for t in range(len(o.targets)) if self._ran(t, b)]
         for target, batch in pairs:
             if self.time.left_s < 0.8 * self.time.profiling_s:
@@ -302,7 +302,7 @@ class Session:
             raise KeyboardInterrupt
         blocks = outcome.all("block")
         if blocks and not outcome.failure:
-            # until the first block: starting, making, warming up; then a little to end
+            # until the first block: starting, setting up, warming up; then a little for ending
             until = (blocks[0]["t0"] - outcome.began_ns) / NS + 0.3 if o.backend == "cuda" else outcome.wall_s
             self.time.starting.append(min(max(0.1, until), outcome.wall_s))
         return outcome
@@ -310,7 +310,7 @@ class Session:
     def _memory_limit(self, total: int | None, role: str) -> tuple[float | None, int | None]:
         """(torch's share of the device, bytes in use by all above which the worker is ended), in a search only.
 
-        What neighbours hold is theirs: the limit is a share of what was free before.
+        Memory held by other processes is not available: the limit is a share of what was free before.
         """
         if not self.options.search or total is None:
             return (self.options.memory if self.options.search else None), None
@@ -319,7 +319,7 @@ class Session:
         return mine / total, int(used + mine + 0.05 * (total - used))
 
     def _failed(self, outcome: Outcome) -> None:
-        """A failure becomes a note; the first worker's own, where nothing else was measured, is the error."""
+        """A failure becomes a note; if nothing was measured at all, the first worker's failure is the error."""
         job, failure = outcome.job, outcome.failure
         which = self.options.targets[job.target].name + ("" if job.batch is None else f", batch {job.batch}")
         self.notes.append(f"{which}: {without_paths(failure.sentence())}")

@@ -38,19 +38,19 @@ def device() -> Device:
 
 
 class Event:
-    """Stamped when the device gets there."""
+    """Stamped when the device reaches it."""
 
     def __init__(self, gpu: Device) -> None:
         self._gpu, self.at = gpu, 0.0
 
     def record(self) -> None:
-        """On the stream, behind what is there."""
+        """Record on the stream, behind the work already there."""
         gpu = self._gpu
         gpu.host += RECORD_NS
         self.at = gpu.busy_until = max(gpu.busy_until + SPACING_NS, gpu.host + LATENCY_NS - RECORD_NS)
 
     def query(self) -> bool:
-        """Whether it has happened by the host's clock."""
+        """Whether it has happened, judged by the host's clock."""
         return self._gpu.host >= self.at
 
     def synchronize(self) -> None:
@@ -82,7 +82,7 @@ class Device:
     # --- what a program does ---
 
     def launch(self, gpu_ns: float) -> None:
-        """A kernel of so long."""
+        """Launch a kernel of this length."""
         if self._captured is not None:
             self._captured.append(gpu_ns)
             return
@@ -90,12 +90,12 @@ class Device:
         self._execute(gpu_ns, GAP_NS)
 
     def launch_elsewhere(self, gpu_ns: float) -> None:
-        """A kernel of so long on another stream, which nothing waits for but `sync`."""
+        """A kernel of this length on another stream, for which only `sync` waits."""
         self.host += LAUNCH_NS
         self.elsewhere_until = max(self.elsewhere_until, self.host + LATENCY_NS) + gpu_ns
 
     def work_on_the_host(self, ns: float) -> None:
-        """The host is busy for so long."""
+        """Keeps the host busy for this long."""
         self.host += ns
 
     def _execute(self, gpu_ns: float, gap: float) -> None:
@@ -116,7 +116,7 @@ class Device:
         self.peak = max(self.peak, self.allocated)
 
     def wait(self) -> None:
-        """A synchronisation of the program's own."""
+        """A synchronisation by the program itself."""
         if self._captured is not None:
             raise RuntimeError("operation not permitted when stream is capturing")
         self.sync()
@@ -221,7 +221,7 @@ class Device:
         }  # fmt: skip
 
     def describe(self) -> dict[str, Any]:
-        """What the result says about the device."""
+        """The device as described in the result."""
         return {
             "device": self.name,
             "sms": self.sms,

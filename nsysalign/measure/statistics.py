@@ -1,11 +1,9 @@
-"""From samples to numbers: intervals that hold for dependent repetitions and for processes that differ.
-
-The estimate of a duration is the mean of the processes' medians, its 95 % interval Student's t over them: how long
-repetitions depend on each other does not matter then, and processes may differ.  Three medians can agree by chance, so the
-interval is never narrower than what the repetitions within the processes allow: order statistics of the median on the
-effective sample size (stop.py), of the samples less their linear trend.
-
-scipy has the quantiles; where it is missing, nothing here can be imported, and the samples are kept.
+"""From samples to numbers: intervals that are valid for dependent repetitions and for processes that differ.  The estimate of a
+duration is the mean of the processes' medians, with a 95 % interval from Student's t: this does not depend on how long
+repetitions influence each other, and processes may differ.  Three medians can agree by chance, so the interval is never
+narrower than what the repetitions within the processes allow: order statistics of the median on the effective sample size
+(stop.py), of the samples minus their linear trend.  scipy provides the quantiles; without it this module cannot be imported,
+and only the samples are kept.
 """
 
 from __future__ import annotations
@@ -20,19 +18,19 @@ from scipy import fft, stats
 from nsysalign.measure.stop import FEWEST, PERCENTILES, RESOLUTION_NS, Z95
 
 CONFIDENCE = 0.95
-#: Far outliers, as box plots have them: so many times the middle half's width beyond it.
+#: Far outliers, as in box plots: beyond the middle half by this many times its width.
 OUTLIER = 3.0
-#: Processes differ where their medians scatter so many times wider than their own samples explain.
+#: Processes differ if their medians scatter this many times wider than their own samples explain.
 DIFFER = 2.0
-#: From here on nobody can say that they do not, and more processes are asked for.  By simulation (tests/measure): at 2 the
-#: intervals of processes that differ by 1 % hold the truth in 91 to 94 of 100 cases, at 0.8 in 93.5 to 95; what differs
-#: less costs no more than its width.
+#: From this ratio on a difference cannot be excluded, and more processes are run.  By simulation (tests/measure): with 2 the
+#: intervals of processes that differ by 1 % hold the truth in 91 to 94 of 100 cases, with 0.8 in 93.5 to 95; smaller
+#: differences only widen the interval.
 UNSURE = 0.8
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """One mode of one batch.  Nanoseconds; `low` and `high` are the 95 % interval, infinite where nothing bounds it."""
+    """One mode of one batch.  Nanoseconds; `low` and `high` are the 95 % interval, infinite if nothing bounds it."""
 
     value: float
     low: float
@@ -49,8 +47,8 @@ class Estimate:
     unsure: bool
     percentiles: Mapping[float, tuple[float, bool]] = field(
         default_factory=dict
-    )  # value, whether it has its samples
-    own_ns: float = 0.0  # standard error of `value` that the repetitions alone leave
+    )  # value, whether there are enough samples for it
+    own_ns: float = 0.0  # standard error of `value` due to the repetitions alone
 
     @property
     def share(self) -> float:
@@ -74,7 +72,7 @@ def within(values: np.ndarray) -> tuple[float, float]:
 def within_rows(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The same of many processes of n samples each: values of shape (processes, n); the trend is taken out.
 
-    Infinite where fewer than six independent samples bound nothing.
+    Infinite with fewer than six independent samples.
     """
     n = values.shape[1]
     if n < FEWEST:
@@ -140,12 +138,12 @@ def combined(medians: np.ndarray, halves: np.ndarray) -> tuple[np.ndarray, np.nd
         medians.mean(axis=1),
         np.maximum(reach, RESOLUTION_NS / 4),
         scattered,
-    )  # half a tick: no median is known better
+    )  # half a tick: no median is known more precisely
 
 
 def own_error(halves: np.ndarray) -> np.ndarray:
-    """Standard error of the mean of some processes' medians as their repetitions alone leave it, ns: `halves`
-    (`within_rows`) has the shape (measurements, processes).  Half a tick of the clock where that is more, or nobody knows."""
+    """Standard error of the mean of some processes' medians due to their repetitions alone, ns: `halves`
+    (`within_rows`) has the shape (measurements, processes).  At least half a tick of the clock, also if it is unknown."""
     count = halves.shape[1]
     error = np.sqrt((halves**2).sum(axis=1)) / count / Z95
     tick = RESOLUTION_NS / 4 / math.sqrt(count)
@@ -153,7 +151,7 @@ def own_error(halves: np.ndarray) -> np.ndarray:
 
 
 def estimate(processes: Sequence[Sequence[float]], percentiles: Sequence[float] = (50, 90, 99)) -> Estimate:
-    """The estimate of one mode from the samples of each process, in order of time.  ValueError where there are none."""
+    """The estimate of one mode from the samples of each process, in order of time.  Raises ValueError if there are none."""
     arrays = [np.asarray(p, dtype=np.float64) for p in processes if len(p)]
     if not arrays:
         raise ValueError("no samples")
@@ -172,14 +170,15 @@ def estimate(processes: Sequence[Sequence[float]], percentiles: Sequence[float] 
 
 
 def outliers(values: np.ndarray) -> int:
-    """How many lie far outside.  They are counted, never removed."""
+    """The number of far outliers.  They are counted, never removed."""
     low, high = np.quantile(values, [0.25, 0.75])
     width = max(float(high - low), RESOLUTION_NS)
     return int(((values < low - OUTLIER * width) | (values > high + OUTLIER * width)).sum())
 
 
 def quantiles(values: np.ndarray, percentiles: Sequence[float]) -> dict[float, tuple[float, bool]]:
-    """Percentile -> (sample, whether there are samples enough to bound it from above at 95 %); else it is "at least"."""
+    """Percentile -> (sample, whether there are enough samples to bound it from above at 95 %); otherwise it means "at
+    least"."""
     out = {}
     for p in percentiles:
         wanted = PERCENTILES.get(p) or (math.ceil(math.log(0.05) / math.log(p / 100)) if p > 50 else 1)
@@ -213,9 +212,8 @@ def compared(
     a: np.ndarray, b: np.ndarray, own_a: np.ndarray, own_b: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(b / a - 1, lower, upper end of its interval) of many comparisons at once, by Welch's t over the logarithms of the
-    processes' medians, whose shapes are (comparisons, processes of a) and (comparisons, processes of b), ns.  `own_a`,
-    `own_b`: standard errors that the repetitions alone leave (`own_error`): processes that agree better than that do so by
-    chance."""
+    processes' medians, whose shapes are (comparisons, processes of a) and (comparisons, processes of b), ns.  `own_a`, `own_b`:
+    standard errors due to the repetitions alone (`own_error`): closer agreement between processes is chance."""
     logs = [np.log(x) for x in (a, b)]
     errors = [
         np.maximum(x.var(axis=1, ddof=1) / x.shape[1], (own / m.mean(axis=1)) ** 2)

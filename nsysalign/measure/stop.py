@@ -5,7 +5,7 @@ it: the series of "above the median" (one bit each) has autocorrelations r(k), a
 
     n / (1 + 2 (r(1) + r(2) + ...))          summed in pairs until a pair is negative (Geyer's initial positive sequence)
 
-Bits are kept in one whole number, so that r(k) is a shift, an `and` and a count of ones: microseconds for 20,000.
+The bits are kept in one integer, so that r(k) is a shift, an `and` and a count of ones: microseconds for 20,000 samples.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from statistics import NormalDist
 Z95 = NormalDist().inv_cdf(0.975)
 #: Samples from which on a percentile's 95 % upper bound is a sample: the smallest n with p**n <= 0.05.
 PERCENTILES = {90: 29, 95: 59, 99: 299, 99.9: 2995}
-#: Two ticks of the event clock: no median is known better.
+#: Two ticks of the event clock: no median is known more precisely.
 RESOLUTION_NS = 64.0
 FEWEST = 8
 
@@ -33,12 +33,12 @@ def effective_size(values: Sequence[float]) -> float:
     share = ones / n
     variance = share * (1 - share)
     if variance == 0:
-        return float(n)  # no sample above the middle: ties, and nothing that could be followed
+        return float(n)  # no sample above the middle: ties, so there is no series to analyse
     total, lag, previous = 0.0, 1, 1.0
     while lag < n // 2:
         pair = _correlation(bits, n, lag, share, variance)
         pair += _correlation(bits, n, lag + 1, share, variance)
-        pair = min(pair, previous * 2)  # the sequence may not grow again
+        pair = min(pair, previous * 2)  # the sequence must not grow again
         if pair <= 0:
             break
         total += pair
@@ -47,14 +47,14 @@ def effective_size(values: Sequence[float]) -> float:
 
 
 def _correlation(bits: int, n: int, lag: int, share: float, variance: float) -> float:
-    """Autocorrelation of a series of bits: by how much oftener than chance two at this distance are both 1."""
+    """Autocorrelation of a series of bits: how much more often than by chance two bits at this distance are both 1."""
     return (((bits >> lag) & bits).bit_count() / (n - lag) - share * share) / variance
 
 
 def median_bounds(values: Sequence[float], size: float | None = None) -> tuple[float, float, float]:
     """(median, low, high): 95 % by order statistics on the effective sample size.
 
-    Infinite where so few samples bound nothing: fewer than six independent ones.
+    Infinite with fewer than six independent samples.
     """
     ordered = sorted(values)
     n = len(ordered)

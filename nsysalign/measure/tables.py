@@ -93,8 +93,8 @@ def budgets(measure: Measure) -> pd.DataFrame:
 
 
 def write(measure: Measure, path: Path) -> None:
-    """analysis.db with the tables of frames.MEASURE_SPECS, documented inside; whole or not at all.  Without scipy only the
-    samples and budgets are there."""
+    """analysis.db with the tables of frames.MEASURE_SPECS, documented inside; whole or not at all.  Without scipy it only has
+    the samples and budgets."""
     import sqlite_utils
 
     from nsysalign.files import replacing

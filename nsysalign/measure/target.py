@@ -1,4 +1,4 @@
-"""The function to measure: found, looked at, called.  Worker side; standard library only."""
+"""The function to measure: found, checked, called.  Worker side; standard library only."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 from nsysalign.measure.failures import Usage
 from nsysalign.measure.workload import Workload
 
-#: Set in every worker: what calls `nsysalign.benchmark` again from the file's own top level would never end.
+#: Set in every worker: calling `nsysalign.benchmark` again from the file's top level would recurse for ever.
 IN_WORKER = "NSYSALIGN_MEASURE_WORKER"
 
 
 @dataclass(frozen=True)
 class Made:
-    """What the target made for a batch.  `outputs`: how many per call.  `takes_batch`: whether it was told the batch."""
+    """What the target returned for a batch.  `outputs`: how many per call.  `takes_batch`: whether it was given the batch."""
 
     workload: Workload
     outputs: float
@@ -28,7 +28,7 @@ class Made:
 
 
 def find(spec: str) -> Callable[..., Any]:
-    """`bench.py:make` or `package.module:make` -> the function.  Usage where there is none."""
+    """`bench.py:make` or `package.module:make` -> the function.  Raises Usage if there is none."""
     place, colon, name = spec.rpartition(":")
     if not colon or not place or not name:
         raise Usage(f"{spec}: name a function as FILE.py:FUNCTION or package.module:FUNCTION")
@@ -73,7 +73,7 @@ def _load(place: str) -> Any:
 
 
 def takes_batch(function: Callable[..., Any]) -> bool:
-    """Whether it is called with the batch size; Usage where it needs more than that."""
+    """Whether it is called with the batch size.  Raises Usage if it needs more arguments."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -92,7 +92,7 @@ def takes_batch(function: Callable[..., Any]) -> bool:
 
 
 def make(function: Callable[..., Any], batch: int | None, shapes: Sequence[Any], backend: Any) -> Made:
-    """Call the user's function, untimed, and make one call of what it returns.  Usage where that is nothing to call."""
+    """Call the user's function, untimed, and turn its result into a call.  Raises Usage if the result cannot be called."""
     told = False
     if shapes:
         module = _module(function)

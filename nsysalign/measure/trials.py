@@ -1,4 +1,4 @@
-"""What the processes of a search left, as trials."""
+"""The results of a search's processes as trials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NS = 1e9
 
 
 def trial(batch: int, done: Outcome, options: Options) -> Trial:
-    """What a process with this batch showed: rates of mode `steady`, the percentile asked for of mode `latency`."""
+    """The result of a process with this batch: rates from mode `steady`, the requested percentile from mode `latency`."""
     if done.failure:
         return Trial(batch, "memory" if done.failure.memory else done.failure.sentence())
     memory = done.first("memory")

@@ -1,8 +1,8 @@
 """When a program is warm.  Standard library only.
 
 Warm is: in the last max(20 calls, 0.5 s) nothing was loaded and no GPU memory segment added, the duration of a call
-does not change (the 95 % bounds of Theil and Sen's slope hold 0, or what the slope makes of the window is less than
-half the precision asked for), and the SM clock has stood.
+does not change (the 95 % bounds of Theil and Sen's slope include 0, or the slope changes the time within the window by less
+than half the requested precision), and the SM clock was stable.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from nsysalign.measure.stop import Z95
 
 WINDOW_CALLS, WINDOW_S = 20, 0.5
 LIMIT_S = 10.0
-#: The window's calls in so many groups, a median each: single slow calls do not make a trend.
+#: The window's calls are split into this many groups, with a median each, so that single slow calls do not look like a trend.
 GROUPS = 20
-#: The SM clock moves in steps of 15 MHz; so much change is standing still.
+#: The SM clock moves in steps of 15 MHz; a change of up to this much counts as stable.
 CLOCK_SHARE = 0.02
 
 
@@ -47,7 +47,7 @@ def steady(values: Sequence[float], precision: float) -> bool:
 
 @dataclass
 class WarmUp:
-    """What warming up took.  `settled` is False where the limit came first; `why` says what was still moving."""
+    """How long warming up took.  `settled` is False if the limit came first; `why` says what was still changing."""
 
     first_ns: int = 0
     calls: int = 0
@@ -101,7 +101,7 @@ def _unsettled(
     precision: float,
     window_s: float,
 ) -> str:
-    """What still moves in the window that ends now; '' where nothing does."""
+    """What still changes in the window that ends now; '' if nothing does."""
     since = ends[-1] - int(window_s * 1e9)
     inside = next((k for k, end in enumerate(ends) if end >= since), len(ends) - 1)
     inside = min(inside, len(ends) - WINDOW_CALLS)

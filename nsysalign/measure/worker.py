@@ -27,14 +27,14 @@ from nsysalign.measure.cuda import Cuda, Refused
 from nsysalign.measure.modes import Mode, Modes
 
 MOST_SAMPLES, MOST_S, LEAST_S = 20_000, 10.0, 0.5
-#: A ladder of batches ends where the next one is expected to need so much of the memory that it may have.
+#: A ladder of batches ends when the next one is expected to need this share of the memory available to it.
 LADDER_SHARE = 0.5
 _TAIL = 1 << 16
-#: The loop that tells how fast the host is: its turns, and how often it is timed (a third of a millisecond in all).
+#: The loop that shows how fast the host is: its iterations, and how often it is timed (a third of a millisecond in all).
 _TURNS, _TIMED = 2_000, 7
 #: Columns of collect.clocks.
 _T, _DEVICE, _MHZ = 0, 3, 4
-#: What a process under a profiler has, and a timed worker must not have.
+#: Signs of a profiler, which a timed worker must not show.
 _INJECTED = re.compile(
     r"ToolsInjection|nvToolsExt-injection|cuda-injection|^libinjection|(?<![a-z])(nsys|ncu)(?![a-z])",  # not libncurses
     re.IGNORECASE,
@@ -58,7 +58,7 @@ class Worker:
         self.random = random.Random(spec.get("seed", 0))
 
     def run(self, function: Callable[..., Any] | None = None) -> bool:
-        """Measure; False where it failed, and the last fact says how."""
+        """Measure; False if it failed, in which case the last fact says how."""
         try:
             self._run(function)
             self.emit({"type": "done"})
@@ -170,7 +170,8 @@ class Worker:
         return warm
 
     def _modes(self, gpu: Any, work: Any, call_ns: float) -> list[Mode]:
-        """What can be measured; the rest is refused, each with its reason.  Capture comes last: it leaves the most behind."""
+        """The modes that can be measured; the others are refused, each with its reason.  Capture comes last: it has the most
+        side effects."""
         made, maker = [], Modes(gpu, work, call_ns)
         wanted = [(name, l2) for name in self.spec["modes"] for l2 in self.spec["l2"]]
         for name, l2 in sorted(wanted, key=lambda w: w[0] == "graph"):
@@ -178,7 +179,7 @@ class Worker:
                 made.append(maker.make(name, l2))
             except Refused as error:
                 self.emit({"type": "refused", "mode": name, "l2": l2, "reason": str(error)})
-        work.run()  # a capture that broke the process shows here
+        work.run()  # a capture that broke the process fails here
         gpu.sync()
         return made
 
@@ -190,7 +191,7 @@ class Worker:
             mode.block(1)
         active = list(modes)
         while active:
-            self.random.shuffle(active)  # two that take turns are not averaged over their order
+            self.random.shuffle(active)  # a fixed order of two modes would bias both
             for mode in active:
                 started = gpu.now()
                 values = mode.block(mode.size())
@@ -262,8 +263,8 @@ class Worker:
 
 
 def host_ns() -> int:
-    """Nanoseconds that a fixed loop of plain Python takes, the median of some.  nsys traces nothing of it: where it differs
-    between a timed and a profiled process, the host does."""
+    """Nanoseconds that a fixed loop of plain Python takes, the median of several.  nsys traces nothing in it: if it differs
+    between a timed and a profiled process, the host's speed differs."""
     found = []
     for _ in range(_TIMED):
         began, total = time.perf_counter_ns(), 0
@@ -274,7 +275,7 @@ def host_ns() -> int:
 
 
 def clean() -> dict[str, Any]:
-    """What shows that no profiler and no probe is in this process: what was looked for, and what was found."""
+    """Evidence that no profiler and no probe is in this process: what was checked, and what was found."""
     found = [v for v in _VARIABLES if os.environ.get(v)]
     found += [m for m in ("_nsysalign_probe", "nvtx") if m in sys.modules]
     try:
@@ -291,7 +292,7 @@ def injected(names: Iterable[str]) -> list[str]:
 
 
 def _clock(path: str | None) -> Callable[[int], bool]:
-    """Whether the SM clock was stable since a time, from the samples that the parent writes; True where unknown."""
+    """Whether the SM clock was stable since a time, from the samples that the parent writes; True if unknown."""
 
     def stands(since_ns: int) -> bool:
         rates = [row[_MHZ] for row in _rows(path) if row[_T] >= since_ns and row[_DEVICE] == 0 and row[_MHZ]]
@@ -325,7 +326,7 @@ def _backend(spec: dict[str, Any]) -> Any:
 
 
 def _die_with_parent() -> None:
-    """A parent that was killed leaves no worker on the GPU."""
+    """Makes sure that a killed parent leaves no worker on the GPU."""
     import ctypes
     import signal
 
@@ -338,7 +339,7 @@ def _die_with_parent() -> None:
 
 
 def main(path: str) -> int:
-    """Exit status 0 also where the call failed: the facts say so; anything else is a process that died."""
+    """Exit status 0 even if the call failed, which the facts report; anything else means that the process died."""
     with open(path, encoding="utf-8") as file:
         spec = json.load(file)
     os.environ[target.IN_WORKER] = "1"
@@ -356,7 +357,7 @@ def main(path: str) -> int:
 
 
 def wait(parent: int, ahead: str = "") -> int:
-    """Import what takes long, then wait for the name of a spec on standard input; none means to leave."""
+    """Import slow modules, then wait for the name of a spec on standard input; an empty line means to exit."""
     if os.getppid() == parent:
         _die_with_parent()
     if ahead:

@@ -1,4 +1,4 @@
-"""What a function hands to `nsysalign measure` where a plain call is not enough."""
+"""What a function returns to `nsysalign measure` if a plain call is not enough."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Workload:
     """A call, and what it is called with.
 
     call: called as `call(*inputs)`; must only enqueue its work on the current stream, and need not wait for it.
-    inputs: tensors on the GPU.  Inputs handed over can be rotated (cold L2), copied in (`--include-transfer`) and looked
-        at (all zeros?); those that a closure holds cannot.
+    inputs: tensors on the GPU.  Inputs given here can be rotated (cold L2), copied in (`--include-transfer`) and checked (all
+    zeros?); those held by a closure cannot.
     outputs_per_call: what one call makes (images, tokens): the unit of throughput.  None: the batch size, else 1.
 
         >>> Workload(abs, inputs=(-3,)).run()

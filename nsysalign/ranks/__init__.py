@@ -1,5 +1,4 @@
-"""Many traces of one job: summaries of ranks -> clocks on one line -> collectives that belong together -> labels side
-by side.
+"""Many traces of one job: summaries of ranks -> common clock -> matching collectives -> labels side by side.
 
 sources.find --(one job per trace, in parallel: commands/ranks.py)--> summary.summaries --> join.join --> compare.compare
 

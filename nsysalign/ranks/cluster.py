@@ -1,4 +1,4 @@
-"""Traces on the disks of a Dask cluster's machines: each is analysed where it lies, and only its summary travels.
+"""Traces on the disks of a Dask cluster's machines: each is analysed on its own machine, and only its summary is transferred.
 
     here                          a worker of each machine
     paths ----------------------> what lies there under these paths
@@ -26,13 +26,13 @@ from nsysalign.ranks.sources import find, numbered
 if TYPE_CHECKING:
     from nsysalign.ranks.spread import Cluster
 
-#: What a file is known by on all machines that share it: size, time of change (ns), inode.
+#: What identifies a file on all machines that share it: size, modification time (ns), inode.
 Identity = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a machine sees of the paths that were given."""
+    """What a machine sees under the given paths."""
 
     version: str
     sources: tuple[tuple[Source, Identity], ...]
@@ -54,7 +54,7 @@ ANYWHERE = Place()
 
 
 def look(paths: Sequence[Path], logs: Sequence[Path], mark: Path) -> Seen:
-    """What this machine sees.  `mark` is a file that has just been made in the folder of the results."""
+    """What this machine sees.  `mark` is a file that has just been created in the folder of the results."""
     there = [path for path in paths if path.exists()]
     try:
         sources = find(there, [log for log in logs if log.exists()]) if there else ()
@@ -74,7 +74,7 @@ def placed(
 ) -> list[tuple[Source, Place]]:
     """Every trace that a machine of the cluster sees under these absolute paths, once, with its place.
 
-    TraceError where none sees any, UsageError where a machine has no nsysalign, or another one.
+    Raises TraceError if no machine sees any, UsageError if a machine has no nsysalign, or another version.
     """
     mark = output / f".{secrets.token_hex(8)}"
     mark.touch()
@@ -102,7 +102,7 @@ def _refuse_unlike(seen: Mapping[str, Seen]) -> None:
 
 
 def _merged(seen: Mapping[str, Seen], private: Path) -> list[tuple[Source, Place]]:
-    """One source for what several machines see as one file; names that several files have are numbered."""
+    """One source for a file that several machines share; names that several files have are numbered."""
     hosts: dict[tuple[Path, Identity], list[str]] = {}
     sources: dict[tuple[Path, Identity], Source] = {}
     for host, what in sorted(seen.items()):
@@ -114,7 +114,7 @@ def _merged(seen: Mapping[str, Seen], private: Path) -> list[tuple[Source, Place
     for (key, source), name in zip(sources.items(), names, strict=True):
         shared = tuple(host for host in hosts[key] if seen[host].shared)
         mine = shared or tuple(hosts[key])
-        everywhere = set(mine) == set(seen)  # also on a machine that joins the cluster later
+        everywhere = set(mine) == set(seen)  # including machines that join the cluster later
         place = Place(() if everywhere and shared else mine, None if shared else private)
         found.append((replace(source, name=name), place))
     return found

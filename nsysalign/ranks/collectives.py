@@ -41,9 +41,9 @@ MOST_CONTRADICTIONS = 0.02
 SAME_HOST_NS = 1_000_000
 #: Farther apart than this, on one machine, none but the straight pairing is believed.
 CERTAIN_NS = 100_000
-#: A pairing so many times worse than the best one is not in question.
+#: A pairing this many times worse than the best one is not considered.
 MUCH_WORSE = 4
-#: Traces that began at different times differ by at most so many collectives at their heads.
+#: Traces that began at different times differ by at most this many collectives at their start.
 MOST_LAG = 64
 #: From here on a drift can be told from scatter.
 FEWEST_FOR_DRIFT = 12
@@ -100,7 +100,7 @@ class Refusal(NamedTuple):
 def sequences(ranks: Sequence[RankSummary], traces: Sequence[int], shifts: Sequence[int]) -> Iterator[Stream]:
     """Streams of collectives, rank by rank.
 
-    `traces`: number of every rank's trace, `shifts`: what puts its clock on the coarse common one.
+    `traces`: number of every rank's trace, `shifts`: the correction to the coarse common clock.
     """
     for position, rank in enumerate(ranks):
         table = rank.collectives
@@ -182,7 +182,7 @@ def fit(first: Stream, other: Stream, trust: Trust) -> Fit | str:
 
 def _lags(first: np.ndarray, other: np.ndarray) -> Iterator[int]:
     """Shifts k with other[i + k] of the size of first[i] wherever both exist, over at least half of the shorter
-    one.  Equally long streams are tried as they are, whatever the sizes say: their times will tell."""
+    one.  Equally long streams are tried without a shift, whatever the sizes say: their times decide."""
     n, m = len(first), len(other)
     least = max(FEWEST, (min(n, m) + 1) // 2)
     if n == m:

@@ -27,13 +27,13 @@ from nsysalign.ranks.summary import same_trace
 #: Medians closer than this share (or than the event clock's resolution) are the same.
 EVEN_SHARE = 0.02
 RESOLUTION_NS = 500
-#: A rank is named the slowest where it is so in this share of the repetitions.
+#: A rank is called the slowest if it is so in this share of the repetitions.
 CLEAR_SHARE = 0.6
-#: ... of at least so many.
+#: ... of at least this many.
 FEWEST_REPETITIONS = 3
 #: Waiting for others matters from this share of the measured time on.
 WAIT_MATTERS = 0.05
-#: Two GPUs of one trace: each one's timestamps are good to 0.5 us (95 %) against the trace's clock.
+#: Two GPUs of one trace: the timestamps of each agree with the trace's clock to 0.5 us (95 %).
 GPU_CLOCK_NS = 1_000
 
 
@@ -42,16 +42,16 @@ class Meeting(NamedTuple):
 
     ranks: tuple[int, ...]  # positions of the summaries
     own_start: np.ndarray  # on each rank's own clock
-    wait: np.ndarray  # nanoseconds before the last one arrived, 0 where the clocks cannot tell
+    wait: np.ndarray  # nanoseconds before the last one arrived, 0 if the clocks cannot tell
     last: np.ndarray  # (collectives,): the member that arrived last
-    clear: np.ndarray  # (collectives,): it did so by more than the clocks' error
+    clear: np.ndarray  # (collectives,): whether it was later by more than the clocks' error
 
 
 def compare(results: Sequence[SourceResult]) -> RankComparison:
     """The whole comparison, whatever the order in which the results came.
 
-    Ranks are numbered by what the launcher called them, else by the one number in which the traces' names differ,
-    else in the order of names, devices and process ids.
+    Ranks are numbered as by the launcher, else by the one number in which the traces' names differ, else in the order of names,
+    devices and process ids.
     """
     results = sorted(results, key=lambda r: natural(r.source))
     failures = tuple(r for r in results if r.failure)
@@ -95,7 +95,7 @@ def _distinct(numbers: Sequence[int | None]) -> bool:
 
 
 def _from_names(names: Sequence[str]) -> list[int] | None:
-    """`report_rank3` -> 3; else the only number in which otherwise equal names differ; None where neither is clear."""
+    """`report_rank3` -> 3; else the only number in which otherwise equal names differ; None if neither is clear."""
     said = [re.search(r"rank[-_.]?(\d+)", name, re.IGNORECASE) for name in names]
     found = [int(m[1]) if m else None for m in said]
     if _distinct(found):
@@ -166,7 +166,7 @@ def _meeting(
     latest = start.max(axis=0)
     second = np.sort(start, axis=0)[-2]
     wait = np.clip(np.minimum(latest, stop) - start, 0, None)
-    # a wait shorter than what the two clocks may be apart may be none
+    # a wait shorter than the possible difference of the two clocks may not be one
     error = np.maximum(errors[:, None], errors[last][None, :])
     wait = np.where(wait > error, wait, 0)
     return Meeting(tuple(ranks), own, wait, last, latest - second > errors[last])
@@ -249,7 +249,7 @@ def _label(
         verdict, slowest = (
             "unclear",
             None,
-        )  # who waits inside its kernels is longest, and it is not known who waits
+        )  # a rank that waits inside its kernels takes longest, and it is not known which rank waits
     first = rows[0].times
     return LabelComparison(
         label=name,
@@ -328,7 +328,7 @@ def _example(
 
 
 class _Inside:
-    """What the collectives inside one rank's intervals of one label came to."""
+    """Totals of the collectives inside one rank's intervals of one label."""
 
     def __init__(self, intervals: int) -> None:
         self.wait = np.zeros(intervals, dtype=np.int64)
@@ -344,7 +344,8 @@ def _count(
     windows: Sequence[Mapping[str, tuple[np.ndarray, np.ndarray]]],
     inside: Mapping[int, _Inside],
 ) -> int:
-    """Add a communicator's collectives to the intervals of a label in which they began; returns the most of any rank."""
+    """Add a communicator's collectives to the intervals of a label in which they began; returns the largest count of any
+    rank."""
     most = 0
     for row, rank in enumerate(meeting.ranks):
         if rank not in inside:
@@ -369,8 +370,8 @@ def _verdict(
 ) -> tuple[str, int | None, int | None]:
     """(one of model.VERDICTS, slowest rank, rank that waits most).
 
-    Where ranks meet in collectives all of them measure the time of the slowest: then the one that arrives last is to
-    be looked at, not the one with the longest time.
+    If ranks meet in collectives, all of them measure the time of the slowest: then the rank that arrives last matters, not the
+    one with the longest time.
     """
     if len(rows) == 1:
         return "alone", None, None

@@ -1,7 +1,7 @@
 """Traces on one clock.
 
-Every trace counts nanoseconds from its own session start, and says when that was by the machine's clock.  Machines'
-clocks differ by up to milliseconds, collectives tell by how much: see `collectives`.
+Every trace counts nanoseconds from its own session start, and says when that was by the machine's clock.  Machines' clocks
+differ by up to milliseconds; collectives tell by how much: see `collectives`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nsysalign.ranks.results import Clock, RankSummary
 
 class Joined(NamedTuple):
     clocks: tuple[Clock, ...]  # one per trace, in the order of `traces`
-    groups: tuple[Group, ...]  # collectives that belong together
+    groups: tuple[Group, ...]  # matching collectives
     refusals: tuple[Refusal, ...]
 
 
@@ -27,11 +27,11 @@ class Edge(NamedTuple):
     a: int
     b: int
     fit: Fit
-    pairwise: bool  # of sends and receives: only where nothing else joins the two
+    pairwise: bool  # from sends and receives: only used if nothing else joins the two
 
 
 def join(ranks: Sequence[RankSummary]) -> Joined:
-    """Clocks of all traces, in the order in which their first ranks come; the first that says when it began is the
+    """Clocks of all traces, in the order in which their first ranks come; the first trace with a session start is the
     reference."""
     names = list(dict.fromkeys(rank.source for rank in ranks))
     number = {name: n for n, name in enumerate(names)}
@@ -40,7 +40,7 @@ def join(ranks: Sequence[RankSummary]) -> Joined:
     hosts = [rank.host for rank in firsts]
     starts = [rank.info.session_start_utc_ns for rank in firsts]
     root = next((n for n, s in enumerate(starts) if s is not None), 0)
-    # nanoseconds since 1970 less nanoseconds since 1970: small, and 0 where nothing is known
+    # a difference of nanoseconds since 1970: small, and 0 if nothing is known
     coarse = [0 if s is None or starts[root] is None else s - starts[root] for s in starts]
 
     def trust(a: int, b: int) -> Trust:
@@ -60,7 +60,7 @@ def join(ranks: Sequence[RankSummary]) -> Joined:
     ]
     clocks: dict[int, Clock] = {}
     order = [root, *(n for n in range(len(names)) if n != root)] if names else []
-    for n in order:  # a trace that nothing joins to the reference may still join others to itself
+    for n in order:  # a trace that cannot be joined to the reference may still be joined to others
         if n in clocks:
             continue
         method = "none" if trust(root, n) is Trust.NONE else "reference" if n == root else "session start"
@@ -71,7 +71,7 @@ def join(ranks: Sequence[RankSummary]) -> Joined:
 
 
 def _why(ranks: Sequence[RankSummary], traces: Sequence[int], trace: int, root: str) -> str:
-    """Why nothing joins a trace to the reference, where nothing was refused."""
+    """Why nothing joins a trace to the reference, if no match was rejected."""
     counts = [len(rank.collectives) for rank, t in zip(ranks, traces, strict=True) if t == trace]
     if not any(counts):
         return "it has no collectives"
@@ -79,7 +79,7 @@ def _why(ranks: Sequence[RankSummary], traces: Sequence[int], trace: int, root: 
 
 
 def _spread(clocks: dict[int, Clock], edges: list[Edge], coarse: list[int], names: list[str]) -> None:
-    """Fill in, from the known clocks on, those that collectives reach: the best edge first (Prim)."""
+    """Starting from the known clocks, determine those that collectives connect to them, best edge first (Prim)."""
     while True:
         open_edges = [e for e in edges if (e.a in clocks) != (e.b in clocks)]
         if not open_edges:

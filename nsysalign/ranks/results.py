@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from nsysalign.model import TraceInfo
 
-#: How a trace's clock was put on the common one, best first.
+#: How a trace's clock was converted to the common one, best first.
 CLOCKS: Mapping[str, str] = {
     "reference": "the common clock is that of this trace",
     "collectives": "session start, corrected by where the collectives end",
@@ -28,7 +28,7 @@ class Source:
     name: str  # unique among the sources; also its folder's name in the output
     trace: Path
     logs: tuple[Path, ...] = ()
-    pooled: bool = False  # the logs belong to several traces: each takes those of its own processes
+    pooled: bool = False  # the logs belong to several traces: each uses those of its own processes
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class RankSummary:
     device: int  # the lowest CUDA device of its intervals and collectives, -1 unknown
     info: TraceInfo
     host: str | None  # digest: equal on one machine
-    launcher_rank: int | None  # what torchrun, mpirun or srun called the profiled command
+    launcher_rank: int | None  # the number that torchrun, mpirun or srun gave the profiled command
     labels: tuple[LabelTimes, ...]
     windows: pd.DataFrame  # frames.RANK_WINDOWS, sorted by label and start
     collectives: pd.DataFrame  # frames.COLLECTIVES of this process
@@ -71,7 +71,7 @@ class RankSummary:
 
 @dataclass(frozen=True)
 class SourceResult:
-    """What came of one trace: its ranks, or the reason why there are none."""
+    """The result for one trace: its ranks, or the reason why there are none."""
 
     source: str
     trace: str  # as the user named it
@@ -94,9 +94,9 @@ class Clock:
     origin_ns: int = 0
     correction_ns: int = 0  # what the collectives changed, 0 without them
     error_ns: int | None = None  # 95 % of the collectives' ends agree this well; None: unchecked
-    bound_ns: int | None = None  # farthest from the truth that no collective contradicts; None: unbounded
+    bound_ns: int | None = None  # largest error that no collective contradicts; None: unbounded
     collectives: int = 0
-    reason: str = ""  # why the collectives were not used, '' where they were
+    reason: str = ""  # why the collectives were not used, '' if they were
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class RankLabel:
     slowest: int  # repetitions in which this rank measured the longest time
 
 
-#: What can be said of a label over all ranks, the first that applies.
+#: What can be said about a label over all ranks; the first that applies.
 VERDICTS: Mapping[str, str] = {
     "alone": "one rank measured it",
     "waits": "a rank spends a considerable share of its time waiting in collectives for the last one to arrive",
@@ -166,13 +166,13 @@ class LabelComparison:
     ranks: tuple[RankLabel, ...]  # in the order of the ranks; ranks without the label are absent
     verdict: str  # one of VERDICTS
     slowest: int | None  # rank with the largest median, None where they do not differ clearly
-    waiting: int | None  # rank that waits most, where that matters
+    waiting: int | None  # rank that waits most, if that matters
     spread_ns: float  # largest minus smallest median
     repetitions: int  # that every rank has
     collectives: int  # matched collectives inside
     example: tuple[
         RankExample, ...
-    ] = ()  # an ordinary repetition; () for one rank, or clocks that are not comparable
+    ] = ()  # a typical repetition; () for one rank, or clocks that are not comparable
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class Rank:
     pid: int
     device: int
     intervals: int
-    unplaced: int  # of its trace: what is not placed belongs to no process
+    unplaced: int  # of its trace: intervals that are not placed belong to no process
     collectives: int
     warnings: tuple[str, ...]
 

@@ -1,4 +1,4 @@
-"""Which traces a command line names: files, run directories, and folders of either.
+"""The traces that a command line names: files, run directories, and folders of either.
 
 job/                          job/                        job/
   report_rank0.nsys-rep         train-001/trace.sqlite      rank0/report.nsys-rep
@@ -15,9 +15,9 @@ from nsysalign.errors import TraceError, UsageError
 from nsysalign.ranks.results import Source
 from nsysalign.rundir import TRACE_SUFFIXES, RunDirectory, event_logs, natural
 
-#: A comparison's own document: a folder that holds one is a result and not looked into.
+#: A comparison's own document: a folder that contains one is a result and not searched.
 DOCUMENT = "ranks.json"
-#: How many folders below a named one are looked into: job/node/rank.
+#: How many levels of folders below a named one are searched: job/node/rank.
 DEPTH = 2
 
 
@@ -32,7 +32,7 @@ def is_many(path: Path) -> bool:
 def find(paths: Sequence[Path], logs: Sequence[Path] = ()) -> tuple[Source, ...]:
     """The traces of a command line, each once.  `logs` are shared by all of them.
 
-    TraceError where a path holds none, UsageError where a trace is named twice.
+    Raises TraceError if a path contains none, UsageError if a trace is named twice.
     """
     found: list[tuple[str, Path, tuple[Path, ...], bool]] = []
     for path in paths:
@@ -78,7 +78,7 @@ def _of(path: Path, depth: int = DEPTH) -> Iterable[tuple[str, Path, tuple[Path,
 
 
 def _folders(path: Path, depth: int = DEPTH) -> list[Path]:
-    """Folders with traces in them or a little below, results of earlier comparisons left out."""
+    """Folders that contain traces, directly or a few levels below, except results of earlier comparisons."""
     inside = [p for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")]
     kept = [
         p
@@ -109,7 +109,7 @@ def _literal(text: str) -> str:
 
 
 def _names(found: Sequence[tuple[str, Path]]) -> list[str]:
-    """Names that tell the traces apart: with the folder's name in front where stems are the same, else numbered."""
+    """Names that tell the traces apart: with the folder's name in front if stems are equal, else numbered."""
     names = [name for name, _ in found]
     for depth in (1, 2):
         if len(set(names)) == len(names):
@@ -119,7 +119,7 @@ def _names(found: Sequence[tuple[str, Path]]) -> list[str]:
 
 
 def numbered(names: Iterable[str]) -> list[str]:
-    """The same, each of them once: `rank0`, `rank0-2`, ..."""
+    """The names made unique: `rank0`, `rank0-2`, ..."""
     taken: dict[str, None] = {}
     for name in names:
         wanted, number = name, 2

@@ -1,6 +1,6 @@
 """One function over many jobs: here, in processes of this machine, or on a Dask cluster.
 
-All three are executors of the standard library's interface; what differs is how one is made.
+All three are executors with the standard library's interface and differ only in how they are created.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from nsysalign.workers import started
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
-#: What the analysis of one trace holds in memory at its peak: so much, and so many bytes per byte of its export
+#: Peak memory of the analysis of one trace: a fixed amount, plus this many bytes per byte of its export
 #: (scripts/bench_ranks.py measures it).
 BASE_BYTES = 200 << 20
 BYTES_PER_BYTE = 10
-#: Seconds in which the first worker of a cluster has come, and a machine's workers have come back, or never will.
+#: Seconds to wait for the first worker of a cluster, and for a machine's workers to come back.
 WORKER_S, GONE_S = 60, 60
 
 
@@ -35,10 +35,9 @@ def over(
     executor: concurrent.futures.Executor,
     again: Callable[[], contextlib.AbstractContextManager[concurrent.futures.Executor | None]] | None = None,
 ) -> Iterator[tuple[Job, Result | BaseException]]:
-    """(job, result or what was raised), in the order in which they end.
-
-    A worker process that dies takes its whole pool with it, and it is not known whose job did it.  With `again` the
-    jobs that were lost run once more, one at a time and each in an executor of its own: only the guilty one is lost.
+    """(job, result or exception), in the order in which they end.  A worker process that dies takes its whole pool with it, and
+    it is not known which job caused it.  With `again` the lost jobs run once more, one at a time and each in an executor of its
+    own, so that only the one at fault is lost.
     """
     futures = {executor.submit(function, job): job for job in jobs}
     lost = []
@@ -67,14 +66,14 @@ def _outcome(future: concurrent.futures.Future) -> Any:
 
 @contextmanager
 def processes(count: int) -> Iterator[concurrent.futures.Executor]:
-    """Worker processes of this machine; one job at a time needs none, only a thread of this one."""
+    """Worker processes of this machine; one job at a time needs no other process, only a thread."""
     with (started(count) if count > 1 else None) or concurrent.futures.ThreadPoolExecutor(1) as pool:
         yield pool
 
 
 @contextmanager
 def alone() -> Iterator[concurrent.futures.Executor | None]:
-    """One fresh worker process, if it can be had: what killed another one must not run in this one."""
+    """One fresh worker process, if possible: a job that killed another process must not run in this one."""
     with started(1) or contextlib.nullcontext() as pool:
         yield pool
 
@@ -83,8 +82,8 @@ class Cluster(concurrent.futures.Executor):
     """The workers of a Dask scheduler.  A job that has `hosts` (addresses of machines) is done on one of them, any other
     job anywhere.
 
-    Dask itself gives the job of a lost worker to another one.  Where all workers of a job's hosts are gone, and none has
-    come back after GONE_S seconds, the job is cancelled: nobody else could do it.
+    Dask itself gives the job of a lost worker to another one.  If all workers of a job's hosts are gone, and none has come back
+    after GONE_S seconds, the job is cancelled: no other worker could do it.
     """
 
     def __init__(self, client: Any) -> None:
@@ -107,7 +106,7 @@ class Cluster(concurrent.futures.Executor):
         return future
 
     def ask(self, function: Callable[..., Result], *arguments: Any) -> dict[str, Result]:
-        """What a worker of each host answers at once, by host.  UsageError where one cannot."""
+        """The answer of one worker of each host, by host.  Raises UsageError if one cannot answer."""
         answers = {}
         for host, worker in sorted(self._workers().items()):
             try:
@@ -120,7 +119,7 @@ class Cluster(concurrent.futures.Executor):
         return answers
 
     def stop(self) -> None:
-        """Nobody is looked after any more."""
+        """Stop watching the workers."""
         self._over.set()
 
     def _workers(self) -> dict[str, str]:
@@ -157,7 +156,7 @@ def dask(address: str, count: int) -> Iterator[Cluster]:
                     n_workers=count,
                     threads_per_worker=1,
                     processes=True,
-                    # its web server runs in any case: on a port that no other cluster of this machine has
+                    # its web server always runs: on a port that no other cluster on this machine uses
                     dashboard_address="127.0.0.1:0",
                     scheduler_kwargs={"dashboard": False},
                 )
@@ -173,7 +172,7 @@ def dask(address: str, count: int) -> Iterator[Cluster]:
             client.wait_for_workers(1, timeout=WORKER_S)
         except TimeoutError as error:
             raise UsageError(
-                f"--dask {address}: no worker has come to this scheduler",
+                f"--dask {address}: no worker has joined this scheduler",
                 f"on each machine: dask worker {address}",
             ) from error
         cluster = Cluster(client)
@@ -208,7 +207,7 @@ def _size(trace: Path) -> int:
 
 
 def _free_memory() -> int:
-    """Bytes that can be had: the machine's and, where this is a container, what its limit leaves."""
+    """Available bytes: the machine's and, in a container, what its limit leaves."""
     free = 1 << 40
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()

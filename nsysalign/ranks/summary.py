@@ -1,4 +1,4 @@
-"""An analysis as what other ranks are compared with: one summary per process."""
+"""Reduces an analysis to what a comparison of ranks needs: one summary per process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSummary, ...]:
     """The processes of a trace that measured something or took part in collectives, ordered by device and pid.
 
-    A trace in which no process did either is one empty rank: it is there, and tables say that it measured nothing.
+    A trace in which no process did either becomes one empty rank, so that tables show that it measured nothing.
     """
     collectives = shared.collectives
     pids = pid_of(collectives["process"].to_numpy())

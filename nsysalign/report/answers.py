@@ -1,4 +1,4 @@
-"""Answers beside the budgets: labels told apart by their work, and ranges on the host, in lines and as the page's data."""
+"""Answers besides the budgets: labels split by kind of work, and ranges on the host, in lines and as the page's data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: Ranges that a terminal lists; rows of a table on the page.
 MOST_LINES, MOST_ROWS = 6, 150
 _NOTHING: dict[str, Any] = {"unprofiled_ns": None, "no_prediction": ""}
-#: What a range's host time is made of, in the words of both.
+#: The parts of a range's host time, as named in both outputs.
 SPLIT = {
     "launch_ns": "launch",
     "copy_ns": "copy",
@@ -30,7 +30,8 @@ SPLIT = {
 
 
 def told_apart(analysis: Analysis, rows: Sequence[LabelRow]) -> list[LabelRow]:
-    """The rows, a label that did different work as one row per kind of work: its own median would describe none of them."""
+    """The rows, with one row per kind of work for a label that did different work: its own median would describe none of
+    them."""
     if analysis.variants.empty:
         return list(rows)
     import pandas as pd
@@ -66,7 +67,7 @@ def told_apart(analysis: Analysis, rows: Sequence[LabelRow]) -> list[LabelRow]:
 
 
 def range_lines(analysis: Analysis) -> list[str]:
-    """Ranges by their time on the host: that, what it was, and what their work took on the GPU."""
+    """Ranges by their time on the host: that time, its parts, and the GPU time of their work."""
     table = analysis.host_ranges
     if table.empty:
         return []
@@ -110,7 +111,7 @@ def page_tables(analysis: Analysis) -> dict[str, Any]:
 
 
 def plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as the page's data: foreign text made plain."""
+    """Rows as the page's data, with foreign text made plain."""
     return [
         {name: safe_text(value) if isinstance(value, str) else value for name, value in row.items()}
         for row in table.to_dict("records")

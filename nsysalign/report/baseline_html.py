@@ -20,7 +20,7 @@ _UNITS = {"under nsys": "us", "without": "us", "predicted": "us"}
 
 
 def section(analysis: Analysis) -> str:
-    """The section as markup; '' where there was no run without nsys."""
+    """The section as markup; '' if there was no run without nsys."""
     rows = baseline_rows(analysis)
     if not rows:
         return ""

@@ -1,4 +1,4 @@
-"""The profiled run and the run without nsys as plain rows: what terminal and page show, before either of them draws."""
+"""The profiled run and the run without nsys as plain rows, shared by terminal and page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nsysalign.report.palette import LOOKS
 from nsysalign.report.table import within
 from nsysalign.text import fixed
 
-#: From this inflation on a label's budget without nsys is shown.
+#: A label's budget without nsys is shown from this inflation on.
 INFLATED = 1.10
 HEADS = ("label", "intervals", "under nsys", "without", "inflation", "predicted", "error")
 MEANING = (
@@ -36,7 +36,7 @@ class BaselineRow:
     gap_baseline_ns: float
     budget: tuple[
         tuple[str, int], ...
-    ]  # (cause, ns) of its row without nsys, largest first; () for few changes
+    ]  # (cause, ns) of its row without nsys, largest first; () if little changes
     budget_ns: int  # their exact sum: the prediction for that one interval
 
     @property
@@ -98,7 +98,7 @@ def budget_text(row: BaselineRow) -> str:
 
 
 def gap_text(row: BaselineRow) -> str:
-    """How long nothing was timed before the label's intervals; '' where that is not known without nsys."""
+    """How long nothing was timed before the label's intervals; '' if that is not known for the run without nsys."""
     if math.isnan(row.gap_baseline_ns):
         return ""
     under = "" if math.isnan(row.gap_profiled_ns) else f" ({fixed(row.gap_profiled_ns)} under nsys)"

@@ -30,7 +30,7 @@ _MOST_LINES = 6
 
 
 def render(analysis: Analysis, console: Console, *, max_labels: int | None = 60) -> None:
-    """Print the section; nothing where there was no run without nsys."""
+    """Print the section; nothing if there was no run without nsys."""
     from rich.text import Text
 
     rows = baseline_rows(analysis)
@@ -53,7 +53,7 @@ def render(analysis: Analysis, console: Console, *, max_labels: int | None = 60)
 
 
 def _lines(head: str, rows: list[BaselineRow], text: Callable[[BaselineRow], str], console: Console) -> None:
-    """A heading and a line per row that has something to say; the page and analysis.json have all."""
+    """A heading and a line per row with a remark; the page and analysis.json have all."""
     from rich.table import Table
     from rich.text import Text
 

@@ -21,7 +21,7 @@ PAGE = Page("diff.html", "format dom bars diff", "nsysalign diff: {}")
 
 
 def ordered(comparison: Comparison) -> list[LabelChange]:
-    """Slower labels first, the largest change first; what libraries time last."""
+    """Slower labels first, the largest change first; labels timed by libraries last."""
 
     def place(label: LabelChange) -> tuple[bool, int, float]:
         return label.library, VERDICT_ORDER.index(label.verdict), -abs(label.total.change_ns)
@@ -56,7 +56,7 @@ def page(comparison: Comparison) -> str:
 
 
 def page_data(comparison: Comparison) -> dict[str, Any]:
-    """The page's data: the same, foreign text without control characters, with the looks of the causes."""
+    """The page's data: the same, with foreign text free of control characters, and the looks of the causes."""
     labels = []
     for label in ordered(comparison):
         words = {key: safe_text(getattr(label, key)) for key in ("label", "site", "reason")}
@@ -98,7 +98,7 @@ def _change(change: Change) -> dict[str, float]:
 
 
 def summary(comparison: Comparison) -> str:
-    """One sentence: how many labels got slower, faster, stayed, could not be told."""
+    """One sentence: how many labels got slower, got faster, stayed the same, are unclear."""
     if not comparison.labels:
         return "The two have no label in common, so nothing can be compared."
     counts = [(verdict, comparison.count(verdict)) for verdict in VERDICT_ORDER]
@@ -116,12 +116,12 @@ def method(comparison: Comparison) -> str:
 
 
 def signed(ns: float) -> str:
-    """-164300 -> "-164 us", with a sign always."""
+    """-164300 -> "-164 us", always with a sign."""
     return ("+" if ns > 0 else "") + duration(ns)
 
 
 def share(change: Change) -> str:
-    """The change against the time before: "+12.3 %"."""
+    """The change relative to the time before: "+12.3 %"."""
     return f"{100 * change.change_ns / change.before_ns:+.1f} %" if change.before_ns else "new"
 
 

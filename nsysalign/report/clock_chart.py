@@ -17,7 +17,7 @@ MOST_DRAWN = 2_000
 
 
 def reason_words(bits: int) -> str:
-    """ "software power cap, hardware slowdown": what held the clock down, "" for nothing or unknown."""
+    """ "software power cap, hardware slowdown": what kept the clock low, "" for nothing or unknown."""
     if bits <= 0:
         return ""
     known = [text for bit, text in CLOCK_REASONS.items() if bits & bit]
@@ -74,6 +74,6 @@ def _columns(device: int, rows: pd.DataFrame, origin: int, size: int) -> dict[st
 
 
 def _why(table: pd.DataFrame) -> dict[str, str]:
-    """Words for every reason that occurs, by its bit."""
+    """Names of the reasons that occur, by bit."""
     every = int(np.bitwise_or.reduce(np.maximum(table["reasons"].to_numpy(), 0)))
     return {str(bit): reason_words(bit) for bit in (1 << k for k in range(63)) if every & bit}

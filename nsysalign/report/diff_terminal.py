@@ -104,7 +104,7 @@ def _cells(label: LabelChange, wide: bool) -> list[str]:
 
 
 def _with_lines(grid, lines: list[str], console: Console) -> None:
-    """Print a table of one-line rows with a dimmed line below those that have something to say."""
+    """Print a table of one-line rows, with a dimmed line below those that have a remark."""
     from rich.text import Text
 
     with console.capture() as capture:
@@ -118,12 +118,12 @@ def _with_lines(grid, lines: list[str], console: Console) -> None:
 
 
 def _because(label: LabelChange) -> str:
-    """What changed where something did; why it cannot be said where that is so."""
+    """What changed, or why that is unclear."""
     return label.reason if label.verdict == "unclear" else where(label) if label.verdict != "same" else ""
 
 
 def between(total: Change) -> str:
-    """The bounds as shares of the time before: "-80.1 to -70.3 %"."""
+    """The bounds relative to the time before: "-80.1 to -70.3 %"."""
     if not total.before_ns:
         return ""
     low, high = (100 * ns / total.before_ns for ns in (total.low_ns, total.high_ns))

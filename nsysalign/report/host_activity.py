@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 #: Functions, ranges or calls in a sentence; rows of the page's table.
 MOST_NAMED, MOST_ROWS = 3, 150
-#: A share below this says nothing about where the time went.
+#: A share below this does not explain where the time went.
 _WORTH_NAMING = 0.02
 _MATTERS = 0.1
-#: Host gaps of a label that are worth recording again to see inside: a handful of samples.
+#: Host gaps of a label from this length on are worth recording again: they give a handful of samples.
 _WORTH_SAMPLING_NS = 5_000_000
 VIEWS = {"python": "Python stacks", "range": "NVTX ranges", "os": "OS calls"}
 
 
 def sentences(analysis: Analysis, found: Mapping[str, Loss]) -> dict[str, str]:
-    """Label -> what its host gaps were made of, view by view; where that is not known and much time was lost in warm intervals, how
-    to record it."""
+    """Label -> the contents of its host gaps, view by view; if unknown although much time was lost in warm intervals, how to
+    record them."""
     table = analysis.host_activity
     sampled = bool(table["samples"].any())
     by_label: dict[str, list[Any]] = {}
@@ -40,7 +40,7 @@ def sentences(analysis: Analysis, found: Mapping[str, Loss]) -> dict[str, str]:
 
 
 def matters(row: LabelRow) -> bool:
-    """Whether waiting for the host is a part of the label's time that is worth explaining."""
+    """Whether waiting for the host is enough of the label's time to be worth explaining."""
     return row.parts_ns.get("host", 0) >= _MATTERS * row.elapsed_ns
 
 
@@ -72,7 +72,7 @@ def _where(row: Any) -> str:
 
 
 def named(analysis: Analysis) -> int:
-    """How many rows name something."""
+    """The number of rows with a name."""
     return len(_named(analysis))
 
 
@@ -82,7 +82,7 @@ def _named(analysis: Analysis) -> pd.DataFrame:
 
 
 def page_rows(analysis: Analysis) -> list[dict[str, Any]]:
-    """The page's table: what names something, the first MOST_ROWS of it."""
+    """The page's table: the first MOST_ROWS rows with a name."""
     return [
         {
             "label": safe_text(r.label),

@@ -1,9 +1,8 @@
 """`report.html`: one self-contained page, and the small table a notebook shows.
 
 Trace text is hostile: names of kernels, ranges and files come from whoever made the program. It enters
-the page as JSON in a data block, `<`, `>` and `&` escaped, and the DOM through textContent only. A
-Content-Security-Policy with the hashes of the page's own scripts is the second wall: nothing else runs,
-nothing leaves the page.
+the page as JSON in a data block, `<`, `>` and `&` escaped, and the DOM through textContent only. A Content-Security-Policy with
+the hashes of the page's own scripts is the second line of defence: nothing else runs, nothing leaves the page.
 """
 
 from __future__ import annotations
@@ -65,7 +64,8 @@ def _run_name(path: str | os.PathLike[str]) -> str:
 
 
 def assemble(page: Page, data: Mapping[str, Any], markup: Mapping[str, str] = {}) -> str:
-    """A page as text: `data` (with its "title") and the scripts are embedded, `markup` is finished HTML for its places."""
+    """A page as text: `data` (with its "title") and the scripts are embedded, `markup` is finished HTML for its
+    placeholders."""
     script = "\n".join(_template(f"{name}.js") for name in page.scripts.split())
     title = html.escape(data["title"])
     fields = {
@@ -85,7 +85,7 @@ def assemble(page: Page, data: Mapping[str, Any], markup: Mapping[str, str] = {}
 
 
 def _with_sections(template: str) -> str:
-    """`@@section.html@@` in a template is the text of that file: a section of the page can have a file of its own."""
+    """Replaces `@@section.html@@` in a template by the text of that file: a section of the page can have its own file."""
     return re.sub(r"@@(\w+\.html)@@", lambda name: _template(name[1]), template)
 
 

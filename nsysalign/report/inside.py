@@ -11,14 +11,14 @@ from nsysalign.model import Analysis
 from nsysalign.report.pack import packed
 from nsysalign.text import safe_text
 
-#: What the page may hold of marks, and of kernels without a strip.
+#: Limits on marks in the page, and on kernels without a strip.
 MOST_WARPS, MOST_PIECES, MOST_KERNELS = 60_000, 250_000, 60
 #: Rows of counters per kernel: SMs by name are summed.
 MOST_COUNTERS = 40
 
 
 def inside(analysis: Analysis) -> list[dict[str, Any]]:
-    """Kernels whose marks the analysis holds, the longest first; [] where nothing was marked."""
+    """Kernels whose marks the analysis holds, the longest first; [] if nothing was marked."""
     table = analysis.marked_kernels
     if table.empty:
         return []

@@ -1,7 +1,7 @@
-"""How much time the findings are about: per label over all of its intervals, and the cards of the page ranked by it.
+"""How much time each finding concerns: per label over all of its intervals, and the cards of the page ranked by it.
 
 Lost is the time in which the stream executed nothing.  A copy or a memset counts as lost only in a label where a finding
-says that it should not be inside.  A cold first interval is counted apart from the warm ones: its remedy is another one.
+says that it should not be inside.  A cold first interval is counted separately from the warm ones: its remedy is different.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from nsysalign.model import CAUSES, Analysis
 from nsysalign.report.rows import LabelRow
 from nsysalign.report.verdict import SEVERITIES, WORK, Verdict
 
-#: Rules that say that work of one cause does not belong into the interval.
+#: Rules that say that work of one cause does not belong in the interval.
 UNWANTED = {"copy-inside": "memcpy", "memset-inside": "memset"}
 #: Rules about the first interval of a label only.
 COLD = ("module-load", "warm-up")
@@ -23,13 +23,13 @@ COLD = ("module-load", "warm-up")
 
 @dataclass(frozen=True)
 class Loss:
-    """Nanoseconds over the intervals of a label; where a rule calls the first one cold, it is not among them."""
+    """Nanoseconds over the intervals of a label; if a rule calls the first one cold, it is not among them."""
 
     count: int  # intervals
     total_ns: int  # what they measured
-    lost_ns: int  # of it without work on the stream
-    first_ns: int = 0  # what the cold first one measured, 0 where none is cold
-    cold_ns: int = 0  # by how much that is more than the median of the others
+    lost_ns: int  # of that, without work on the stream
+    first_ns: int = 0  # what the cold first one measured, 0 if none is cold
+    cold_ns: int = 0  # how much that exceeds the median of the others
 
     @property
     def all_ns(self) -> int:
@@ -45,7 +45,7 @@ class Entry:
     total_ns: int  # measured in them
     lost_ns: int  # and lost
     others: tuple[Verdict, ...]  # further findings about the label
-    cold: str = ""  # "warm" or "cold" where the first interval is told apart
+    cold: str = ""  # "warm" or "cold" if the first interval is counted separately
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,11 @@ def headline(measure: Measure) -> str:
     if len(measure.targets) > 1:
         return _verdict(measure)
     if best is not None and any("best" in m for m in best.marks):
-        text = f"Best batch: {best.batch}, {words.rate(best.rate)} outputs per second ± {words.share((best.rate_high - best.rate_low) / 2 / best.rate)}."
+        within = (best.rate_high - best.rate_low) / 2 / best.rate
+        known = (
+            f" ± {words.share(within)}" if math.isfinite(within) else " (too few repetitions for an interval)"
+        )
+        text = f"Best batch: {best.batch}, {words.rate(best.rate)} outputs per second{known}."
         largest = next((p for p in points if any(m.startswith("largest") for m in p.marks)), None)
         return text + (
             f" The {next(m for m in largest.marks if m.startswith('largest'))}: {largest.batch}."
@@ -91,7 +95,7 @@ def _verdict(measure: Measure) -> str:
 
 
 def _named(measure: Measure, target: int, batch: int | None) -> str:
-    """The twin of `named` in measure.js."""
+    """The counterpart of `named` in measure.js."""
     side = f"{'AB'[target]}, " if len(measure.targets) > 1 else ""
     return side + ("the call" if batch is None else f"batch {batch}")
 

@@ -1,4 +1,4 @@
-"""A measurement in the terminal: one row per batch, what explains them, what to know."""
+"""A measurement in the terminal: one row per batch, explanations, and notes."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _budgets(measure: Measure, target: int) -> Table | None:
 
 
 def milliseconds(ns: float) -> str:
-    """Three digits that count: 0.0662, 3.02, 28.3."""
+    """Three significant digits: 0.0662, 3.02, 28.3."""
     if not math.isfinite(ns):
         return "?"
     ms = ns / 1e6
@@ -115,19 +115,19 @@ def milliseconds(ns: float) -> str:
 
 
 def share(value: float) -> str:
-    """0.004 -> "0.4 %"; a question mark where nothing bounds it."""
+    """0.004 -> "0.4 %"; a question mark if unbounded."""
     return f"{100 * value:.1f} %" if math.isfinite(value) else "?"
 
 
 def rate(value: float) -> str:
-    """A throughput: whole from 100 on."""
+    """A throughput: without decimals from 100 on."""
     if not math.isfinite(value):
         return "?"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def explanations(measure: Measure) -> list[str]:
-    """Why the modes differ, batch by batch, and whether the profile proves it."""
+    """Why the modes differ, batch by batch, and whether the profile confirms it."""
     lines = []
     for point in measure.points:
         found = {
@@ -164,7 +164,7 @@ def explanations(measure: Measure) -> list[str]:
 
 
 def reading(found: dict) -> list[str]:
-    """What the difference between modes says, in one line at most."""
+    """What the difference between modes means, in one line at most."""
     device, event, graph, steady = (found.get(m) for m in ("device", "event", "graph", "steady"))
     if device and steady and longer(steady, device, 1.1):
         remedy = f": a graph takes {duration(graph.value)}" if graph and longer(steady, graph, 1.1) else ""
@@ -183,7 +183,7 @@ def longer(a: Estimate, b: Estimate, factor: float) -> bool:
 
 
 def proof(profile: Profile) -> str:
-    """The line that says whether the profile is of what was measured."""
+    """The line that says whether the profile explains the measurement."""
     if not math.isfinite(profile.error):
         return f"profile: {duration(profile.elapsed_ns)} under nsys; no prediction of the time without it ({safe_text(profile.run)})"
     verdict = "proven"
@@ -198,7 +198,7 @@ def proof(profile: Profile) -> str:
 
 
 def cold(measure: Measure, point: Point, profile: Profile | None) -> list[str]:
-    """What cold caches cost, and whether kernels show that they were cold."""
+    """The cost of cold caches, and whether the kernels show that they were cold."""
     pair = [
         measure.estimates.get((point.target, point.batch, "device", l2))
         or measure.estimates.get((point.target, point.batch, "event", l2))

@@ -26,7 +26,7 @@ def line(analysis: Analysis) -> str:
 
 
 class Framed:
-    """The page in a frame of its own: its style and script touch nothing of the notebook."""
+    """The page in its own frame: its style and script do not affect the notebook."""
 
     def __init__(self, analysis: Analysis, interval: int | None, height: int) -> None:
         self._page, self._height = page(analysis, interval), height
@@ -42,7 +42,7 @@ class Framed:
 
 
 def number(analysis: Analysis, name: str) -> int:
-    """The interval of this name; of a label the one that its row shows.  UsageError where there is neither."""
+    """The interval of this name, or the one that the row of this label shows.  Raises UsageError if there is neither."""
     found = analysis.intervals.loc[analysis.intervals["name"] == name, "interval"]
     if not len(found):
         found = analysis.labels.loc[analysis.labels["label"] == name, "row_interval"]

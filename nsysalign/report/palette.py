@@ -39,7 +39,7 @@ LOOKS: Mapping[str, Look] = {
     "unknown": Look("unknown", "#D7DADF", "#000000", "+", "white"),
 }
 
-#: The cause whose colour a host call of each kind wears in the timeline: the cause it would explain.
+#: The cause whose colour a host call of each kind has in the timeline: the cause it would explain.
 CALL_LOOK: Mapping[str, str] = {
     **dict.fromkeys(("launch", "graph_launch"), "api_launch"),
     "memcpy": "memcpy",

@@ -25,16 +25,16 @@ from nsysalign.store.confirmations import NOT_CONFIRMED
 from nsysalign.store.objects import to_json
 from nsysalign.text import duration, plural, safe_text
 
-#: The page may hold this much of runs, clocks and timelines, beside its own words, style and script: below 2 MB in all.
+#: The page may hold this much of runs, clocks and timelines, besides its own text, style and script: below 2 MB in total.
 MAX_BYTES = 1_650_000
-#: Timelines get what the runs leave, at least this much.
+#: Timelines get what the runs leave, but at least this much.
 LEAST_TIMELINES = 300_000
 _CUPTI = "CUPTI_ACTIVITY_KIND_"
 #: Above this many intervals the page keeps elapsed and kernel time of each, but not the other parts.
 MAX_FULL_INTERVALS = 40_000
-#: Traces of a run directory: the directory has the name.
+#: File names of traces in a run directory: the directory has the name.
 _PLAIN_NAMES = ("trace.sqlite", "trace.nsys-rep")
-#: Labels without a finding that are described where nothing was found at all.
+#: Labels without a finding that are described if nothing was found at all.
 MOST_READINGS = 3
 #: Kernels of one label that the page lists.
 MOST_KERNELS = 40
@@ -43,8 +43,7 @@ MOST_KERNELS = 40
 def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict[str, Any]:
     """The page's data: plain objects, integer nanoseconds, foreign text without control characters.
 
-    `focus` is the number of the interval that the page opens with; `run` is the run's name where the trace's own says
-    nothing.
+    `focus` is the number of the interval that the page opens with; `run` is the run's name if the trace's own says nothing.
     """
     every = label_rows(analysis)
     rows = [row for row in every if row.kind != RUN]
@@ -53,7 +52,7 @@ def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict
     matrix = parts_matrix(analysis)
     found = losses(analysis, every, matrix)
     shown = cards(said, found) or [_reading(v, found[v.label]) for v in said[:MOST_READINGS]]
-    # Most wanted first: what was asked for, what a card points at, the medians, the slowest, the first.
+    # By priority: the requested one, those that cards point at, the medians, the slowest, the first.
     wanted = [focus] if focus is not None else []
     wanted += [entry.finding.interval for card in shown for entry in card.entries]
     wanted += [v.interval for v in said] + [roles[row.label][role] for role in range(3) for row in rows]
@@ -142,7 +141,7 @@ def _finding(v: Verdict) -> dict[str, Any]:
 
 
 def _unconfirmed(shown: list[Card]) -> str:
-    """Said once for all findings that no re-run tested, with what to type for the costliest that one can; '' for none."""
+    """A sentence for all findings that no re-run tested, with the command for the costliest that can be tested; '' for none."""
     open_ones = [
         entry.finding.confirmation
         for card in sorted(shown, key=lambda card: -card.lost_ns)
@@ -153,14 +152,14 @@ def _unconfirmed(shown: list[Card]) -> str:
 
 
 def _silent(said: list[Verdict], shown: list[Card]) -> list[str]:
-    """Labels about which no card speaks."""
+    """Labels that no card mentions."""
     spoken = {entry.finding.label for card in shown for entry in card.entries}
     return list(dict.fromkeys(safe_text(v.label) for v in said if v.label not in spoken))
 
 
 def _predicted(analysis: Analysis, rows: list[LabelRow]) -> dict[str, dict[str, Any]]:
-    """By label, of the interval in its row: what it would have measured without nsys, its bounds and its budget, or why that
-    cannot be said."""
+    """By label, of the interval in its row: what it would have measured without nsys, its bounds and its budget, or why that is
+    unknown."""
     parts: dict[int, dict[str, int]] = {}
     for part in analysis.unprofiled_parts.itertuples(index=False):
         parts.setdefault(int(part.interval), {})[str(part.cause)] = int(part.ns)
@@ -185,7 +184,7 @@ def _measured(analysis: Analysis) -> dict[str, list[float]]:
 
 
 def _host(analysis: Analysis, rows: list[LabelRow], found: Mapping[str, Loss]) -> dict[str, str]:
-    """Label -> what the host did in its gaps, where waiting for it matters."""
+    """Label -> what the host did in its gaps, if waiting for it matters."""
     said = host_activity.sentences(analysis, found)
     return {
         safe_text(row.label): said[row.label]
@@ -247,7 +246,7 @@ def _environment(analysis: Analysis, rows: list[LabelRow]) -> list[list[str]]:
 
 
 def _collected(analysis: Analysis, key: str) -> str:
-    """What the probe's processes said of themselves, each value once."""
+    """What the probe's processes reported about themselves, each value once."""
     processes = analysis.calibration.get("collected_with", ()) if analysis.calibration else ()
     return ", ".join(dict.fromkeys(str(p[key]) for p in processes if isinstance(p, dict) and p.get(key)))
 
@@ -260,7 +259,7 @@ def _notes(analysis: Analysis) -> list[str]:
 
 
 def _warm(analysis: Analysis, found: dict[str, Loss]) -> dict[str, dict[str, float]]:
-    """Statistics of the warm intervals of every label whose first one is cold: it would decide mean, deviation and tail."""
+    """Statistics of the warm intervals of every label whose first one is cold: it would dominate mean, deviation and tail."""
     groups = analysis.intervals.groupby("label", sort=False).indices
     elapsed, start = (analysis.intervals[c].to_numpy() for c in ("elapsed_ns", "start_ns"))
     said = {}
@@ -283,7 +282,7 @@ def _warm(analysis: Analysis, found: dict[str, Loss]) -> dict[str, dict[str, flo
 
 
 def _label(row: LabelRow, roles: dict[str, int], loss: Loss, warm: dict[str, Any]) -> dict[str, Any]:
-    """`warm` replaces the statistics of all intervals where the first one is told apart."""
+    """`warm` replaces the statistics of all intervals if the first one is counted separately."""
     std = None if np.isnan(row.std_ns) else row.std_ns
     return {
         "label": safe_text(row.label),
@@ -358,7 +357,7 @@ def _repetitions(names: list[str], label: str) -> list[Any] | dict[str, int]:
     """`label#7` is kept as 7: names would be the largest part of the page."""
     first = _repetition(str(names[0]), label)
     if isinstance(first, int) and names == [f"{label}#{first + k}" for k in range(len(names))]:
-        kept = list(range(first, first + len(names)))  # what a loop's runs are, unless they overlap
+        kept = list(range(first, first + len(names)))  # so it is for the runs of a loop, unless they overlap
     else:
         kept = [_repetition(str(name), label) for name in names]
     small = all(isinstance(number, int) and number < 1 << 53 for number in kept)  # whole in the page, too
@@ -387,7 +386,7 @@ def _constant_step(values: np.ndarray) -> list[int] | dict[str, int]:
 
 
 def _holds(analysis: Analysis, held: Timelines) -> list[str]:
-    """What the page does not hold, in words: nothing is dropped in silence."""
+    """What the page does not hold, in words: nothing is dropped silently."""
     said = [
         f"This page holds the timeline of {len(held.intervals):,} of "
         f"{plural(len(analysis.measured), 'interval')}: the median, the slowest and the first of each label, and "

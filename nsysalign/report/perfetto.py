@@ -42,13 +42,13 @@ GROUPS = {
 }
 CLOCKS = (6, "GPU clocks")
 INSIDE = (7, "inside kernels")
-#: Arrows cost two events each, and a viewer that shows more than this shows none well.
+#: Arrows cost two events each, and a viewer cannot show more than this well.
 MOST_ARROWS = 100_000
 
 
 def write(analysis: Analysis, around: pd.DataFrame, path: str | os.PathLike[str]) -> list[str]:
     """Write the file, compressed if its name ends in .gz; `around` has the columns of frames.TIMELINE.
-    Returns what was left out, in words."""
+    Returns notes on what was left out."""
     said: list[str] = []
     with replacing(path) as temporary, _opened(temporary, str(path).endswith(".gz")) as file:
         file.write('{"displayTimeUnit":"ns","otherData":{"producer":"nsysalign"},"traceEvents":[\n')
@@ -80,8 +80,8 @@ def trace_events(analysis: Analysis, around: pd.DataFrame, said: list[str]) -> I
 
 
 def _inside(analysis: Analysis) -> Iterator[dict[str, Any]]:
-    """A track for every place of a warp on an SM: its run, its ranges inside, its marks.  Only of kernels that ran in this
-    trace: where marks had a run of their own, that run's export holds them."""
+    """A track for every place of a warp on an SM: its run, its ranges inside, its marks.  Only for kernels that ran in this
+    trace: if marks had a run of their own, that run's export holds them."""
     kernels = analysis.marked_kernels
     shown = kernels[(kernels["error_ns"] >= 0) & kernels["kernel"].isin(analysis.marks["kernel"].unique())]
     if shown.empty or (analysis.mark_changes["plain_count"] > 0).any():
@@ -199,8 +199,7 @@ def _budgets(analysis: Analysis) -> Iterator[dict[str, Any]]:
 
 
 def _clocks(analysis: Analysis) -> Iterator[dict[str, Any]]:
-    """SM clock and power as counters: a counter keeps its value until the next one, as the clock does as far as is
-    saw."""
+    """SM clock and power as counters: a counter keeps its value until the next one, like the clock as far as is known."""
     names = ("device", "start_ns", "sm_max_mhz", "power_mw")
     for device, start, mhz, power in zip(*(analysis.gpu_clocks[n].tolist() for n in names), strict=True):
         common = {"ph": "C", "pid": CLOCKS[0], "tid": 0, "ts": start / 1000}
@@ -210,8 +209,7 @@ def _clocks(analysis: Analysis) -> Iterator[dict[str, Any]]:
 
 
 def _apart(analysis: Analysis, around: pd.DataFrame) -> pd.DataFrame:
-    """Streams of several processes share their numbers: then a lane carries its process, as in
-    `everything`."""
+    """Streams of several processes can have equal numbers: then a lane carries its process, as in `everything`."""
     intervals = analysis.intervals
     if intervals["pid"].nunique() < 2:
         return around
@@ -224,8 +222,7 @@ def _apart(analysis: Analysis, around: pd.DataFrame) -> pd.DataFrame:
 
 
 def _around(around: pd.DataFrame, said: list[str]) -> Iterator[dict[str, Any]]:
-    """Calls, ranges, operations, records; every one once, although it can be in several intervals'
-    pictures."""
+    """Calls, ranges, operations, records; each of them once, although it can be in several intervals' pictures."""
     keys = ["lane_kind", "lane", "ref_kind", "ref_id", "start_ns", "end_ns"]
     rows = around[around["lane_kind"].isin(list(GROUPS))].drop_duplicates(keys)
     sources: dict[tuple[str, int], tuple[int, int, int]] = {}
@@ -270,7 +267,7 @@ def _around(around: pd.DataFrame, said: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _arguments(detail: Any) -> dict[str, Any]:
-    """What is known of an item: numbers stay numbers, so that a viewer can add and sort them."""
+    """What is known about an item: numbers stay numbers, so that a viewer can add and sort them."""
     if not isinstance(detail, Mapping):
         return {"detail": safe_text(detail)} if detail else {}
     said = {

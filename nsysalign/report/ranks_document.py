@@ -70,7 +70,7 @@ def document(comparison: RankComparison) -> dict[str, Any]:
         ],
         "labels": [_label(label) for label in comparison.labels],
         "waits": [asdict(wait) for wait in comparison.waits],
-        "failures": [  # the terminal shows whole paths; what may be passed on does not
+        "failures": [  # the terminal shows whole paths; files that may be passed on do not
             {
                 "source": f.source,
                 "trace": short_path(f.trace),
@@ -122,7 +122,7 @@ def _rank_label(row: RankLabel) -> dict[str, Any]:
 
 
 def ordered(comparison: RankComparison) -> list[LabelComparison]:
-    """What differs first: the time lost per repetition; what is even, and what libraries time, comes last."""
+    """Labels by the time lost per repetition, largest first; even ones, and those timed by libraries, come last."""
     return sorted(
         comparison.labels,
         key=lambda label: (label.library, label.verdict in ("even", "alone"), -lost(label), label.label),
@@ -177,7 +177,7 @@ def verdict(label: LabelComparison) -> str:
 
 
 def _because(slow: RankLabel, quick: RankLabel) -> str:
-    """The cause of which a slow rank has most more than a quick one."""
+    """The cause with the largest excess of a slow rank over a fast one."""
     a, b = slow.times.parts_mean_ns, quick.times.parts_mean_ns
     more = {cause: a.get(cause, 0) - b.get(cause, 0) for cause in {*a, *b}}
     cause, ns = max(more.items(), key=lambda item: (item[1], item[0]), default=("", 0))
@@ -201,7 +201,7 @@ def headline(comparison: RankComparison) -> str:
 
 
 def clock_words(clock: Clock) -> str:
-    """How far one trace's clock can be believed."""
+    """How accurate one trace's clock is."""
     if clock.method == "reference":
         return "the reference for the others"
     if clock.method == "collectives":
@@ -222,7 +222,7 @@ def write_page(comparison: RankComparison, path: str | os.PathLike[str]) -> None
 
 
 def page(comparison: RankComparison) -> str:
-    """The whole page as text: self-contained and small; the ranks' own pages are a link away."""
+    """The whole page as text: self-contained and small; it links to the ranks' own pages."""
     return assemble(PAGE, page_data(comparison))
 
 

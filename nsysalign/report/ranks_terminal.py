@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from nsysalign.ranks.results import LabelComparison, RankComparison
 
-#: A column per rank needs so many characters; with more ranks than fit the fastest and the slowest are named.
+#: A column per rank needs this many characters; with more ranks than fit, the fastest and the slowest are named.
 _RANK_WIDTH = 11
 _OTHER_WIDTH = 44
 _MOST_LABELS = 30

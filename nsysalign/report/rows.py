@@ -1,4 +1,4 @@
-"""Plain rows from an Analysis: what terminal, page and notebook show, before any of them draws."""
+"""Plain rows from an Analysis, shared by terminal, page and notebook."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class LabelRow:
     callers: tuple[str, ...]
     unprofiled_ns: tuple[int, int, int] | None = None  # predicted without nsys, and its bounds
     no_prediction: str = ""  # why there is none
-    #: Of host timers: how long kernels issued inside ran before the second reading, None for all others.
+    #: For host timers: how long kernels issued inside ran before the second reading; None for all others.
     meanwhile_ns: int | None = None
 
 
 def label_rows(analysis: Analysis) -> list[LabelRow]:
-    """One row per label in the analysis' order, what libraries timed behind what the user timed."""
+    """One row per label in the analysis' order, labels timed by libraries after the user's own."""
     import pandas as pd
 
     labels, intervals = analysis.labels, analysis.intervals
@@ -84,7 +84,7 @@ def label_rows(analysis: Analysis) -> list[LabelRow]:
 
 
 def unprofiled(analysis: Analysis) -> dict[int, dict]:
-    """By interval: what it would have measured without nsys, or why that cannot be said."""
+    """By interval: what it would have measured without nsys, or why that is unknown."""
     found = {}
     for u in analysis.unprofiled.itertuples(index=False):
         bounds = None if u.reason else (int(u.predicted_ns), int(u.lower_ns), int(u.upper_ns))
@@ -93,7 +93,7 @@ def unprofiled(analysis: Analysis) -> dict[int, dict]:
 
 
 def meanwhile(interval) -> int | None:  # a row of frames.INTERVALS
-    """How long kernels that a host timer issued ran before its second reading, where none of that is a part of it."""
+    """How long kernels that a host timer issued ran before its second reading, if that is not part of its budget."""
     if interval.kind != "host" or not interval.kernel_only_ns:
         return None
     return int(interval.kernel_only_ns) - int(interval.kernel_outside_ns)
@@ -129,7 +129,7 @@ def causes_present(rows: list[LabelRow]) -> list[str]:
 
 
 def placed_within_ns(analysis: Analysis) -> float | None:
-    """95th percentile of `error_ns` over event intervals, None where there are none."""
+    """95th percentile of `error_ns` over event intervals, None if there are none."""
     events = analysis.intervals.loc[analysis.intervals["kind"] == "event", "error_ns"]
     return float(np.percentile(events.to_numpy(), 95)) if len(events) else None
 

@@ -1,4 +1,4 @@
-"""The run as a whole, in sentences: how long it was, how much of it the GPU worked and at what, what the rest was."""
+"""The run as a whole, in sentences: how long it took, how long the GPU worked and on what, and what the rest was."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def of_devices(analysis: Analysis) -> pd.DataFrame:
 
 
 def sentences(analysis: Analysis) -> list[str]:
-    """A sentence per process and device, the longest work first."""
+    """A sentence per process and device, the one with the most work first."""
     devices = set(of_devices(analysis)["interval"].tolist())
     rows = sorted((r for r in run_rows(analysis) if r.interval in devices), key=lambda r: -_work(r))
     out = [_sentence(row) for row in rows[:MOST_SENTENCES]]
@@ -89,7 +89,7 @@ def _listed(parts: dict[str, int], most: int) -> str:
 
 
 def kernel_lines(analysis: Analysis) -> list[str]:
-    """What took most time of the longest run: name, how often, total, share, median, idle time before."""
+    """The most expensive kernels of the longest run: share, total, count, median, idle time before, name."""
     devices = of_devices(analysis)
     if devices.empty or analysis.kernels.empty:
         return []

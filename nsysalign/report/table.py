@@ -15,7 +15,7 @@ from nsysalign.text import fixed, middle, safe_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: A label needs this much before causes are folded into `other`.
+#: A label gets at least this much width before causes are folded into `other`.
 LABEL_WIDTH = 18
 GAP = 2
 REST = "rest"
@@ -33,7 +33,7 @@ class Column:
         return max(len(self.head), *(len(cell) for cell in self.cells))
 
 
-#: A folded cause that takes so much of a row is named below the table.
+#: A folded cause that takes at least this share of a row is named below the table.
 _WORTH_NAMING = 0.1
 
 
@@ -45,13 +45,13 @@ class Layout:
     columns: tuple[Column, ...]  # the measured time first, then its parts: they add up
     folded: tuple[str, ...]  # causes inside the column `other`
     label_width: int
-    unprofiled: Column | None = None  # the time without nsys, as far as it could be predicted
+    unprofiled: Column | None = None  # the time without nsys, if it could be predicted
 
 
 def layout(rows: Sequence[LabelRow], width: int) -> Layout:
     """Choose unit, decimals and columns for `width`: fewer decimals first, then the smallest causes fold.
 
-    Where that would fold what a row is mostly made of, each row names its own largest causes instead.
+    If that would fold the main part of a row, each row names its own largest causes instead.
     """
     unit, decimals = ("ms", 3) if min(row.elapsed_ns for row in rows) >= 1e6 else ("us", 2)
     unit_ns = UNITS[unit]
@@ -87,7 +87,7 @@ def layout(rows: Sequence[LabelRow], width: int) -> Layout:
 
 
 def _hidden(rows: Sequence[LabelRow], folded: Sequence[str]) -> bool:
-    """Whether the largest part of a row beside its kernels would be inside `other`."""
+    """Whether the largest part of a row besides its kernels would be inside `other`."""
     for row in rows:
         rest = [c for c in row.parts_ns if c not in ("kernel", "graph")]
         largest = max(rest, key=row.parts_ns.__getitem__)
@@ -97,7 +97,7 @@ def _hidden(rows: Sequence[LabelRow], folded: Sequence[str]) -> bool:
 
 
 def _largest(rows: Sequence[LabelRow], named: int, unit_ns: int, decimals: int) -> tuple[Column, ...]:
-    """Time, kernels, each row's `named` largest other causes by name, and the rest of it."""
+    """Time, kernels, each row's `named` largest other causes by name, and the rest."""
     time, kernel = _columns(rows, ["kernel"], (), unit_ns, decimals)
     cells: list[list[str]] = [[] for _ in range(named + 1)]
     for row in rows:
@@ -113,7 +113,7 @@ def _largest(rows: Sequence[LabelRow], named: int, unit_ns: int, decimals: int) 
 
 
 def _unprofiled(rows: Sequence[LabelRow], unit_ns: int) -> Column | None:
-    """ "191 ±25": the prediction and how far it may be off; none where nothing was predicted."""
+    """ "191 ±25": the prediction and how far it may be off; empty if there is none."""
     if not any(row.unprofiled_ns for row in rows):
         return None
     return Column("w/o nsys", "", tuple(_predicted(row, unit_ns) for row in rows))
@@ -144,7 +144,7 @@ def _columns(
     def cells(values: Sequence[int]) -> tuple[str, ...]:
         return tuple(fixed(value, unit_ns=unit_ns, decimals=decimals) for value in values)
 
-    # Not "event", although it is what the event pair says: that is the name of a cause, too.
+    # Not "event", although that is what the event pair measures: it is also the name of a cause.
     columns = [Column("time", "bold", cells([row.elapsed_ns for row in rows]))]
     for cause in causes:
         if cause in folded:
@@ -167,12 +167,12 @@ def _columns(
 
 
 def beside(row: LabelRow) -> bool:
-    """Whether the GPU worked on what a host timer issued while none of the timer's own time is that work."""
+    """Whether the GPU worked on what a host timer issued without that work being part of the timer's own time."""
     return bool(row.meanwhile_ns) and not row.parts_ns["kernel"] + row.parts_ns["graph"]
 
 
 def label_text(row: LabelRow, width: int | None = None) -> str:
-    """Label and call site, the site only where the label does not say it.
+    """Label and call site; the site only if the label does not contain it.
 
     In `width` the folders of the site go first, then the site, then the middle of the label.
     """
@@ -185,7 +185,8 @@ def label_text(row: LabelRow, width: int | None = None) -> str:
 
 
 def _shortened(label: str, width: int) -> str:
-    """In `caller (site)` the caller tells labels of one site apart, in `label [work]` the work: that stays longest."""
+    """In `caller (site)` the caller distinguishes labels of one site, in `label [work]` the work does: that part is shortened
+    last."""
     told_apart = re.fullmatch(r"(.+) \[(.+)\]", label)
     if told_apart and len(label) > width:
         whose, what = told_apart.groups()
@@ -235,7 +236,7 @@ def render(rows: Sequence[LabelRow], console: Console) -> None:
 
 
 def legend(rows: Sequence[LabelRow], plan: Layout) -> list[str]:
-    """What the table does not say by itself."""
+    """Explanations below the table."""
     lines = [
         "times are those under nsys"
         + (", of the median interval of each label" if any(row.count > 1 for row in rows) else "")
@@ -268,7 +269,7 @@ def legend(rows: Sequence[LabelRow], plan: Layout) -> list[str]:
 
 
 def _folded(cause: str, rows: Sequence[LabelRow], unit: str) -> str:
-    """The cause's name, with the row in which it takes most where that is much: an answer is not hidden in `other`."""
+    """The cause's name, with the row in which it takes most if that is a lot: an answer is never hidden in `other`."""
     row = max(rows, key=lambda r: r.parts_ns[cause] / max(r.elapsed_ns, 1))
     ns = row.parts_ns[cause]
     if ns < _WORTH_NAMING * row.elapsed_ns:

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-#: Findings printed in full, labels that are named where a finding is about several; the page has all.
+#: Findings printed in full, and labels named if a finding is about several; the page has all.
 MOST_FINDINGS, MOST_NAMED = 5, 4
-#: Rows of runs where nothing was measured.
+#: Rows of runs if nothing was measured.
 MOST_RUNS = 12
 MARKS = {"error": ("!", "bold red"), "warning": ("!", "bold yellow"), "info": ("i", "bold blue")}
 
@@ -48,7 +48,7 @@ def render(
 ) -> None:
     """Print the analysis.  `max_labels` bounds the table; what it leaves out is counted below it.
 
-    `only`: a label and a rule, where one finding is to be printed and the others are to be counted.
+    `only`: a label and a rule, if one finding is to be printed and the others are to be counted.
     """
     labels = label_rows(analysis)
     rows = answers.told_apart(analysis, labels)
@@ -77,7 +77,7 @@ def render(
 
 
 def _report(console: Console, path: str) -> None:
-    """The last line: what to open next, as a link where the terminal knows links."""
+    """The last line: what to open next, as a link if the terminal supports links."""
     from pathlib import Path
 
     from rich.text import Text
@@ -89,7 +89,7 @@ def _report(console: Console, path: str) -> None:
 
 
 def _run(analysis: Analysis, console: Console, rows: list[LabelRow]) -> None:
-    """The run as a whole in a sentence; where nothing was measured in it, all that can be said of it."""
+    """The run as a whole in a sentence; if nothing was measured, everything that can be said about it."""
     said = [headline(analysis, rows, parts_matrix(analysis))["text"]] if rows else whole.sentences(analysis)
     if said:
         console.print()
@@ -98,7 +98,7 @@ def _run(analysis: Analysis, console: Console, rows: list[LabelRow]) -> None:
 
 
 def _what_ran(analysis: Analysis, console: Console) -> None:
-    """Kernels and gaps: where nothing was measured they are the answer, else the page has them."""
+    """Kernels and gaps: if nothing was measured they are the answer, otherwise the page has them."""
     for lines in (whole.kernel_lines(analysis), whole.gap_lines(analysis)):
         _listed(lines, console)
 
@@ -135,7 +135,7 @@ def _header(analysis: Analysis, console: Console, labels: int) -> None:
 def _findings(
     analysis: Analysis, console: Console, rows: list[LabelRow], only: tuple[str, str] | None
 ) -> None:
-    """The findings as the page ranks them: first what says that a number is not what it seems, then the largest loss."""
+    """The findings as the page ranks them: first those that say that a number is not what it seems, then by loss."""
     said = [v for v in verdicts(analysis, rows) if v.rule]
     known = {row.label: row for row in rows}
     found = losses(analysis, rows, parts_matrix(analysis))
@@ -155,7 +155,7 @@ def _findings(
     host = host_activity.sentences(analysis, found)
     for card, entry in chosen:
         console.print()
-        # once for a label: what its host did is the same for all its findings
+        # once per label: what its host did is the same for all its findings
         did = host.pop(entry.finding.label, "")
         _finding(card, entry, known.get(entry.finding.label), source, did, console)
     unconfirmed = [e.finding for _, e in chosen if e.finding.confirmation.startswith(NOT_CONFIRMED)]
@@ -181,7 +181,7 @@ def _findings(
 def _finding(
     card: Card, entry: Entry, row: LabelRow | None, source: Mapping[str, str], did: str, console: Console
 ) -> None:
-    """Title, the line of code, what was lost, evidence, what the host did, both kinds of advice, what a second run said."""
+    """Title, the line of code, what was lost, evidence, what the host did, both kinds of advice, the result of a second run."""
     v = entry.finding
     mark, style = MARKS.get(v.severity, MARKS["info"])
     named = not v.site or v.site in v.title or v.site in source
@@ -211,12 +211,12 @@ def _finding(
 
 
 def _command(confirmation: str) -> str:
-    """What to type, from "not confirmed: nsysalign confirm ..."."""
+    """The command to type, from "not confirmed: nsysalign confirm ..."."""
     return safe_text(confirmation.partition(": ")[2])
 
 
 def confirmations(table: pd.DataFrame, console: Console) -> None:
-    """What re-runs said, one paragraph each."""
+    """The results of re-runs, one paragraph each."""
     looks = {"confirmed": "bold green", "refuted": "bold red"}
     for c in table.itertuples(index=False):
         console.print()

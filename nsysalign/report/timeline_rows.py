@@ -22,11 +22,11 @@ from nsysalign.text import bandwidth, bytes_text, duration, quantity, safe_text,
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Longest name kept: C++ templates reach kilobytes, their beginning and end tell them apart.
+#: Longest name kept: C++ templates reach kilobytes; their beginning and end distinguish them.
 MAX_NAME = 400
 
 
-#: What tells a thread's ranges from its calls.
+#: Distinguishes a thread's ranges from its calls.
 LANE_WORDS = {"nvtx": "NVTX, ", "host": "CUDA calls, ", "event": "records, "}
 #: Lanes from top to bottom: ranges, calls, then every stream with its records above it.
 LANE_ORDER = {"nvtx": (0, 0), "host": (1, 0), "event": (2, 0), "stream": (2, 1)}
@@ -91,7 +91,7 @@ class Strings:
 class Timelines:
     intervals: dict[str, dict[str, Any]]  # number of the interval -> its picture
     strings: list[str]
-    left_out: int  # intervals whose picture was there but did not fit
+    left_out: int  # intervals with a picture that did not fit
 
 
 def timelines(analysis: Analysis, priority: list[int], max_bytes: int = 2_000_000) -> Timelines:
@@ -181,7 +181,7 @@ def _sources(
 
 
 def _omitted(items: list[_Item]) -> list[str]:
-    """What the picture does not hold, in words."""
+    """What the picture leaves out, in words."""
     return [
         f"The {item.detail['count']:,} shortest {item.name} near this interval are not in the page "
         f"(none longer than {duration(item.detail['longest_ns'])}, {duration(item.detail['ns'])} together)."
@@ -203,7 +203,7 @@ def _before(items: list[_Item], origin: int) -> dict[str, str] | None:
 
 
 def _clock(items: list[_Item], origin: int, strings: Strings) -> dict[str, list[Any]] | None:
-    """The SM clock around the interval: both ends of every stretch of equal samples, and what it says."""
+    """The SM clock around the interval: both ends of every stretch of equal samples, and a note on it."""
     samples = sorted((item for item in items if item.lane_kind == "clock"), key=_START)
     if not samples:
         return None
@@ -245,7 +245,7 @@ def _lane(
 
 
 def from_segments(analysis: Analysis, number: int) -> pd.DataFrame:
-    """A timeline of what an interval's own pieces tell, for analyses whose trace is gone: operations of its
+    """A timeline from an interval's own pieces, for analyses whose trace is no longer there: operations of its
     stream and the calls that the stream waited for."""
     import pandas as pd
 
@@ -278,7 +278,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def _look(lane_kind: str, kind: str) -> int:
-    """The cause whose colour an item wears, as its number in CAUSES; -1 for NVTX ranges."""
+    """The cause whose colour an item has, as its number in CAUSES; -1 for NVTX ranges."""
     if lane_kind == "nvtx":
         return -1
     if lane_kind == "stream" and kind in OPERATION_KINDS:
@@ -309,7 +309,7 @@ def _depths(items: Iterable[tuple[int, int]]) -> list[int]:
 
 
 def hover(detail: Any, duration_ns: int) -> str:
-    """What an item's hover says beside its name and duration: bytes, bandwidth, grid, whatever is known."""
+    """An item's hover text in addition to its name and duration: bytes, bandwidth, grid, whatever is known."""
     if not isinstance(detail, Mapping):
         return safe_text(detail) if detail else ""
     said = []
@@ -320,7 +320,7 @@ def hover(detail: Any, duration_ns: int) -> str:
             if value:
                 said += [bytes_text(value), bandwidth(value, duration_ns)]
         elif key.startswith("bandwidth") and "bytes" in detail:
-            continue  # said with the bytes
+            continue  # shown with the bytes
         elif key in ("grid", "block") and isinstance(value, (list, tuple)):
             said.append(f"{key} {' x '.join(str(v) for v in value)}")
         else:

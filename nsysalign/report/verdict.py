@@ -18,7 +18,7 @@ from nsysalign.text import duration, percent, quantity, safe_text, words
 #: Causes in which the stream works.
 WORK = ("kernel", "graph", "memcpy", "memset")
 SEVERITIES = ("error", "warning", "info", "reading")
-#: Two kinds of advice: a delay before the start event gives the GPU's time, and makes nothing faster.
+#: Two kinds of advice: a delay before the start event isolates the GPU's time, and makes nothing faster.
 #: Not about the GPU's time: the first interval is left out whatever is measured; an interval without GPU work is host time.
 _MEASURED_OTHERWISE = ("module-load", "event-floor")
 MEASURE_GPU, MEASURE_RIGHT, SPEED_UP = "To measure GPU time only", "To measure it right", "To make it faster"
@@ -29,23 +29,23 @@ class Verdict:
     severity: str  # error, warning, info (findings); reading (computed from the budget)
     label: str
     title: str
-    explanation: str  # what the largest part means, '' for findings: they say it in the title
+    explanation: str  # what the largest part means, '' for findings, whose title says it
     evidence: tuple[tuple[str, str], ...]  # (what, number with its unit)
     advice: str
     site: str
     rule: str  # '' for a reading
     interval: int  # the interval that shows it, -1 for none
-    confirmation: str = ""  # what a re-run said, "not confirmed" for findings without one, '' for readings
-    rerun: dict[str, Any] | None = (
-        None  # its numbers: what was predicted, what came out; None without a re-run
+    confirmation: str = (
+        ""  # the result of a re-run, "not confirmed" for findings without one, '' for readings
     )
+    rerun: dict[str, Any] | None = None  # its numbers: the prediction and the result; None without a re-run
     faster: str = ""  # what makes the program faster; `advice` is about measuring
 
 
 def verdicts(analysis: Analysis, rows: list[LabelRow] | None = None) -> list[Verdict]:
-    """Findings first, the most severe first; then a reading of every label that no finding speaks about.
+    """Findings first, the most severe first; then a reading of every label without a finding.
 
-    `rows`: the analysis' `label_rows`, where the caller has them.
+    `rows`: the analysis' `label_rows`, if the caller has them.
     """
     rows = label_rows(analysis) if rows is None else rows
     reruns = {
@@ -76,7 +76,7 @@ def verdicts(analysis: Analysis, rows: list[LabelRow] | None = None) -> list[Ver
     found.sort(key=lambda v: SEVERITIES.index(v.severity) if v.severity in SEVERITIES else 2)
     spoken = {verdict.label for verdict in found}
     silent = [row for row in rows if row.label not in spoken]
-    # The label in which the GPU's stream waits longest is the one to read first.
+    # The label in which the GPU's stream waits longest comes first.
     silent.sort(key=lambda row: (row.library, sum(row.parts_ns[c] for c in WORK) - row.elapsed_ns))
     return found + [reading(row) for row in silent]
 
@@ -90,7 +90,7 @@ def _rerun(row: Any) -> dict[str, Any]:  # a row of frames.CONFIRMATIONS
 
 
 def reading(row: LabelRow) -> Verdict:
-    """A label's budget as a sentence: what it reads, what the kernel takes, where most of the rest is."""
+    """A label's budget as a sentence: the measured time, the kernel's share, and the largest other part."""
     subject = _file(row.site) or row.label
     explanation = ""
     verb = {"nvtx": "spans"}.get(row.kind, "reads")
@@ -129,7 +129,7 @@ def reading(row: LabelRow) -> Verdict:
 
 
 def _file(site: str) -> str:
-    """A call site without its folders: the whole one stands beside the sentence."""
+    """A call site without its folders: the full one is shown next to the sentence."""
     return site.replace("\\", "/").rpartition("/")[2]
 
 
@@ -141,10 +141,8 @@ def evidence_text(evidence: object) -> tuple[tuple[str, str], ...]:
 
 
 def advices(v: Verdict) -> list[tuple[str, str, tuple[str, ...]]]:
-    """(heading, sentence, lines of code) of both kinds of advice, as far as the finding has them.
-
-    A finding with a remedy for the program says how to measure the GPU without what it found; others are about the
-    measurement itself.
+    """(heading, sentence, lines of code) of both kinds of advice, if the finding has them.  A finding with a remedy for the
+    program also says how to measure the GPU without that effect; others are about the measurement itself.
     """
     measure = MEASURE_GPU if v.faster and v.rule not in _MEASURED_OTHERWISE else MEASURE_RIGHT
     both = ((measure, v.advice), (SPEED_UP, v.faster))

@@ -1,4 +1,4 @@
-"""One interval as a waterfall in text: its pieces in order, each where it lies in the interval.
+"""One interval as a waterfall in text: its pieces in order, each at its place in the interval.
 
 h2d_t1#4  bench.py:31  228 us, kernel 24.7 us, placed within 1.60 us
    at us     us  cause                                                what
@@ -27,7 +27,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 @dataclass(frozen=True)
 class Line:
-    """One piece, or several neighbours that were too small to be lines of their own."""
+    """One piece, or several neighbours that are too small for lines of their own."""
 
     start_ns: int  # since the start event
     end_ns: int
@@ -37,7 +37,7 @@ class Line:
 
 
 def lines(analysis: Analysis, interval: int, most: int | None = MOST_LINES) -> list[Line]:
-    """The pieces in order; above `most` the smallest neighbours are put together, never left out."""
+    """The pieces in order; above `most` the smallest neighbours are merged, never left out."""
     row = analysis.intervals.loc[analysis.intervals["interval"] == interval].iloc[0]
     pieces = analysis.segments[analysis.segments["interval"] == interval].sort_values("start_ns")
     columns = ("start_ns", "end_ns", "cause", "detail")
@@ -49,8 +49,7 @@ def lines(analysis: Analysis, interval: int, most: int | None = MOST_LINES) -> l
     ]
     if most is None or len(single) <= most:
         return single
-    # A piece that is a good part of the interval is a line; smaller neighbours share one until they are as
-    # long.
+    # A piece that is a good part of the interval gets its own line; smaller neighbours share one until they are as long.
     quantum = elapsed / (most / 2)
     out: list[Line] = []
     run: list[Line] = []
@@ -79,7 +78,7 @@ def _together(run: Sequence[Line]) -> list[Line]:
 
 
 def bar(start: float, end: float, width: int) -> str:
-    """Cells from `start` to `end` (0 to 1) of `width`: never nothing, ends in eighths of a cell."""
+    """Cells from `start` to `end` (0 to 1) of `width`: never empty, with ends in eighths of a cell."""
     first = min(width - 1, int(start * width))
     eighths = max(1, round((end * width - first) * 8))
     full, rest = divmod(min(eighths, 8 * (width - first)), 8)
@@ -128,7 +127,7 @@ def _pieces(shown: Sequence[Line], elapsed: int, console: Console) -> None:
     left = console.width - (a + b + 8 + 3 * 2)
     width = max(
         12, min(60, left // 2 if left > 90 else left // 3)
-    )  # in a narrow terminal words say more than bars
+    )  # in a narrow terminal text says more than bars
     room = max(0, left - width - 2)
     console.print(
         Text(f"{'at ' + unit:>{a}}  {unit:>{b}}  {'cause':<8}  {'':<{width}}  what"[: console.width], "dim")
@@ -151,7 +150,7 @@ def _pieces(shown: Sequence[Line], elapsed: int, console: Console) -> None:
 
 
 def _fit(line: Line, room: int) -> str:
-    """Both ends of one name tell it apart; of a list the beginning counts."""
+    """Shortens a name in its middle, since both ends distinguish it, and a list at its end."""
     if line.count == 1 or len(line.what) <= room:
         return middle(line.what, room)
     return line.what[: max(0, room - 1)] + "…"
@@ -179,7 +178,7 @@ def _encodes(console: Console, text: str) -> bool:
 
 
 def plain(analysis: Analysis, interval: int) -> dict:
-    """The same as data, nanoseconds since the start event; every piece a line of its own."""
+    """The same as data, in nanoseconds since the start event, with one line per piece."""
     row = analysis.intervals.loc[analysis.intervals["interval"] == interval].iloc[0]
     keys = ("name", "label", "kind", "site", "elapsed_ns", "start_ns", "error_ns", "method", "kernel_only_ns")
     return {key: row[key] for key in keys} | {

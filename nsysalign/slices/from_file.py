@@ -1,4 +1,4 @@
-"""Segments and timelines of few intervals of a long trace: what surrounds them is read again."""
+"""Segments and timelines of a few intervals of a long trace: their surroundings are read again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from nsysalign.trace.read import read_trace
 #: Blocks of calls around each interval: some, more, all.
 _MARGINS = (0, 4, 64, None)
 _KEPT = 4  # scenes
-#: Where an interval lies was settled when its slice was looked at.
+#: The place of an interval was decided when its slice was analysed.
 _SETTLED = ("start_ns", "end_ns", "start_lower_ns", "start_upper_ns", "error_ns")
 
 
@@ -37,8 +37,8 @@ class _Scene:
 
 
 class FileSource:
-    """SegmentSource of a trace of which nothing is in memory.  An interval that looks different the second time, however much is
-    read around it, has none."""
+    """SegmentSource of a trace that is not in memory.  An interval whose result differs the second time, however much is read
+    around it, has no segments."""
 
     def __init__(self, path: Path, index: Index, known: Survey, found: PartialResult) -> None:
         self._path, self._index, self._known, self._found = path, index, known, found
@@ -88,7 +88,7 @@ class FileSource:
         return end - begin
 
     def _scenes_of(self, which: np.ndarray) -> list[tuple[_Scene, np.ndarray]]:
-        """The intervals where they have been seen already; one more look for the rest."""
+        """The intervals in the scenes already read; the rest are read once more."""
         found, left = [], which
         for scene in self._scenes:
             there = np.isin(left, scene.numbers)
@@ -116,7 +116,7 @@ class FileSource:
         return _Scene(scene.numbers[good], scene.trace, alignment, budgets)
 
     def _look(self, which: np.ndarray, margin: int | None) -> tuple[_Scene, np.ndarray]:
-        """(the intervals with so much around each, which of them look as they did in their slice)."""
+        """(the intervals with this much around each, which of them give the same result as in their slice)."""
         rows, known, index = self._found.rows.iloc[which], self._known, self._index
         spans = [(-FOREVER, FOREVER)]
         if margin is not None:

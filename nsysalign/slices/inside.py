@@ -17,7 +17,7 @@ from nsysalign.marks.dump import Dump, MarksError, read, warnings
 from nsysalign.marks.joined import Marked
 from nsysalign.trace.launches import read_launches
 
-#: Rows of the table `marks`: of so many launches as fit, of each kernel the median and the slowest.
+#: Rows of the table `marks`: the median and the slowest launch of each kernel, as many as fit.
 MOST_MARKS = 150_000
 _FEWEST_OF_LAUNCH = 5_000
 _KINDS = np.array(["mark", "begin", "end", "exit", "enter"], dtype=object)
@@ -28,18 +28,18 @@ _SM_WARPS, _SM_BLOCKS, _PART_REGISTERS, _SM_SHARED, _BLOCK_RESERVED = 64, 32, 16
 
 @dataclass(frozen=True)
 class MarkTables:
-    """The tables of `frames.MARKS_SPECS` by name, and what is to be known about them."""
+    """The tables of `frames.MARKS_SPECS` by name, and notes about them."""
 
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    buffers: tuple[Mapping[str, object], ...] = ()  # what each dump holds and lacks
+    buffers: tuple[Mapping[str, object], ...] = ()  # what each dump contains and lacks
 
 
 def marked_inside(
     paths: Sequence[Path], trace: Path, marked: Path | None, intervals: pd.DataFrame
 ) -> MarkTables:
-    """The tables of these dumps, made in the run of `trace`, or of `marked` where that is another.  A dump that is damaged
-    does not cost the rest of the answer: a note says so."""
+    """The tables of these dumps, made in the run of `trace`, or of `marked` where that is another.  A damaged dump only yields
+    a note; the rest of the answer is kept."""
     dumps, notes = [], []
     for path in paths:
         try:
@@ -156,7 +156,7 @@ def _of_dump(marked: Marked, first: int, notes: list[str]) -> dict[str, pd.DataF
 
 
 class _Names:
-    """Hashes to texts; `unknown`: those that no name is known of."""
+    """Hashes to texts; `unknown`: those without a known name."""
 
     def __init__(self, known: Mapping[int, str]) -> None:
         self._known = known
@@ -379,7 +379,7 @@ def _changes(kernels: pd.DataFrame, rows: pd.DataFrame, plain: pd.DataFrame | No
 
 
 def _like(rows: pd.DataFrame, name: str) -> dict[str, float]:
-    """Median duration and what a kernel takes of an SM."""
+    """Median duration and the SM resources that a kernel takes."""
     mine = rows[rows["name"] == name]
     if mine.empty:
         return {"count": 0, "ns": float("nan"), "registers": -1, "local_bytes": -1, "warps_per_sm": -1}

@@ -24,7 +24,7 @@ from nsysalign.trace import fast
 from nsysalign.trace.index import FOREVER, Blocks, Excerpt
 from nsysalign.trace.read import read_trace
 
-#: An interval that ends closer to the end of what was read could have been cut.
+#: An interval that ends closer than this to the end of what was read could have been cut.
 _GUARD_NS = 100_000
 
 
@@ -37,18 +37,18 @@ class Job:
     stretch: Stretch
     context: TraceContext
     latency: dict[int, int]
-    slice: tuple[int, int]  # begin and end of what it answers for
+    slice: tuple[int, int]  # begin and end of the time it is responsible for
     segments: bool = False  # whether those of all its intervals are wanted
 
 
 @dataclass(frozen=True)
 class Done:
-    """What a slice found; who and what appears in it."""
+    """The results of a slice, and the processes and streams in it."""
 
     portion: PartialResult
     busy: np.ndarray  # on which of the given lanes work ran
     lost: dict[str, int]
-    blocks: Mapping[str, Blocks]  # where the rows really lie for which the slice answers
+    blocks: Mapping[str, Blocks]  # where the rows that the slice is responsible for really lie
     seen: Seen
 
 
@@ -69,9 +69,9 @@ class Unseen:
 
 
 def read_ahead(path: Path, excerpt: Excerpt) -> None:
-    """Read what this process will probably be asked for first, while it has nothing else to do."""
+    """Read in advance what this process will probably need first, while it has nothing else to do."""
     fast.available()
-    with suppress(NsysAlignError):  # it is said when it is asked for
+    with suppress(NsysAlignError):  # the error is reported when the data is needed
         _read[_key(path, excerpt)] = read_trace(path, excerpt)
 
 
@@ -84,7 +84,7 @@ def _key(path: Path, excerpt: Excerpt) -> tuple:
 
 @dataclass(frozen=True)
 class InMemory:
-    """What a trace that is one slice holds, and is kept: pictures are drawn from it."""
+    """The data of a trace that is one slice, kept in memory: pictures are drawn from it."""
 
     portion: PartialResult
     alignment: Alignment
@@ -92,7 +92,7 @@ class InMemory:
 
 
 def whole_trace(trace: Trace, log: EventLog | None, placed: Callable[[], None]) -> InMemory:
-    """Place and split all intervals of a trace that is one slice: what a survey would say of it, it finds out by itself.
+    """Place and split all intervals of a trace that is one slice: what a survey would provide is determined on the fly.
     `placed` is called when alignment is done."""
     alignment = align(trace, log)
     trim_memory()
@@ -107,7 +107,7 @@ def work(job: Job) -> Done | Narrow | Unseen:
     """Place and split the intervals of a slice."""
     trace = _read.pop(_key(job.path, job.excerpt), None)
     if trace is None:
-        _read.clear()  # what was read in vain
+        _read.clear()  # what was read but not needed
         trace = read_trace(job.path, job.excerpt)
     lanes, operation_lane = build_lanes(trace, job.context.lanes)
     if (operation_lane < 0).any():
@@ -124,7 +124,7 @@ def work(job: Job) -> Done | Narrow | Unseen:
 
 
 def own(alignment: Alignment, stretch: Stretch) -> Alignment:
-    """With what other slices answer for, the windows at the edges, put aside: it is only for reference."""
+    """Sets aside the windows at the edges, which belong to other slices and serve for reference only."""
 
     def mine(table: pd.DataFrame) -> np.ndarray:
         origin, source = table["origin"].to_numpy(), table["source"].to_numpy()

@@ -1,7 +1,6 @@
 """Processes that share the work on one long trace.
 
-This module imports nothing that takes time: the others are started, and import what they need, while this process is
-still importing the same.
+This module imports nothing slow: the other processes start, and import what they need, while this one is still importing.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from nsysalign.effort import alone, keep_alone, processors
 from nsysalign.memory import look_for_garbage_less_often
 from nsysalign.workers import started
 
-#: The smallest exports that are cut into slices have as many bytes for each.
+#: Exports are cut into slices only if they have at least this many bytes per slice.
 BYTES_PER_SLICE = 40_000_000
 #: Default number of processes: each takes some hundred megabytes, and the log is read by one.
 MOST = 8
-#: What a process loses with its pool: it died, or cannot take work any more.
+#: Errors that mean a process is lost to the pool: it died, or cannot take work any more.
 _GONE = (concurrent.futures.BrokenExecutor, concurrent.futures.CancelledError, RuntimeError)
 
 
 class WorkerPool:
-    """This process and `count` - 1 others, or as many as the machine gives, that are started at once and wait for work."""
+    """This process and `count` - 1 others, or as many as the machine allows, which are started at once and wait for work."""
 
     def __init__(self, count: int) -> None:
         self._others = [pool for _ in range(count - 1) if (pool := started(1, _wake))]
@@ -52,7 +51,7 @@ class WorkerPool:
         return result
 
     def prepare(self, function: Callable[..., None], each: Sequence[tuple]) -> None:
-        """function(*arguments) in the others, in turn: they have nothing else to do yet."""
+        """function(*arguments) in the other processes, in turn, while they have nothing else to do."""
         for number, arguments in enumerate(each if self._others else ()):
             self._others[number % len(self._others)].submit(function, *arguments)
 
@@ -67,7 +66,7 @@ class WorkerPool:
         tell: Callable[[int], None],
     ) -> list[Any]:
         """function(job()) for all jobs, in their order: this process takes the first, the others the last ones, each made when
-        a process is free.  One that is lost with its process is done here.  `tell` is called with how many are done."""
+        a process is free.  A job lost with its process is done here.  `tell` is called with the number of finished jobs."""
         todo = deque(enumerate(jobs))
         found: dict[int, Any] = {}
         failed: list[BaseException] = []
@@ -90,7 +89,7 @@ class WorkerPool:
         for helper in helpers:
             helper.start()
         try:
-            with alone() if self._others else nullcontext():  # the others have the other processors
+            with alone() if self._others else nullcontext():  # the other processes use the other processors
                 while len(found) < len(jobs) and not failed:
                     try:
                         number, job = todo.popleft()
@@ -103,20 +102,20 @@ class WorkerPool:
                     found[number] = function(job())
                     tell(len(found))
         except BaseException:
-            todo.clear()  # no other one is begun
+            todo.clear()  # no further job is begun
             raise
         if failed:
             raise failed[0]
         return [found[n] for n in range(len(jobs))]
 
     def close(self) -> None:
-        """They have nothing more to do; what they are doing still is in vain."""
+        """End the other processes; anything they are still doing is not needed."""
         for other in self._others:
             other.stop()
 
 
 def _wake() -> None:
-    """What slices need is imported, and this process knows that it is not alone."""
+    """Imports what slices need, and notes that this process is one of several."""
     keep_alone()
     look_for_garbage_less_often()
     importlib.import_module("nsysalign.slices.one")

@@ -1,4 +1,4 @@
-"""The slices of a trace, one after the other or shared with other processes, put together again."""
+"""Runs the slices of a trace, one after the other or shared with other processes, and combines the results."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from nsysalign.slices.pool import WorkerPool
 from nsysalign.slices.survey import MARGIN_BLOCKS, Survey, amended, around, cuts, parted
 from nsysalign.trace.index import FOREVER, Excerpt, Index
 
-#: How much is read around a slice (blocks of calls), and around one that did not see enough, time after time; then all.
+#: How much is read around a slice (blocks of calls), then around one that did not see enough, attempt by attempt; finally all.
 _WIDER = (MARGIN_BLOCKS, 4, 16, 64, None)
-#: How often slices may show that what was known of the trace is not all.
+#: How often slices may reveal processes or streams that the survey missed.
 _ROUNDS = 3
-#: Told how many slices are done, and of how many.
+#: Called with the number of finished slices and their total.
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class Whole:
-    """All intervals of a trace; what is known of it now; how many rows could not be used."""
+    """All intervals of a trace; what is known about it now; how many rows could not be used."""
 
     portion: PartialResult
     known: Survey
@@ -38,7 +38,7 @@ class Whole:
 
 
 def read_ahead(pool: WorkerPool, path: Path, index: Index, count: int) -> None:
-    """Let the others read the last slices, which are theirs, as far as they can be known before the log is."""
+    """Let the other processes read the last slices, which they will get, as far as these are known before the log is read."""
     slices = parted(index, count)[::-1][: pool.others]
     read = [index.excerpt([around(index, *slice_, MARGIN_BLOCKS)], home=slice_) for slice_ in slices]
     pool.prepare(ahead, [(path, excerpt) for excerpt in read])
@@ -53,9 +53,8 @@ def measure(
     tell: Progress,
     segments: bool = False,
 ) -> Whole | None:
-    """All intervals of a trace, from `count` slices, with their segments if these are wanted.  None where it cannot be
-    cut."""
-    for _ in range(_ROUNDS):  # what slices see may amend what is known
+    """All intervals of a trace, from `count` slices, with their segments if wanted.  None if it cannot be cut."""
+    for _ in range(_ROUNDS):  # slices may add to what is known
         slices = cuts(known.timed, index, count)
         if slices is None:
             return None
@@ -67,7 +66,7 @@ def measure(
             continue
         busy = np.logical_or.reduce([d.busy for d in done])
         now = amended(known, [], busy, [d.seen for d in done])
-        assert known.context.busy is not None  # a survey found it
+        assert known.context.busy is not None  # the survey determined it
         if np.array_equal(busy, known.context.busy) and now.context.processes == known.context.processes:
             lost = {what: sum(d.lost[what] for d in done) for what in done[0].lost}
             portion = without_timed_regions(joined(together([d.portion for d in done])))
@@ -85,7 +84,7 @@ def _round(
     tell: Progress,
     segments: bool,
 ) -> tuple[list[Done | Unseen], Index]:
-    """What every slice found, with as much around it as it needs, and where the trace's blocks really lie."""
+    """The results of every slice, with as much around it as it needs, and where the trace's blocks really lie."""
     found: dict[int, Any] = {}
     excerpts: dict[int, Excerpt] = {}
     narrow = dict.fromkeys(range(len(slices)), 0)  # how often each was

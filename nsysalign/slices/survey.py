@@ -1,4 +1,4 @@
-"""Where a long trace is cut, and what is known of it as a whole.
+"""Where a long trace is cut, and what is known about it as a whole.
 
     calls    |.......:.......|.......:.......|.......      cuts, about as many calls in each slice
     slice 2          [.. own ................. ]           its own intervals begin between two cuts
@@ -6,8 +6,8 @@
                                                            the end of its longest interval
 
 What an interval depends on lies near it: the operations before and after it on its streams, the calls that issued them
-(a stream takes about a thousand launches before the host must wait), the records between.  Whether a slice saw enough
-is looked at afterwards (`one.narrow`), and if not it is read again with more around it.
+(a stream takes about a thousand launches before the host must wait), the records between.  Whether a slice saw enough is
+checked afterwards (`one.narrow`), and if not it is read again with a larger margin.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from nsysalign.slices.timed_log import TimedLog
 from nsysalign.trace.index import FOREVER, Index
 from nsysalign.trace.read import read_header, read_trace
 
-#: Calls and operations of one slice: enough that what a slice costs by itself does not matter, few enough that several
-#: fit into a small machine.
+#: Calls and operations of one slice: enough that the fixed cost of a slice does not matter, few enough that several fit into a
+#: small machine.
 SLICE_ROWS = 1_300_000
 #: Blocks of calls that are read on either side of a slice, at first.
 MARGIN_BLOCKS = 1
-#: Intervals can be so long that slices overlap; not more than so many times the trace is read.
+#: Intervals can be so long that slices overlap; the trace is read at most this many times over.
 _MOST_READ = 1.5
-#: How long records take is learned from so many stretches, spread over the run, of about so many pairs each.
+#: How long records take is learned from this many stretches, spread over the run, with about this many pairs each.
 _STRETCHES, _PAIRS_EACH = 5, 100
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What is known of a trace as a whole."""
+    """What is known about a trace as a whole."""
 
     info: TraceInfo
     context: TraceContext
@@ -59,8 +59,8 @@ class Survey:
 
 
 def survey(path: Path, log: EventLog, index: Index, slice_rows: int = SLICE_ROWS) -> Survey | None:
-    """Look at some stretches of a trace: who appears in it, how its clocks go, how long records and launches take.  None
-    where nothing connects its clock with the log's."""
+    """Examine some stretches of a trace: its processes and streams, how its clocks relate, how long records and launches take.
+    None if nothing connects its clock with the log's."""
     whole = (index.first_ns, index.last_ns)
     info, marks = read_header(path)
     rough = {}
@@ -96,11 +96,11 @@ def survey(path: Path, log: EventLog, index: Index, slice_rows: int = SLICE_ROWS
 def amended(
     known: Survey, lanes: Sequence[pd.DataFrame], busy: np.ndarray | None, seen: Sequence[Seen]
 ) -> Survey:
-    """The same with streams and processes that only a closer look showed."""
+    """The survey with streams and processes that only the slices revealed."""
     keys = ["process", "context", "stream"]
     every = pd.concat([known.context.lanes, *lanes], ignore_index=True)
     table = every.drop_duplicates(keys).sort_values(keys, ignore_index=True)
-    assert known.context.lanes is not None  # a survey found them
+    assert known.context.lanes is not None  # the survey found them
     before = known.context.lanes.assign(busy=known.context.busy if busy is None else busy)
     was = table[keys].merge(before[[*keys, "busy"]], on=keys, how="left")["busy"]
     everybody = together([known.seen, *seen])
@@ -124,7 +124,7 @@ def parted(index: Index, count: int) -> list[tuple[int, int]]:
 
 
 def cuts(timed: TimedLog, index: Index, count: int) -> list[tuple[int, int]] | None:
-    """The slices.  None where an interval is so long that they would hold much of the trace each."""
+    """The slices.  None if an interval is so long that each of them would hold much of the trace."""
     slices = parted(index, count)
     read = [around(index, begin, timed.longest_until(begin, end), MARGIN_BLOCKS) for begin, end in slices]
     calls = index.calls_at(np.array(read)).reshape(-1, 2)
@@ -137,7 +137,7 @@ def around(index: Index, begin: int, end: int, margin: int) -> tuple[int, int]:
 
 
 def _spread(timed: TimedLog, index: Index, most_calls: int) -> list[tuple[int, int]]:
-    """Stretches, evenly spread over the pairs that the program compared, or over the calls where there are none."""
+    """Stretches, evenly spread over the pairs that the program compared, or over the calls if there are none."""
     pairs = timed.pairs
     if not len(pairs):
         edges = [index.first_ns, *index.cuts(_STRETCHES)]

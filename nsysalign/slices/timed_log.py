@@ -1,4 +1,4 @@
-"""An event log whose lines are known by their time on the trace's clock, so that stretches of it can be taken out."""
+"""An event log whose lines have times on the trace's clock, so that stretches can be extracted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Stretch:
 
     log: EventLog  # rows keep the numbers (index) that they have in the whole log
     timers: Timers
-    # numbers of what begins in it: rows of `elapsed` and of `hosts`, pairs of readings
+    # numbers of what begins in it: rows of `elapsed` and `hosts`, pairs of readings
     pairs: np.ndarray
     hosts: np.ndarray
     timed: np.ndarray
@@ -57,7 +57,7 @@ class TimedLog:
         return mine[np.argsort(self.open_ns[mine], kind="stable")]
 
     def longest_until(self, begin: int, end: int) -> int:
-        """Host time by which all that begins from `begin` to before `end` has been closed."""
+        """Host time by which everything that begins in [begin, end) has ended."""
         reach = end
         for opened, closed in (
             (self.open_ns, self.close_ns),

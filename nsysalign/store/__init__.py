@@ -1,1 +1,1 @@
-"""What is kept: analysis.json, analysis.db, CSV, Parquet, Perfetto's format; all files appear whole or not at all."""
+"""Stored results: analysis.json, analysis.db, CSV, Parquet; all files appear whole or not at all."""

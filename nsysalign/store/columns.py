@@ -1,7 +1,6 @@
-"""A table's columns as lists of plain values, for what is written row by row, and back with the dtype that `frames` declares.
-
-What occurs often is converted once: 150,000 details differ in little more than their numbers. A column whose rows are
-all the same need not be listed at all: its value goes into the statement that inserts every row.
+"""A table's columns as lists of plain values, for formats written row by row, and back with the dtype that `frames` declares.
+Frequent values are converted once: 150,000 details differ in little more than their numbers. A column whose rows are all the
+same need not be listed at all: its value goes into the statement that inserts every row.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Makes what is written of a value; told every text and object once, and None for NaN and NA. Not told numbers.
+#: Converts a value for writing; called once for every text and object, and with None for NaN and NA, not for numbers.
 Change = Callable[[Any], Any]
 
 
@@ -25,7 +24,7 @@ class Listed:
 
     values: np.ndarray  # objects; int64 or float64 where `codes` is None
     codes: np.ndarray | None = None
-    missing: Any = None  # stands for what is not finite in a float64 column
+    missing: Any = None  # replaces values that are not finite in a float64 column
 
     @property
     def constant(self) -> bool:
@@ -52,7 +51,7 @@ def as_lists(frame: pd.DataFrame, change: Change | Mapping[str, Change]) -> dict
 
 
 def numbers(array: np.ndarray, missing: Any = None) -> Listed:
-    """A column of numbers without more; `missing` in place of what is not finite."""
+    """A plain column of numbers; `missing` replaces values that are not finite."""
     if array.dtype.kind == "f":
         return Listed(array, missing=missing) if np.isfinite(array).any() else _same(missing, len(array))
     same = len(array) and array.min() == array.max()
@@ -87,8 +86,8 @@ def _column(column: pd.Series, change: Change) -> Listed:
 def _numbered(values: list[Any]) -> tuple[np.ndarray, list[Any]]:
     """Codes and different values of a column of objects.
 
-    Texts, and tuples of texts (callers, flags, rules), are one value where they are equal. Others are not looked at:
-    what equals is not always written the same (1, True and 1.0), and dicts cannot be looked up.
+    Texts, and tuples of texts (callers, flags, rules), share a code if they are equal.  Others are not compared: equal values
+    are not always written alike (1, True and 1.0), and dicts cannot be hashed.
     """
     known: dict[Any, int] = {}
     codes: list[int] = []

@@ -1,4 +1,4 @@
-"""`RUN_DIR/confirm.json`: what re-runs with one intervention said; and the sentence that stands beside a finding.
+"""`RUN_DIR/confirm.json`: the results of re-runs with one intervention; and the sentence shown next to a finding.
 
     {"format":"nsysalign-confirm","version":1,"confirmations":[{"label":"t1","rules":["host-gap"],"intervention":"delay",
       "target":"t1","verdict":"confirmed","reason":…,"metric":"elapsed","before_ns":…,"predicted_ns":…,"predicted_low_ns":…,
@@ -31,10 +31,10 @@ NOT_CONFIRMED = "not confirmed"
 
 
 class Status(NamedTuple):
-    """What is known about a finding beyond the trace that it was found in."""
+    """What is known about a finding beyond the trace in which it was found."""
 
     verdict: str  # confirmed, refuted, not conclusive, not confirmed; measured: the finding itself compares two runs
-    text: str  # what was done and what came out; what to type where a re-run can settle it; '' else
+    text: str  # what was done and its result; the command to type if a re-run can decide; else ''
 
 
 _MEASURED = {"profiler-inflation": Status("measured", "in two runs, with and without nsys")}
@@ -51,7 +51,7 @@ def write(table: pd.DataFrame, path: Path) -> None:
 
 
 def read(path: Path) -> pd.DataFrame:
-    """The table of a confirm.json, empty where there is no such file.  AnalysisError where it is something else."""
+    """The table of a confirm.json, empty if there is no such file.  Raises AnalysisError if it is something else."""
     if not path.is_file():
         return frames.empty(frames.CONFIRMATIONS)
     try:
@@ -70,7 +70,7 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def _check(row: dict[str, Any]) -> None:
-    """ValueError, KeyError or TypeError where a row holds what no verdict can hold: the file may come from anyone."""
+    """Raises ValueError, KeyError or TypeError if a row holds impossible values: the file may come from anyone."""
     for column in frames.CONFIRMATIONS.columns:
         value = row[column.name]
         if column.dtype == "object":
@@ -106,5 +106,5 @@ def statuses(analysis: Analysis) -> list[Status]:
 
 
 def command(label: str) -> str:
-    """What to type to put a label's cause to the test."""
+    """The command that tests a label's cause."""
     return f"nsysalign confirm --label {shlex.quote(label)} SCRIPT.py"

@@ -1,7 +1,7 @@
 """`analysis.db`: the tables of the analysis in SQLite, documented inside (sqlite-utils, Datasette).
 
 The tables have the names and columns of `frames.ANALYSIS_SPECS`; tuples and dicts are JSON text.
-`documentation` says what every column means, `meta` holds what is no table.
+`documentation` says what every column means, `meta` holds everything that is not a table.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 VERSION = 1
 _LONGEST_TEXT = 1 << 20  # of what is stored here: notes and evidence are a few kilobytes
 _LISTED_AT_ONCE = 5_000
-#: Rows that one statement inserts, and the values that SQLite before 3.32 lets it have.
+#: Rows per insert statement, and the number of values that SQLite before 3.32 allows in one.
 _MOST_ROWS, _MOST_VARIABLES = 100, 999
-#: An analysis' number for its parts, and nothing else, identifies a row.
+#: The columns that identify a row, for tables that have such columns.
 _KEYS = {
     "intervals": "interval",
     "parts": ("interval", "cause"),
@@ -40,7 +40,7 @@ _KEYS = {
     "unprofiled_parts": ("interval", "cause"),
     "marked_kernels": "kernel",
 }
-#: Tables that version 1 did not have from the beginning: a file without them is older, not broken.
+#: Tables that version 1 did not have from the beginning: a file without them is old, not broken.
 _LATER = (
     frames.VARIANTS,
     frames.KERNELS,
@@ -105,7 +105,7 @@ def metadata_path(path: str | os.PathLike[str]) -> Path:
 
 
 def metadata(analysis: Analysis) -> dict[str, Any]:
-    """What Datasette shows beside the tables: `datasette analysis.db --metadata analysis.metadata.json`."""
+    """What Datasette shows in addition to the tables: `datasette analysis.db --metadata analysis.metadata.json`."""
     tables = {
         spec.name: {
             "description": spec.meaning,
@@ -233,7 +233,7 @@ def _meta(database: Any, analysis: Analysis) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Analysis:
-    """The whole analysis back.  Never creates or changes the file; AnalysisError says what is wrong."""
+    """The whole analysis back.  Never creates or changes the file.  Raises AnalysisError, which says what is wrong."""
     again = "make one: nsysalign analyze TRACE"
     try:
         with untrusted.opened(

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT, VERSION = "nsysalign-analysis", 1
-#: Intervals: their objects stay in the processor's cache on their way to the file.
+#: Intervals at once: their objects stay in the processor's cache until they are written.
 _AT_ONCE = 512
 _BOUNDS = {"parts_ns": "ns", "parts_lower_ns": "lower_ns", "parts_upper_ns": "upper_ns"}
 #: "parts_ns" and its bounds: one row per interval, one column per cause.
 _Budgets = Mapping[str, np.ndarray]
-#: Tables that older files do not have.
+#: Tables that older files lack.
 _LATER = (
     *(frames.VARIANTS, frames.KERNELS, frames.GAPS, frames.HOST_RANGES, frames.HOST_ACTIVITY),
     *(frames.CONFIRMATIONS, frames.GPU_CLOCKS),
@@ -110,7 +110,7 @@ def _intervals(analysis: Analysis, budgets: _Budgets) -> Iterator[list[dict[str,
 
 
 class _Inside:
-    """The rows of a table by the interval that they are of, in their order."""
+    """The rows of a table by interval, in their order."""
 
     def __init__(self, intervals: pd.DataFrame, table: pd.DataFrame) -> None:
         owner = positions(intervals, table)
@@ -140,7 +140,7 @@ def _labels(analysis: Analysis, matrix: np.ndarray) -> list[dict[str, Any]]:
 
 
 def _findings(analysis: Analysis) -> list[dict[str, Any]]:
-    """Findings, each with what a re-run said about it: nothing counts as confirmed that was not tested."""
+    """Findings, each with the result of a re-run: nothing counts as confirmed that was not tested."""
     from nsysalign.store.confirmations import statuses
 
     return [
@@ -150,7 +150,7 @@ def _findings(analysis: Analysis) -> list[dict[str, Any]]:
 
 
 def _unprofiled(analysis: Analysis) -> list[dict[str, Any]]:
-    """What intervals would have measured without nsys, each with its budget, or why that cannot be said."""
+    """What intervals would have measured without nsys, each with its budget, or why that is unknown."""
     intervals = records(analysis.unprofiled)
     by_number = {interval["interval"]: interval for interval in intervals}
     for interval in intervals:
@@ -161,7 +161,7 @@ def _unprofiled(analysis: Analysis) -> list[dict[str, Any]]:
 
 
 def _marks(analysis: Analysis) -> dict[str, Any]:
-    """What happened inside kernels, where anything was marked; the marks themselves are in `analysis.db`."""
+    """What happened inside kernels, if anything was marked; the marks themselves are in `analysis.db`."""
     if analysis.marked_kernels.empty:
         return {}
     specs = (spec for spec in frames.MARKS_SPECS if spec is not frames.KERNEL_MARKS)
@@ -172,7 +172,7 @@ def _marks(analysis: Analysis) -> dict[str, Any]:
 
 
 def load(path: str | os.PathLike[str]) -> Analysis:
-    """The analysis back, without segments and timeline.  AnalysisError says what is wrong."""
+    """The stored analysis, without segments and timeline.  Raises AnalysisError, which says what is wrong."""
     try:
         document = json.loads(contents(Path(path)).decode())
     except OSError as error:

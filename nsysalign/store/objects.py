@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-#: `default` is asked for what orjson would write in its own way.
+#: `default` handles values that orjson would write in its own way.
 _AS_PLAIN = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 
 
 def plain(value: Any) -> Any:
-    """Any nest of mappings, sequences and numbers as what JSON knows; NaN, NA and infinity as None."""
+    """Nested mappings, sequences and numbers as JSON types; NaN, NA and infinity as None."""
     if isinstance(value, (str, bool)) or value is None:
         return value
     if isinstance(value, int):
@@ -43,7 +43,7 @@ def plain(value: Any) -> Any:
 
 
 def encoded(value: Any) -> bytes:
-    """Plain objects (`plain`) as JSON: one line of ASCII, no blanks."""
+    """Plain objects (`plain`) as JSON: one line of ASCII without spaces."""
     try:
         return _ascii(orjson.dumps(value))
     except TypeError:  # half a character (a file name that is no UTF-8), an integer of more than 64 bits
@@ -51,7 +51,7 @@ def encoded(value: Any) -> bytes:
 
 
 def to_json(value: Any) -> str:
-    """Any value as JSON: what `encoded` makes of `plain` objects, without making these where orjson needs none."""
+    """Any value as JSON: the same as `encoded(plain(value))`, without building plain objects if orjson does not need them."""
     try:
         return _ascii(orjson.dumps(value, default=plain, option=_AS_PLAIN)).decode("ascii")
     except TypeError:  # a key that is no text
@@ -84,7 +84,7 @@ class Records:
 
 
 def trace_info(stored: Mapping[str, Any]) -> TraceInfo:
-    """What was stored of a trace; fields of other versions are left out."""
+    """The stored facts about a trace; fields of other versions are left out."""
     known: dict[str, Any] = {
         name: tuple(value) if isinstance(value := stored[name], list) else value
         for name in TraceInfo.__dataclass_fields__

@@ -1,4 +1,4 @@
-"""Whether a stored analysis holds together: a file from someone else is shown only if its budgets add up."""
+"""Whether a stored analysis is consistent: a file from someone else is shown only if its budgets add up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TUPLES = {"intervals": ("callers", "flags", "findings")}
 
 
 def refuse_unsound(analysis: Analysis, name: str) -> None:
-    """AnalysisError where numbers contradict each other or tables do not belong together."""
+    """Raises AnalysisError if numbers contradict each other or tables do not belong together."""
     for problem in _problems(analysis):
         raise AnalysisError(
             f"{name} is inconsistent: {problem}; it was damaged or edited",
@@ -67,7 +67,7 @@ def _sums(numbers: pd.Series, values: pd.Series) -> pd.Series:
 
 
 def _calibration(value: object) -> bool:
-    """Whether it is what alignment writes: names and values, and of each process of the log what it said of itself."""
+    """Whether it has the form that alignment writes: names and values, and the header facts of each process in the log."""
     if not isinstance(value, dict):
         return False
     processes = value.get("collected_with", [])

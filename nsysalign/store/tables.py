@@ -17,7 +17,7 @@ from nsysalign.text import safe_text
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What makes a spreadsheet take a cell for a formula, the full-width twins included.
+#: Characters that make a spreadsheet treat a cell as a formula, including their full-width forms.
 _FORMULA = tuple("=+-@\t\r\n|%＝＋－＠")
 _BUDGET = (
     "name",
@@ -60,7 +60,7 @@ def write_csv(analysis: Analysis, folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def cell(text: str) -> str:
-    """Text that a spreadsheet shows and never runs: `=cmd()` becomes `'=cmd()`."""
+    """Text that a spreadsheet displays and never evaluates: `=cmd()` becomes `'=cmd()`."""
     line = safe_text(text)
     return "'" + line if line.lstrip(" \u00a0\u3000").startswith(_FORMULA) or text[:1] in _FORMULA else line
 

@@ -1,1 +1,1 @@
-"""Arithmetic on sorted intervals that alignment and attribution share; knows nothing of causes or records."""
+"""Arithmetic on sorted intervals, shared by alignment and attribution; it knows nothing about causes or records."""

@@ -3,7 +3,7 @@
     issued (host)    [op A]     [op B]        [op C]
     runs (stream)       AAAAAAAA   BBBB          CC
 
-"Issued" goes by the start of the outermost API call of the same process, not by correlation id.
+The order is that of the starts of the outermost API calls of the same process, not of correlation ids.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FAR = np.int64(1) << 62  # no such time
 
 
 class LaneOperations:
-    """The operations of one lane, ordered by issue; what few ask for is made when asked."""
+    """The operations of one lane, ordered by issue; rarely needed columns are computed on first use."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class LaneOperations:
 
     @cached_property
     def reach_from(self) -> np.ndarray:
-        """Which one that was: the first that reached so far."""
+        """Which operation reached that far first."""
         if bool((self.end_ns[1:] > self.end_ns[:-1]).all()):
             return np.arange(len(self.end_ns), dtype=index_type(len(self.end_ns)))
         reach = self.reach_ns
@@ -83,7 +83,7 @@ class LaneOperations:
 
 
 def lane_operations(trace: Trace, operation_lane: np.ndarray, lane_count: int) -> dict[int, LaneOperations]:
-    """Per lane, the operations whose issuing call is known.  Those without a call are on no side of anything."""
+    """Per lane, the operations with a known issuing call.  Those without a call cannot be ordered and are left out."""
     operations, calls = trace.operations, trace.calls
     call = operations["call"].to_numpy()
     known: np.ndarray = np.arange(len(call), dtype=index_type(len(call)))

@@ -27,7 +27,7 @@ class Columns:
 
 
 class Tiles(NamedTuple):
-    """Pieces of pieces: `piece` is the input's position, `block` the block's position or -1 outside of all."""
+    """Pieces of pieces: `piece` is the input's position, `block` the block's position, or -1 outside all blocks."""
 
     piece: np.ndarray
     start: np.ndarray
@@ -160,7 +160,7 @@ def rising(values: np.ndarray) -> bool:
 
 
 def index_type(count: int) -> type:
-    """The integer type for positions in a table of `count` rows: half the memory where that does."""
+    """The integer type for positions in a table of `count` rows: the smaller one if it is enough."""
     return np.int32 if count < np.iinfo(np.int32).max else np.int64
 
 
@@ -174,7 +174,7 @@ def group(keys: np.ndarray, values: np.ndarray) -> dict[int, np.ndarray]:
 
 
 def least(values: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """Least of values[first:last] for many stretches, none of them empty; n log n steps however long they are.
+    """Minimum of values[first:last] for many non-empty stretches, in n log n steps however long they are.
 
     values    3 1 4 1 5 9 2 6
     power 2   1 1 1 1 2 2 2 .      least of the next 2^k values: two of these cover any stretch

@@ -1,1 +1,1 @@
-"""What the program timed itself on the host's clocks: readings, which of them it subtracts, and their windows."""
+"""Intervals that the program itself timed with host clocks: the readings, which pairs it subtracts, and their windows."""

@@ -1,4 +1,4 @@
-"""Which readings of a host clock the program subtracts from each other.
+"""Which readings of a host clock the program subtracts from one another.
 
     t0 = clock()        A            A  B  A  B          the source says that B subtracts what A stored
     work()                           [--)  [--)
@@ -10,9 +10,9 @@
         dt, last = now - last, now
 
 The call sites say what is subtracted from what (`clockuse`): a reading is paired with the latest one on its thread,
-of the same clock, that was stored in the variable it subtracts.  Where the source does not tell, consecutive readings
-of one function are taken for a pair, the earlier line first: marked guessed, and each reading at most once as a start
-and once as an end.
+of the same clock, that was stored in the variable it subtracts.  If the source does not tell, consecutive readings of one
+function are taken as a pair, the earlier line first; such pairs are marked as guessed, and each reading is at most once a start
+and once an end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DEEP = 64  # timers of one class that can be running at once
 
 @dataclass(frozen=True)
 class Site:
-    """What a clock site says of itself (frames.CLOCK_SITES)."""
+    """What the log says about a clock site (frames.CLOCK_SITES)."""
 
     site: str = ""
     callers: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Site:
 @dataclass(frozen=True)
 class Pairs:
     """Positions in the readings.  `again`: site -> how often it subtracted a start that it had subtracted before;
-    `unclear`: how often several activations of a coroutine had a start that it could have subtracted.
+    `unclear`: how often several activations of a coroutine had a start that this site could have subtracted.
     """
 
     start: np.ndarray
@@ -56,7 +56,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Pairs that are intervals, `certain` ones in any case, the others where work for the GPU was issued in between.
+    """Possible intervals: `certain` pairs always count, the others only if work for the GPU was issued in between.
 
     Arrays of equal length, sorted by start and end: positions in the readings, whether the pair is `guessed`, and its
     `number`.  `again` and `unclear` as in Pairs.
@@ -87,7 +87,7 @@ def pair(
 
 
 def candidates(thread: np.ndarray, clock: np.ndarray, place: np.ndarray, sites: Sequence[Site]) -> Candidates:
-    """What the source and the order of the readings say, before the trace is considered."""
+    """What the source and the order of the readings say, without the trace."""
     found: dict[tuple[int, int], tuple[bool, bool]] = {}  # (guessed, certain)
     again: dict[str, int] = {}
     unclear: dict[str, int] = {}
@@ -101,7 +101,7 @@ def candidates(thread: np.ndarray, clock: np.ndarray, place: np.ndarray, sites: 
                 _loops(places, sites),
                 False,
                 False,
-            ),  # torch.utils.benchmark also times an empty loop, that only waits
+            ),  # torch.utils.benchmark also times an empty loop, which only waits
             (_guessed(places, sites), True, False),
         ):
             for i, j in pairs:  # a reading that two variables hold is still one start
@@ -114,7 +114,7 @@ def candidates(thread: np.ndarray, clock: np.ndarray, place: np.ndarray, sites: 
 
 
 def chosen(c: Candidates, holds_launch: Callable[[int, int], bool]) -> Pairs:
-    """The candidates that are intervals."""
+    """The candidates that really are intervals."""
     keep = c.certain.copy()
     for at in np.flatnonzero(~keep).tolist():
         keep[at] = holds_launch(int(c.start[at]), int(c.end[at]))
@@ -124,9 +124,11 @@ def chosen(c: Candidates, holds_launch: Callable[[int, int], bool]) -> Pairs:
 def _told(
     places: list[int], sites: Sequence[Site], again: dict[str, int], unclear: dict[str, int]
 ) -> Iterator[tuple[int, int]]:
-    """Pairs that the source tells.  A start may serve several differences (a lap and a total), each once."""
+    """Pairs that follow from the source.  A start may serve several differences (a lap and a total), each of them once."""
     held: dict[str, list[int]] = {}  # variable -> readings it was given, the latest last
-    taken: dict[tuple, set[int]] = {}  # (function, position, variable) -> starts that this difference has had
+    taken: dict[
+        tuple, set[int]
+    ] = {}  # (function, position, variable) -> starts already used in this difference
     mixed: set[int] = set()  # starts of coroutines that were open at the same time
     for i, n in enumerate(places):
         site = sites[n]
@@ -160,10 +162,9 @@ def _told(
 def _latest(
     starts: list[int], had: set[int], variable: str, site: Site, places: list[int], sites: Sequence[Site]
 ) -> int | None:
-    """The reading that a variable holds.  An attribute belongs to one of several objects: timers that nest.
-
-    A name holds the latest.  For an attribute whose latest has been subtracted here before, an older one counts if
-    it was stored from another place in the same file: `with Timer(): ... with Timer(): ...` ends inside out.
+    """The reading that a variable holds.  A name holds the latest one.  An attribute belongs to one of several objects, such as
+    nested timers: if its latest reading has been subtracted here before, an older one counts if it was stored from another
+    place in the same file: `with Timer(): ... with Timer(): ...` ends inside out.
     """
     last = starts[-1]
     if last not in had:
@@ -180,7 +181,7 @@ def _latest(
 
 
 def _loops(places: list[int], sites: Sequence[Site]) -> Iterator[tuple[int, int]]:
-    """timeit's generated loop reads its clock twice, one after the other."""
+    """Pairs of timeit's generated loop, which reads its clock twice in a row."""
     for i, (a, b) in enumerate(zip(places, places[1:])):  # noqa: B905, RUF007  one shorter by design
         first, second = sites[a], sites[b]
         if (
@@ -192,7 +193,7 @@ def _loops(places: list[int], sites: Sequence[Site]) -> Iterator[tuple[int, int]
 
 
 def _guessed(places: list[int], sites: Sequence[Site]) -> Iterator[tuple[int, int]]:
-    """Consecutive readings of one function that nothing is known about."""
+    """Pairs of consecutive readings in one function about which nothing is known."""
     last = -1
     for i, n in enumerate(places):
         if sites[n].use not in ("", "kept"):

@@ -21,7 +21,7 @@ def host_windows(
     clocks: Mapping[int, ClockMap],
     origin: int = ORIGIN["host"],
 ) -> tuple[pd.DataFrame, list[Unplaced]]:
-    """Host lines of the log on the trace's clock.  What the clocks cannot connect is returned with the reason."""
+    """Host lines of the log on the trace's clock.  Lines that no clock connects to the trace are returned with the reason."""
     hosts = log.hosts
     known = np.array([p in clocks and p in processes for p in hosts["process"].tolist()], dtype=bool)
     lost = [
@@ -37,7 +37,7 @@ def host_windows(
     width = np.empty(len(rows), np.int64)
     for number, group in rows.groupby("process"):
         clock, at = clocks[int(number)], group.index.to_numpy()
-        # one offset per interval keeps the measured length to the nanosecond
+        # one offset per interval preserves the measured length to the nanosecond
         start[at] = clock.to_trace(group["t0_ns"].to_numpy())
         end[at] = start[at] + (group["t1_ns"] - group["t0_ns"]).to_numpy()
         width[at] = clock.width_ns
@@ -79,7 +79,7 @@ def host_frame(
     origin: int,
     source: np.ndarray,
 ) -> pd.DataFrame:
-    """Windows of kind host: arrays of equal length, times on the trace's clock, `width` the clock's uncertainty."""
+    """Windows of kind host: arrays of equal length, times on the trace's clock, `width`: the clock's uncertainty."""
     end = start + elapsed
     return windows_frame(
         len(start),
@@ -108,7 +108,7 @@ def host_frame(
 
 
 def _busiest_thread(trace: Trace, process: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """For readings without a thread: the thread of the process with the most calls inside; the main thread where none has any."""
+    """For readings without a thread: the thread of the process with the most calls inside; the main thread if none has any."""
     calls = trace.calls
     thread, at = calls["thread"].to_numpy(), calls["start_ns"].to_numpy()
     best, most = thread_of(process, pid_of(process)), np.zeros(len(process), np.int64)

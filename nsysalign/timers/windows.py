@@ -1,7 +1,7 @@
-"""Windows from what the program read off the host's clocks, and from its regions: kind `host`.
+"""Windows of kind `host`: from the program's readings of host clocks, and from its regions.
 
-Only what holds CUDA work counts: a call of the reading thread, or a launch by a thread that reads no clock itself
-(autograd's worker runs the backward pass of the thread that waits for it).
+Only intervals with CUDA work count: a call of the reading thread, or a launch by a thread that reads no clock itself
+(autograd's worker runs the backward pass for the thread that waits for it).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from nsysalign.timers.pairing import Candidates, Pairs, Site, candidates, chosen
 from nsysalign.timers.regions import host_frame, host_windows
 from nsysalign.windows import Unplaced, unplaced
 
-#: Calls that are no work and no wait: an interval with nothing else inside is not about CUDA.
+#: Calls that are neither work nor a wait: an interval with nothing else inside is not about CUDA.
 _IDLE = ("record", "query_event", "query_stream", "wait_event")
-#: A wall clock that disagrees by more than this with the monotonic one was set in between.
+#: If the wall clock and the monotonic clock differ by more than this, the wall clock was set in between.
 _STEP_NS, _STEP_SHARE = 1_000_000, 0.01
 GUESSED = "guessed-pair"
 
 
 class _Inside:
-    """When each thread's calls began, for questions about stretches of time.  Looked up when the first one is asked: a
-    log without readings and regions asks none."""
+    """When each thread's calls began, for queries about stretches of time.  Built on the first query: a log without readings
+    and regions makes none."""
 
     def __init__(self, trace: Trace, readers: frozenset[int]) -> None:
         self._calls, self._readers = trace.calls, readers
@@ -78,9 +78,9 @@ def _any(times: np.ndarray | None, start: int, end: int) -> bool:
 class Timers:
     """A log's clock readings on the trace's clock.
 
-    Per reading: `place` among the `sites`, trace time `t`, globalPid, globalTid, the position of the reading of its clock
-    on its thread before it (-1 for the first), and whether it is one whose fate is told here (`own`).  `readers`: all
-    threads that read a clock.
+    Per reading: `place` among the `sites`, trace time `t`, globalPid, globalTid, the position of the previous reading of its
+    clock on its thread (-1 for the first), and whether it is to be reported on here (`own`).  `readers`: all threads that read
+    a clock.
     """
 
     readings: pd.DataFrame
@@ -95,10 +95,10 @@ class Timers:
     candidates: Candidates
 
     def within(self, inside: np.ndarray, own: np.ndarray) -> Timers:
-        """The pairs that start with some readings (a mask); the fate of those of them that are `own` is told."""
+        """The pairs that start with some readings (a mask); readings that are `own` are reported on."""
         c = self.candidates
         told = self.own & inside & own
-        # what ends a pair that starts elsewhere is subtracted, or nothing was issued before it: never alone
+        # a reading that ends a pair starting elsewhere is subtracted, or nothing was issued before it: it is never unpaired
         told[c.end[~inside[c.start]]] = False
         mine = np.flatnonzero(inside[c.start])
         keep = inside.copy()
@@ -165,8 +165,8 @@ def timer_windows(
     clocks: Mapping[int, ClockMap],
     timers: Timers,
 ) -> tuple[pd.DataFrame, list[Unplaced], dict[str, int]]:
-    """(windows, what could not be placed, readings per site that belong to no interval) of the log's clock readings and
-    regions."""
+    """(windows, intervals that could not be placed, readings per site that belong to no interval) from the log's clock readings
+    and regions."""
     inside = _Inside(trace, timers.readers)
     t, thread = timers.t, timers.thread
     pairs = chosen(timers.candidates, lambda i, j: inside.launch(int(thread[i]), int(t[i]), int(t[j])))
@@ -178,10 +178,10 @@ def timer_windows(
 
 
 def timed(log: EventLog) -> pd.DataFrame:
-    """What the clock readings of a log measured, where no trace can say whether CUDA work lies inside.
+    """What the clock readings of a log measured, without a trace to say whether CUDA work lies inside.
 
     Columns: those by which `compare.baseline` knows a measurement (region, site, end_site, callers), process, order and
-    elapsed_ns.  A log of a run without nsys has no windows; the profiled run knows which of these count.
+    elapsed_ns.  A log of a run without nsys has no windows; the profiled run tells which of these count.
     """
     readings = log.clock_readings.reset_index(drop=True)
     sites, place = clock_sites(log.clock_sites, readings)
@@ -208,8 +208,8 @@ def _texts(sites: list[Site], place: np.ndarray, what: str) -> pd.Series:
 def _names(
     readings: pd.DataFrame, start: np.ndarray, end: np.ndarray, sites: list[Site], place: np.ndarray
 ) -> np.ndarray:
-    """The regions that hold both readings.  What timeit measured with another number of repetitions is another
-    quantity: its name says how many."""
+    """The regions that hold both readings.  timeit with another number of repetitions measures another quantity, so the name
+    contains that number."""
     region = readings["region"].to_numpy(dtype=object)
     both = np.where(region[start] == region[end], region[start], "")
     count, site = readings["count"].to_numpy()[start].tolist(), _texts(sites, place[start], "site")
@@ -223,7 +223,7 @@ def _names(
 def _undisturbed(
     windows: pd.DataFrame, log: EventLog, clocks: Mapping[int, ClockMap]
 ) -> tuple[pd.DataFrame, list[Unplaced]]:
-    """Windows without the harness's own calibration work, which runs before the first event: and those with it."""
+    """(windows without the harness's own calibration work, which runs before the first event; windows with it)."""
     ours = log.records[log.records["calibration"].to_numpy(dtype=bool)]
     hit = np.zeros(len(windows), dtype=bool)
     for number, rows in ours.groupby("process"):
@@ -245,7 +245,7 @@ def _undisturbed(
 
 
 def clock_sites(table: pd.DataFrame, readings: pd.DataFrame) -> tuple[list[Site], np.ndarray]:
-    """Sites, and the position of each reading's among them; one that the log does not describe has none."""
+    """Sites, and each reading's position among them (-1 for a site that the log does not describe)."""
     columns = ("site", "callers", "function", "position", "use", "stores", "subtracts", "interleaved")
     sites = [Site(*row) for row in table[list(columns)].itertuples(index=False)]
     index = {key: n for n, key in enumerate(table[["process", "number"]].itertuples(index=False, name=None))}
@@ -308,7 +308,7 @@ def _regions(
     inside: _Inside,
     timed: set[str],
 ) -> tuple[pd.DataFrame, list[Unplaced]]:
-    """Regions around CUDA work; one that holds timed readings has its interval already."""
+    """Regions around CUDA work; a region that holds timed readings already has its interval."""
     wanted = log.hosts["implicit"].to_numpy() & ~log.hosts["region"].isin(list(timed)).to_numpy()
     windows, lost = host_windows(
         trace, replace(log, hosts=log.hosts[wanted]), processes, clocks, ORIGIN["region"]
@@ -321,8 +321,8 @@ def _regions(
 
 
 def timer_notes(windows: pd.DataFrame, c: Candidates, alone: Mapping[str, int]) -> list[str]:
-    """What was guessed, and what is missed.  `windows`: their site, end_site and remarks; `alone`: per site, readings that
-    belong to none."""
+    """Notes on what was guessed and what may be missing.  `windows`: their site, end_site and remarks; `alone`: per site,
+    readings that belong to no interval."""
     notes = []
     guessed = windows[np.array([GUESSED in r for r in windows["remarks"].tolist()], dtype=bool)]
     for (a, b), rows in guessed.groupby(["site", "end_site"], sort=False):
@@ -349,7 +349,7 @@ def timer_notes(windows: pd.DataFrame, c: Candidates, alone: Mapping[str, int]) 
 
 
 def _alone(timers: Timers, pairs: Pairs, inside: _Inside) -> dict[str, int]:
-    """Readings after CUDA work, per site, that nobody subtracts and that are subtracted from nothing."""
+    """Readings after CUDA work, per site, that belong to no subtraction."""
     paired = np.zeros(len(timers.t), dtype=bool)
     paired[pairs.start], paired[pairs.end] = True, True
     said = pairs.again.keys() | pairs.unclear.keys()

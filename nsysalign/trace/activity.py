@@ -19,7 +19,7 @@ _MOST_INT32 = np.iinfo(np.int32).max
 
 
 def possible_rows(table: Mapping[str, np.ndarray] | pd.DataFrame) -> np.ndarray:
-    """Bool, per row: whether its times can be true (`sqlite.possible`)."""
+    """Bool, per row: whether its times are plausible (`sqlite.possible`)."""
     return possible(np.asarray(table["start_ns"]), np.asarray(table["end_ns"]))
 
 
@@ -27,14 +27,14 @@ def _in_order(
     columns: dict[str, np.ndarray],
     then: Callable[[dict[str, np.ndarray], np.ndarray], tuple[np.ndarray, ...]],
 ) -> dict[str, np.ndarray]:
-    """The table sorted by its start, then by the keys that `then(columns, rows)` gives.  nsys writes rows nearly in this
-    order: looking is cheap."""
+    """The table sorted by its start, then by the keys that `then(columns, rows)` gives.  nsys writes rows nearly in this order,
+    so checking is cheap."""
     start = columns["start_ns"]
     if (start[1:] > start[:-1]).all():
         return columns
     order = np.argsort(start, kind="stable")
     same = start[order][1:] == start[order][:-1]
-    if same.any():  # only the rows that begin together need their other keys
+    if same.any():  # only rows with the same start need their other keys
         tied = np.zeros(len(start), dtype=bool)
         tied[1:] |= same
         tied[:-1] |= same
@@ -65,7 +65,7 @@ def calls_table(columns: dict[str, np.ndarray] | None, names: dict[int, str]) ->
 def _pieced(
     values: np.ndarray, dtype: np.dtype | type, function: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """function(values), some rows at a time: what it makes on the way stays small."""
+    """function(values), a few rows at a time: intermediate results stay small."""
     out: np.ndarray = np.empty(len(values), dtype)
     for first in range(0, len(values), _AT_ONCE):
         out[first : first + _AT_ONCE] = function(values[first : first + _AT_ONCE])
@@ -73,7 +73,7 @@ def _pieced(
 
 
 def _each(values: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """function(values), once for a column of one value."""
+    """function(values), evaluated once if the column has only one value."""
     if len(values) and not any(values.strides):
         return np.broadcast_to(function(values[:1])[0], len(values))
     return function(values)
@@ -99,7 +99,7 @@ def outermost(thread: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndar
 
 
 def _by_value(values: np.ndarray) -> list[np.ndarray | slice]:
-    """Positions of each value, in order; all of them as a slice where there is only one."""
+    """Positions of each value, in order; all of them as a slice if there is only one value."""
     if not len(values):
         return []
     if not any(values.strides) or (values == values[0]).all():
@@ -145,7 +145,7 @@ def operations_table(
 
 
 def _stacked(parts: Sequence[np.ndarray | int], counts: Sequence[int]) -> np.ndarray:
-    """Columns one below the other (a number stands for a column of it), as narrow as they are."""
+    """Concatenated columns (a number stands for a constant column), in the narrowest type."""
     full = [
         np.broadcast_to(np.int64(p), n) if isinstance(p, int) else p
         for p, n in zip(parts, counts, strict=True)
@@ -167,7 +167,7 @@ def joined(
 ) -> np.ndarray:
     """Positions in `calls` (restricted to `candidates`) with the same process and correlation id, -1 for none.
 
-    Where several calls carry the id (corrupt or merged exports) the first one is taken.
+    If several calls carry the id (corrupt or merged exports), the first one is taken.
     """
     position = np.flatnonzero(candidates).astype(np.int32 if len(calls) < _MOST_INT32 else np.int64)
     out = np.full(len(process), -1, dtype=np.int32 if len(calls) < _MOST_INT32 else np.int64)
@@ -187,7 +187,7 @@ def _by_id(ids: np.ndarray, position: np.ndarray) -> Callable[[np.ndarray], np.n
     """Function of wanted ids: position[k] of the first ids[k] that equals each, -1 for none and for ids below 0."""
     if not len(ids):
         return lambda wanted: np.full(len(wanted), -1)
-    if not (ids[1:] > ids[:-1]).all():  # the profiler numbers calls as they come, but a thread may be late
+    if not (ids[1:] > ids[:-1]).all():  # the profiler numbers calls in order, but a thread may be late
         order = np.argsort(ids, kind="stable")
         order = order[np.concatenate([[True], ids[order][1:] > ids[order][:-1]])]
         ids, position = ids[order], position[order]

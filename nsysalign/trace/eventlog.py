@@ -1,6 +1,6 @@
 """Event logs (JSON Lines, design section 5) as an `EventLog`.
 
-Any program may write one.  Unknown types and keys are ignored, a cut last line is normal, a file may hold several
+Any program may write one.  Unknown types and keys are ignored, a truncated last line is normal, and a file may hold several
 headers (each starts a process).  What cannot be used becomes a note, never a guess.
 """
 
@@ -28,8 +28,12 @@ from nsysalign.trace.names import shortened
 
 FORMAT = "nsysalign-events"
 VERSION = 1
-_HEADER_NUMBERS = ("pid", "exit_status", "profiled_exit_status")  # what is no number there is not known
-_LONGEST_MS = 1e12  # 30 years: what lies beyond is no measurement, and its nanoseconds do not fit
+_HEADER_NUMBERS = (
+    "pid",
+    "exit_status",
+    "profiled_exit_status",
+)  # a value that is not a number counts as unknown
+_LONGEST_MS = 1e12  # 30 years: anything beyond is not a measurement, and its nanoseconds do not fit
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _NUMBERS = (bool, int, float)  # made once: `bool | int` would be made for every value
 _DEEPEST = 100  # host timers around a host timer
@@ -37,10 +41,10 @@ _LATEST_NS = 1 << 62  # so that the difference of two times fits into int64
 
 
 def read_event_logs(paths: Sequence[Path]) -> EventLog:
-    """Read and merge logs.  EventLogError where a file is not an event log or holds no usable line."""
+    """Read and merge logs.  Raises EventLogError if a file is not an event log or holds no usable line."""
     reader = _Reader()
     with keeping_everything():
-        for path in {p.resolve(): p for p in paths}.values():  # a log named twice is one log
+        for path in {p.resolve(): p for p in paths}.values():  # a log named twice is read once
             reader.read(path)
         return reader.log()
 
@@ -54,7 +58,7 @@ def decorated_regions(paths: Sequence[Path]) -> frozenset[str]:
                 try:
                     found.add(str(json.loads(line)["decorated"]))
                 except (ValueError, KeyError, TypeError, RecursionError):
-                    continue  # cut short, or a text of the user's
+                    continue  # truncated, or a text of the user's
     return frozenset(found)
 
 
@@ -110,7 +114,7 @@ class _Reader:
         return process
 
     def _item(self, process: int, kind: object, item: dict[str, Any]) -> bool:
-        """Store one line; False where it lacks what its type needs."""
+        """Store one line; False if it lacks what its type needs."""
         if isinstance(kind, str) and kind in LINES:
             return self._row(process, LINES[kind], item)
         if kind == "end":
@@ -124,7 +128,7 @@ class _Reader:
         return True
 
     def _row(self, process: int, line: Line, item: dict[str, Any]) -> bool:
-        """Store a row of a table; False where it lacks what it needs."""
+        """Store a row of a table; False if it lacks what it needs."""
         if not (_has_times(item, *line.times) and all(_is_int(item.get(key)) for key in line.numbers)):
             return False
         if line.amend is not None and line.amend(item) is False:
@@ -145,8 +149,8 @@ class _Reader:
 
 
 def _too_deep(hosts: pd.DataFrame) -> np.ndarray:
-    """Bool, per row: whether _DEEPEST others of the same thread were begun before and are not over.  Each of n timers
-    inside each other holds the calls of all that it contains: work that would grow with the square."""
+    """Bool, per row: whether it is nested inside _DEEPEST other timers of the same thread.  Each of n nested timers holds the
+    calls of all timers inside it, so the work would grow with the square."""
     out = np.zeros(len(hosts), dtype=bool)
     for rows in hosts.groupby(["process", "tid"]).indices.values():
         start, end = (hosts[c].to_numpy()[rows] for c in ("t0_ns", "t1_ns"))
@@ -157,16 +161,16 @@ def _too_deep(hosts: pd.DataFrame) -> np.ndarray:
 
 
 def _parsed(line: str) -> Any:
-    """A line of JSON.  ValueError or RecursionError where it is none."""
+    """A line of JSON.  Raises ValueError or RecursionError if it is not JSON."""
     try:
         return orjson.loads(line)
-    except ValueError:  # what json takes besides: NaN, half a character; and what none takes
+    except ValueError:  # what json accepts in addition: NaN, lone surrogates; and what neither accepts
         return _slowly_parsed(line)
 
 
 def _slowly_parsed(line: str) -> Any:
     if line[:1] == "{":
-        try:  # what json.loads does, without looking for blanks before every line
+        try:  # as json.loads does, without looking for spaces before every line
             item, end = _scan(line, 0)
         except StopIteration as error:
             raise ValueError("not JSON") from error
@@ -192,7 +196,7 @@ def _encodable(value: Any) -> Any:
 
 
 def _has_times(item: dict[str, Any], *keys: str) -> bool:
-    """Whether all of these are there and can be times in nanoseconds."""
+    """Whether all of these are present and can be times in nanoseconds."""
     for key in keys:
         value = item.get(key)
         if type(value) is not int or not -_LATEST_NS < value < _LATEST_NS:
@@ -213,7 +217,7 @@ def _ms(value: Any) -> float:
 
 
 def _flag(value: object) -> bool:
-    """Only numbers and truth values can be true: a text is nothing that a redacted log keeps here."""
+    """Only numbers and booleans can be true: a redacted log keeps no text here."""
     return value is not None and isinstance(value, _NUMBERS) and bool(value)
 
 
@@ -239,7 +243,7 @@ def _site(value: object) -> str:
 
 
 def _compared(item: dict[str, Any]) -> None:
-    """Of a comparison: why there is no time, '' where there is one; whether the harness made it, never the program."""
+    """For a comparison: why there is no time ('' if there is one), and whether the harness rather than the program made it."""
     ms = item.get("ms")
     said = without_paths(_str(item.get("error"))) or f"elapsed_time gave {ms!r:.40}"
     item["error"] = said if math.isnan(_ms(ms)) else ""
@@ -248,14 +252,14 @@ def _compared(item: dict[str, Any]) -> None:
 
 
 def _from_reference(item: dict[str, Any]) -> None:
-    """A reference and both distances from it, or nothing of it where one of them is missing."""
+    """A reference and both distances from it, or nothing if one of them is missing."""
     distances = _ms(item.get("start_ms")), _ms(item.get("end_ms"))
     if _int(item.get("reference")) < 0 or any(map(math.isnan, distances)):
         item |= {"reference": -1, "start_ms": None, "end_ms": None}
 
 
 def _read(item: dict[str, Any]) -> None:
-    """Of a reading: clocks that read CLOCK_MONOTONIC give what they read; other code than timeit's repeats nothing."""
+    """For a reading: clocks that read CLOCK_MONOTONIC give the value itself; only timeit's code has repetitions."""
     if not _has_times(item, "value_ns"):
         item["value_ns"] = item["t_ns"]
     item["count"] = max(_int(item.get("count")), 0)
@@ -266,16 +270,14 @@ def _took_time(item: dict[str, Any]) -> bool:
 
 
 class Line(NamedTuple):
-    """A type of line that is a row of a table: its keys are the table's columns, but for the process."""
+    """A type of line that is a row of a table: its keys are the table's columns, except for the process."""
 
     spec: frames.Spec
     times: tuple[str, ...] = ()  # what is needed: times,
     numbers: tuple[str, ...] = ()  # and other whole numbers
-    amend: Callable[[dict[str, Any]], bool | None] | None = (
-        None  # what one key says about another; False: it says nothing
-    )
+    amend: Callable[[dict[str, Any]], bool | None] | None = None  # a check of the line; False: it is unusable
     columns: tuple[tuple[str, Callable[[Any], Any]], ...] = ()  # key, and how it is read
-    also: tuple[str, ...] = ()  # numbers of use to others
+    also: tuple[str, ...] = ()  # numbers that other code uses
 
 
 def _line(

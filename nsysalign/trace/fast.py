@@ -1,9 +1,8 @@
-"""Columns of a table at Arrow speed, through the ADBC driver for SQLite where it is installed.
-
-A second, read-only connection of its own: nothing is written beside the file (a file in WAL mode is left alone).  Only
-for plain tables that `Source.plain_table` has looked at.  None is always an answer: whatever the driver stumbles over
-(a text where a number belongs, a damaged page, more rows than a file of this size has room for) is read again, and
-explained, by the ordinary reader; both fill the same `Gathered`, so that results do not depend on who read.
+"""Columns of a table at Arrow speed, through the ADBC driver for SQLite if it is installed.  It uses a separate read-only
+connection: nothing is written next to the file (a file in WAL mode is left alone).  Only for plain tables that
+`Source.plain_table` has checked.  None is always a valid answer: whatever the driver cannot handle (a text in place of a
+number, a damaged page, more rows than fit into a file of this size) is read again, and explained, by the ordinary reader; both
+fill the same `Gathered`, so results do not depend on the reader.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 from nsysalign.trace.gathered import Gathered
 
 _BATCH_ROWS = 1 << 16
-#: No row of an nsys table is shorter; more rows than that are pages that point at each other.
+#: No row of an nsys table is shorter; if there were more rows, pages would point at each other.
 _BYTES_PER_ROW = 8
 _ROLLBACK_JOURNAL = b"\x01\x01"  # bytes 18 and 19 of the header; 2 is WAL
 _INT64 = b"l"
@@ -75,7 +74,7 @@ _RELEASE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 def available() -> bool:
-    """Whether the driver is there."""
+    """Whether the driver is installed."""
     try:
         import adbc_driver_manager  # noqa: F401
         import adbc_driver_sqlite  # noqa: F401
@@ -85,7 +84,7 @@ def available() -> bool:
 
 
 def readable(path: Path) -> bool:
-    """Whether the driver is there and the file is one that reading leaves alone."""
+    """Whether the driver is installed and reading would not modify anything next to the file."""
     if not available():
         return False
     try:
@@ -103,7 +102,7 @@ def most_rows(path: Path) -> int:
 
 
 def gather(path: Path, sql: str, into: Sequence[Gathered]) -> bool:
-    """Run a SELECT of integer columns, one per `into`.  False, with `into` to be thrown away, where that fails."""
+    """Run a SELECT of integer columns, one per `into`.  False if that fails; `into` must then be discarded."""
     import adbc_driver_manager
     import adbc_driver_sqlite
 
@@ -164,7 +163,7 @@ def _take(batch: _Array, into: Sequence[Gathered]) -> bool:
 
 
 def _nulls(array: _Array) -> bool:
-    """Whether a value is missing: -1 as the count says that nobody has counted the bits."""
+    """Whether a value is missing: a count of -1 means that the bits have not been counted."""
     if array.null_count >= 0 or not array.buffers[0]:
         return array.null_count > 0
     whole, rest = divmod(array.length, 8)
@@ -173,5 +172,5 @@ def _nulls(array: _Array) -> bool:
 
 
 def _view(address: int, kind: Any, length: int) -> np.ndarray:
-    """The driver's memory, good until the batch is released."""
+    """The driver's memory, valid until the batch is released."""
     return np.ctypeslib.as_array((kind * length).from_address(address))

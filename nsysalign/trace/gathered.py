@@ -1,7 +1,6 @@
-"""A column that is built batch by batch and kept as small as its values allow.
-
-Most integer columns of a trace are far smaller than the int64 that nsys declares: one process, one stream, names by
-number.  A column with one value costs nothing, one whose values fit into 32 bits half; times stay int64.
+"""A column that is built batch by batch and kept as small as its values allow.  Most integer columns of a trace need far less
+than the int64 that nsys declares: one process, one stream, names by number.  A column with one value costs nothing, one whose
+values fit into 32 bits half; times stay int64.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ _LEAST_ROWS = 1 << 12
 
 
 class Gathered:
-    """Batches of int64 values; `column()` is the whole.
+    """Batches of int64 values; `column()` returns all of them.
 
-    One value only: an int64 view with stride 0, read-only, without memory of its own.  Otherwise int32 where that holds
-    every value, and the column is not `wide`, else int64.  `rows` says how many are expected.
+    One value only: an int64 view with stride 0, read-only, without memory of its own.  Otherwise int32 if that holds every
+    value and the column is not `wide`, else int64.  `rows` says how many are expected.
     """
 
     def __init__(self, rows: int = 0, *, wide: bool = False) -> None:
         self._expected = max(rows, _LEAST_ROWS)
         self._wide = wide
         self._length = 0
-        self._only: int | None = None  # the one value so far
+        self._only: int | None = None  # the only value so far
         self._values: np.ndarray | None = None  # from the second value on
 
     def add(self, values: np.ndarray) -> None:
@@ -48,7 +47,7 @@ class Gathered:
         return whole if len(self._values) <= 2 * self._length else whole.copy()
 
     def _make_room(self, more: int, low: int, high: int) -> np.ndarray:
-        """Where `more` values fit behind those that are kept."""
+        """Space for `more` values behind those already stored."""
         if self._only is not None:
             low, high = min(low, self._only), max(high, self._only)
         narrow = not self._wide and _INT32.min <= low and high <= _INT32.max
@@ -67,7 +66,7 @@ class Gathered:
 
 
 def chosen(columns: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
-    """The rows of a table that a mask or positions name; a column of one value stays one that takes no memory."""
+    """The rows of a table that a mask or positions select; a column of one value still takes no memory."""
     if rows.dtype == bool and rows.any():
         first, stop = int(rows.argmax()), len(rows) - int(rows[::-1].argmax())
         if rows[first:stop].all():  # one piece: nothing is copied

@@ -1,4 +1,4 @@
-"""Where in the big tables of an export the rows of a stretch of time lie.
+"""Where the rows of a stretch of time lie in the big tables of an export.
 
     block        rows          from ... to
       0        1 ..  8192      [-----------------------------------)     a thread that waits until the end
@@ -6,10 +6,10 @@
       2    16385 .. 24576                 [-----)
     stretch                            [--)                        -> blocks 0 and 1
 
-nsys writes rows in the order of their times, mostly: buffers come late, and a call can last as long as the program.  To
-look through all rows would take a tenth of an analysis.  So the first row of each block says where it lies, at first
-(`sampled`); whoever reads a block says where it really lies (`Excerpt.observe`), and afterwards it is known whether
-rows were missed (`Index.corrected`, `Index.misses`).
+nsys writes rows mostly in the order of their times, but buffers can be late, and a call can last as long as the program.
+Scanning all rows would take a tenth of an analysis.  So a block's position is first estimated from its first row (`sampled`);
+whoever reads the block reports its true extent (`Excerpt.observe`), and afterwards it is known whether rows were missed
+(`Index.corrected`, `Index.misses`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nsysalign.trace import schema
 from nsysalign.trace.sqlite import Source, open_readonly, possible
 
 BLOCK_ROWS = 1 << 13
-#: Later than anything: the end of what was never closed, and of what lasts to the trace's end.
+#: Later than anything: the end of ranges that were never closed, or that last to the trace's end.
 FOREVER = int(FAR)
 #: Tables with fewer rows are read whole.
 _FEW_ROWS = 1 << 12
@@ -47,7 +47,7 @@ class Blocks(Columns):
     end: np.ndarray
 
     def runs(self, which: np.ndarray) -> Runs:
-        """Row numbers of some blocks (a mask), neighbours together."""
+        """Row numbers of some blocks (a mask), with neighbouring blocks joined."""
         at = np.flatnonzero(which)
         if not len(at):
             return ()
@@ -60,7 +60,7 @@ class Blocks(Columns):
 class Excerpt:
     """Stretches of a trace: `spans` are their (begin, end) in ns, sorted and disjoint; `runs` the row numbers, table by
     table, among which their rows lie (a table that is not named is read whole); `last_range_ns`: end of ranges that were
-    never closed.  `home`: the blocks that this excerpt answers for, and no other one of the same set."""
+    never closed.  `home`: the blocks that this excerpt, and no other of the same set, is responsible for."""
 
     spans: tuple[tuple[int, int], ...]
     runs: Mapping[str, Runs]
@@ -68,8 +68,7 @@ class Excerpt:
     home: Mapping[str, Blocks] = field(default_factory=dict)
 
     def touches(self, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-        """Which of some intervals (ns; an end before the start is one that never came) lie in a span, or reach into
-        one."""
+        """Which of some intervals (ns; an end before the start means that it never ended) lie in a span, or reach into one."""
         begin, over = (np.array(edge, dtype=np.int64) for edge in zip(*self.spans, strict=True))
         if len(begin) == 1:
             return (start <= over[0]) & ((end >= begin[0]) | (end < start))
@@ -78,8 +77,8 @@ class Excerpt:
         return (at < len(begin)) & (begin[np.minimum(at, len(begin) - 1)] <= reach)
 
     def observe(self, table: str, row: np.ndarray, start: np.ndarray, end: np.ndarray) -> tuple[Blocks, int]:
-        """From all rows of the home blocks of a table (and others; by ascending number): where these blocks really lie,
-        and how many of their rows have times that cannot be."""
+        """From all rows of the home blocks of a table (and others; by ascending number): where these blocks really lie, and how
+        many of their rows have impossible times."""
         home, good = self.home[table], possible(start, end)
         at, stop = np.searchsorted(row, home.first), np.searchsorted(row, home.last, side="right")
         bad = np.flatnonzero(~good)
@@ -102,7 +101,7 @@ class Index:
         none = np.empty(0, np.int64)
         filed = calls.filed if calls is not None else none
         order = np.argsort(filed, kind="stable")
-        # by the first rows as they lie in the file: a long call makes no block longer
+        # by the first rows as stored in the file: a long call does not extend a block
         until = np.append(np.maximum(filed[1:], filed[:-1]), FOREVER) if len(filed) else none
         self._call_start, self._call_until = filed[order], until[order]
         self._calls_before = np.cumsum((calls.last - calls.first + 1)[order]) if calls is not None else none
@@ -117,31 +116,30 @@ class Index:
 
     @property
     def last_ns(self) -> int:
-        """About: the last block may go on."""
+        """Approximately: the last block may extend further."""
         ends = (np.where(b.end < FOREVER, b.end, b.start) for b in self.tables.values())
         return max(int(e.max(initial=0)) for e in ends)
 
     def cuts(self, count: int) -> list[int]:
-        """Times that part the calls into `count` stretches of about as many calls each."""
+        """Times that divide the calls into `count` stretches with about equally many calls."""
         if not self.calls:
             return []
         at = np.searchsorted(self._calls_before, [self.calls * k // count for k in range(1, count)])
         return [int(t) for t in np.unique(self._call_start[at]) if t > self._call_start[0]]
 
     def calls_at(self, times: np.ndarray) -> np.ndarray:
-        """About how many calls began before each time."""
+        """Approximate number of calls that began before each time."""
         before = np.append(0, self._calls_before)
         return before[np.searchsorted(self._call_start, times)]
 
     def _at(self, time: int) -> tuple[np.ndarray, int]:
-        """(which blocks of calls hold a time, how many these are: at least 1)."""
+        """(which blocks of calls contain a time, their number, at least 1)."""
         here = (self._call_start <= time) & (self._call_until > time)
         return here, max(int(here.sum()), 1)
 
     def before(self, time: int, blocks: int) -> int:
-        """The time by which about so many blocks of calls less had been made; -FOREVER before the first of them.
-
-        Processes may lie one behind the other in a table: as many blocks less of each that was at it at the time.
+        """The time by which about this many fewer blocks of calls had been made; -FOREVER before the first of them.  Processes
+        may be stored one after the other in a table: this many blocks fewer for each process active at the time.
         """
         here, width = self._at(time)
         last = int(np.searchsorted(self._call_start, time, side="right")) - 1
@@ -150,7 +148,7 @@ class Index:
         return int(self._call_start[at]) if at > 0 else -FOREVER
 
     def after(self, time: int, blocks: int) -> int:
-        """The time by which about so many blocks of calls more had been made; FOREVER after the last of them."""
+        """The time by which about this many more blocks of calls had been made; FOREVER after the last of them."""
         here, width = self._at(time)
         following = int(np.searchsorted(self._call_start, time))
         end = int(np.searchsorted(self._call_start, self._call_until[here].max(initial=time)))
@@ -181,7 +179,7 @@ class Index:
         return replace(found, runs=runs, home=mine, last_range_ns=int(closed.max(initial=0)))
 
     def corrected(self, observed: Sequence[Mapping[str, Blocks]]) -> Index:
-        """The same with blocks as those found them who read them."""
+        """The index with the true extents of the blocks that have been read."""
         tables = {}
         for name, blocks in self.tables.items():
             start, end = blocks.start.copy(), blocks.end.copy()
@@ -192,7 +190,7 @@ class Index:
         return Index(tables)
 
     def misses(self, excerpt: Excerpt) -> bool:
-        """Whether rows of the excerpt's spans lie in blocks that it does not have."""
+        """Whether rows of the excerpt's spans lie in blocks that it does not include."""
         for name, b in self.tables.items():
             read = np.zeros(len(b.first) + 1, np.int64)
             for low, high in excerpt.runs[name]:
@@ -204,7 +202,7 @@ class Index:
 
 
 def rows_at_most(path: Path) -> int:
-    """Calls and operations that an export can hold, by their greatest row numbers: a look at one page per table."""
+    """Upper bound on an export's calls and operations, from the greatest row numbers: reads one page per table."""
     with open_readonly(path) as connection:
         source = Source(connection, path)
         ends = [source.row_numbers(t) for t in (schema.RUNTIME, *schema.OPERATION_TABLES)]
@@ -212,7 +210,7 @@ def rows_at_most(path: Path) -> int:
 
 
 def sampled(path: Path, block_rows: int = BLOCK_ROWS) -> Index:
-    """Look at the first row of every block (of NVTX ranges, which nest, at all rows).  `block_rows`: of the calls; other
+    """Reads the first row of every block (for NVTX ranges, which nest, all rows).  `block_rows`: of the calls; other
     tables are cut into about as many blocks."""
     with open_readonly(path) as connection:
         source = Source(connection, path)
@@ -223,7 +221,7 @@ def sampled(path: Path, block_rows: int = BLOCK_ROWS) -> Index:
 
 
 def _blocks(source: Source, table: schema.Table, count: int, most: int) -> Blocks | None:
-    """None for a table that is absent, or small."""
+    """The blocks of a table; None if it is absent or small."""
     first, last = source.row_numbers(table)
     if last - first + 1 < min(_FEW_ROWS, 2 * most):
         return None
@@ -244,6 +242,6 @@ def _blocks(source: Source, table: schema.Table, count: int, most: int) -> Block
     begin = np.array([row[0] for row, ok in zip(rows, there, strict=True) if ok], dtype=np.int64)
     if nested:
         over = np.array([row[1] for row, ok in zip(rows, there, strict=True) if ok], dtype=np.int64)
-    else:  # until the next block begins; the last one may go on
+    else:  # until the next block begins; the last one may extend further
         over = np.append(np.maximum(begin[1:], begin[:-1]), FOREVER)
     return Blocks(low[there], high[there], begin, begin, over)

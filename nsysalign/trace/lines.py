@@ -1,7 +1,7 @@
 """Lines of a file of JSON Lines, gzipped or not, in bounded memory: it may come from anyone.
 
-A few kilobytes of gzip can stand for gigabytes, and one line can be as long as the file.  What unpacks to more than an
-event log of its size can hold is refused; a line longer than any program writes is passed over like one that was cut.
+A few kilobytes of gzip can unpack to gigabytes, and one line can be as long as the file.  A file that unpacks to more than an
+event log of its size can hold is refused; a line longer than any program writes is skipped like a truncated one.
 """
 
 from __future__ import annotations
@@ -18,23 +18,22 @@ from typing import Any
 from nsysalign.errors import EventLogError
 from nsysalign.untrusted import open_regular
 
-#: No line of an event log or of clock samples comes near this many characters; what is longer is not kept.
+#: No line of an event log or of clock samples comes near this many characters; longer ones are not kept.
 LONGEST_LINE = 1 << 20
-#: A line is passed over up to this length: holes that a crash leaves are smaller.
+#: A line of up to this length is skipped: holes left by a crash are smaller.
 LONGEST_HOLE = 256 << 20
-#: What a gzip file may unpack to, in characters: event logs shrink to a fifth up to a twentieth.
+#: Limits on what a gzip file may unpack to, in characters: event logs compress to between a fifth and a twentieth.
 _FREE, _PER_BYTE, _MOST = 16 << 20, 100, 8 << 30
-#: Each line counts as so many at least (none of ours is shorter): 4 MB of gzip can stand for 4 billion blank ones.
+#: Each line counts as at least this many (none of ours is shorter): 4 MB of gzip can hold 4 billion blank lines.
 _LEAST_LINE = 64
 _LATEST_NS = 1 << 62
-#: Stands for a line that could not be read: no JSON.
+#: Stands for a line that could not be read; it is not JSON.
 UNUSABLE = "(not usable)\n"
 
 
 def lines_of(path: Path) -> Iterator[str]:
-    """Lines as text; `UNUSABLE` for one that is too long, and at the end of a gzip file that was cut or damaged.
-
-    EventLogError where it cannot be opened, or unpacks to more than a log can hold.
+    """Lines as text; `UNUSABLE` for one that is too long, and at the end of a truncated or damaged gzip file.  Raises
+    EventLogError if the file cannot be opened, or unpacks to more than a log can hold.
     """
     text: dict[str, Any] = {"encoding": "utf-8-sig", "errors": "replace", "newline": "\n"}
     try:
@@ -59,7 +58,7 @@ def lines_of(path: Path) -> Iterator[str]:
 
 
 def json_or_none(line: str) -> Any:
-    """What a line says, None where it is no JSON."""
+    """The parsed line, None if it is not JSON."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
@@ -72,7 +71,7 @@ def is_natural(value: object) -> bool:
 
 
 class _Counted:
-    """A text file that ends in an error when more was read of it than is granted."""
+    """A text file that raises an error once more has been read from it than is allowed."""
 
     def __init__(self, name: str, file: Any, granted: int) -> None:
         self._name, self._file, self._left, self._granted = name, file, granted, granted

@@ -10,8 +10,8 @@ _REPETITION = re.compile(r"#\d{1,15}\Z")
 
 
 def shortened(name: str) -> str:
-    """A name of at most LONGEST_NAME characters: what is longer keeps its beginning, the number of its repetition, and
-    a digest between them that tells it from others."""
+    """A name of at most LONGEST_NAME characters: a longer one keeps its beginning and its repetition number, with a digest in
+    between that distinguishes it from others."""
     if len(name) <= LONGEST_NAME:
         return name
     found = _REPETITION.search(name, len(name) - 16)

@@ -1,4 +1,4 @@
-"""What the ranks of one job share: NCCL's kernels, the machine, and the number that the launcher gave to the rank."""
+"""What connects the ranks of one job: NCCL's kernels, the machine, and the number that the launcher gave to the rank."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from nsysalign.trace.sqlite import Source, open_readonly
 _NCCL = re.compile(r"nccl\w*kernel", re.IGNORECASE)
 _OPERATION = re.compile(r"AllReduce|AllGather|ReduceScatter|AllToAll|Broadcast|SendRecv|Reduce|Generic")
 
-#: Variables in which launchers give a process its number, the launcher's own word first.
+#: Variables in which launchers give a process its number, the launcher's own first.
 _RANK = re.compile(r"(?:^|;)(RANK|OMPI_COMM_WORLD_RANK|PMI_RANK|SLURM_PROCID)=(\d{1,6})(?=;|$)")
 _RANK_ORDER = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
 class Shared(NamedTuple):
-    """One trace's side of what ranks share.  `host` is a digest that tells machines apart and names none; `rank` is
-    what the launcher said to the profiled command, None where it said nothing."""
+    """One trace's side of what ranks share.  `host` is a digest that distinguishes machines without naming them; `rank` is the
+    number that the launcher gave the profiled command, None if it gave none."""
 
     collectives: pd.DataFrame  # frames.COLLECTIVES
     host: str | None
@@ -36,12 +36,12 @@ class Shared(NamedTuple):
 
 
 def read_shared(path: Path) -> Shared:
-    """Only NCCL's kernel rows are read, whatever the size of the trace.  TraceError as for any export."""
+    """Reads only NCCL's kernel rows, whatever the size of the trace.  Raises TraceError as for any export."""
     with open_readonly(path) as connection:
         source = Source(connection)
         environment = dict(source.pairs("TARGET_INFO_SYSTEM_ENV", "name", "value"))
         host = str(environment.get("Hostname") or "")
-        if host.startswith("localhost"):  # every machine's name for itself
+        if host.startswith("localhost"):  # a name that every machine has for itself
             host = ""
         return Shared(
             collectives=_collectives(source),
@@ -52,13 +52,13 @@ def read_shared(path: Path) -> Shared:
 
 
 def rank_of(environment: str) -> int | None:
-    """The rank in nsys's record of the environment (`A=1;RANK=3;...`); nothing else of it is looked at."""
+    """The rank in nsys's record of the environment (`A=1;RANK=3;...`); nothing else in it is read."""
     found = {name: int(number) for name, number in _RANK.findall(environment)}
     return next((found[name] for name in _RANK_ORDER if name in found), None)
 
 
 def operation_of(name: str) -> str:
-    """The collective that a kernel's name says, '' where it says none.
+    """The collective named by a kernel's name, '' if there is none.
 
     `Generic` runs whatever NCCL grouped.
     """
@@ -90,7 +90,7 @@ def _collectives(source: Source) -> pd.DataFrame:
         where=f'"{column}" in ({", ".join(str(int(i)) for i in names)})',
     )
     frame = source.read(table)
-    assert frame is not None  # it was looked at above
+    assert frame is not None  # it was checked above
     frame = frame[(frame["start_ns"] > 0) & (frame["end_ns"] >= frame["start_ns"])]
     frame = frame.sort_values(["start_ns", "end_ns", "row"], ignore_index=True)
     name_id = frame["name_id"].to_numpy()
@@ -102,7 +102,7 @@ def _collectives(source: Source) -> pd.DataFrame:
 
 
 def _processes(source: Source) -> tuple[int, ...]:
-    """From the small table of contexts; the kernels themselves say it where that is absent."""
+    """From the small table of contexts, or from the kernels themselves if that is absent."""
     contexts = source.read(schema.CONTEXT)
     if contexts is not None and len(contexts):
         return tuple(sorted({int(p) for p in contexts["pid"].tolist() if p >= 0}))

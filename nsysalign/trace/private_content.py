@@ -1,4 +1,4 @@
-"""What an export carries that is private."""
+"""Private data in an export."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PRIVATE_TABLES = {
 
 
 def private_content(path: Path) -> list[str]:
-    """What an export should be redacted of, in words; [] for one that can be shared.  TraceError if unreadable."""
+    """What should be redacted from an export, in words; [] if it can be shared.  Raises TraceError if it is unreadable."""
     with open_readonly(path) as connection:
         source = Source(connection)
         found = [what for table, what in PRIVATE_TABLES.items() if table in source.tables]

@@ -29,8 +29,8 @@ MARK = "nsysalign"  # how texts of the harness's own marks and ranges begin
 
 
 def read_trace(path: Path, excerpt: Excerpt | None = None) -> Trace:
-    """Read what alignment and attribution need, of the whole trace or of some stretches of it.  TraceError where the trace
-    has no CUDA activity at all."""
+    """Read what alignment and attribution need, from the whole trace or from some stretches of it.  Raises TraceError if the
+    trace has no CUDA activity at all."""
     with open_readonly(path) as connection:
         source = Source(connection, path, excerpt)
         names = source.strings()
@@ -45,7 +45,7 @@ def read_trace(path: Path, excerpt: Excerpt | None = None) -> Trace:
         trim_memory()
         syncs = _syncs(source, calls)
         ids = distinct(calls["name_id"].to_numpy()).tolist()
-        for name_id in ids:  # as documentation has them: without _v7000
+        for name_id in ids:  # as in the documentation: without _v7000
             if name_id in names:
                 names[name_id] = schema.api_name(names[name_id])
         contexts = source.read(schema.CONTEXT)
@@ -80,7 +80,7 @@ def read_trace(path: Path, excerpt: Excerpt | None = None) -> Trace:
 
 
 def read_header(path: Path) -> tuple[TraceInfo, pd.DataFrame]:
-    """What an export says of itself, and the probe's marks (`frames.MARKS`): without looking at what happened."""
+    """What an export says about itself, and the probe's marks (`frames.MARKS`), without reading any activity."""
     with open_readonly(path) as connection:
         source = Source(connection, path)
         marks = _marks(source, source.strings())
@@ -88,7 +88,7 @@ def read_header(path: Path) -> tuple[TraceInfo, pd.DataFrame]:
 
 
 def _refuse_without_calls(path: Path, source: Source, calls: pd.DataFrame, operations: pd.DataFrame) -> None:
-    """TraceError where what every answer needs is not there: the host's calls, and what they are called."""
+    """Raises TraceError if the host's calls or their names, which every answer needs, are missing."""
     if calls.empty and operations.empty:
         said = _nsys_says(source)
         raise TraceError(
@@ -108,7 +108,7 @@ def _refuse_without_calls(path: Path, source: Source, calls: pd.DataFrame, opera
 
 
 def _shapes(path: Path, rows: np.ndarray) -> np.ndarray:
-    """Grid and block (x, y, z) of kernels by rowid: int64 array (kernels, 6), 0 where the trace does not say."""
+    """Grid and block (x, y, z) of kernels by rowid: int64 array (kernels, 6), 0 if the trace does not say."""
     if not len(rows):
         return np.empty((0, 6), np.int64)
     with open_readonly(path) as connection:
@@ -122,7 +122,7 @@ def _shapes(path: Path, rows: np.ndarray) -> np.ndarray:
 
 
 def lost_notes(lost: Mapping[str, int]) -> list[str]:
-    """What is said of rows that cannot be used (`Trace.lost`)."""
+    """Notes on rows that cannot be used (`Trace.lost`)."""
     return [
         f"{count} {what} with impossible times (absent, zero, reversed or years away) were left out"
         for what, count in lost.items()
@@ -131,8 +131,8 @@ def lost_notes(lost: Mapping[str, int]) -> list[str]:
 
 
 def _cut(names: Mapping[int, str], used: Iterable[np.ndarray]) -> list[str]:
-    """A note where names that an answer uses are too long; nsys keeps its environment and what the program prints among
-    the names, too."""
+    """A note if names that an answer uses are too long; nsys also keeps its environment and the program's output among the
+    names."""
     ids = {int(n) for column in used for n in distinct(column).tolist()}
     count = sum(lost_its_end(names.get(n, "")) for n in ids)
     return [f"{count} names of more than 16 KB were cut short"] if count else []
@@ -184,7 +184,7 @@ def _ranges(source: Source, names: dict[int, str]) -> pd.DataFrame:
 
 
 def _marks(source: Source, names: dict[int, str]) -> pd.DataFrame:
-    """Of the whole trace, whatever part of it is read: they join the clocks."""
+    """The marks of the whole trace, whatever part of it is read: they connect the clocks."""
     source = Source(source.connection)
     frame = source.read(schema.NVTX_MARKS)
     if frame is None or frame.empty:
@@ -234,7 +234,7 @@ def kept_diagnostic(severity: object, text: object) -> bool:
 
 
 def _nsys_says(source: Source) -> str:
-    """nsys's own diagnosis of why it recorded no CUDA, '' where it gives none."""
+    """nsys's own diagnosis of why it recorded no CUDA, '' if it gives none."""
     rows = source.pairs("DIAGNOSTIC_EVENT", "severity", "text")
     texts = [
         " ".join(without_paths(str(text)).split())[:160]
@@ -247,14 +247,14 @@ def _nsys_says(source: Source) -> str:
 
 
 def _diagnostics(source: Source) -> list[str]:
-    """What the profiler itself says about losses."""
+    """What the profiler itself reports about losses."""
     rows = source.pairs("DIAGNOSTIC_EVENT", "severity", "text")
     texts = {without_paths(str(text)) for severity, text in rows if kept_diagnostic(severity, text)}
     return sorted({" ".join(text.split())[:200] for text in texts})
 
 
 def _devices(source: Source) -> tuple[str, ...]:
-    """Names of the GPUs on which the program had a context; of all in the machine where the export does not say."""
+    """Names of the GPUs on which the program had a context; of all in the machine if the export does not say."""
     names = dict(source.pairs("TARGET_INFO_GPU", "cuDevice", "name")) or dict(
         source.pairs("TARGET_INFO_GPU", "id", "name")
     )
@@ -267,7 +267,7 @@ def _devices(source: Source) -> tuple[str, ...]:
 
 
 def _missing(source: Source, version: str | None) -> tuple[str, ...]:
-    """Tables that are absent and what that costs; what an export before 2022.4 cannot have was not switched off."""
+    """Tables that are absent and what that costs; tables that exports before 2022.4 cannot have were not switched off."""
     absent = {table: cost for table, cost in schema.COST.items() if table not in source.tables}
     if version is None:
         absent |= {table: cost for table, cost in schema.NOT_BEFORE_2022_4.items() if table in absent}
@@ -275,7 +275,7 @@ def _missing(source: Source, version: str | None) -> tuple[str, ...]:
 
 
 def _newer(version: object) -> list[str]:
-    """A note where the export's schema came after this was written."""
+    """A note if the export's schema is newer than this code."""
     found = tuple(int(n) for n in re.findall(r"\d{1,9}", str(version or ""))[:2])
     if found <= schema.NEWEST:
         return []

@@ -1,8 +1,8 @@
 """A trace to share: only the tables, columns and strings that the analysis reads, in a new file.
 
-Nothing is taken out of the original; what is known to be needed (`schema`) is copied, so what nsys adds tomorrow stays
-behind as well.  The environment, the command line, host, user and process names, what the script printed, and every
-string that no kept row refers to are never copied.  A new file has no free pages that could still hold them.
+Nothing is removed from the original; only what is known to be needed (`schema`) is copied, so future additions by nsys are left
+out as well.  The environment, the command line, host, user and process names, what the script printed, and every string that no
+kept row refers to are never copied.  A new file has no free pages that could still hold them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nsysalign.trace.sqlite import Source, open_readonly
 from nsysalign.trace.stacks import FORMAT as STACKS_FORMAT
 
 _AT_ONCE = 5_000
-#: Tables of names and texts: the columns that are read of them, and which rows.
+#: Tables of names and texts: the columns and rows that are read.
 _VERSIONS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
 _SMALL: tuple[tuple[str, tuple[str, ...], Callable[[dict[str, Any]], bool]], ...] = (
     *((table, ("name", "value"), lambda row: row.get("name") in _VERSIONS) for table in schema.META_TABLES),
@@ -54,8 +54,8 @@ _SAMPLES_HEADER = ("type", "format", "version", "columns", "period_ns", "devices
 def redact(trace: Path, out: Path, *, rename: Rename | None = None) -> int:
     """Write what analysis needs of an SQLite export to `out`, a new file; returns how many strings were left behind.
 
-    `rename` gives kernels and ranges other names.  TraceError where the trace cannot be read, UsageError where `out`
-    exists: nothing is ever overwritten.
+    `rename` gives kernels and ranges other names.  Raises TraceError if the trace cannot be read, UsageError if `out` exists:
+    nothing is ever overwritten.
     """
     with (
         new_file(out) as partial,
@@ -70,7 +70,7 @@ def redact(trace: Path, out: Path, *, rename: Rename | None = None) -> int:
             set(),
             set(),
             set(),
-        )  # ids of strings: all that are kept, what `rename` concerns, nsys's own
+        )  # ids of strings: all that are kept, those that `rename` applies to, nsys's own
         for table in dict.fromkeys(t.name for t in schema.TABLES if t.name in source.tables):
             if table == schema.NVTX.name:
                 ids = _ranges(source, target, strings, rename)
@@ -81,7 +81,7 @@ def redact(trace: Path, out: Path, *, rename: Rename | None = None) -> int:
                 named |= ids
             else:
                 spoken |= ids
-        named -= spoken  # what an API call is called says what it does
+        named -= spoken  # the name of an API call says what it does
         for table, names, keep in _SMALL:
             _small(source, target, table, names, keep)
         if "StringIds" in source.tables:
@@ -95,11 +95,13 @@ def redact(trace: Path, out: Path, *, rename: Rename | None = None) -> int:
 
 
 def pseudonyms() -> Rename:
-    """A function that gives every name another one, the same each time, that cannot be traced back.
+    """A function that maps every name to another one, always the same, which cannot be traced back.
 
     `#3` at the end, which numbers repetitions, and the harness's own names stay.
     """
-    key = secrets.token_bytes(32)  # forgotten with the process: nobody can try a list of names
+    key = secrets.token_bytes(
+        32
+    )  # the key is forgotten with the process, so that names cannot be guessed from a list
 
     def rename(name: str) -> str:
         if not name or name.startswith(MARK):
@@ -116,9 +118,9 @@ def pseudonyms() -> Rename:
 def redact_log(log: Path, out: Path, *, rename: Rename | None = None) -> None:
     """Write the lines of an event log that analysis reads, with the keys that it reads, to `out`, a new file.
 
-    Line for line: of a line that analysis cannot use only its place is kept (`null`; `{}` for an unknown type), because
-    an unusable line is an error before the first header and counted in a note after it.  So what cannot be read
-    is refused of both files, and both have the same notes.
+    Line for line: an unusable line is replaced by a placeholder (`null`; `{}` for an unknown type), because it is an error
+    before the first header and counted in a note after it.  So both files are refused for the same reasons and yield the same
+    notes.
     """
     with new_file(out) as partial, partial.open("w", encoding="utf-8") as file:
         for line in lines_of(log):
@@ -132,7 +134,7 @@ def _shared(line: str, rename: Rename | None) -> str:
         item = json.loads(line)
         kept = _line(item, rename) if isinstance(item, dict) else None
     except (ValueError, RecursionError):
-        return "null"  # cut short: analysis cannot use it either
+        return "null"  # truncated: analysis cannot use it either
     return json.dumps(kept, separators=(",", ":"))
 
 
@@ -146,7 +148,7 @@ def redact_samples(samples: Path, out: Path) -> None:
                 continue
             if number == 0 and isinstance(item, dict):
                 item = {key: item[key] for key in _SAMPLES_HEADER if key in item}
-            elif isinstance(item, list):  # what is no number is unknown to the analysis as well
+            elif isinstance(item, list):  # the analysis also treats anything but a number as unknown
                 item = [v if isinstance(v, int | float) else None for v in item]
             else:
                 continue
@@ -210,7 +212,7 @@ def _text(key: str, value: str, rename: Rename | None) -> str:
 
 @contextmanager
 def new_file(out: Path) -> Iterator[Path]:
-    """A temporary path that becomes `out` when the block ends well.  UsageError where `out` is there already."""
+    """A temporary path that becomes `out` if the block succeeds.  Raises UsageError if `out` already exists."""
     refuse(out)
     try:
         handle, name = tempfile.mkstemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent)
@@ -221,7 +223,7 @@ def new_file(out: Path) -> Iterator[Path]:
     try:
         yield partial
         try:
-            os.link(partial, out)  # unlike a rename it never replaces a file that came in the meantime
+            os.link(partial, out)  # unlike a rename it never replaces a file created in the meantime
         except FileExistsError:
             refuse(out)
         except OSError:  # a file system without links
@@ -232,7 +234,7 @@ def new_file(out: Path) -> Iterator[Path]:
 
 
 def refuse(out: Path) -> None:
-    """UsageError where `out` exists, be it as a link to nowhere."""
+    """Raises UsageError if `out` exists, even as a dangling link."""
     if out.exists() or out.is_symlink():
         raise UsageError(f"{out} already exists and is never overwritten", "name another OUT, or remove it")
 
@@ -254,7 +256,7 @@ def _copy(source: Source, target: sqlite3.Connection, table: str) -> set[int]:
 def _ranges(
     source: Source, target: sqlite3.Connection, strings: dict[int, str], rename: Rename | None
 ) -> set[int]:
-    """NVTX ranges with their texts, and of the marks only the harness's own."""
+    """NVTX ranges with their texts, but only the harness's own marks."""
     have = source.columns(schema.NVTX.name)
     fields = [f for table in (schema.NVTX, schema.NVTX_MARKS) for f in table.fields]
     columns = [c for c in dict.fromkeys(c for f in fields for c in f.candidates) if c in have]
@@ -303,7 +305,7 @@ def _small(
 
 
 def _numbers(source: Source, table: str, columns: list[str]) -> Iterator[tuple]:
-    """(rowid, *columns) of a table, as they are.  TraceError where one is no number."""
+    """(rowid, *columns) of a table, unchanged.  Raises TraceError if a value is not a number."""
     listed = "".join(f', "{c}"' for c in columns)
     cursor = source.connection.execute(f'select rowid{listed} from "{table}"')
     while rows := cursor.fetchmany(_AT_ONCE):

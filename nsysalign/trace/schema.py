@@ -1,7 +1,7 @@
 """The only place that knows nsys's table and column names, and how they changed from 2020 to now.
 
 Each `Table` maps our column to the candidates nsys has used, newest first, with the value that stands for "absent".
-NULLs are coalesced in SQL: a NULL in an integer column would make a float64 of it, and 64-bit ids do not survive that.
+NULLs are coalesced in SQL: a NULL would turn an integer column into float64, which cannot hold 64-bit ids.
 Every name that reaches an SQL statement comes from this file, never from the input.
 """
 
@@ -17,7 +17,7 @@ from nsysalign.model import CALL
 class Field(NamedTuple):
     name: str  # our name
     candidates: tuple[str, ...]  # nsys's names
-    default: int | None = -1  # stands for absent; None: the column is needed
+    default: int | None = -1  # value for "absent"; None: the column is required
 
 
 class Table(NamedTuple):
@@ -48,7 +48,7 @@ KERNEL = Table(
         _f("graph_node", "graphNodeId"),
     ),
 )
-#: Read for the kernels that are drawn only: the widest part of the longest table.
+#: Only read for the kernels that are drawn: the widest part of the longest table.
 KERNEL_SHAPE = Table(
     KERNEL.name,
     tuple(
@@ -57,7 +57,7 @@ KERNEL_SHAPE = Table(
         for axis in "xyz"
     ),
 )
-#: What marks inside kernels are joined with, and what a kernel takes of an SM.
+#: The columns to which marks inside kernels are joined, and the SM resources that a kernel takes.
 KERNEL_LAUNCH = Table(
     KERNEL.name,
     (
@@ -96,7 +96,7 @@ OPERATION_TABLES = (KERNEL, GRAPH, MEMCPY, MEMSET)
 
 
 def without_graphs(table: Table) -> Table:
-    """A table of operations of which none came out of a graph: that column is far back in every row."""
+    """The table without the graph column, for exports without graphs: that column is far back in every row."""
     return table._replace(fields=tuple(f for f in table.fields if f.name != "graph_node"))
 
 
@@ -201,7 +201,7 @@ META_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 
 #: Every `Table` above: one that is added is copied by `redact` and refused where it is a view without being named again.
 TABLES = tuple(value for value in list(globals().values()) if isinstance(value, Table))
-#: Every table that is read, whatever for.
+#: Every table that is read for any purpose.
 NAMES = frozenset(
     [
         *(table.name for table in TABLES),
@@ -213,7 +213,7 @@ NAMES = frozenset(
 #: The newest schema whose names are known to be these (nsys 2026.3).  Newer ones are read as far as the names hold.
 NEWEST = (3, 27)
 
-#: What a missing table costs, and the nsys option that brings it.  Tables not named here cost nothing worth a note.
+#: What a missing table costs, and the nsys option that adds it.  Tables not named here are not worth a note.
 COST = {
     KERNEL.name: "no kernel rows: add -t cuda to nsys profile",
     RUNTIME.name: "no CUDA API rows: the host side is unknown; add -t cuda",
@@ -223,7 +223,7 @@ COST = {
     NVTX.name: "no NVTX rows: host gaps carry no range names; add -t nvtx",
 }
 
-#: The same for exports before 2022.4, whose schema has no such table: nobody switched it off.
+#: The same for exports before 2022.4, whose schema has no such table: it was not switched off.
 NOT_BEFORE_2022_4 = {
     CUDA_EVENT.name: "no GPU timestamps of events (exports before 2022.4 have none): they are placed from their neighbours",
     STREAM.name: "no stream table (exports before 2022.4 have none): whether one is the legacy default stream is unknown",
@@ -269,5 +269,5 @@ def call_kind(name: str) -> int:
 
 
 def api_name(name: str) -> str:
-    """The name as documentation has it: without `_v7000` and per-thread-stream suffixes."""
+    """The name as in the documentation: without `_v7000` and per-thread-stream suffixes."""
     return re.sub(r"(_v\d+)?(_ptsz|_ptds)?(_v\d+)?$", "", name)

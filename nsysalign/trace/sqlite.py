@@ -1,4 +1,4 @@
-"""Reading columns out of an nsys export: read-only, by declared names, straight into integer arrays."""
+"""Reads columns of an nsys export: read-only, by declared names, straight into integer arrays."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 _CHUNK = untrusted.ROWS_AT_ONCE
 _LATEST_NS, _LONGEST_NS = 1 << 62, 1 << 53  # 146 years, 104 days
-_LONGEST_NAME = 16 << 10  # bytes: C++ kernels have names of some kilobytes; the rest of a longer one is cut
-#: Tables with fewer rows are read before a second connection is open.
+_LONGEST_NAME = 16 << 10  # bytes: C++ kernels have names of a few kilobytes; longer ones are truncated
+#: Tables with fewer rows are read faster than a second connection opens.
 _WORTH_ROWS = 20_000
 _HOLE_ROWS = 200
 _MOST_RUNS = 400  # SELECTs in one statement: SQLite takes 500
@@ -42,15 +42,15 @@ def open_readonly(path: Path) -> AbstractContextManager[sqlite3.Connection]:
 
 
 def possible(start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Rows whose times can be: what the profiler lost comes as start = end = 0, as end < start or as NULL (-1); a damaged
-    time is so far away that a difference of two would not fit into int64, or lasts for months."""
+    """Rows with plausible times: rows that the profiler lost have start = end = 0, end < start or NULL (-1); a damaged time is
+    so far off that a difference of two would not fit into int64, or lasts for months."""
     lost = (end < start) | ((start == 0) & (end == 0)) | (start == -1) | (end == -1)
     lost |= (start <= -_LATEST_NS) | (end >= _LATEST_NS)
     return ~lost & (end - start < _LONGEST_NS)
 
 
 def lost_its_end(text: str) -> bool:
-    """Whether a text was too long and cut."""
+    """Whether a text was too long and was truncated."""
     return text.endswith("…") and len(text.encode("utf-8", "replace")) > _LONGEST_NAME - 4
 
 
@@ -64,7 +64,7 @@ class Source:
         self.path = path  # lets big tables be read by a faster reader (fast.py)
         self.excerpt = excerpt
         self.observed: dict[str, Blocks] = {}  # where the excerpt's own blocks lie
-        self.lost: dict[str, int] = {}  # and how many of their rows have times that cannot be
+        self.lost: dict[str, int] = {}  # and how many of their rows have impossible times
         self.tables = untrusted.ordinary_tables(connection)
         self._columns: dict[str, dict[str, bool]] = {}
         for name, what in untrusted.unlike_tables(connection, schema.NAMES).items():
@@ -77,8 +77,8 @@ class Source:
         return set(self._declared(table))
 
     def plain_table(self, table: str) -> bool:
-        """Whether a reader that knows only ordinary rowid tables may read it: it is there, its rows are numbered by
-        SQLite, and no column is computed or takes the place of that number."""
+        """Whether a reader that knows only ordinary rowid tables may read it: it exists, its rows are numbered by SQLite, and
+        no column is computed or replaces that number."""
         declared = self._declared(table)
         return (
             table in self.tables
@@ -95,9 +95,8 @@ class Source:
         return self._columns[table]
 
     def read(self, table: Table) -> pd.DataFrame | None:
-        """All rows as int64 columns plus `row` (rowid); None where the table is absent.
-
-        Columns that this version does not have hold their default; a missing needed column is a TraceError.
+        """All rows as int64 columns plus `row` (rowid); None if the table is absent.  Columns that this version does not have
+        hold their default; a missing required column raises TraceError.
         """
         (columns,) = self.columns_of(table)
         if columns is None:
@@ -116,8 +115,8 @@ class Source:
         return frame[frame["row"].isin(wanted)].reset_index(drop=True)
 
     def columns_of(self, *tables: Table) -> list[dict[str, np.ndarray] | None]:
-        """The same of several tables as arrays, each as narrow as its values allow (`gathered.Gathered`): for the big
-        ones, which are read side by side."""
+        """The same of several tables as arrays, each as narrow as its values allow (`gathered.Gathered`): for the big ones,
+        which are read in parallel."""
         plans = [self._plan(table) if table.name in self.tables else None for table in tables]
         ahead = together(self._ahead, plans)
         return [
@@ -134,7 +133,7 @@ class Source:
             return columns
         start, end = columns["start_ns"], columns["end_ns"]
         keep = self.excerpt.touches(start, end)
-        if table in self.excerpt.home and table != schema.NVTX.name:  # whose ranges have all been looked at
+        if table in self.excerpt.home and table != schema.NVTX.name:  # whose ranges have all been examined
             self.observed[table], self.lost[table] = self.excerpt.observe(table, columns["row"], start, end)
         return columns if keep.all() else chosen(columns, keep)
 
@@ -146,7 +145,7 @@ class Source:
         return (0, -1) if first is None or last is None else (first, last)
 
     def column(self, table: Table, name: str) -> str | None:
-        """nsys's name of one of our columns, as this export has it; None where it has none."""
+        """nsys's name of one of our columns in this export; None if it has no such column."""
         field = next(f for f in table.fields if f.name == name)
         return next((c for c in field.candidates if c in self.columns(table.name)), None)
 
@@ -180,7 +179,7 @@ class Source:
         return _Plan(table.name, table.where, names, expressions, constants, runs, 0, -1, False)
 
     def _end(self, sql: str) -> int | None:
-        """Least or greatest rowid: each by itself is a look at one page, both at once a look at all."""
+        """Least or greatest rowid: asked for separately, each reads one page; asked for together, SQLite reads all."""
         return self.connection.execute(sql).fetchone()[0]
 
     def _slow(self, plan: _Plan) -> dict[str, np.ndarray]:
@@ -216,11 +215,11 @@ class Source:
             return dict(self.connection.execute(sql))
 
     def pairs(self, table: str, key: str, value: str) -> list[tuple]:
-        """Two columns of a small table, [] where it or one of them is absent."""
+        """Two columns of a small table, [] if it or one of them is absent."""
         return self.rows(table, [key, value]) if {key, value} <= self.columns(table) else []
 
     def rows(self, table: str, names: Sequence[str]) -> list[tuple]:
-        """Columns of a small table as they are; bytes, which nsys puts into none of them, are None."""
+        """Columns of a small table, unchanged; bytes, which nsys never stores there, become None."""
         if not names:
             return []
         values = ", ".join(f"""case typeof("{n}") when 'blob' then null else "{n}" end""" for n in names)
@@ -229,7 +228,7 @@ class Source:
 
 
 def _stretches(rows: np.ndarray) -> list[tuple[int, int]]:
-    """(first, last) of runs of sorted numbers: reading over a small hole is cheaper than asking again."""
+    """(first, last) of runs of sorted numbers: reading across a small gap is cheaper than another query."""
     first = np.flatnonzero(np.concatenate([[True], np.diff(rows) > _HOLE_ROWS]))
     last = np.append(first[1:], len(rows)) - 1
     return list(zip(rows[first].tolist(), rows[last].tolist(), strict=True))
@@ -246,11 +245,11 @@ class _Plan(NamedTuple):
     where: str
     names: list[str]  # our columns that the table has
     expressions: list[str]  # SQL for each
-    constants: dict[str, int]  # the value of each that it has not
+    constants: dict[str, int]  # the values of the columns that it lacks
     runs: tuple[tuple[int, int], ...] | None  # row numbers, None for all
     first: int  # least and greatest row number, where they were looked at
     last: int
-    fast: bool  # worth a second connection, and fit for it
+    fast: bool  # worth a second connection, and suitable for it
 
     def select(self, *expressions: str) -> str:
         """A SELECT of some expressions over the wanted rows, in the order of their numbers."""
@@ -271,7 +270,7 @@ class _Plan(NamedTuple):
 
 
 def _few(runs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """As many runs as one SELECT can name; the rest, in one piece, is read over its holes."""
+    """As many runs as one SELECT can name; the rest is read in one piece, across its gaps."""
     return (
         runs if len(runs) <= _MOST_RUNS else (*runs[: _MOST_RUNS - 1], (runs[_MOST_RUNS - 1][0], runs[-1][1]))
     )
@@ -283,13 +282,13 @@ def _gathered(plan: _Plan) -> list[Gathered]:
 
 
 def _fast(plan: _Plan, path: Path) -> dict[str, np.ndarray] | None:
-    """Through fast.py; None where something in the table is no integer."""
+    """Through fast.py; None if a value in the table is not an integer."""
     into = _gathered(plan)
     if not fast.gather(path, plan.select(*plan.expressions), into):
         return None
     columns = {name: column.column() for name, column in zip(plan.names, into, strict=True)}
     count, numbers = len(columns[plan.names[0]]), plan.numbers
-    if len(numbers) == count:  # no number is missing, and rows come in their order
+    if len(numbers) == count:  # no number is missing, and rows come in order
         return {"row": numbers} | columns
     rows = Gathered()
     if not fast.gather(path, plan.select("rowid"), [rows]):

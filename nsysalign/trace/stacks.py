@@ -29,7 +29,7 @@ class Stacks:
     """Samples of main threads, sorted by process and time; `frames` of each stack, the innermost first.
 
     `process`: nsys globalPid, `t_ns` on the trace's clock, `stack`: position in `frames` (int64 arrays of equal length).
-    `others` counts the samples of other threads: nsys does not say which ones these were.
+    `others` counts the samples of other threads: nsys does not identify these threads.
     """
 
     process: np.ndarray
@@ -40,7 +40,7 @@ class Stacks:
 
 
 def read_stacks(path: Path) -> tuple[Stacks | None, list[str]]:
-    """The samples, and notes.  A file that is something else costs a note, never the analysis."""
+    """The samples, and notes.  A file of another kind yields a note and never stops the analysis."""
     try:
         lines = iter(lines_of(path))
         header = json_or_none(next(lines, ""))
@@ -77,7 +77,7 @@ def _stacks(items: list[Any], name: str) -> tuple[Stacks, list[str]]:
 
 
 def _samples(item: dict[str, Any]) -> list[tuple[int, int, int]]:
-    """(process, time, stack) of one line; what is no number is left out."""
+    """(process, time, stack) of one line; values that are not numbers are left out."""
     process = item.get("process")
     if not is_natural(process):
         return []

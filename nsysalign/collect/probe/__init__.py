@@ -5,8 +5,8 @@ interpreter need not have nsysalign installed; everything here imports its sibli
 costs an import hook and nothing else: the real work (`runtime`) begins when torch.cuda is imported or a
 region is entered.
 
-Whatever goes wrong here is written to a file and the probe steps aside: it never raises into the user's code.  What the
-user's own code raises meanwhile, in a signal handler or from another thread, is passed on (`blame`).
+If anything goes wrong here it is written to a file and the probe deactivates itself: it never raises into the user's code.
+Exceptions of the user's own code that arrive meanwhile, from a signal handler or another thread, are passed on (`blame`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import os
 from . import rawtime  # noqa: F401  the clocks as they are before any user code
 from .blame import is_ours, pass_on
 
-#: Folder of the raw files of this run, None while the probe does not run in this process.
+#: Folder of the raw files of this run, None if the probe does not run in this process.
 raw_dir: str | None = None
 #: Where the process was started: relative file names of code objects refer to it.
 start_cwd: str = ""
-#: What the log is to say as soon as there is one.
+#: Notes for the log, kept until there is one.
 notes: list[str] = []
 
 _runtime = None
@@ -45,7 +45,7 @@ def start(run_dir: str) -> None:
 
 
 def running():
-    """The running probe, made at the first need."""
+    """The running probe, created on first use."""
     global _runtime
     if _runtime is None:
         from .runtime import Runtime
@@ -77,7 +77,9 @@ def enter_region(name: str) -> None:
             _timers.region(True, *runtime.me().stack[-1][:2])
     except BaseException as error:
         if runtime is not None and not is_ours(error):
-            runtime.leave_regions(depth)  # `with` will not: as far as it knows this one was not entered
+            runtime.leave_regions(
+                depth
+            )  # `with` will not: from its point of view this region was never entered
         failed(error)
 
 
@@ -97,8 +99,8 @@ def exit_region() -> None:
 
 
 def decorating(name: str) -> bool:
-    """Called by `nsysalign.region` before each call of a function it decorates: whether to call it once more before,
-    warm (a confirming re-run named this region).  Raises nothing of ours."""
+    """Called by `nsysalign.region` before each call of a function it decorates: whether to make an extra warm-up call first (a
+    confirming re-run named this region).  Raises nothing of ours."""
     try:
         return running().decorating(name)
     except Exception as error:
@@ -107,9 +109,8 @@ def decorating(name: str) -> bool:
 
 
 def failed(error: BaseException) -> None:
-    """Note a failure of the probe itself; after a few the probe steps aside for good.
-
-    To be called where the exception is caught: one that was not the probe's is raised again.
+    """Note a failure of the probe itself; after a few the probe deactivates itself for good.  To be called where the exception
+    is caught: an exception that is not the probe's own is raised again.
     """
     global _failures
     pass_on(error)

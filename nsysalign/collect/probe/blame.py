@@ -1,5 +1,5 @@
-"""Whose exception it was: between any two instructions of ours a signal handler of the user's may run, or another thread
-may send an exception.  The probe swallows its own mistakes, never those.
+"""Whose exception it was: between any two of our instructions a signal handler of the user's may run, or another thread may
+raise an exception here.  The probe swallows its own errors, never those.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ from typing import Any
 #: How the names of the probe's files begin in tracebacks, in profiles and for coverage tools (`sitecustomize`).
 OURS = "<nsysalign/"
 
-#: Exceptions that the probe and what it calls can raise are defined in these.
+#: Modules that define the exceptions which the probe and its callees can raise.
 _MODULES = {"builtins", "struct", "ctypes", "_ctypes", "json", "torch"}
 
 
 def is_ours(error: BaseException) -> bool:
-    """Whether the probe's own code, or the code that it called, raised this.
-
-    Not ours: what a signal handler or a trace function raised that came in between, and a bare class, as
-    `PyThreadState_SetAsyncExc` raises it.  To be asked where the exception is caught, in a function of the probe.
+    """Whether the probe's own code, or code that it called, raised this.  Not ours: exceptions of a signal handler or a trace
+    function that ran in between, and a bare class, as raised by `PyThreadState_SetAsyncExc`.  To be called where the exception
+    is caught, in a function of the probe.
     """
     if not isinstance(error, Exception) or type(error).__module__.partition(".")[0] not in _MODULES:
         return False
-    # whatever else the interpreter raises has words
+    # all other exceptions of the interpreter have a message
     if not error.args and not isinstance(error, MemoryError):
         return False
     step = error.__traceback__
@@ -42,14 +41,14 @@ def pass_on(error: BaseException) -> None:
 
 
 def _interrupts(frame: FrameType) -> bool:
-    """Whether this is a signal handler or a trace function: it was handed the frame that it interrupts."""
+    """Whether this is a signal handler or a trace function: its argument is the frame that it interrupts."""
     if frame.f_code.co_filename.startswith(OURS) or frame.f_back is None:
         return False
     interrupted = frame.f_back
     for value in frame.f_locals.values():
         if value is interrupted or (type(value) is tuple and any(item is interrupted for item in value)):
             return True
-    return frame.f_code in _handlers()  # it may have given its argument away
+    return frame.f_code in _handlers()  # it may have deleted its argument
 
 
 def _handlers() -> set[CodeType | None]:
@@ -58,7 +57,7 @@ def _handlers() -> set[CodeType | None]:
 
 
 def _codes(function: Any) -> list[CodeType]:
-    """The code that runs first when this is called, if it is Python's."""
+    """The code that runs first when this is called, if it is Python code."""
     function = getattr(function, "func", function)  # a functools.partial
     function = getattr(function, "__func__", function)
     called = getattr(type(function), "__call__", None)  # noqa: B004  not whether, but which

@@ -1,10 +1,10 @@
 """A few milliseconds of known work, so that the trace itself tells how long a record takes on this machine.
 
-Where the GPU is idle or busy around a record is known here by construction; the analysis reads the two record
-latencies off these sequences (design, section 3).  It runs once per device, at a moment when nothing of the
-user's is in flight on the stream and no timed pair is open: before the process's first record if the stream
-is idle then, else after an `elapsed_time`.  It never runs inside a capture, and a busy stream is never
-waited for (a stream that waits for another rank could wait for ever).
+Here it is known by construction whether the GPU is idle or busy around a record; the analysis derives the two record latencies
+from these sequences (design, section 3).  It runs once per device, at a moment when nothing of the user's is in flight on the
+stream and no timed pair is open: before the process's first record if the stream is idle then, else after an `elapsed_time`.
+It never runs inside a capture, and a busy stream is never waited for (a stream that waits for another rank could wait for
+ever).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LONG_US, _TINY_US, _MIDDLE_US = 100, 2, 50
 
 
 class Calibration:
-    """`event` is torch.cuda.Event with its original methods: they are taken before they are wrapped."""
+    """`event` is torch.cuda.Event with its original methods, saved before they are wrapped."""
 
     def __init__(self, event: type, rt: Any, flag: int) -> None:
         self._event, self._rt, self._flag = event, rt, flag
@@ -35,7 +35,7 @@ class Calibration:
         try:
             torch = sys.modules["torch"]
             if first:
-                # a second device may appear inside an open pair of the first one: then it waits for its turn
+                # a second device may appear inside an open pair of the first one: then it has to wait
                 rt.calibrated.add(device)
                 self._waiting[device] = stream
                 if rt.last_record >= 0:
@@ -57,7 +57,7 @@ class Calibration:
         began = time.perf_counter_ns()
         marker = rt.nvtx.start(rt.text("nsysalign:calibration"), 0) if rt.nvtx else None
         if rt.references is not None:
-            rt.references.renew(stream.device_index, wait=True)  # what follows is measured against it
+            rt.references.renew(stream.device_index, wait=True)  # what follows is measured relative to it
         for _ in range(_METERED):
             meter.read(rt)
         self._cycles = self._cycles_per_us(torch, stream)
@@ -65,7 +65,7 @@ class Calibration:
         pair = [self._event(enable_timing=True) for _ in range(2)]
         for event in (
             tight + pair
-        ):  # torch makes the CUDA event at its first record: not part of the measurement
+        ):  # torch creates the CUDA event at its first record: not part of the measurement
             self._record(event, stream)
         sleep(_TINY_US * self._cycles)
         stream.synchronize()

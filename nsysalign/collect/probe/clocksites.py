@@ -1,8 +1,8 @@
-"""Which line of the user's code read a clock: like `sites`, but as short a walk as pairing needs.
+"""Which line of the user's code read a clock: like `sites`, but the walk is only as long as pairing needs.
 
 A reading counts when its immediate caller is the user's own file.  Its context is that frame and the next user
-frame above it (a helper `now()`, a `Timer` class).  Two callers of other kinds count as well, at the line of the
-user's that called them: the generated loop of `timeit`, and the same loop under torch.utils.benchmark.
+frame above it (a helper `now()`, a `Timer` class).  Two other callers count as well, at the user's line that called them: the
+generated loop of `timeit`, and the same loop under torch.utils.benchmark.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from .sites import _END, _MAX_ALIVE, _MAX_FRAMES, USER, Sites
 
-#: Nodes of the trie that are no numbers of contexts.
+#: Nodes of the trie that are not numbers of contexts.
 IGNORED, LOOP = -1, -2
 #: A frame's key is id(code) + instruction * UNIT.  From 3.11 on the instructions lie inside the code object, so that the
 #: sum is unique by itself.
@@ -24,7 +24,7 @@ _CALLERS = 1
 _LOOP_FILE = "<timeit-src>"
 _LOOP_TIMER = "/torch/utils/benchmark/utils/timer.py"
 _COROUTINE = 0x80 | 0x200  # CO_COROUTINE, CO_ASYNC_GENERATOR
-_KEEP = 4096  # sites a program can have; generated code could go on for ever
+_KEEP = 4096  # limit on sites per program; generated code could produce them for ever
 
 
 class ClockSites(Sites):
@@ -41,12 +41,12 @@ class ClockSites(Sites):
         return self._trie
 
     def _forget(self) -> None:
-        self._trie.clear()  # in place: the wrappers hold it
+        self._trie.clear()  # in place: the wrappers hold a reference to it
         self._codes.clear()
         self._alive = []
 
     def find(self, frame: FrameType) -> int | None:
-        """The node for a reading in this frame, None where it is not known yet."""
+        """The node for a reading in this frame, None if it is not known yet."""
         step: FrameType | None = frame
         node: Any = self._trie
         while node.__class__ is dict:
@@ -55,16 +55,16 @@ class ClockSites(Sites):
         return node
 
     def is_first(self, frame: FrameType) -> bool:
-        """Whether this was the first place in its function that read a clock: it begins something, as a rule."""
+        """Whether this was the first place in its function that read a clock: it usually begins an interval."""
         return self._codes.get(id(frame.f_code)) == frame.f_lasti
 
     def learn(self, frame: FrameType) -> int:
-        """The node for a reading in this frame, kept for the next time."""
+        """The node for a reading in this frame, remembered for the next time."""
         if len(self._alive) > _MAX_ALIVE:
             self._forget()
         path: list = [(frame.f_code, frame.f_lasti)]
         if frame.f_code.co_filename.replace(os.sep, "/").endswith(_LOOP_TIMER) and frame.f_back is not None:
-            path.append((frame.f_back.f_code, frame.f_back.f_lasti))  # it serves others, too
+            path.append((frame.f_back.f_code, frame.f_back.f_lasti))  # others use it as well
         if loop_frame(frame) is not None:
             node = LOOP
         elif self._kind(frame.f_code) != USER:
@@ -91,7 +91,7 @@ class ClockSites(Sites):
     def number(self, frame: FrameType, loop: FrameType | None) -> tuple[int, list]:
         """(number of the context that begins at this frame, the path to it).  `loop`: the generated loop's frame."""
         path: list = [(frame.f_code, frame.f_lasti)]
-        # its first reading tells who called a function; the others need not walk that far
+        # its first reading shows who called the function; later ones need not walk that far
         first = loop is not None or self._codes.setdefault(id(frame.f_code), frame.f_lasti) == frame.f_lasti
         callers = _CALLERS if first else 0
         users, step = [], frame
@@ -124,8 +124,8 @@ class ClockSites(Sites):
         return number
 
     def _describe(self, frame: FrameType) -> list:
-        """[file, line, column, function, its first line, instruction, whether it is a coroutine]; column -1 where Python
-        does not know it.
+        """[file, line, column, function, its first line, instruction, whether it is a coroutine]; column -1 if Python does not
+        know it.
         """
         code = frame.f_code
         column = -1

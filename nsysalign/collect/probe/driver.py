@@ -1,5 +1,5 @@
-"""What the probe asks the CUDA driver itself, through ctypes: which stream is this, does it capture, is this event
-complete (the runtime's own query would clear the last error of the program's); and a stream of its own.
+"""The probe's own calls to the CUDA driver, through ctypes: which stream this is, whether it is capturing, whether an event is
+complete (the runtime's own query would clear the program's last error); and a stream for the probe.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 
 
 class Driver:
-    """cuStreamGetId (12.0 or newer) and cuStreamIsCapturing; both say "unknown" where there is no driver.
+    """cuStreamGetId (12.0 or newer) and cuStreamIsCapturing; both say "unknown" if there is no driver.
 
-    Ids are cached per handle only for torch's own streams, which are never destroyed; the handle of an
-    external stream can come back with another stream behind it, so it is asked again every time (0.4 us).
+    Ids are cached per handle only for torch's own streams, which are never destroyed; the handle of an external stream can be
+    reused by another stream, so it is queried every time (0.4 us).
     """
 
     def __init__(self) -> None:

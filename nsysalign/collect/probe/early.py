@@ -1,9 +1,9 @@
 """Getting ready when the first timing event is made, not when it is recorded.
 
-A process's first record used to pay for the log's files, the clock marks and the calibration: 3 ms in which a
-delay kernel that the program had put before it ran out, so that the first repetition measured the host after
-all (seen on an H200).  Programs make their events before they enqueue what they time, so this is the better
-moment; where CUDA is not initialised yet, or the stream is busy, it is left to the first record as before.
+A process's first record used to pay for the log's files, the clock marks and the calibration: 3 ms, in which a delay kernel
+that the program had placed before it ran out, so that the first repetition measured the host after all (seen on an H200).
+Programs create their events before they enqueue what they time, so this is the better moment; if CUDA is not initialised yet,
+or the stream is busy, the work is left to the first record.
 
 The wrapper around `Event.__new__` removes itself once its work is done.
 """
@@ -21,7 +21,7 @@ def prepare_at_first_event(event: Any, rt: Any, calibrate: Any) -> None:
     """Wrap `event.__new__` until it was called with enable_timing in an initialised process."""
     own = event.__dict__.get("__new__")
     original = getattr(own, "__func__", None)
-    if original is None:  # an Event that is built otherwise: the first record does it all
+    if original is None:  # an Event created in another way: the first record does the work
         return
 
     @functools.wraps(original)

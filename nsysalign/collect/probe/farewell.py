@@ -1,23 +1,23 @@
-"""Whatever ends this process, the profiler keeps its rows.
+"""Makes sure that the profiler gets this process's rows, however the process ends.
 
-nsys holds a process's last rows, CUDA's in CUPTI's buffers and all of them in queues of its own, and gets them when the
-process exits in order.  One that dies of a signal, or ends by os._exit, loses them: every worker of `with
-multiprocessing.Pool()`.  So before such an end CUPTI's buffers are flushed, in the library that nsys loaded, and then
-nsys's library is ended as an exit in order ends it, by its destructors: it waits until everything has been sent.  (A
-flush alone, even with a second's wait, kept 3,778 of 10,000 rows.)
+A process's last rows are held in CUPTI's buffers and in queues of nsys's, and nsys collects them when the process exits
+normally.  A process that dies of a signal or ends by os._exit loses them; every worker of `with multiprocessing.Pool()` ends
+like that.  So before such an end CUPTI's buffers are flushed, in the library that nsys loaded, and then nsys's library is shut
+down by its destructors, as in a normal exit: it waits until everything has been sent.  (A flush alone, even with a second's
+wait, kept 3,778 of 10,000 rows.)
 
-Signals that end the process, only as long as they have their default disposition: their handler is a few instructions
-(`machine`) that wake a thread of C, which does that and sends the signal again, now with its default disposition: the
-exit status is what it would have been.  Neither needs the interpreter: the main thread may hang in a call of C, with the
-GIL or without.  If the thread hangs, another one ends the process.  Where the program has crashed the handler waits for
-the thread and returns to the instruction that failed, which fails again: a core dump shows the place.
+Signals that end the process are handled as long as they have their default disposition: the handler is a few instructions
+(`machine`) that wake a C thread, which does this and sends the signal again, now with its default disposition, so the exit
+status is what it would have been.  Neither needs the interpreter: the main thread may be stuck in a C call, with or without the
+GIL.  If the thread hangs, another one ends the process.  If the program has crashed, the handler waits for the thread and
+returns to the instruction that failed, which fails again, so that a core dump shows the place.
 
-Python does not know of the handlers: signal.getsignal() says SIG_DFL, and whoever sets a handler replaces ours.  Who sets
-SIG_DFL again gets ours again, at once: handlers that clean up end by that and by sending the signal once more.
+Python does not know about the handlers: signal.getsignal() says SIG_DFL, and a handler set by the program replaces ours.
+Setting SIG_DFL again restores ours at once, because handlers that clean up end by doing that and sending the signal again.
 
-os._exit, os.execv and os.execve do the same first, the latter two if there is a program to execute.  What came last is
-written to the file `.end` (`layout`), and when it began: other threads go on for as long as it takes, some
-milliseconds, but what they measure then nobody collects.
+os._exit, os.execv and os.execve do the same first, the latter two if there is a program to execute.  How the process ended, and
+when that began, is written to the file `.end` (`layout`): other threads continue for the few milliseconds it takes, but what
+they measure then is not collected.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ from .machine import (
     succeed,
 )
 
-#: A crash: the handler has to wait, since the instruction that failed is next.
+#: A crash: the handler has to wait, since the failed instruction is executed next.
 _CRASHES = (_signal.SIGSEGV, _signal.SIGBUS, _signal.SIGFPE, _signal.SIGILL, _signal.SIGABRT)
-#: What else ends a process that does not listen and comes from users, supervisors, schedulers and timers.
+#: Other signals, from users, supervisors, schedulers and timers, that end a process which does not handle them.
 _REQUESTS = (
     _signal.SIGTERM,
     _signal.SIGINT,
@@ -78,7 +78,7 @@ _DYNAMIC, _FINI_ARRAY, _FINI_ARRAY_SIZE = 2, 26, 28
 
 
 class Farewell:
-    """One per process.  Nothing is done before nsys's CUPTI library is in the process."""
+    """One per process.  Does nothing until nsys's CUPTI library is loaded into the process."""
 
     def __init__(self) -> None:
         self._handlers: dict[int, int] = {}  # signal -> address of our handler
@@ -86,16 +86,16 @@ class Farewell:
         self._last: list[int] = []  # addresses of the destructors of nsys's library
         # functions that are called at a sudden end or after signal.signal -> where their addresses lie
         self._slots: dict[str, int] = {}
-        self._end = 0  # where the last words are written
-        self._began = 0  # where it is noted when the end began
-        self._calm = 0  # where a 1 lies, and a 0 once a signal has come that ends the process
-        self._never = 0  # a semaphore that nobody posts
+        self._end = 0  # where the way it ended is written
+        self._began = 0  # where the time at which the end began is noted
+        self._calm = 0  # address of a 1 that becomes 0 once a signal has come that ends the process
+        self._never = 0  # a semaphore that is never posted
         self._hold_all = 0  # address of a function that takes the signals
-        self._now = self._default = 0  # places for a disposition, and the default one
+        self._now = self._default = 0  # space for a disposition, and the default one
         self._forked = False
 
     def arm(self, store: Any) -> None:
-        """Get ready, once, if the profiler is there by now."""
+        """Get ready, once, if the profiler is loaded by now."""
         if self._flush or self._forked:
             return
         try:
@@ -122,7 +122,7 @@ class Farewell:
         holds = self._hold_calls()
         self._hold_all = function_of(holds)
         _replace(builtin_before(_signal.signal, holds), "_signal")
-        # who sends it to himself does not go on
+        # a thread that sends itself the signal does not continue
         wait = [Call(address("sem_wait"), (self._never,), until_zero=True, if_zero=self._calm)]
         _replace(builtin_before(os.kill, wait), "os", "posix")
         _replace(builtin_before(_signal.raise_signal, wait), "_signal", "signal")
@@ -130,13 +130,14 @@ class Farewell:
         self._hold()
 
     def _hand_over(self) -> list[Call]:
-        """All rows to nsys, and all that nsys has out of this process.  After it nsys collects nothing more here."""
+        """Hand all rows to nsys, and everything that nsys holds in this process to its collector.  After this nsys collects
+        nothing more here."""
         flush = Call(self._slots["flush"], (_FORCED,), indirect=True)
         last = [Call(self._slots[f"last {number}"], indirect=True) for number in range(len(self._last))]
         return [flush, *last]
 
     def _end_here(self) -> list[Call]:
-        """The same, and since when."""
+        """The same, noting the time."""
         now = Call(
             self._slots["clock_gettime"], (_MONOTONIC, self._began), indirect=True, if_zero=self._began
         )
@@ -144,7 +145,7 @@ class Farewell:
         return [now, noted, *self._hand_over()]
 
     def _words(self, text: bytes, if_zero: int = 0) -> Call:
-        """What came last, written to the mapped file."""
+        """The way the process ended, written to the mapped file."""
         arguments = (self._end, allocate(text), len(text) + 1)
         return Call(self._slots["memcpy"], arguments, indirect=True, if_zero=if_zero)
 
@@ -156,10 +157,10 @@ class Farewell:
         awaits = {number: allocate(_eight(1)) for number in (*_REQUESTS, *_CRASHES)}  # 0 once it has come
         words, die = [], []
         for number, at in awaits.items():
-            # whose request is answered first has the last word
+            # the thread whose request is answered first decides
             words.insert(0, self._words(b"signal %d" % number, if_zero=at))
             die.append(Call(address("sigaction"), (number, self._default, 0), if_zero=at))
-            if number in _CRASHES:  # one that another process sent does not come again
+            if number in _CRASHES:  # a signal sent by another process is not delivered again
                 die.append(Call(address("sem_post"), (done,), if_zero=at))
                 die.append(Call(address("usleep"), (_CRASH_AGAIN_US,), if_zero=at))
             die.append(Call(address("kill"), (os.getpid(), number), if_zero=at))
@@ -177,11 +178,11 @@ class Farewell:
         return handlers
 
     def _hold(self) -> None:
-        """Take the signals that have their default disposition."""
+        """Install our handlers for signals that have their default disposition."""
         Function(self._hold_all)()
 
     def _hold_calls(self) -> list[Call]:
-        """The same in C, at once after a change."""
+        """The same from C, right after a change."""
         calls = []
         for number, handler in self._handlers.items():
             now = allocate(bytes(_SIGACTION.size))
@@ -191,7 +192,7 @@ class Farewell:
         return calls
 
     def _let_go(self) -> None:
-        """Before a fork: the child is born with the dispositions that it would have without us."""
+        """Before a fork: the child starts with the dispositions that it would have without us."""
         change, read = Status(address("sigaction")), ToObject(address("PyBytes_FromStringAndSize"))
         now, default, nothing, size = (Pointer(n) for n in (self._now, self._default, 0, 8))
         for number, handler in self._handlers.items():
@@ -201,19 +202,19 @@ class Farewell:
 
     def _after_fork(self) -> None:
         """In the child CUPTI cannot be called, and the file is the parent's: a sudden end does nothing more there."""
-        self._let_go()  # for a fork that nobody announced
+        self._let_go()  # for a fork without notice
         self._handlers, self._flush, self._end, self._forked = {}, 0, 0, True
         for slot in self._slots.values():
             call("memcpy", slot, _eight(address("getpid")), 8)
 
     def exits(self) -> None:
-        """The process ends in order: the interpreter does, its destructors follow.  But after a KeyboardInterrupt that nobody
-        caught Python at last sends itself SIGINT, with its default disposition."""
+        """The process exits normally: first the interpreter, then its destructors.  But after an uncaught KeyboardInterrupt
+        Python finally sends itself SIGINT, with its default disposition."""
         if not self._end:
             return
         raised = getattr(sys, "last_type", None)
         if isinstance(raised, type) and issubclass(raised, KeyboardInterrupt):
-            # nothing of Python, or mapped by it, is left then
+            # by then nothing of Python, or mapped by it, is left
             succeed("Py_AtExit", function_of(self._hand_over()))
         call("memcpy", self._end, b"exit\0", 5)
 
@@ -225,14 +226,14 @@ def _replace(builtin: Any, *modules: str) -> None:
 
 
 def _before_exec(leave: Function) -> Any:
-    """What to do when a program is to be executed: `leave` if it can be.  os.execvp tries one folder after the other, and
-    who finds nothing goes on."""
+    """What to do when a program is to be executed: `leave` if it can be.  os.execvp tries one folder after the other, and the
+    program continues if none has it."""
 
     def before(path: Any = None, *_: Any, **named: Any) -> None:
         path = named.get("path", path)
         try:
             can_be = stat.S_ISREG(os.stat(path).st_mode) and os.access(path, os.X_OK)
-        except (OSError, TypeError, ValueError):  # the caller will hear of it
+        except (OSError, TypeError, ValueError):  # the caller will get the error
             return
         if can_be:
             leave()
@@ -245,7 +246,7 @@ def _wait_for(semaphore: int) -> Call:
 
 
 def start_thread(calls: list[Call]) -> None:
-    """A thread that makes these calls, takes no signals but those of a crash and is not Python's.  Raises OSError."""
+    """Start a non-Python thread that makes these calls and blocks all signals but those of a crash.  Raises OSError."""
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals() - set(_CRASHES))
     try:
         thread = allocate(bytes(8))
@@ -256,10 +257,10 @@ def start_thread(calls: list[Call]) -> None:
 
 
 def _nsys() -> tuple[int, list[int]]:
-    """The address of cuptiActivityFlushAll in the library beside nsys's injection library, 0 if it is not loaded, and the
+    """The address of cuptiActivityFlushAll in the library next to nsys's injection library, 0 if it is not loaded, and the
     destructors of nsys's own, in the order of their calls.
 
-    torch may have loaded a CUPTI of its own, which nobody uses and which is not to be touched.
+    torch may have loaded a CUPTI of its own, which is unused and must not be touched.
     """
     injection = os.environ.get("CUDA_INJECTION64_PATH") or os.environ.get("NVTX_INJECTION64_PATH")
     if not injection:
@@ -280,8 +281,8 @@ def _nsys() -> tuple[int, list[int]]:
 
 
 def _destructors(begin: int) -> list[int]:
-    """What a library that lies there runs when the process exits in order; most have one, which runs whatever the library
-    registered for that moment, and does nothing when it is called again."""
+    """What a library at this address runs when the process exits normally; most have one destructor, which runs whatever the
+    library registered for that moment, and does nothing when called again."""
     (headers,), (count,) = (
         struct.unpack("<Q", _read(begin + 32, 8)),
         struct.unpack("<H", _read(begin + 56, 2)),
@@ -290,7 +291,7 @@ def _destructors(begin: int) -> list[int]:
     for header in _HEADER.iter_unpack(_read(begin + headers, count * _HEADER.size)):
         if header[0] == _DYNAMIC:
             entries = _ENTRY.iter_unpack(_read(begin + header[3], header[5] // _ENTRY.size * _ENTRY.size))
-            tags = dict(reversed(list(entries)))  # the first of a kind counts, and none is there twice but 0
+            tags = dict(reversed(list(entries)))  # the first of a kind counts; only 0 occurs more than once
     if _FINI_ARRAY not in tags:
         return []
     functions = _read(begin + tags[_FINI_ARRAY], tags[_FINI_ARRAY_SIZE])

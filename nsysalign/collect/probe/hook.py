@@ -40,7 +40,7 @@ def _after_exec(loader: Any, callback: Callable[[Any], None]) -> None:
 
     try:
         loader.exec_module = exec_module
-    except AttributeError as error:  # a loader without __dict__: that module stays unwrapped
+    except AttributeError as error:  # a loader without __dict__: its module stays unwrapped
         from . import failed
 
         failed(error)
@@ -56,7 +56,7 @@ def _call(callback: Callable[[Any], None], module: Any) -> None:
 
 
 def install(callbacks: dict[str, Callable[[Any], None]]) -> None:
-    """Arm the hook; modules that are already imported are served at once."""
+    """Arm the hook; for modules that are already imported the function runs at once."""
     for name in [n for n in callbacks if n in sys.modules]:
         _call(callbacks[name], sys.modules[name])
     sys.meta_path.insert(0, _Finder(callbacks))

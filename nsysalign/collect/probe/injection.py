@@ -87,9 +87,7 @@ class Text:
 
 
 class Injection:
-    """Marks and start/end ranges in the NVTX domain `nsysalign`.  Raises OSError where no profiler
-    listens.
-    """
+    """Marks and start/end ranges in the NVTX domain `nsysalign`.  Raises OSError if no profiler listens."""
 
     def __init__(self) -> None:
         path = os.environ.get("NVTX_INJECTION64_PATH")

@@ -5,12 +5,12 @@ Armed by the variable NSYSALIGN_CONFIRM (JSON, written by `nsysalign confirm`):
     {"intervention": "delay", "label": "t1", "region": "", "starts": [["/abs/bench.py", 14, [["train.py", 88]]]],
      "delay_ns": 1000000}
 
-`region`: records inside the region of this name; "" for records outside of all regions.  `starts`: file, line and, where
-they matter, the callers; a file that is not absolute matches by its end.
+`region`: records inside the region of this name; "" for records outside all regions.  `starts`: file, line and, if they matter,
+the callers; a file that is not absolute matches by its end.
 
 The change is made before the record call, on the record's own stream, and never while anything is being captured.
-Nothing here raises into the user's code: what fails is noted once, and the record goes on without it.  Records that
-were preceded by the change carry the flag INTERVENED; the log's notes say what was done.
+Nothing here raises into the user's code: a failure is noted once, and the record proceeds without the change.  Records preceded
+by the change carry the flag INTERVENED; the log's notes say what was done.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from . import rawtime as time
 from .blame import pass_on
 from .layout import INTERVENED, NONE
 
-#: torch.cuda._sleep counts cycles of the SM clock; where a device does not tell its clock it is taken for this fast.
+#: torch.cuda._sleep counts cycles of the SM clock; a device that does not report its clock is assumed to run at this rate.
 _CYCLES_PER_US = 2_000
 _MEASURE_US = 500
-#: A measured rate further off than this factor is no measurement (the GPU was busy with something else).
+#: A measured rate that is off by more than this factor is discarded (the GPU was busy with something else).
 _PLAUSIBLE = 5.0
-#: L2 where the device does not tell; more than any GPU to date has.
+#: L2 size for devices that do not report it; more than any GPU to date has.
 _UNKNOWN_L2 = 256 << 20
-#: The cache's replacement is not strictly by age: twice its size leaves nothing behind.
+#: The cache does not replace strictly by age: writing twice its size leaves nothing behind.
 _FLUSH_FACTOR = 2
 
 
 def armed(text: str, rt: Any) -> Intervention | None:
-    """The intervention of this run, None (and a note of the failure) where the variable is not understood."""
+    """The intervention of this run, None (and a note of the failure) if the variable cannot be parsed."""
     try:
         return Intervention(json.loads(text), rt)
     except Exception as error:
@@ -77,7 +77,7 @@ class Intervention:
             here = rt.decisions.get(context)
             if here is None:
                 here = rt.decisions[context] = self._matches(rt.sites.places.get(context, ()))
-            # during a capture, even on another stream, CUDA allows none of this
+            # during a capture, even on another stream, CUDA does not allow any of this
             if not here or rt.captures or rt.driver.is_capturing(stream.cuda_stream):
                 return 0
             if me.region != (rt.region_number(self._region) if self._region else NONE):
@@ -136,7 +136,7 @@ class Intervention:
         return True
 
     def _nothing(self, stream: Any, device: int) -> bool:
-        """The call was repeated by the decorator: its own records only get the flag."""
+        """The decorator repeated the call: here its records only get the flag."""
         if self._repeated:
             self._say(f"changed by nsysalign confirm: one more call before every call of {self._label}")
         return self._repeated
@@ -151,9 +151,9 @@ class Intervention:
     # --- helpers ---
 
     def _measure(self, torch: Any, stream: Any, device: int) -> int:
-        """Cycles of the delay.  The rate is measured once, on an idle stream, by the host's clock: events would be
-        records of our own, and 1 % is good enough for a delay that is twice as long as it must be.  The rate that the
-        device states is its highest, so that a delay by it is never too short."""
+        """Cycles of the delay.  The rate is measured once, on an idle stream, by the host's clock: events would be records of
+        our own, and 1 % is accurate enough for a delay that is twice as long as necessary.  The rate that the device reports is
+        its highest, so a delay computed from it is never too short."""
         stated = int(getattr(torch.cuda.get_device_properties(device), "clock_rate", 0)) / 1e3
         rate = stated if stated > 0 else _CYCLES_PER_US
         if stream.query():
@@ -177,11 +177,11 @@ class Intervention:
             )
             measured = _MEASURE_US * rate / max(took, 1e-3)
             if rate / _PLAUSIBLE < measured < rate * _PLAUSIBLE:
-                rate = max(measured, rate)  # the clock may rise again: rather too long than too short
+                rate = max(measured, rate)  # the clock may rise again: better too long than too short
         return max(1, int(self._delay_us * rate))
 
     def _say(self, text: str) -> None:
-        """A note in the event log, each text once."""
+        """Add a note to the event log, each text once."""
         if text in self._said or len(self._said) > 8:
             return
         self._said.add(text)
@@ -202,7 +202,7 @@ def _same(wanted: tuple[str, int], place: tuple[str, int]) -> bool:
 
 @contextlib.contextmanager
 def _on(torch: Any, stream: Any) -> Any:
-    """With `stream` (and its device) current; for the current one nothing is changed."""
+    """Make `stream` (and its device) current for a block; if it already is, nothing changes."""
     own = torch.cuda.current_stream()
     if own.cuda_stream == stream.cuda_stream and own.device_index == stream.device_index:
         yield
@@ -213,7 +213,7 @@ def _on(torch: Any, stream: Any) -> Any:
 
 @contextlib.contextmanager
 def _ordinary(torch: Any) -> Any:
-    """Our tensor is an ordinary one whatever mode the user's code is in: inference tensors could not be written to
-    outside of that mode."""
+    """Makes our tensor an ordinary one whatever mode the user's code is in: inference tensors cannot be written to outside
+    inference mode."""
     with torch.inference_mode(False), torch.no_grad():
         yield

@@ -1,4 +1,4 @@
-"""The raw files of one process: how they are named and what lies in them.
+"""The raw files of one process: their names and contents.
 
 `<pid>-<n>.rec`   fixed-size slots, memory-mapped in chunks.  The slot's place is the record's `seq`, plus
                   the header's `first_seq`.  A slot whose two kind bytes are not equal and non-zero was
@@ -9,8 +9,8 @@
 
 `<pid>-<n>.end`   only where nsys traces CUDA: how the process ended, a text that ends in NUL.  "exit": in order; "_exit",
                   "execv", "execve", "signal 15": suddenly, but all rows were handed over before; none: it was
-                  killed (SIGKILL), and its last rows are lost.  At END_TIME, if not 0, since when the profiler collects
-                  nothing more: a struct timespec of CLOCK_MONOTONIC.
+                  killed (SIGKILL), and its last rows are lost.  At END_TIME, if not 0, the time from which the profiler
+                  collects nothing more: a struct timespec of CLOCK_MONOTONIC.
 
 `<n>` counts the starts within one pid: exec() keeps the pid.
 All survive SIGKILL, os._exit and exec, because the kernel owns the pages.
@@ -60,7 +60,7 @@ CLOCKS = (
     "time",
     "time_ns",
 )
-MONOTONIC_CLOCKS = 4  # the first so many read CLOCK_MONOTONIC themselves
+MONOTONIC_CLOCKS = 4  # the first this many read CLOCK_MONOTONIC themselves
 REGION_ENTERED, REGION_LEFT = 14, 15
 CONTEXT_BITS, CLOCK_BITS, THREAD_BITS = 24, 4, 32
 READING_SIZE = 32
@@ -70,5 +70,5 @@ READING_STRUCTS = {
     for third in (False, True)
     for whole in (False, True)
 }
-#: A process logs at most so many readings: 4 MiB.
+#: A process logs at most this many readings: 4 MiB.
 READINGS = 1 << 17

@@ -1,9 +1,9 @@
 """Builtins of our own, and code that runs where Python cannot: a few instructions put together at run time.
 
-A function of C may be known to C code as one: time-machine exchanges the function inside `time.time`, others ask for its
-type.  So what stands in a builtin's place is a builtin: made of a method definition like its model's, whose function is a
-short piece of machine code that calls what we want.  x86-64 and aarch64 on Linux, the two that nsys runs on; elsewhere,
-and where no memory may become executable, OSError, and the caller leaves things as they are.
+C code may rely on a builtin being one: time-machine exchanges the C function inside `time.time`, others check its type.  So a
+builtin is replaced by another builtin: it has a method definition like the original's, and its function is a short piece of
+machine code that calls what we want.  This works for x86-64 and aarch64 on Linux, the two that nsys runs on; elsewhere, and if
+no memory may become executable, OSError is raised and the caller leaves things as they are.
 
 What is made here is never freed: other code may hold it for as long as the process lives.
 """
@@ -62,17 +62,17 @@ _everything = dlopen(None, 0)
 
 
 def address(name: str) -> int:
-    """Where a function of Python or of the C library lies.  Raises OSError."""
+    """The address of a function of Python or of the C library.  Raises OSError."""
     return dlsym(_everything, name)
 
 
 def call(name: str, *arguments: int | bytes, kind: type[Function] = Function) -> Any:
-    """Call a C function by its name; its result is of the kind's type, an address as a rule (0: NULL)."""
+    """Call a C function by its name; its result has the kind's type, usually an address (0: NULL)."""
     return kind(address(name))(*(Pointer(a) if isinstance(a, int) else a for a in arguments)) or 0
 
 
 def succeed(name: str, *arguments: int | bytes) -> None:
-    """Call a C function that returns 0.  Raises OSError where it does not."""
+    """Call a C function that must return 0.  Raises OSError if it does not."""
     if call(name, *arguments, kind=Status):
         raise OSError(f"{name} failed")
 
@@ -85,7 +85,7 @@ def allocate(content: bytes) -> int:
 
 
 def executable(code: bytes) -> int:
-    """The address of `code`, ready to run.  Raises OSError where no memory may become executable."""
+    """The address of `code`, ready to run.  Raises OSError if no memory may become executable."""
     place = call("mmap", 0, _PAGE, _READ | _WRITE, _PRIVATE_ANONYMOUS, (1 << 64) - 1, 0)
     if place == (1 << 64) - 1:
         raise OSError("no memory for code")
@@ -106,12 +106,12 @@ class Call(NamedTuple):
 
 
 def keep(thing: Any) -> None:
-    """It is not freed, whatever happens."""
+    """Keep this object alive for ever."""
     Function(address("Py_IncRef"))(_Object(thing))
 
 
 class Slot:
-    """A place in memory that holds the callable that a builtin of ours calls.  It can be exchanged at any time."""
+    """A place in memory that holds the callable which one of our builtins calls.  It can be exchanged at any time."""
 
     def __init__(self, function: Any) -> None:
         self.address = allocate(bytes(8))
@@ -123,7 +123,7 @@ class Slot:
 
 
 def builtin_calling(model: Any, slot: Slot) -> Any:
-    """A builtin that looks like `model`, one without arguments, and returns what the callable in `slot` does."""
+    """A builtin that looks like `model`, takes no arguments, and returns what the callable in `slot` returns."""
     return _builtin(model, _machine().call_slot(slot.address, address("PyObject_CallNoArgs")))
 
 

@@ -1,12 +1,11 @@
-"""How fast the host is at the moment: the time of a fixed piece of work, taken where nothing is being timed.
+"""How fast the host currently is: the time of a fixed piece of work, measured while nothing is being timed.
 
-A host is not always equally fast: cores are shared, clocks change.  Two runs of a program, or two parts of one run,
-can differ by half for that reason alone.  The work is the same in every run, under nsys or not, and calls nothing that
-nsys looks at; it runs in C without a line of Python, so that no tracer, debugger or coverage tool slows it.  Of three
-tries the shortest counts: the first one warms the caches, and an interrupt hits one of them at most.
-
-It takes 17 us (23 after a pause; a Xeon of a lent machine) at most every 50 ms, after an `elapsed_time` when no pair is
-open in any thread.  When the probe calibrates it is read twenty times in a row.
+A host is not always equally fast: cores are shared, clocks change.  Two runs of a program, or two parts of one run, can differ
+by half for that reason alone.  The work is the same in every run, under nsys or not, and calls nothing that nsys traces; it
+runs in C without a line of Python, so that no tracer, debugger or coverage tool slows it down.  The shortest of three tries
+counts: the first one warms the caches, and an interrupt hits at most one of them.  It takes 17 us (23 after a pause; measured
+on a Xeon) at most every 50 ms, after an `elapsed_time` when no pair is open in any thread.  When the probe calibrates it is
+read twenty times in a row.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from typing import Any
 from . import rawtime as time
 from .layout import METER
 
-#: What the number stands for: times of different works cannot be compared.
+#: Identifies the work: times of different kinds of work cannot be compared.
 WORK = 1
 EVERY_NS = 50_000_000
 _TRIES = 3
-_sum, _numbers = sum, range(500)  # the program may put others in their place
+_sum, _numbers = sum, range(500)  # the program may replace them
 
 
 def measure() -> tuple[int, int]:

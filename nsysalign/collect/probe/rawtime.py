@@ -1,4 +1,4 @@
-"""The clocks of `time`, taken before `timers` wraps them: what the probe itself reads.
+"""The clocks of `time`, saved before `timers` wraps them: the ones the probe itself reads.
 
 Use it as a stand-in for the module: `from . import rawtime as time`.
 """

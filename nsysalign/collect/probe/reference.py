@@ -1,8 +1,8 @@
 """One clock for all events of a device: the distance of every compared event to a reference event of our own.
 
-An event carries the GPU's own time stamp.  `elapsed_time(reference, event)` reads it out, for any completed event on
-any stream of the device, without waiting.  So after a pair that the program compared, its two distances put both
-events on one clock (design.md, section 3).
+An event carries the GPU's own timestamp.  `elapsed_time(reference, event)` reads it out, for any completed event on any stream
+of the device, without waiting.  So after the program has compared a pair, the distances of both events to a reference place
+them on one clock (design.md, section 3).
 
     reference 0 ......... reference 1 (new after 100 ms) ........
          |---- start_ms ---->|            |-- start_ms -->
@@ -11,10 +11,9 @@ events on one clock (design.md, section 3).
 A distance is a float32 of milliseconds: up to some 250 ms it names the GPU's tick, beyond it is rounded (0.5 us at 8 s).
 References are therefore renewed, on a stream of our own and only while no timed pair is open, behind a short kernel of
 our own: how long a record takes after a kernel is known, so each reference also says where this clock lies on the trace's.
-Where that was not
-possible for long (events of many seconds compared at the end), the distance to the pair compared before is noted too;
-and after a long pause the first pairs are measured against the old reference as well: each is rounded in its own way,
-together they say what one alone cannot.
+If that was not possible for a long time (events of many seconds compared at the end), the distance to the previously compared
+pair is noted too; and after a long pause the first pairs are measured against the old reference as well: each distance is
+rounded differently, so together they are more accurate than one.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ from .layout import BETWEEN, CALIBRATION, DISTANCE, RECORD, REFERENCE
 RENEW_NS = 100_000_000
 #: Beyond this float32 milliseconds may not name a tick of 32 ns (its spacing is 31 ns from 262 ms on).
 EXACT_MS = 250.0
-#: The kernel before a reference outlasts the record's call; both are over so soon, or are not waited for.
+#: The kernel before a reference outlasts the record's call; if both are not over by then, they are not waited for.
 _KERNEL_US, _PATIENCE_NS = 60, 250_000
-#: Pairs measured against the reference before a long pause, too.
+#: Number of pairs after a long pause that are also measured against the reference before it.
 _AGAIN = 8
 _FAILURES = 20
-#: A thread whose last record nobody compared for so long is not about to.
+#: A thread whose last record has not been compared for this long is not going to compare it.
 _FORGOTTEN_NS = 1_000_000_000
 
 
 class _Device:
     """The references of one device.  `older`: (event, number) of the one before a long pause, for `again` more pairs;
-    `last`: (event, seq of its record) of the latest compared end, where the reference is far from it."""
+    `last`: (event, seq of its record) of the latest compared end, if the reference is far from it."""
 
     __slots__ = (
         "again", "anchored_ns", "event", "last", "number", "older", "pending", "recorded_ns", "stream", "stream_id",
@@ -61,7 +60,7 @@ class _Device:
 
 
 class References:
-    """One per process.  `event` is torch.cuda.Event; its original methods are taken before they are wrapped."""
+    """One per process.  `event` is torch.cuda.Event; its original methods are saved before they are wrapped."""
 
     def __init__(self, event: type, rt: Any) -> None:
         self._event, self._rt = event, rt
@@ -73,10 +72,10 @@ class References:
         self._lock = allocate_lock()
 
     def renew(self, device: int, *, wait: bool) -> None:
-        """A new reference where the last is old (or there is none yet).  `wait`: behind a kernel, if the last of that kind is
-        old, and what comes next is measured against it: 0.1 ms.  The caller knows that no pair is open."""
+        """Make a new reference if the last one is old (or there is none yet).  `wait`: behind a kernel, if the last of that
+        kind is old, and what comes next is measured against it: 0.1 ms.  The caller knows that no pair is open."""
         rt = self._rt
-        # a device that is no number: a mock of the user's
+        # a device that is not a number: a mock of the user's
         if rt.captures or type(device) is not int or device < 0 or not self._lock.acquire(False):
             return
         try:
@@ -101,7 +100,7 @@ class References:
         event = self._event(enable_timing=True)
         if behind_kernel:
             marker = rt.nvtx.start(rt.text("nsysalign:calibration"), 0) if rt.nvtx else None
-            self._record(event, mine.stream)  # makes the CUDA event: not part of the record that counts
+            self._record(event, mine.stream)  # creates the CUDA event: not part of the record that counts
             torch = sys.modules["torch"]
             with torch.cuda.stream(mine.stream):
                 torch.cuda._sleep(_KERNEL_US * self.cycles[device])
@@ -149,13 +148,13 @@ class References:
         last, mine.last = mine.last, None
         if abs(distance) > EXACT_MS and last is not None and rt.latest(last[0])[0] == last[1]:
             rt.write(BETWEEN, 0, next(rt.count), a=last[1], b=records[0], x=self._elapsed(last[0], start))
-        # no weak reference: torch (2.11) frees an event without clearing them, which ends in a segmentation fault
+        # no weak references: torch (2.11) frees events without clearing them, which causes a segmentation fault
         if abs(distance) > EXACT_MS / 2 and type(end) is self._event:
             mine.last = (end, records[1])
 
     def _missed(self, error: Exception) -> None:
-        """One pair without distances: another thread may have recorded an event again meanwhile.  If it goes on, the rest
-        of the probe does without references."""
+        """One pair without distances: another thread may have recorded an event again meanwhile.  If this keeps happening, the
+        rest of the probe works without references."""
         self._failures += 1
         if self._failures >= _FAILURES:
             self._rt.references = None
@@ -169,21 +168,23 @@ class References:
             self._measure(mine.event, mine.number, start, end, seq)
 
     def may_anchor(self, device: int, cycles_per_us: int) -> None:
-        """The delay kernel is loaded: references can be recorded behind one, from RENEW_NS on, for calibration was just now."""
+        """The delay kernel is loaded: references can be recorded behind one, from RENEW_NS on, because calibration has just
+        taken place."""
         self.cycles[device] = cycles_per_us
         if device in self._devices:
             self._devices[device].anchored_ns = time.perf_counter_ns()
 
     def after_fork(self) -> None:
-        """A child cannot use CUDA where its parent did; else it has references of its own."""
+        """A child cannot use CUDA if its parent did; otherwise it makes its own references."""
         self._devices.clear()
         self.cycles.clear()
         self._lock = allocate_lock()
 
     def _begin(self, device: int) -> _Device | None:
-        """A stream of our own: torch's pool goes round, so a stream taken from it would be missed by the program."""
+        """Create a stream of our own: torch hands out pool streams in turn, so taking one would change which the program
+        gets."""
         torch = sys.modules["torch"]
-        # the driver makes it in the current context: another time, where that is another device's
+        # the driver creates it in the current context: retry later if that belongs to another device
         if not torch.cuda.is_initialized() or torch.cuda.current_device() != device:
             return None
         handle = self._rt.driver.new_stream()
@@ -217,7 +218,7 @@ class References:
 
 
 def _bits(ms: float) -> int:
-    """CUDA's float32, as it is."""
+    """The bits of CUDA's float32, unchanged."""
     return _INTEGER.unpack(_FLOAT.pack(ms))[0]
 
 
@@ -225,7 +226,7 @@ _FLOAT, _INTEGER = struct.Struct("<f"), struct.Struct("<i")
 
 
 def nobody_is_timing(rt: Any, me: Any) -> bool:
-    """Whether no other thread has made a record that was not compared since (or long ago, and never will be)."""
+    """Whether no other thread has an uncompared record (one made long ago does not count)."""
     now = time.perf_counter_ns()
     for state in list(rt.states.values()):
         if state is me or state.last <= state.compared:

@@ -1,8 +1,6 @@
-"""The state of the probe in one process: what is written where, which regions and ranges are open.
-
-The hot path lives in `wrap`; everything here that costs more than a dictionary look-up runs once, or
-outside timed pairs.  All objects that `wrap`'s closures hold are changed in place, so that a forked child
-can start anew.
+"""The state of the probe in one process: what is written where, which regions and ranges are open.  The hot path is in `wrap`;
+everything here that costs more than a dictionary look-up runs once, or outside timed pairs.  All objects that `wrap`'s closures
+hold are changed in place, so that a forked child can start afresh.
 """
 
 from __future__ import annotations
@@ -26,12 +24,12 @@ from .store import Store
 
 _SYNC_EVERY_NS = 5_000_000_000
 _BURST = 50
-_CHUNKS_AHEAD = 3  # mapping one takes a fraction of a millisecond: not to happen inside a timed pair
+_CHUNKS_AHEAD = 3  # mapping one takes a fraction of a millisecond: it must not happen inside a timed pair
 _PAIRS_PER_START = 4  # ranges begun at one start site: bounds the cost of one record
 
 
 class ThreadState:
-    """What belongs to one thread.  `region` and `repetition` are those of the innermost open region."""
+    """The state of one thread.  `region` and `repetition` are those of the innermost open region."""
 
     __slots__ = (
         "compared", "last", "noticed", "noticed_ns", "open", "region", "repetition", "stack", "tid",
@@ -43,16 +41,16 @@ class ThreadState:
         self.region = NONE
         self.repetition = 0
         self.open: dict[tuple[int, int], int] = {}
-        # seq of its latest record, and of the latest that it compared; what `reference` noticed of them, and when
+        # seq of its latest record, and of the latest that it compared; what `reference` noticed about them, and when
         self.last = self.compared = self.noticed = -1
         self.noticed_ns = 0
 
 
 class Runtime:
-    """One per process, made when torch.cuda is imported or the first region is entered."""
+    """One per process, created when torch.cuda is imported or the first region is entered."""
 
     def __init__(self, raw_dir: str, start_cwd: str) -> None:
-        self.aside = False  # True: the probe gave up, wrappers only pass through
+        self.aside = False  # True: the probe has deactivated itself, wrappers only pass through
         self.ready = False  # True: the store exists
         self._beginning = False
         self.raw_dir = raw_dir
@@ -61,10 +59,10 @@ class Runtime:
         self.count = itertools.count(0)
         self.first_seq = 0
         self.last_record = -1
-        self.last_record_ns = 0  # when it was made
+        self.last_record_ns = 0  # when it was created
         self.captures = 0
         self.states: dict[int, ThreadState] = {}  # by thread id
-        self.references: Any = None  # reference.References, None where it is turned off
+        self.references: Any = None  # reference.References, None if turned off
         self.latest: Any = None  # event -> (seq, context, tid, device) of its latest record (`wrap`)
         self.driver = Driver()
         self.farewell = Farewell()
@@ -80,7 +78,7 @@ class Runtime:
         self.intervene: Any = None  # intervene.Intervention of a confirming re-run
         self._decorated: set[str] = set()  # regions that are decorators
         self._texts: dict[str, Any] = {}
-        # what is known of these is in the log already: an exception of the user's may come between any two instructions
+        # entries here are in the log already: an exception of the user's may come between any two instructions
         self._strings: dict[str, int] = {}
         self._errors: dict[str, int] = {}
         self._counters: dict[str, Any] = {}
@@ -92,11 +90,11 @@ class Runtime:
     # --- beginning ---------------------------------------------------------------------------------
 
     def begin(self, device: int) -> None:
-        """Make the files and say who we are.  Called at the first event, before its record call."""
+        """Create the files and write the header.  Called at the first event, before its record call."""
         with self._lock:
             if self.ready:
                 return
-            # the lock is ours already: a record in between, by a signal handler or a finaliser
+            # we already hold the lock: a record made in between, by a signal handler or a finaliser
             if self._beginning:
                 raise RuntimeError("a record made while the probe was starting is not in the log")
             self._beginning = True
@@ -135,7 +133,7 @@ class Runtime:
         self.ready = True
 
     def connect(self) -> None:
-        """Find the profiler's NVTX door, once."""
+        """Connect to the profiler's NVTX library, once."""
         if self._nvtx_tried:
             return
         self._nvtx_tried = True
@@ -174,7 +172,7 @@ class Runtime:
         self, kind: int, flags: int, seq: int, *, device: int = -1, context: int = 0, t0: int = 0,
         t1: int = 0, a: int = -1, b: int = -1, x: float = 0.0, error: int = 0,
     ) -> None:
-        """Write one slot, the slow way: all but the user's records.  Calibration is in no region."""
+        """Write one slot, the slow way: everything but the user's records.  Calibration is in no region."""
         me = self.me()
         region, repetition = (NONE, 0) if flags & CALIBRATION else (me.region, me.repetition)
         buffer = self.chunks.get(seq >> CHUNK_BITS) or self.chunk(seq)
@@ -231,7 +229,7 @@ class Runtime:
                 self.nvtx.end(range_id)
 
     def decorating(self, name: str) -> bool:
-        """Remember that this region is a decorator; whether a confirming re-run repeats its calls."""
+        """Remember that this region is a decorator; returns whether a confirming re-run repeats its calls."""
         if name not in self._decorated:
             with self._lock:
                 self._line({"note": {"decorated": name}})
@@ -282,7 +280,7 @@ class Runtime:
         self._line({"sync": marks})
 
     def region_number(self, name: str) -> int:
-        """The number of a region that was entered before, -1 for no such."""
+        """The number of a region that was entered before, -1 if there is none."""
         return self._strings.get(name, -1)
 
     def note(self, **value: Any) -> None:
@@ -310,7 +308,7 @@ class Runtime:
             failed(error)
 
     def _after_fork(self) -> None:
-        """A forked child is a process of its own: new files, numbers that no record of the parent has."""
+        """A forked child is a separate process: new files, and numbers that no record of the parent has."""
         try:
             self._lock = threading.RLock()
             self.store, self.ready, self._beginning = None, False, False

@@ -1,6 +1,6 @@
 """Which line of the user's code made a call: walking frames, cheaply.
 
-A *context* is what a call's stack looks like from the measuring point of view: the site (innermost user
+A *context* is a call's stack as far as measuring is concerned: the site (innermost user
 frame), up to three user frames above it, and whether the immediate caller is a library.  Contexts are
 numbered; the number is found again through a trie whose keys are (code object, last instruction), about 0.1
 us per frame, without touching names or line numbers.
@@ -16,15 +16,14 @@ from typing import Any
 
 from .blame import OURS
 
-#: What a frame can be.  TRANSPARENT frames are torch's own plumbing between the user and `record`: seen
-#: through.
+#: What a frame can be.  TRANSPARENT frames are torch's own plumbing between the user and `record`: they are skipped.
 USER, LIBRARY, TRANSPARENT, STDLIB, INTERNAL = range(5)
 
 _CALLERS = 3
 _MAX_FRAMES = 48
 _END = -1
 _SHIFT = 1 << 24  # more than any f_lasti
-_MAX_ALIVE = 100_000  # frames remembered: a program that makes new code for ever must not grow for ever
+_MAX_ALIVE = 100_000  # frames remembered: a program that keeps creating code must not grow without limit
 
 #: torch's plumbing: `Stream.record_event` calls `Event.record`; dynamo runs streams::record_event from its
 #: own file.
@@ -41,7 +40,7 @@ class Sites:
         self._kinds: dict[str, int] = {}
         self._numbers: dict[tuple, int] = {}
         self._count = itertools.count(1)
-        self._alive: list[CodeType] = []  # an id in the trie must not be given to another code object
+        self._alive: list[CodeType] = []  # an id in the trie must not be reused by another code object
         self._roots = _roots()
         self.labels: dict[int, str] = {0: "unknown"}
         self.places: dict[int, tuple] = {0: ()}  # number -> ((absolute file, line), ...), the innermost first
@@ -98,7 +97,7 @@ class Sites:
         users = users[: _CALLERS + 1]
         places = tuple((self._absolute(f.f_code.co_filename), f.f_lineno) for f in users)
         library = immediate != USER
-        # two calls in one line are two contexts: a start and an end must not be taken for each other
+        # two calls in one line are two contexts: a start and an end must not be confused
         key = (places, tuple(f.f_lasti for f in users), library)
         number = self._numbers.get(key)
         if number is None:
@@ -106,7 +105,7 @@ class Sites:
             self.places[number] = places
             self.labels[number] = f"{os.path.basename(places[0][0])}:{places[0][1]}" if places else "unknown"
             self._add(number, {"frames": [list(p) for p in places], "library": library})
-            self._numbers[key] = number  # last: an exception of the user's may come in between
+            self._numbers[key] = number  # last: an exception of the user's may arrive in between
         return number
 
     def _remember(self, path: list, number: int) -> None:

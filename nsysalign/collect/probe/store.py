@@ -1,7 +1,7 @@
-"""Where a process keeps what it saw: memory-mapped files that grow in chunks.
+"""Where a process stores what it saw: memory-mapped files that grow in chunks.
 
 Writing is a store into mapped pages: no system call, nothing to flush, and what was written survives SIGKILL.
-Chunks are populated when they are made, so a store does not fault either.
+Chunks are populated when they are created, so a store does not cause a page fault either.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _map(fd: int, offset: int, size: int) -> mmap.mmap:
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
             raise
-        os.ftruncate(fd, offset + size)  # a file system without it
+        os.ftruncate(fd, offset + size)  # a file system that does not support it
     chunk = mmap.mmap(fd, size, flags=_FLAGS, offset=offset)
     try:  # MAP_POPULATE maps shared pages for reading: the first store into each would fault
         chunk.madvise(_POPULATE_WRITE)
@@ -41,7 +41,7 @@ class Store:
     def __init__(self, folder: str, first_seq: int) -> None:
         if first_seq % CHUNK_SLOTS:
             raise ValueError("first_seq must begin a chunk")
-        self.lock = threading.RLock()  # a signal handler of the user's may come in between and call us
+        self.lock = threading.RLock()  # a signal handler of the user's may run in between and call us
         self.chunks: dict[int, mmap.mmap] = {}
         self._first = first_seq >> CHUNK_BITS
         self._slots, stem = _create(folder)
@@ -52,14 +52,14 @@ class Store:
         self._text = _map(self._texts, 0, TEXT_CHUNK)
 
     def grow(self, index: int) -> mmap.mmap:
-        """The chunk with this number, made if it is not there yet."""
+        """The chunk with this number, created if it does not exist yet."""
         with self.lock:
             if index not in self.chunks:
                 self.chunks[index] = _map(self._slots, (index - self._first) * CHUNK_BYTES, CHUNK_BYTES)
             return self.chunks[index]
 
     def readings(self, size: int) -> mmap.mmap:
-        """The file of the clock readings, made at the first need, whole."""
+        """The file of the clock readings, created on first use at its full size."""
         fd = os.open(self._stem + ".clk", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             return _map(fd, 0, size)
@@ -67,7 +67,7 @@ class Store:
             os.close(fd)
 
     def ending(self) -> int:
-        """The address of the file that is to hold how the process ended: a page, and a text in it once it is known."""
+        """The address of the mapped file that records how the process ended: a page, with a text in it once that is known."""
         from .machine import Pointer, addressof, keep
 
         fd = os.open(self._stem + ".end", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -88,7 +88,7 @@ class Store:
                 at, self._text_used = (
                     self._text_used,
                     self._text_used + len(piece),
-                )  # taken before it is filled
+                )  # reserved before it is filled
                 self._text[at : at + len(piece)] = piece
                 if self._text_used == TEXT_CHUNK:
                     self._text_offset += TEXT_CHUNK

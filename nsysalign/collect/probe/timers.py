@@ -1,12 +1,12 @@
-"""Readings of the host's clocks, `time.perf_counter()` and its kin, by the user's own code.
+"""Readings of the host's clocks (`time.perf_counter()` and the like) by the user's own code.
 
-The functions of `time` become builtins of our own (`machine`) that return the original's exact value: they bind
-nowhere, C code that exchanges or inspects the function inside them finds one, and everything that can be asked is
-answered as before.  Which reading is subtracted from which is found out later, from the call sites: nothing here looks
-at what becomes of a value.
+The functions of `time` are replaced by builtins of our own (`machine`) that return the original's exact value: they do not bind
+as methods, C code that exchanges or inspects the function inside them finds one, and introspection gives the same answers as
+before.  Which reading is subtracted from which is determined later, from the call sites: nothing here follows what happens to a
+value.
 
-A reading is one store into mapped memory.  Nothing is kept, and no file made, before CUDA is used: what is read
-between `import torch` and then waits in a short list.
+A reading is one store into mapped memory.  No file is created before CUDA is used: readings between `import torch` and that
+moment are kept in a short list.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from .layout import (
 from .sites import _END
 
 _EARLY = 512  # readings kept from before CUDA is used
-#: Every so many readings one is looked at: a site seen so often has had its share (a loop that polls the clock).
-#: The step is a prime, so that the sites of a loop do not hide behind each other.
+#: One in this many readings is examined: a site seen this often has used up its share (a loop that polls the clock).  The step
+#: is a prime, so that the sites of a loop do not hide one another.
 _SAMPLE, _SHARE = 1021, 32
 
 
 class Timers:
-    """One per process, made at its start.  `probe` is the package: it knows the Runtime once there is one."""
+    """One per process, created at its start.  `probe` is the package: it knows the Runtime once there is one."""
 
     def __init__(self, probe: Any, start_cwd: str) -> None:
         self._probe = probe
@@ -89,7 +89,7 @@ class Timers:
         os.register_at_fork(after_in_child=self._after_fork)
 
     def _clock(self, slot: Any, builtin: Any, clock: int, name: str) -> Any:
-        """What fills the slot of one clock: a function for each of the times, which keeps each one short."""
+        """Fills the slot of one clock: one function per phase, which keeps each one short."""
         special, lost = self._special, self._lost
         getframe, trie, tls, unit, end = sys._getframe, self.sites.trie, self._tls[clock], UNIT, _END
         now, wall = rawtime.perf_counter_ns, name.startswith("time")
@@ -169,10 +169,9 @@ class Timers:
     def _special(
         self, frame: Any, builtin: Any, clock: int, value: Any, before: int, error: KeyError | None = None
     ) -> Any:
-        """A site not seen before, one of timeit's loops, or a time at which nothing can be written yet.
-
-        `value` was read on the way in, `before` just before it: good for a reading that ends something.  `error`: what
-        told that the site is not known, or a KeyError of the user's that came in between.
+        """Handles a site not seen before, one of timeit's loops, or a moment at which nothing can be written yet.  `value` was
+        read on the way in, `before` just before it: right for a reading that ends an interval.  `error`: the lookup's KeyError
+        for an unknown site, or a KeyError of the user's that arrived in between.
         """
         if error is not None:
             pass_on(error)
@@ -180,7 +179,7 @@ class Timers:
             if self._waiting:
                 if "torch.cuda" not in sys.modules:
                     return value
-                # an even number of readings so far: this one begins something, our files are to be made before it
+                # an even number of readings so far: this one begins an interval, so our files must be created before it
                 if len(self._early) % 2 == 0:
                     self._begin()
             node = self.sites.find(frame)
@@ -228,7 +227,7 @@ class Timers:
             form.pack_into(self._area, place, value, self._word(tid, clock) + node, third)
 
     def _word(self, tid: int, clock: int) -> int:
-        """The part of a reading that says which clock and which thread, kept for the thread that is running."""
+        """The part of a reading that says which clock and which thread, cached for the running thread."""
         number = self._threads.get(tid)
         if number is None:
             with self._lock:
@@ -241,7 +240,7 @@ class Timers:
         return word
 
     def _lost(self, error: Exception, clock: int, node: int, value: Any, before: int) -> None:
-        """The quick way failed: a thread's first reading, no room any more, or our own mistake."""
+        """The quick way failed: a thread's first reading, no room left, or an error of our own."""
         pass_on(error)
         if isinstance(error, struct.error) or not hasattr(self._tls[clock], "word"):
             self._late(clock, node, value, before)
@@ -249,10 +248,9 @@ class Timers:
             self._give_up(error)
 
     def _more(self, node: int | None, place: int) -> None:
-        """Give the readings more room, up to the limit.  A site that fills the log by itself is not logged any further.
-
-        `node` is the site that happened to come first: it stands for how often each is read.  None for a region's edge:
-        its name was chosen by somebody who wants it logged.
+        """Give the readings more room, up to the limit.  A site that would fill the log by itself is no longer logged.  `node`
+        is the site of the current reading, a sample of how often each is read; None for a region's edge, which the user chose
+        to have logged.
         """
         with self._lock:
             if node is not None:
@@ -270,7 +268,7 @@ class Timers:
             self._switch()
 
     def _give_up(self, error: Exception) -> None:
-        """Our own mistake: the clocks become plain again; the rest of the probe goes on."""
+        """An error of our own: the clocks become the plain ones again; the rest of the probe continues."""
         pass_on(error)
         self._over = True
         self._switch()
@@ -279,7 +277,7 @@ class Timers:
     # --- files ---------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Make the file, if the process uses CUDA by now, and write down what waited for it."""
+        """Create the file, if the process uses CUDA by now, and write the readings kept until then."""
         runtime = self._probe._runtime
         cuda = sys.modules.get("torch.cuda")
         if runtime is None or runtime.aside or not (runtime.ready or getattr(cuda, "_initialized", False)):
@@ -319,7 +317,7 @@ class Timers:
             self._late(clock, number, rawtime.perf_counter_ns(), repetition)
 
     def _after_fork(self) -> None:
-        """A forked child has its own files; none where the parent used CUDA, which the child then cannot."""
+        """A forked child has its own files; none if the parent used CUDA, because the child then cannot use it."""
         try:
             self._lock = RLock()
             used = not self._waiting or getattr(sys.modules.get("torch.cuda"), "_initialized", False)

@@ -1,13 +1,13 @@
 """The wrappers around torch.cuda.Event and torch.cuda.Stream.
 
 `Stream.record_event`, `wait_event` and `wait_stream` end in `Event.record` and `Event.wait`
-(torch/cuda/streams.py), so those two are where calls are logged, once and tightly; the Stream methods only
-catch events that are no torch.cuda.Event (the C type torch.Event cannot be wrapped).  The classes stay the
-user's own: no subclass, no new name, signatures kept.
+(torch/cuda/streams.py), so calls are logged in those two, once and with tight timestamps; the Stream methods only catch events
+that are not a torch.cuda.Event (the C type torch.Event cannot be wrapped).  The classes stay the same: no subclass, no new
+name, signatures kept.
 
-What the record wrapper costs is measured by `scripts/bench_probe.py`.  It finds the current stream itself
-and hands it on: torch would build a new Stream object (3 us of record's own 4.5 us), the wrapper keeps one
-per stream, which pays for the logging, and the clock readings come closer to the CUDA call.
+What the record wrapper costs is measured by `scripts/bench_probe.py`.  It finds the current stream itself and passes it on:
+torch would build a new Stream object (3 us of record's own 4.5 us), while the wrapper keeps one per stream; that pays for the
+logging, and the clock readings come closer to the CUDA call.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def wrap_streams(module: Any, rt: Runtime) -> None:
 
 
 def wrap_graphs(module: Any, rt: Runtime) -> None:
-    """Count the captures in progress: while there are none, no record needs to ask whether it is captured."""
+    """Count the captures in progress: while there are none, no record needs to check whether it is captured."""
     graph = module.CUDAGraph
     if hasattr(graph.capture_begin, _MARK):
         return
@@ -129,7 +129,7 @@ def _record(original: Any, module: Any, rt: Runtime, calibrate: Any) -> Any:
             if stream_id is None:
                 stream_id = -1 if flags else rt.driver.stream_id(stream, handle)
             if rt.references is not None and clock() - rt.last_record_ns > RENEW_NS:
-                # no record for long: nothing is being timed that a few microseconds could change
+                # no record for a long time: a few microseconds cannot affect anything being timed
                 rt.references.renew(device, wait=False)
             if intervene is not None and not flags:
                 flags = intervene(stream, device, context, me)
@@ -175,7 +175,7 @@ def _record(original: Any, module: Any, rt: Runtime, calibrate: Any) -> Any:
                     rt.close_range(me.open, key)
             if begun is not None:
                 for key, range_id in begun:
-                    rt.close_range(me.open, key)  # a start that never met its end
+                    rt.close_range(me.open, key)  # a start that was never compared with an end
                     me.open[key] = range_id
         except BaseException as error:
             _cut_short(rt, self, seq, begun, me, not t1 and is_ours(error))
@@ -188,9 +188,8 @@ def _record(original: Any, module: Any, rt: Runtime, calibrate: Any) -> Any:
 
 
 def _cut_short(rt: Runtime, event: Any, seq: int, begun: list | None, me: Any, refused: bool) -> None:
-    """An exception came before the record `seq` was in the log; `refused`: it was never made, the call itself failed.
-
-    Else the event's latest record is one that the log does not hold, or may be: an older one must not be taken for it.
+    """An exception arrived before the record `seq` was in the log; `refused`: it was never made, the call itself failed.
+    Otherwise the event's latest record may be missing from the log, and an older one must not be mistaken for it.
     """
     for key, range_id in begun or ():
         if me.open.get(key) != range_id:
@@ -200,7 +199,7 @@ def _cut_short(rt: Runtime, event: Any, seq: int, begun: list | None, me: Any, r
 
 
 def _intervention(rt: Runtime) -> Any:
-    """What a confirming re-run does before the start records of one label; None in every other run."""
+    """The change that a confirming re-run makes before the start records of one label; None in every other run."""
     if "NSYSALIGN_CONFIRM" not in os.environ:
         return None
     from .intervene import armed
@@ -212,8 +211,7 @@ def _intervention(rt: Runtime) -> Any:
 def _current_stream(torch: Any) -> Any:
     """`torch.cuda.current_stream` that remembers its Stream objects (they do not own the stream).
 
-    Falls back to torch's own where torch is not initialised yet, lacks the private calls, or was patched
-    since.
+    Falls back to torch's own if torch is not initialised yet, lacks the private calls, or has been patched since.
     """
     known: dict = {}
     getters: list = []
@@ -226,7 +224,7 @@ def _current_stream(torch: Any) -> Any:
             return own()
         try:
             key = getters[0](getters[1]())
-        except Exception as error:  # not as we know them: never again
+        except Exception as error:  # unknown versions of them: do not try again
             failed(error)
             getters[2] = None
             return own()
@@ -258,7 +256,7 @@ def _elapsed_time(original: Any, rt: Runtime, calibrate: Any) -> Any:
         try:
             ms = original(self, end_event)
         except BaseException as error:
-            if is_ours(error):  # else a time limit of the user's, not the call's answer
+            if is_ours(error):  # otherwise a time limit of the user's, not the call's result
                 _log_elapsed(rt, self, end_event, math.nan, error, t0, clock(), getframe(1))
             raise
         _log_elapsed(rt, self, end_event, ms, None, t0, clock(), getframe(1), calibrate)
@@ -300,7 +298,7 @@ def _log_elapsed(
             return
         me = rt.me()
         me.compared = max(me.compared, start[0], end[0])
-        # nothing recorded since this pair ended: no timed pair is open, so there is time for our own work
+        # nothing was recorded since this pair ended: no timed pair is open, so there is time for our own work
         quiet = end[0] == rt.last_record or start[0] == rt.last_record
         if rt.references is not None and start[3] == end[3]:
             alone = quiet and nobody_is_timing(rt, me)
@@ -315,7 +313,7 @@ def _log_elapsed(
 
 
 def _latest(event: Any) -> tuple[int, int, int, int]:
-    """Its latest record, past any __getattr__ of the user's."""
+    """Its latest record, bypassing any __getattr__ of the user's."""
     try:
         return object.__getattribute__(event, _LATEST)
     except AttributeError as error:
@@ -324,7 +322,7 @@ def _latest(event: Any) -> tuple[int, int, int, int]:
 
 
 def _wait(original: Any, module: Any, rt: Runtime) -> Any:
-    clock = time.perf_counter_ns  # the user may put another clock in its place
+    clock = time.perf_counter_ns  # the user may replace the clock
 
     @functools.wraps(original)
     def wait(self, stream=None):
@@ -397,7 +395,7 @@ def _log_call(rt: Runtime, kind: int, event: Any, stream: Any, t0: int, t1: int,
 
 
 def _describe(stream: Any) -> tuple[int, int]:
-    """Handle and device of any stream-like object, -1 for what it does not say."""
+    """Handle and device of any stream-like object, -1 if unknown."""
     handle = getattr(stream, "cuda_stream", None)
     if handle is None:
         handle = getattr(stream, "native_handle", None)
@@ -410,7 +408,7 @@ def _captured(rt: Runtime, handle: int) -> bool:
 
 
 def _calibration(event: type, rt: Runtime) -> Any:
-    """`calibrate(stream, device, handle, first)`, or a stub that does nothing where it is turned off."""
+    """`calibrate(stream, device, handle, first)`, or a stub that does nothing if it is turned off."""
     if os.environ.get("NSYSALIGN_CALIBRATE", "1") == "0":
 
         def off(stream, device, handle, first):

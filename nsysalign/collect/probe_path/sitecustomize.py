@@ -1,8 +1,8 @@
 """Starts the probe in every Python process below `nsysalign run`.
 
 This folder is on PYTHONPATH during a run and holds nothing else, so that the script cannot import our names
-by accident.  The folder leaves `sys.path` at once and stays in the environment, so that child processes
-start here as well.  A `sitecustomize` of the user's own, which this one hides, is imported afterwards.
+by accident.  The folder is removed from `sys.path` at once and stays in the environment, so that child processes start here as
+well.  A `sitecustomize` of the user's own, which this one hides, is imported afterwards.
 """
 
 
@@ -12,19 +12,19 @@ def _start() -> None:
 
     here = os.path.dirname(os.path.abspath(__file__))
     run_dir = os.environ.get("NSYSALIGN_DIR")
-    # ours is absolute; to look for another one's folder fails where the working directory is deleted
+    # ours is absolute; resolving others fails if the working directory was deleted
     sys.path[:] = [p for p in sys.path if not os.path.isabs(p) or os.path.normpath(p) != here]
     sys.path_importer_cache.pop(here, None)
     if not run_dir:
         return
     try:
-        # the user's interpreter may not have nsysalign: load the probe by its place, under a name of its own
+        # the user's interpreter may not have nsysalign: load the probe by its path, under a name of its own
         import _imp
         from importlib.machinery import FileFinder, SourceFileLoader
         from importlib.util import module_from_spec, spec_from_file_location
 
         class Loader(SourceFileLoader):
-            """Gives our code names that coverage tools leave out of their lists, as they do with "<string>"."""
+            """Gives our code file names that coverage tools ignore, as they do "<string>"."""
 
             def get_code(self, fullname):
                 code = super().get_code(fullname)
@@ -62,7 +62,7 @@ def _chain() -> None:
         import sitecustomize  # noqa: F401  the user's own, now that our folder is gone from sys.path
     except ImportError as error:
         if error.name != "sitecustomize":
-            raise  # the user's own import problem must surface as it would without us
+            raise  # the user's own import error must surface as it would without us
         if ours is not None:
             sys.modules["sitecustomize"] = ours
 

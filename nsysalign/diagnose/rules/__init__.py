@@ -81,11 +81,11 @@ def diagnose(
 
     `segments_of` gives the segments of intervals (ascending numbers) where the analysis does not hold them all.
     """
-    measured = analysis.measured  # comes first: positions in it are positions in all
+    measured = analysis.measured  # comes first: its positions are positions in the whole
     found, notes = apply(Facts(replace(analysis, intervals=measured), segments_of), REGISTRY)
     found = spoken(analysis, _of_sure_labels(measured, found))
     if measured.empty:
-        notes = []  # nothing was placed: the report says that, 30 rules need not
+        notes = []  # nothing was placed: the report says so, 30 rules need not repeat it
     found.sort(key=lambda f: (SEVERITIES.index(f.severity), not f.about_row, -f.explained_ns))
     return replace(
         analysis,
@@ -96,7 +96,7 @@ def diagnose(
 
 
 def _of_sure_labels(intervals: pd.DataFrame, found: Sequence[Finding]) -> list[Finding]:
-    """Findings about what was measured: no warnings about pairs that the program may never have compared."""
+    """Findings about real measurements: no warnings about pairs that the program may never have compared."""
     unsure = intervals.loc[[UNSURE in flags for flags in intervals["flags"]], "label"]
     guessed = set(unsure.tolist())
     return [f for f in found if f.label not in guessed]

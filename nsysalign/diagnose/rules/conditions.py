@@ -23,13 +23,12 @@ _ADVICE_HARDWARE = (
 )
 CLOCKS = "clock-changed"
 COLD_L2 = "cold-l2"
-_NOT_MEMORY = ("spin_kernel",)  # torch.cuda._sleep: its length is what was asked for
+_NOT_MEMORY = ("spin_kernel",)  # torch.cuda._sleep: its length is the requested one
 
 
 def throttled(facts: Facts) -> Iterator[Finding]:
-    """The GPU could not run as fast as it was asked to: power cap, heat, or a hardware slowdown, during the intervals.
-
-    One finding per label.  Where there are no samples, clock-changed says so.
+    """The GPU could not run as fast as requested: power cap, heat, or a hardware slowdown during the intervals.  One finding
+    per label.  If there are no samples, clock-changed says so.
     """
     clocks = interval_clocks(facts)
     slowed = clocks.known & ((clocks.reasons & sum(SLOWED)) != 0)
@@ -74,8 +73,8 @@ def throttled(facts: Facts) -> Iterator[Finding]:
 
 
 def _matters(facts: Facts, hit: np.ndarray, others: np.ndarray, clock_share: float) -> bool:
-    """Whether the lower clock can have cost the label much: it is lower, kernels are a good part of the interval, and
-    where runs at the full clock exist they are quicker."""
+    """Whether the lower clock can have cost the label much: it is lower, kernels are a good part of the interval, and runs at
+    the full clock, if any, are faster."""
     kernel = facts.kernel_upper
     if clock_share > 1 - thresholds.CLOCK_SHARE:
         return False
@@ -123,11 +122,11 @@ def clocks(facts: Facts) -> Iterator[Finding | CouldNotLook]:
 def _finding(facts: Facts, r: Repetitions, at: np.ndarray, fast: np.ndarray, numbers: tuple) -> Finding:
     low, high, slow, quick, correlation = numbers
     behind = int((~fast).sum())
-    # at[] is in time: a clock that is low in the first runs only was still rising
+    # at[] is in time order: a clock that is low only in the first runs was still rising
     clocks = interval_clocks(facts)
     held = bool(
         ((clocks.reasons[at[~fast]] & SLOWED_BITS) != 0).any()
-    )  # by power or heat: rule throttled says so
+    )  # by power or heat: rule throttled reports that
     ramp = bool((~fast[:behind]).mean() >= 0.9) and not held
     where = f"the first {behind} of {len(at)}" if ramp else f"{behind} of {len(at)}"
     return r.finding(

@@ -19,11 +19,11 @@ GRAPH_OPAQUE = "graph-opaque"
 
 
 def copy(facts: Facts) -> Iterator[Finding]:
-    """Copies inside the interval: how much of it, pageable or pinned, at which bandwidth."""
+    """Copies inside the interval: their share, pageable or pinned, and their bandwidth."""
     rows = facts.detail_rows("memcpy")
     if rows.empty:
         return
-    # the result of an .item() is a synchronisation's business
+    # the result of an .item() belongs to the synchronisation rule
     size = facts.detail_ns(rows[rows["detail"] == "copy"], "bytes")
     copies = np.where(size > thresholds.ITEM_BYTES, facts.part("memcpy"), 0)
     share = facts.share(copies)
@@ -70,7 +70,7 @@ def copy(facts: Facts) -> Iterator[Finding]:
 
 
 def _main_copy(rows: pd.DataFrame) -> tuple[str, str, int, int]:
-    """(direction, memory, ns with staging, bytes) of the kind of copy that takes longest; staging's bytes are the copy's."""
+    """(direction, memory, ns with staging, bytes) of the kind of copy that takes longest; the bytes are those of the copy."""
     key = list(zip(rows["direction"].tolist(), rows["memory"].tolist(), strict=True))
     ns: dict[tuple[str, str], int] = {}
     moved: dict[tuple[str, str], int] = {}
@@ -106,7 +106,7 @@ def _advice(direction: str, computes: bool) -> str:
 
 
 def memset(facts: Facts) -> Iterator[Finding]:
-    """A memset, or a fill as large as an L2 flush, runs inside the interval beside the work."""
+    """A memset, or a fill as large as an L2 flush, runs inside the interval in addition to the work."""
     spent = facts.part("memset")
     share = facts.share(spent)
     rows = facts.detail_rows("memset")
@@ -131,7 +131,7 @@ def memset(facts: Facts) -> Iterator[Finding]:
 
 
 def _fills(facts: Facts, memset_share: np.ndarray) -> Iterator[Finding]:
-    """`tensor.zero_()` is a kernel: looked for in the rows of labels with several operations."""
+    """`tensor.zero_()` is a kernel: this looks for it in the rows of labels with several operations."""
     rows = facts.row[(facts.row >= 0) & (facts.label_count > 0)]
     rows = rows[
         facts.on_stream[rows]
@@ -166,8 +166,8 @@ def _fills(facts: Facts, memset_share: np.ndarray) -> Iterator[Finding]:
 
 
 def drains(facts: Facts) -> tuple[np.ndarray, np.ndarray]:
-    """Per interval: length of the idle stretches with a synchronisation in them, and how much of them the host rules
-    would count again (host, api, api_launch) where the stretches are a warning of their own.
+    """Per interval: length of the idle stretches with a synchronisation in them, and how much of them the host rules would
+    count again (host, api, api_launch) if the stretches have a warning of their own.
 
         kernel | sync host launch latency | kernel      all four are the drain
     """
@@ -193,7 +193,7 @@ def _drains(facts: Facts) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _pageable(facts: Facts) -> np.ndarray:
-    """Intervals whose synchronisation belongs to a pageable copy of some size: rule copy-inside speaks of it."""
+    """Intervals whose synchronisation belongs to a large pageable copy: rule copy-inside covers it."""
     rows = facts.detail_rows("memcpy")
     rows = rows[(rows["memory"] == "pageable") & (rows["bytes"] > thresholds.ITEM_BYTES)]
     return facts.detail_ns(rows) > 0

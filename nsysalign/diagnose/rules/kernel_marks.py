@@ -1,4 +1,4 @@
-"""What do marks inside kernels say?"""
+"""What do marks inside kernels show?"""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ MARKS_DROPPED = "marks-dropped"
 
 
 def tail(facts: Facts) -> Iterator[Finding]:
-    """A kernel's last blocks: SMs that are done wait for those that are not.
+    """A kernel's last blocks: SMs that have finished wait for the others.
 
-    One finding per kernel that was marked: SM time after the SMs' last blocks, and of SMs that got none.
+    One finding per kernel that was marked: SM time after the SMs' last blocks, and of SMs that got no block.
     """
     for kernel in kernels(facts):
         after, none = kernel.parts.get("after", 0), kernel.parts.get("none", 0)
@@ -108,10 +108,8 @@ def sm_imbalance(facts: Facts) -> Iterator[Finding]:
 
 
 def mark_perturbed(facts: Facts) -> Iterator[Finding]:
-    """Marks that change the kernel which they are to explain.
-
-    One finding per kernel that is longer with its marks, spills, or leaves room for fewer warps.  Where there was no run
-    without marks, a note says so instead.
+    """Marks that change the kernel they are meant to explain.  One finding per kernel that takes longer with its marks, spills,
+    or leaves room for fewer warps.  If there was no run without marks, a note says so instead.
     """
     table = facts.analysis.marked_kernels
     for row in facts.analysis.mark_changes.itertuples(index=False):

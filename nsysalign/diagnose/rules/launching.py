@@ -75,7 +75,7 @@ def host_gap(facts: Facts) -> Iterator[Finding | CouldNotLook]:
         return
     host = facts.part("host") + np.maximum(facts.part("api") - facts.loading - facts.allocating, 0)
     call = facts.part("api_launch")
-    _, drained = drains(facts)  # what follows a costly synchronisation is its consequence
+    _, drained = drains(facts)  # the gap after a costly synchronisation is its consequence
     gap = host + call - np.minimum(drained, host + call)
     mask = (
         facts.on_stream & (facts.operations > 0) & (host >= call) & (facts.share(gap) > thresholds.WARN_SHARE)
@@ -158,7 +158,7 @@ def many_kernels(facts: Facts) -> Iterator[Finding]:
     )
     for case in facts.cases(mask):
         at = case.row
-        if one_call(facts, at):  # rule api-launch names it
+        if one_call(facts, at):  # rule api-launch reports it
             continue
         count = int(facts.operations[at])
         yield case.finding(
@@ -186,7 +186,7 @@ def one_call(facts: Facts, at: int) -> bool:
 
 
 def _advice(facts: Facts, at: int) -> str:
-    """A graph, and a delay where it helps; neither can be had around a synchronisation."""
+    """A graph, and a delay if that helps; neither is possible around a synchronisation."""
     if facts.part("sync")[at] > 0:
         return run_ahead(facts, at)
     graph = (
@@ -298,7 +298,7 @@ def module_load(facts: Facts) -> Iterator[Finding]:
         if row >= 0 and spent[row] > thresholds.WARN_SHARE * facts.elapsed[row]:
             yield _module_load_finding(facts, case, "warning", row, spent)
             continue
-        # not the slowest interval: what made that one slow may be something else
+        # not the slowest interval: that one may be slow for another reason
         most = int(case.positions[spent[case.positions].argmax()])
         slow = facts.elapsed[most] >= thresholds.WARMUP_FACTOR * facts.median[code]
         if (slow and spent[most] > thresholds.LOAD_SHARE * facts.elapsed[most]) or case.count == 1:
@@ -329,9 +329,7 @@ def _module_load_finding(facts: Facts, case: Case, severity: str, at: int, spent
         f"{words.span(facts.elapsed[at])}{than}; {words.span(spent[at])} of it was module loading alone.",
         "Run the code once before timing it:   f(x); torch.cuda.synchronize(); start.record()",
         spent[at],
-        positions=case.positions
-        if alone
-        else np.array([at]),  # the interval that is spoken of is the one that is drawn
+        positions=case.positions if alone else np.array([at]),  # draw the interval that the title is about
         about_row=severity == "warning",
         module_loading_ns=spent[at],
         slow_run_ns=facts.elapsed[at],

@@ -1,4 +1,4 @@
-"""What does measuring itself cost or hide?  Host timers, the floor of an empty pair, the profiler, unknown time."""
+"""What does measuring itself cost or hide?  Host timers, the floor set by an empty pair, the profiler, unknown time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNKNOWN = "unknown-time"
 
 
 def host_timer(facts: Facts) -> Iterator[Finding]:
-    """A host timer with a synchronisation at its end: what it contains besides the GPU's work."""
+    """A host timer with a synchronisation at its end: what it contains in addition to the GPU's work."""
     waits = facts.part("sync", "kernel", "graph", "memcpy", "memset", "queued") > 0
     # the GPU's execution hides behind the launch's return and the synchronisation's: what was issued inside counts
     gpu = facts.kernel_only - facts.kernel_outside
@@ -66,7 +66,7 @@ def host_timer(facts: Facts) -> Iterator[Finding]:
 
 
 def _waits(idle: float) -> str:
-    """It synchronises only at its end: what that means for what had been launched before."""
+    """The timer synchronises only at its end: what that means for work launched before it."""
     if idle >= thresholds.TYPICAL_SHARE:
         return " (nothing excludes earlier work; here it had ended)"
     return " or a wait for earlier work, which was still running"
@@ -77,7 +77,7 @@ def event_floor(facts: Facts) -> Iterator[Finding | CouldNotLook]:
     if not facts.is_event.any():
         return
     nothing = facts.is_event & (facts.operations == 0) & (facts.work == 0) & (facts.other_ns == 0)
-    # what waits for the host between its records is no empty pair
+    # a pair that waits for the host between its records is not empty
     waits = nothing & (facts.elapsed >= thresholds.FLOOR_RELEVANT_NS)
     empty = nothing & ~waits
     ahead = facts.share(facts.part("host", "api", "api_launch", "sync")) < thresholds.AHEAD_SHARE
@@ -112,7 +112,7 @@ def event_floor(facts: Facts) -> Iterator[Finding | CouldNotLook]:
 
 
 def _waiting(facts: Facts, waits: np.ndarray) -> Iterator[Finding]:
-    """Pairs with nothing between them but the host's own time: loading data, say."""
+    """Pairs with nothing between them but the host's own time, such as loading data."""
     for case in facts.cases(waits, at_least=thresholds.TYPICAL_SHARE + 1e-9):
         at = case.row
         host = facts.part("host", "api", "sync", "api_launch")[at]
@@ -166,15 +166,14 @@ def _short(facts: Facts, mask: np.ndarray, floor: float, pairs: int, queued: boo
 
 
 def inflation(facts: Facts) -> Iterator[Finding]:
-    """Labels that are longer under nsys than without it: the budget shown is not the one that users have.
-
-    Only a run with --baseline can tell.
+    """Labels that take longer under nsys than without it: the budget shown is not the one without a profiler.  Only a run with
+    --baseline can tell.
     """
     code_of = {label: code for code, label in enumerate(facts.labels.tolist())}
     for row in facts.analysis.baseline.itertuples(index=False):
         code = code_of.get(row.label)
         added = row.profiled_ns - row.baseline_ns
-        # one of the two runs did not measure it, or the intervals are too few or too scattered to tell
+        # one of the two runs did not measure it, or there are too few intervals, or they vary too much
         if code is None or math.isnan(added) or not row.low_ns > 0:
             continue
         share = added / row.profiled_ns
@@ -227,7 +226,7 @@ def profiler(facts: Facts) -> Iterator[Finding]:
 
 
 def _advice(facts: Facts, label: str) -> str:
-    """Measure without nsys; where that was done, what it says."""
+    """Measure without nsys; if that was done, its result."""
     table = facts.analysis.baseline
     row = table[(table["label"] == label) & table["inflation"].notna()]
     if row.empty:
@@ -237,7 +236,7 @@ def _advice(facts: Facts, label: str) -> str:
 
 
 def unknown(facts: Facts) -> Iterator[Finding]:
-    """Time of which the trace cannot say what it was."""
+    """Time that the trace cannot explain."""
     lost = facts.part("unknown")
     for case in facts.cases(facts.share(lost) >= thresholds.SAY_SHARE):
         at = case.row

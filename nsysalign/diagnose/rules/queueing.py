@@ -1,4 +1,4 @@
-"""Does the work wait behind other work?"""
+"""Is the work queued behind other work?"""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def dependency(facts: Facts) -> Iterator[Finding]:
 
 
 def contention(facts: Facts) -> Iterator[Finding]:
-    """The interval's work is issued, but another stream keeps the device (or the copy engine) busy."""
+    """The interval's work has been issued, but another stream keeps the device (or the copy engine) busy."""
     for case, severity, ns, stream, _ in _waits(facts, "contention"):
         at = case.row
         yield case.finding(
@@ -93,7 +93,7 @@ def earlier_work(facts: Facts) -> Iterator[Finding]:
 
 
 def _waits(facts: Facts, *kinds: str) -> Iterator[tuple[Case, str, int, int, bool]]:
-    """(case, severity, ns waited, stream waited for, inferred) of labels that wait this way."""
+    """(case, severity, ns waited, stream waited for, inferred) of labels that wait like this."""
     rows = facts.detail_rows("queued", names=kinds)
     ns = facts.detail_ns(rows)
     for case in facts.cases(facts.share(ns) >= thresholds.SAY_SHARE):

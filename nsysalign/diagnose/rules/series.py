@@ -24,7 +24,7 @@ SAMPLES = "too-few-samples"
 
 
 def warm_up(facts: Facts) -> Iterator[Finding | CouldNotLook]:
-    """The first repetitions are much slower than the rest: warm-up mixed with warm ones."""
+    """The first repetitions are much slower than the rest: warm-up is mixed with warm repetitions."""
     small = 0
     loaded = loads(facts)
     for r in repetitions(facts):
@@ -33,7 +33,7 @@ def warm_up(facts: Facts) -> Iterator[Finding | CouldNotLook]:
             continue
         if (
             not len(r.cold) or loaded[r.cold].max() >= thresholds.LOAD_NS
-        ):  # rule module-load names that more exactly
+        ):  # rule module-load names the cause more precisely
             continue
         slow, warm = float(facts.elapsed[r.cold].max()), float(np.median(facts.elapsed[r.warm]))
         mean = float(facts.elapsed[r.comparable].mean())
@@ -72,7 +72,7 @@ def mixed_work(facts: Facts) -> Iterator[Finding]:
         total = len(r.comparable) + len(r.different)
         kinds = facts.kinds_of_work(r.label)
         if kinds and facts.kind[r.row] == "nvtx":
-            continue  # an operator that is called for several shapes: the table tells them apart, and nothing is wrong
+            continue  # an operator called with several shapes: the table tells them apart, and nothing is wrong
         held = (
             f"{words.plural(len(kinds), 'kind')}, which the table tells apart ({_listed(kinds)}); statistics of spread are those "
             "of the most frequent one."
@@ -147,7 +147,7 @@ def overlapping(facts: Facts) -> Iterator[Finding]:
 
 
 def two_modes(facts: Facts) -> Iterator[Finding]:
-    """The repetitions fall into two groups: a median names one of them, a mean none."""
+    """The repetitions fall into two groups: a median describes one of them, a mean neither."""
     for r in repetitions(facts):
         order = r.warm[np.argsort(facts.elapsed[r.warm], kind="stable")]
         at = split(facts.elapsed[order])
@@ -218,7 +218,7 @@ def variance(facts: Facts) -> Iterator[Finding | CouldNotLook]:
 
 
 def outliers(facts: Facts) -> Iterator[Finding]:
-    """Single repetitions far above the others: said, never dropped."""
+    """Single repetitions far above the others: reported, never dropped."""
     for r in repetitions(facts):
         values = facts.elapsed[r.warm]
         if len(values) < thresholds.SPREAD_SAMPLES or split(np.sort(values)):
@@ -254,7 +254,7 @@ def outliers(facts: Facts) -> Iterator[Finding]:
 def samples(facts: Facts) -> Iterator[Finding]:
     """Too few repetitions to know the spread.
 
-    Of what the program measured: a range is no measurement, and a pair that was inferred perhaps none.
+    Only for what the program measured: a range is not a measurement, and an inferred pair may not be one.
     """
     inferred = (facts.analysis.intervals["method"] == "inferred").to_numpy()
     meant = np.bincount(facts.label[(facts.kind != "nvtx") & ~inferred], minlength=len(facts.labels) + 1) > 0

@@ -1,4 +1,4 @@
-"""Does the number answer the question?  Other streams, no synchronisation, events asked too early or recorded again."""
+"""Does the number answer the question?  Other streams, no synchronisation, events queried too early or recorded again."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ def different_streams(facts: Facts) -> Iterator[Finding]:
 
 
 def enqueue_only(facts: Facts) -> Iterator[Finding]:
-    """A host timer that stops before the GPU has done what was launched inside: it reads the enqueue."""
+    """A host timer that stops before the GPU has finished what was launched inside: it measures the enqueueing."""
     waits = facts.part("sync") > 0
     issued = facts.is_host & (facts.kernel_only > 0) & ~waits
     late = issued & (facts.kernel_outside >= thresholds.ENQUEUE_ONLY_SHARE * facts.kernel_only)
     for case in facts.cases(late):
         yield _finding(facts, case, "error")
-    # nothing in it waits, yet the GPU had done most of the work: it kept up with the launches
+    # nothing in it waits, yet the GPU had finished most of the work: it kept up with the launches
     waits |= facts.part("kernel", "graph", "memcpy", "memset", "queued") > 0
     pattern = host_pattern.patterns(facts)
     open_ended = (pattern == host_pattern.NEVER) | (pattern == host_pattern.BEFORE)
@@ -151,7 +151,7 @@ def _amount(part: int, whole: int) -> str:
 
 
 def not_ready(facts: Facts) -> Iterator[Finding]:
-    """elapsed_time was asked before the work was done: torch raised, the log has it."""
+    """elapsed_time was called before the work was done: torch raised an exception, and the log has it."""
     for lost in unplaced(facts, r"elapsed_time failed.*(not ready|notready|completed|\b600\b)"):
         yield lost.finding(
             NOT_READY,
@@ -163,7 +163,7 @@ def not_ready(facts: Facts) -> Iterator[Finding]:
 
 
 def recorded_again(facts: Facts) -> Iterator[Finding]:
-    """The pair that was asked for is not the pair that was measured: an event was recorded again, or the pair is swapped."""
+    """The compared pair is not the measured one: an event was recorded again, or the pair is swapped."""
     for lost in unplaced(facts, r"negative elapsed_time|recorded (again|since)|contradicts the trace"):
         said = (
             "its end was recorded before its start (swapped, or the start was recorded again since)"

@@ -64,13 +64,16 @@ function stripText(b, letters) {
   return long.length <= letters ? long : short.length <= letters ? short : "";
 }
 
-// One block as drawn: a rectangle, its pattern, its name in the middle of what is visible of it.
+// One block as drawn: a rectangle, its pattern, its name in the middle of what is visible of it; a path and its colour where
+// there is neither pattern nor name.
 function drawBlock(frame, b, top, height, cause, text, patterned) {
   const x = Math.max(frame.left, frame.x(b.x / 1e3)), end = Math.min(frame.right, frame.x((b.x + b.d) / 1e3)), w = Math.max(1, end - x);
   if (end < frame.left || x > frame.right) return null;
   const words = text(Math.floor((w - 6) / LETTER_PX)), box = { x, y: top, width: w, height };
-  const element = svg("g", { class: "block" }, svg("rect", { ...box, fill: cause ? cause.colour : "var(--range)" }),
-    patterned && cause?.pattern && w > 3 ? svg("rect", { ...box, fill: `url(#${patternId(cause.pattern)})`, style: `color:${cause.ink}` }) : null,
+  const fill = cause ? cause.colour : "var(--range)", hatched = patterned && cause?.pattern && w > 3;
+  if (!words && !hatched) return { fill, path: `M${x.toFixed(2)} ${top}h${w.toFixed(2)}v${height}h${(-w).toFixed(2)}z`, hit: { x, y: top, w, h: height } };
+  const element = svg("g", { class: "block" }, svg("rect", { ...box, fill }),
+    hatched ? svg("rect", { ...box, fill: `url(#${patternId(cause.pattern)})`, style: `color:${cause.ink}` }) : null,
     words ? svg("text", { x: x + w / 2, y: top + height / 2 + 4, "text-anchor": "middle", class: patterned && cause?.pattern ? "on-pattern" : null, style: `fill:${cause ? cause.ink : "var(--ink)"};stroke:${patterned && cause?.pattern ? cause.colour : "none"}` }, words) : null);
   return { element, hit: { x, y: top, w, h: height } };
 }

@@ -112,7 +112,7 @@ function choose(label, show) {
   chosen.label = label;
   draw();
   $("label-head").textContent = "What changed in " + label.label;
-  $("label-reading").textContent = `${VERDICT[label.verdict][0]} ${label.verdict}${label.reason ? " (" + label.reason + ")" : ""}: ${duration(label.total.before_ns)} → ${duration(label.total.after_ns)}, ${percentText(label.total)}, between ${boundsText(label.total)}.`;
+  $("label-reading").textContent = `${VERDICT[label.verdict][0]} ${label.verdict}${label.reason ? " (" + label.reason + ")" : ""}: ${duration(label.total.before_ns)} → ${duration(label.total.after_ns)}, ${percentText(label.total)}, between ${boundsText(label.total).replace(" to ", " and ")}.`;
   const line = (name, change, strong) => [strong ? make("strong", null, name) : name, micro(change.before_ns), micro(change.after_ns), microSigned(change.change_ns),
     `${microSigned(change.low_ns)} to ${microSigned(change.high_ns)}`, change.clear ? "yes" : "no"];
   const rows = DATA.causes.filter((cause) => label.parts[cause.name]).map((cause) => {
@@ -129,6 +129,7 @@ function choose(label, show) {
 }
 
 function start() {
+  showSections();
   const facts = [["A", DATA.before], ["B", DATA.after]];
   fill($("environment"), facts.map(([key, value]) => make("div", null, make("dt", null, key), make("dd", null, value))));
   $("summary").textContent = DATA.summary;

@@ -10,7 +10,7 @@ for (const runs of DATA.runs || []) {
 const CAUSE = Object.fromEntries(DATA.causes.map((cause) => [cause.name, cause]));
 const PRESENT = DATA.causes.filter((cause) => cause.present);
 
-// "2AAA/BA" -> [0, 63, 64]: a width, then numbers of so many base-64 digits (report/pack.py); lists stay lists.
+// "2AAA/BA" -> [0, 63, 64]: a width, then numbers of that many base-64 digits (report/pack.py); lists stay lists.
 function unpack(column) {
   if (typeof column !== "string") return column;
   const width = Number(column[0]), out = new Array((column.length - 1) / width);
@@ -69,4 +69,17 @@ function fillTable(table, caption, heads, rows) {
     make("thead", null, make("tr", null, heads.map((head) => make("th", { scope: "col", class: head.number ? "number" : null }, head.text)))),
     make("tbody", null, rows.map((row) => make("tr", null, cells(row)))),
   );
+}
+
+// For pages that are drawn at once: nothing is seen before it has its size, so nothing moves.
+function showSections() {
+  for (const section of document.querySelectorAll("#main > section")) section.classList.add("filled");
+}
+
+// When what was changed is on the screen.  A hidden page draws nothing, and is not waited for.
+function shown() {
+  return new Promise((done) => {
+    const late = setTimeout(done, 100);
+    requestAnimationFrame(() => setTimeout(() => { clearTimeout(late); done(); }));
+  });
 }

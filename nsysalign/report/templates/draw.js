@@ -73,7 +73,7 @@ function showDrawing(plot, width, height, content, hits) {
   plot.addEventListener("click", (event) => { hitAt(plot, event)?.go?.(); });
 }
 
-// The topmost thing under the pointer; a narrow one can be met two pixels beside it.
+// The topmost thing under the pointer; a narrow one can be hit a few pixels next to it.
 function hitAt(plot, event) {
   const box = plot.firstElementChild.getBoundingClientRect(), { hits } = drawings.get(plot);
   const x = event.clientX - box.left, y = event.clientY - box.top;

@@ -1,5 +1,5 @@
 "use strict";
-// Numbers into text: the twin of report/format.py, for texts that are made in the browser.
+// Numbers as text: the counterpart of nsysalign/text.py, for texts that are made in the browser.
 
 function threeDigits(value, whole) {
   const size = Math.abs(value);

@@ -87,12 +87,13 @@ function drawRemarks() {
   fill($("notes"), list([...unplaced, ...DATA.notes, ...DATA.holds]), meanings);
 }
 
-// Section by section from the top, each a task of its own: nothing that was seen moves, and the page answers in between.
+// Section by section from the top, each drawn and shown before the next one begins: nothing that was seen moves, no task is
+// long, and the page answers in between.
 async function start() {
   for (const [ids, draw] of stages()) {
     draw();
     for (const id of ids) $(id)?.classList.add("filled");
-    await new Promise((resolve) => setTimeout(resolve));
+    await shown();
   }
   document.body.dataset.ready = "true";
 }
@@ -106,7 +107,7 @@ function stages() {
     [["whole"], () => { legend(); startStrip(); }],
     [["verdicts"], drawVerdicts],
     [["against"], drawDumbbells],
-    [["labels"], drawTable],
+    ...tableStages(),
     [["timeline", "runs"], chooseFirst],
     rest,
     [[], arrive],
@@ -136,7 +137,7 @@ function arrive() {
 
 function listen() {
   $("filter").addEventListener("input", () => { drawTable(); remember(); });
-  for (const radio of document.querySelectorAll("input[name=scale]")) radio.addEventListener("change", drawTable);
+  for (const radio of document.querySelectorAll("input[name=scale]")) radio.addEventListener("change", () => drawTable());
   $("label").addEventListener("change", () => choose($("label").value, null, false));
   $("interval").addEventListener("change", () => choose(selected.label, Number($("interval").value), false));
   $("pieces").addEventListener("toggle", drawPieces);

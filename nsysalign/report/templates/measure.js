@@ -141,6 +141,7 @@ function drawSpread() {
   $("spread-note").textContent = `One line per process, ${plural(spread.samples, "repetition")}. ` + (spread.above ? `${plural(spread.above, "repetition")} above ${duration(spread.high)} not drawn, up to ${duration(spread.most)}; ` : "") + "nothing is removed from the numbers.";
 }
 
+showSections();
 const ZERO = Object.fromEntries(DATA.causes.map((cause) => [cause.name, 0]));
 $("name").textContent = DATA.targets.join(" against ");
 $("headline").textContent = DATA.headline;

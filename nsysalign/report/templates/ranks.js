@@ -160,12 +160,13 @@ function drawWaits() {
 }
 
 function start() {
+  showSections();
   fill($("environment"), [["compared", DATA.title]].map(([key, value]) => make("div", null, make("dt", null, key), make("dd", null, value))));
   $("failures").hidden = !DATA.failures.length;
   fill($("failure-list"), DATA.failures.map((f) => make("li", null, make("strong", null, f.source), `: ${f.failure}`, f.next ? make("span", { class: "site" }, "next: " + f.next) : null)));
   fillTable($("rank-table"), "The ranks", [{ text: "rank" }, { text: "trace" }, ...["process", "device", "intervals", "not placed", "collectives"].map((text) => ({ text, number: true })), { text: "warnings in its own report" }],
     DATA.ranks.map((r) => [rankLink(r.rank), make("code", null, r.source), String(r.pid), r.device < 0 ? "-" : String(r.device), r.intervals.toLocaleString("en"), r.unplaced.toLocaleString("en"), r.collectives.toLocaleString("en"), r.warnings.slice(0, 4).join(", ") + (r.warnings.length > 4 ? `, … (${r.warnings.length})` : "")]));
-  fillTable($("clock-table"), "Clocks of the traces", [{ text: "trace" }, { text: "by" }, { text: "how far it can be believed" }], DATA.clocks.map((c) => [make("code", null, c.source), c.method, c.said]));
+  fillTable($("clock-table"), "Clocks of the traces", [{ text: "trace" }, { text: "by" }, { text: "accuracy" }], DATA.clocks.map((c) => [make("code", null, c.source), c.method, c.said]));
   fill($("notes"), DATA.notes.map((note) => make("li", null, note)));
   drawWaits();
   if (DATA.labels.length) {

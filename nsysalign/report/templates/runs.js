@@ -78,7 +78,7 @@ function drawRuns() {
   plotRuns(label, runs, size, limit);
 }
 
-// Stacked budgets of all intervals in order of time, as one path per cause, and beside them the distribution.
+// Stacked budgets of all intervals in order of time, one path per cause, and next to them the distribution.
 function plotRuns(label, runs, size, limit) {
   const plot = $("iterations"), width = plot.clientWidth, height = RUNS_TALL, bottom = height - 46, left = 64;
   const whole = condense(runs.elapsed, size), kernel = condense(kernelOf(runs), size), distribution = runs.elapsed.length >= FEWEST_FOR_DISTRIBUTION && width > 560;
@@ -105,8 +105,8 @@ function plotRuns(label, runs, size, limit) {
     axisBelow(0, runs.elapsed.length, (run) => left + (run / size) * step, bottom, right - left, "interval, in order of time", true), ...drawn], hits);
 }
 
-// Intervals per bin of time, measured (outline) and kernel only (filled), each to its own scale: a steady kernel beside a noisy
-// host would leave nothing to see.
+// Intervals per bin of time, measured (outline) and kernel only (filled), each to its own scale: on a common one
+// a steady kernel could not be seen next to a noisy host.
 function histograms(runs, limit, y, left, right, bottom, hits) {
   const bins = 50;
   const draw = (values, name, word) => {

@@ -94,7 +94,19 @@ function shownLabels() {
   return labels;
 }
 
-function drawTable() {
+const ROWS_AT_ONCE = 10;
+
+// The table as it is drawn first: some rows at a time, unless a sorted or filtered table has taken its place meanwhile.
+function tableStages() {
+  let body = null;
+  const stages = [[["labels"], () => { drawTable(ROWS_AT_ONCE); body = $("budgets").tBodies[0]; }]];
+  for (let from = ROWS_AT_ONCE; from < DATA.labels.length; from += ROWS_AT_ONCE) {
+    stages.push([[], () => body.isConnected && body.append(...DATA.labels.slice(from, from + ROWS_AT_ONCE).map((label) => bodyRow(label, 0)))]);
+  }
+  return stages;
+}
+
+function drawTable(most = Infinity) {
   const labels = shownLabels();
   const time = document.querySelector("input[name=scale]:checked").value === "time";
   const scale = time ? Math.max(1, ...labels.map((label) => label.elapsed)) : 0;
@@ -102,7 +114,7 @@ function drawTable() {
   fill($("budgets"),
     make("caption", { class: "unseen" }, "Budget of the median interval of every label, in microseconds"),
     make("thead", null, make("tr", null, COLUMNS.map(head))),
-    make("tbody", null, labels.map((label) => bodyRow(label, scale))));
+    make("tbody", null, labels.slice(0, most).map((label) => bodyRow(label, scale))));
   // Redrawing replaced the button that was pressed: the keyboard stays where it was.
   if (focused) $("budgets").querySelector(`button[data-key="${focused}"]`)?.focus();
   $("shown").textContent = labels.length === DATA.labels.length ? plural(labels.length, "label") : `${labels.length} of ${plural(DATA.labels.length, "label")}`;

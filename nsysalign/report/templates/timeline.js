@@ -32,12 +32,18 @@ function drawTimeline() {
   const pixel = ((view.range[1] - view.range[0]) * 1e3) / Math.max(200, right - left), letters = Math.floor((left - 14) / 6.3);
   const hits = [], drawn = [], labels = [], name = (text, y, strong) => labels.push(svg("text", { x: left - 10, y: y + 4, "text-anchor": "end", class: strong ? "lane strong" : "lane" }, cut(text, letters), svg("title", {}, text)));
   let merged = 0;
-  const put = (made, hit) => { if (made) { drawn.push(made.element); hits.push({ ...made.hit, ...hit }); } };
+  const plain = new Map(); // colour -> path of all blocks that are nothing but that colour: thousands of elements take long to draw
+  const put = (made, say, over = null) => {
+    if (!made) return;
+    if (made.element) drawn.push(made.element);
+    else plain.set(made.fill, (plain.get(made.fill) || "") + made.path);
+    hits.push({ ...made.hit, over, get said() { return say(); } });
+  };
   name("events", HEAD - 12);
   name("budget", HEAD + STRIP_TALL / 2, true);
   if (picture.strip) {
     const list = blocks(picture.strip, view.range, pixel);
-    for (const b of list) { merged += b.count - 1; put(drawBlock(frame, b, HEAD, STRIP_TALL, causeOf(b), (room) => stripText(b, room), list.length <= 300), { said: stripSaid(picture.strip, b) }); }
+    for (const b of list) { merged += b.count - 1; put(drawBlock(frame, b, HEAD, STRIP_TALL, causeOf(b), (room) => stripText(b, room), list.length <= 300), () => stripSaid(picture.strip, b)); }
   }
   for (const { lane, top, rows } of places) {
     if (lane.kind === "stream" && lane.name === picture.before?.lane) drawn.push(edge(frame, lane, top, picture.before));
@@ -45,8 +51,8 @@ function drawTimeline() {
     for (const b of blocks(lane, view.range, pixel)) {
       merged += b.count - 1;
       const y = top + b.row * ROW + 2, over = b.count === 1 ? () => arrow(frame, places, lane, top, b.item) || svg("g", {}) : null;
-      if (lane.kind === "event" && b.count === 1 && b.d === 0) put(recordMark(frame, b, y), { said: laneSaid(lane, b), over });
-      else put(drawBlock(frame, b, y, ROW - 4, causeOf(b), (room) => fitting(b, laneText(lane, b), room), false), { said: laneSaid(lane, b), over });
+      if (lane.kind === "event" && b.count === 1 && b.d === 0) put(recordMark(frame, b, y), () => laneSaid(lane, b), over);
+      else put(drawBlock(frame, b, y, ROW - 4, causeOf(b), (room) => fitting(b, laneText(lane, b), room), false), () => laneSaid(lane, b), over);
     }
   }
   if (picture.clock) {
@@ -54,7 +60,7 @@ function drawTimeline() {
     drawn.push(drawClock(frame, picture.clock, bottom - LANE_GAP - ROW, hits));
   }
   const clip = svg("clipPath", { id: "inside" }, svg("rect", { x: left, y: 0, width: Math.max(1, right - left), height: bottom + AXIS_PX }));
-  showDrawing(plot, width, bottom + AXIS_PX, [clip, axisBelow(view.range[0], view.range[1], frame.x, bottom, right - left, "us since the start event"), svg("line", { class: "frame", x1: left, x2: left, y1: 8, y2: bottom }), ...labels, ...drawn, ...eventMarks(frame, picture, bottom, hits)], hits);
+  showDrawing(plot, width, bottom + AXIS_PX, [clip, axisBelow(view.range[0], view.range[1], frame.x, bottom, right - left, "us since the start event"), svg("line", { class: "frame", x1: left, x2: left, y1: 8, y2: bottom }), ...labels, ...[...plain].map(([fill, d]) => svg("path", { class: "blocks", d, fill })), ...drawn, ...eventMarks(frame, picture, bottom, hits)], hits);
   const said = [...picture.omitted];
   if (merged) said.push(`At this zoom ${plural(merged, "item")} narrower than a pixel are drawn together with their neighbours.`);
   $("reduced").textContent = said.join(" ");
