@@ -44,7 +44,7 @@ def check(frame: pd.DataFrame, spec: Spec, *, narrow: bool = False) -> pd.DataFr
     if missing:
         raise KeyError(f"{spec.name}: missing columns {missing}")
     out = frame.copy(deep=False) if list(frame.columns) == spec.names else frame[spec.names]
-    # columns are not extracted from the table: each would be an object that costs more than checking its dtype
+    # columns are not taken out of the table: each would be an object that costs more than a look at its dtype
     found = zip(spec.columns, map(_spelled, out.dtypes.tolist()), strict=True)
     wrong = {
         c.name: c.dtype

@@ -36,7 +36,7 @@ CLASSES_OF_LINE = (*CLASSES, "stamp")
 _SCATTER = np.array([80.0, 160.0, 350.0, 20.0])
 _UNSEEN = np.array([60.0, 120.0, 600.0, 5.0])
 _QUICK_NS, _TRACED_QUICK_NS = 6_000, 4_000  # calls on an idle stream that took longer were interrupted
-#: On which side those lie that are late; calls on idle streams were chosen to be quick: they have tails on both.
+#: On which side late observations lie; calls on idle streams were chosen to be quick: they have tails on both sides.
 _LATE = np.array([*LATE[:2], 0, -1])
 #: Distance between the knots at which the line may bend; how far rates differ from 1, and how much they change from knot to
 #: knot.

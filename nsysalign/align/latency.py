@@ -5,9 +5,9 @@
 
 Each observation is linear in the parameters (`Observations`), so one robust regression calibrates them on the compared
 pairs of a trace, whose distances are known: the unknown place of each frame (place.py) is eliminated.  GPUs are late, never
-early, above all where queues are deep: what is late has little say (`weights`).  No trace can reveal one common shift (all
-records later, `ahead` smaller).  Two anchors fix it: `ahead`, which is 1.5 us with and without event tracing, and `busy`, which
-is 0.39 us less than the spacing of consecutive records, whatever that spacing is (H100, H200s: 1.28, 2.54 and 4.99 us;
+early, above all where queues are deep: late observations get little weight (`weights`).  No trace can reveal one common shift
+(all records later, `ahead` smaller).  Two anchors fix it: `ahead`, which is 1.5 us with and without event tracing, and `busy`,
+which is 0.39 us less than the spacing of consecutive records, whatever that spacing is (H100, H200s: 1.28, 2.54 and 4.99 us;
 docs/accuracy.md).
 """
 
@@ -48,7 +48,7 @@ _TRACED_FROM_NS = 1_900
 _PLAUSIBLE_NS = {
     "idle_ns": (1_000, 20_000), "busy_ns": (300, 8_000), "spacing_ns": (600, 8_000), "ahead_ns": (1_000, 3_000)
 }  # fmt: skip
-#: Of the spacings, the prompt ones count (a percentile): where queues are deep half of them are 0.3 us longer.
+#: The percentile of the spacings that counts, a short one: if queues are deep, half of them are 0.3 us longer.
 _PROMPT = 25
 #: busy_ns is spacing_ns minus this, however long a record takes.
 _BUSY_LESS_NS, _TIED_NS = 380.0, 25.0
@@ -60,13 +60,14 @@ _UNSURE_NS = 850.0
 #: Of the gaps between two kernels with one record in between, the tightest are due to the record alone: those within _USUAL_NS
 #: of each other tell how long a record takes, with this uncertainty.
 _TIGHTEST, _USUAL_NS, _BY_GAPS_NS = 10, 150.0, 300.0
-#: Classes of observations: how far they scatter, and on which side of the expected place those lie that are late.
+#: Classes of observations: how far they scatter, and on which side of the expected place late ones lie.
 CLASSES = ("busy", "ahead", "idle")
 SCATTER_NS = {"busy": 120.0, "ahead": 120.0, "idle": 250.0}
 LATE = np.array([1, -1, 1])
-#: Calls differ from host to host: within this a trace may show another scatter of "idle".
+#: Calls differ from host to host: the limits within which a trace may show another scatter of "idle".
 _IDLE_SCATTER_NS = (150.0, 700.0)
-#: On their late side observations have a tail (Student's t, soon without a say), on the other they keep their say (Huber).
+#: On their late side observations have a heavy tail (Student's t: outliers soon lose their weight), on the other they keep it
+#: (Huber).
 _STUDENT, _HUBER = 1.0, 4.0
 #: Additional spread: next to kernels of other streams; behind a graph (0.0 or 0.8 us more); while a copy to or from the host
 #: runs on another stream, which delays records by nothing or by 6 us (H100 and H200).

@@ -184,4 +184,4 @@ def _median_and_half_width(
         m = (low + high) // 2
         inside = below[rows, np.minimum(k + m + 1, count)] - below[rows, np.maximum(k - m, 0)]
         low, high = np.where(inside >= 0.95, low, np.minimum(m + 1, high)), np.where(inside >= 0.95, m, high)
-    return np.rint(origin + k * _STEP_NS + off).astype(np.int64), (low + 0.5) * _STEP_NS
+    return np.rint(origin + k * _STEP_NS + off).astype(np.int64), (low + 0.5) * _STEP_NS + np.abs(off)
