@@ -118,9 +118,14 @@ def main() -> None:
             got = counters(dump.read(folder / "together.nsam"))
             for name, expected in said["together"].items():
                 warps, lanes = got.get(name, [0, 0])
-                # a lone lane that begins a counter may part its warp (marks.cuh, taken()): few do
-                say(counter=f"together {name}", warps=warps, lanes=lanes, expected=expected,
-                    exact=lanes == expected[1] and warps <= 1.3 * expected[0])  # fmt: skip
+                # warps: for information.  A YIELD of the compiler's may part them (docs/marks.md)
+                say(
+                    counter=f"together {name}",
+                    warps=warps,
+                    lanes=lanes,
+                    expected=expected,
+                    exact=lanes == expected[1],
+                )
         elif "paths" in said or "triggers" in said:
             what = "paths" if "paths" in said else "triggers"
             got = counters(dump.read(folder / f"{what}.nsam"))
