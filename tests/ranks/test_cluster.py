@@ -40,7 +40,9 @@ def cluster(folder: Path, *workers: tuple[list[str], str]):
 
     def start(command: list[str], out: Path) -> None:
         file = files.enter_context(out.open("w"))
-        running.append(subprocess.Popen(command, stdout=file, stderr=file, env=environment))
+        # a job in the background inherits an ignored Ctrl-C: these could not be ended by one then
+        obey = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
+        running.append(subprocess.Popen(command, stdout=file, stderr=file, env=environment, preexec_fn=obey))
 
     def address() -> str:
         found = re.search(r"tcp://127\.0\.0\.1:\d+", log.read_text())
