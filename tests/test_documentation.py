@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,20 @@ def test_readme_is_short_and_begins_with_what_ci_runs():
     assert "nsysalign demo" in blocks[0] and "-m pytest" in blocks[1]
     assert all("pip install" in block for block in blocks[:2])
     assert text.index(blocks[1]) < text.index("![")  # the picture follows
+
+
+def test_the_readmes_example_is_what_the_demo_prints(tmp_path):
+    command = [sys.executable, "-m", "nsysalign", "demo", "-o", str(tmp_path / "run")]
+    environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"}
+    printed = subprocess.run(
+        command, capture_output=True, text=True, env=environment, check=True, timeout=120
+    ).stdout
+    text = (ROOT / "README.md").read_text("utf-8")
+    example = re.findall(
+        r"^    .+$", text[text.index("## A real example") : text.index("There is no column")], re.M
+    )
+    lines = {line.strip() for line in printed.splitlines()}
+    assert len(example) > 20 and [line for line in example if line.strip() not in lines] == []
 
 
 def anchors(page: Path) -> set[str]:
