@@ -31,7 +31,7 @@ _TIE_NS, _RATE = 120.0, 12e-6
 _LONGEST_NS = 10_000_000
 #: Densities calibrated on one trace are overconfident on the next: error bars are widened by this factor.  With event
 #: tracing, stamps of consecutive records behind busy streams scatter by up to 0.8 us themselves.
-_WIDEN, _WIDEN_NS, _WIDEN_TRACED_NS = 1.3, 200, 450
+_WIDEN, _WIDEN_NS, _WIDEN_TRACED_NS = 1.3, 300, 550
 
 
 @dataclass(frozen=True)
