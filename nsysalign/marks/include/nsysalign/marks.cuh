@@ -206,7 +206,7 @@ NSYSALIGN_DEVICE u64 take_if(bool mine, u64 p, u64 n) {
 NSYSALIGN_DEVICE u64 claim_together(u64 buffer, u32 here, bool leads, bool stray) {
   const u32 lines = word(buffer + 16), first = word(buffer + 20);
   u32 region = sm() % REGIONS;
-#pragma unroll 4  // as in tally()
+#pragma unroll 4  // as a loop it would get a YIELD: see taken()
   for (u32 tried = 0; tried < REGIONS; ++tried, region = (region + 1) % REGIONS) {
     const u64 cursor = buffer + LINE + LINE * region;
     const u64 seen = tried ? longword(cursor) : 0;  // a full region is left alone
