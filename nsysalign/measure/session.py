@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import shutil
 import time
@@ -39,9 +38,16 @@ class MeasureError(NsysAlignError):
 
 
 class Session:
-    """One measurement in progress.  `tell(step, percent)` is called when a step begins."""
+    """One measurement in progress.  `tell(step, percent)` is called when a step begins, `meanwhile()` once, in a thread, while
+    the first process starts."""
 
-    def __init__(self, options: Options, tell: Tell | None = None, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        options: Options,
+        tell: Tell | None = None,
+        folder: Path | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
         self.options = check(options)
         self.tell = tell or (lambda step, percent: None)
         self.time = Budget(self.options.budget_s)
@@ -50,7 +56,7 @@ class Session:
         self.work.mkdir(mode=0o700, exist_ok=True)
         self.clocks = self.work / "clocks.jsonl"
         self.gpu = sampler.Gpu()
-        self.workers = runner.Workers(self.options, self.work)
+        self.workers = runner.Workers(self.options, self.work, meanwhile)
         self.outcomes: list[Outcome] = []
         self.profiles: list[proof.Profile] = []
         self.notes: list[str] = []
@@ -359,13 +365,13 @@ def _next_step(failure: Failure, folder: Path) -> str:
     return f"its output and traceback: {folder}/workers/*.log"
 
 
-def measure(options: Options, tell: Tell | None = None) -> Measure:
-    """Measure by these options (plan.Options)."""
+def measure(
+    options: Options, tell: Tell | None = None, meanwhile: Callable[[], None] = lambda: None
+) -> Measure:
+    """Measure by these options (plan.Options).  `tell`, `meanwhile`: as in Session."""
     if options.backend == "cuda" and not options.targets:
         raise UsageError("nothing to measure", "nsysalign measure FILE.py:FUNCTION")
-    session = Session(options, tell)
-    with contextlib.ExitStack():
-        return session.run()
+    return Session(options, tell, meanwhile=meanwhile).run()
 
 
 def quickly(options: Options) -> Options:

@@ -61,7 +61,7 @@ class Worker:
         """Measure; False if it failed, in which case the last fact says how."""
         try:
             self._run(function)
-            self.emit({"type": "done"})
+            self.emit({"type": "done", "t": time.monotonic_ns()})
             return True
         except BaseException as error:
             self.emit(self._failure(error))
@@ -71,7 +71,7 @@ class Worker:
 
     def _enter(self, stage: str) -> None:
         self.stage = stage
-        self.emit({"type": "stage", "stage": stage})
+        self.emit({"type": "stage", "stage": stage, "t": time.monotonic_ns()})
 
     def _failure(self, error: BaseException) -> dict[str, Any]:
         self.traceback = "".join(traceback.format_exception(type(error), error, error.__traceback__))
