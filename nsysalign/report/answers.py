@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from nsysalign.model import Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.report import host_activity
+from nsysalign.report.overview import of_devices
 from nsysalign.report.rows import LabelRow, of_interval, unprofiled
-from nsysalign.report.run_summary import of_devices
 from nsysalign.text import duration, percent, safe_text
 
 if TYPE_CHECKING:

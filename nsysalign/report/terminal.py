@@ -19,12 +19,9 @@ from rich.text import Text
 
 from nsysalign.model import Analysis
 from nsysalign.parts import parts_matrix
-from nsysalign.report import answers, host_activity, table
-from nsysalign.report import baseline_terminal as baseline_terminal
-from nsysalign.report import run_summary as whole
+from nsysalign.report import answers, baseline, host_activity, overview, table
 from nsysalign.report.clock_chart import summary
 from nsysalign.report.losses import Card, Entry, cards, losses
-from nsysalign.report.overview import headline
 from nsysalign.report.rows import LabelRow, label_rows, placed_within_ns, unaligned_reasons
 from nsysalign.report.verdict import advices, verdicts
 from nsysalign.store.confirmations import NOT_CONFIRMED
@@ -64,12 +61,12 @@ def render(
             console.print(Text(f"  … {plural(left_out, 'more label')} in the report", "dim"))
     elif len(analysis.runs):
         console.print()
-        table.render(whole.run_rows(analysis)[:MOST_RUNS], console)
+        table.render(overview.run_rows(analysis)[:MOST_RUNS], console)
         _what_ran(analysis, console)
     else:
         console.print(Text("  no interval was placed", "yellow"))
     _listed(answers.range_lines(analysis), console)
-    baseline_terminal.render(analysis, console, max_labels=max_labels)
+    baseline.render(analysis, console, max_labels=max_labels)
     _findings(analysis, console, labels, only)
     _unaligned(analysis, console)
     if only is None:
@@ -90,7 +87,11 @@ def _report(console: Console, path: str) -> None:
 
 def _run(analysis: Analysis, console: Console, rows: list[LabelRow]) -> None:
     """The run as a whole in a sentence; if nothing was measured, everything that can be said about it."""
-    said = [headline(analysis, rows, parts_matrix(analysis))["text"]] if rows else whole.sentences(analysis)
+    said = (
+        [overview.headline(analysis, rows, parts_matrix(analysis))["text"]]
+        if rows
+        else overview.sentences(analysis)
+    )
     if said:
         console.print()
     for sentence in said:
@@ -99,7 +100,7 @@ def _run(analysis: Analysis, console: Console, rows: list[LabelRow]) -> None:
 
 def _what_ran(analysis: Analysis, console: Console) -> None:
     """Kernels and gaps: if nothing was measured they are the answer, otherwise the page has them."""
-    for lines in (whole.kernel_lines(analysis), whole.gap_lines(analysis)):
+    for lines in (overview.kernel_lines(analysis), overview.gap_lines(analysis)):
         _listed(lines, console)
 
 

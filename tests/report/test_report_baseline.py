@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from nsysalign import engine, frames
-from nsysalign.report import baseline_rows, html, terminal
+from nsysalign.report import baseline, html, terminal
 from nsysalign.store import database, document
 
 
@@ -63,13 +63,13 @@ def test_terminal_has_both_numbers_the_prediction_and_its_error(beside):
 
 def test_without_a_second_run_nothing_is_said(analysis):
     assert "Profiled and unprofiled" not in printed(analysis)
-    assert baseline_rows.section(analysis) == ""
+    assert baseline.section(analysis) == ""
     assert 'id="baseline"' not in html.page(analysis)
     assert document.document(analysis)["baseline"] is None
 
 
 def test_the_page_has_a_table_that_needs_no_script(beside):
-    section = baseline_rows.section(beside)
+    section = baseline.section(beside)
     assert section in html.page(beside)
     for cell in (">300.00<", ">200.00<", ">1.50<", "190 ±10", "-5 % !", "61.50 us since the interval"):
         assert cell in section
