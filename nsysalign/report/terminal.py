@@ -19,11 +19,10 @@ from rich.text import Text
 
 from nsysalign.model import Analysis
 from nsysalign.parts import parts_matrix
-from nsysalign.report import answers, baseline, host_activity, overview, table
+from nsysalign.report import answers, baseline, overview, table
 from nsysalign.report.clock_chart import summary
-from nsysalign.report.losses import Card, Entry, cards, losses
 from nsysalign.report.rows import LabelRow, label_rows, placed_within_ns, unaligned_reasons
-from nsysalign.report.verdict import advices, verdicts
+from nsysalign.report.verdict import Card, Entry, advices, cards, losses, verdicts
 from nsysalign.store.confirmations import NOT_CONFIRMED
 from nsysalign.text import duration, middle, plural, safe_text
 
@@ -147,7 +146,7 @@ def _findings(
             if (v.label, v.rule) == only and loss is not None
         ]
     source = dict(analysis.source_lines.itertuples(index=False))
-    host = host_activity.sentences(analysis, found)
+    host = answers.host_sentences(analysis, found)
     for card, entry in chosen:
         console.print()
         # once per label: what its host did is the same for all its findings
@@ -194,7 +193,7 @@ def _finding(
     evidence = ", ".join(f"{what} {number}" for what, number in v.evidence)
     if evidence:
         _hanging(console, "  Evidence:", evidence, "dim")
-    if did and row is not None and host_activity.matters(row):
+    if did and row is not None and answers.host_matters(row):
         _hanging(console, "  Host:    ", did, "dim")
     for head, sentence, code in advices(v):
         _hanging(console, " ", f"{head}: {sentence[:1].lower()}{sentence[1:]}", "")
