@@ -82,14 +82,14 @@ def baseline_rows(analysis: Analysis) -> list[BaselineRow]:
     return rows
 
 
-def cells(row: BaselineRow, unit_ns: int = 1_000, decimals: int = 2) -> tuple[str, ...]:
+def cells(row: BaselineRow) -> tuple[str, ...]:
     """The numbers of HEADS from `runs` on, as text."""
     known = not math.isnan(row.predicted_ns)
-    predicted = within(row.predicted_ns, row.lower_ns, row.upper_ns, unit_ns) if known else "?"
+    predicted = within(row.predicted_ns, row.lower_ns, row.upper_ns, 1_000) if known else "?"
     return (
         row.counts,
-        fixed(row.profiled_ns, unit_ns=unit_ns, decimals=decimals),
-        fixed(row.baseline_ns, unit_ns=unit_ns, decimals=decimals),
+        fixed(row.profiled_ns),
+        fixed(row.baseline_ns),
         "?" if math.isnan(row.inflation) else f"{row.inflation:.2f}",
         predicted,
         "?" if math.isnan(row.error) else f"{round(100 * row.error):+d} %" + (" !" if row.outside else ""),
