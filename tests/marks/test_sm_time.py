@@ -122,6 +122,19 @@ def test_a_warp_that_comes_apart_is_where_its_first_lane_is(tmp_path):
     assert found.kernels["marks"].tolist() == [4]
 
 
+def test_neighbouring_warps_that_come_apart_alike_are_told_apart(tmp_path):
+    gpu = Gpu(sms=1, slots=1)
+    gpu.launch(0, 1, lambda b, w: [("", 6_400)], warps=2, ramp=640)
+    begin = int(gpu.chunks[0]["head"]["time"])
+    for warp, name, first, last in ((0, "left", 640, 1_920), (1, "right", 1_280, 3_840)):
+        stray(gpu, warp, begin + first, name_hash(name) << 2 | layout.BEGIN, 0x0000FFFF)
+        stray(gpu, warp, begin + last, name_hash(name) << 2 | layout.END, 0x0000FFFF)
+        gpu.names.add(name)
+    _, found = looked_into(gpu, tmp_path)
+    phases = found.phases.set_index("phase").loc[[name_hash("left"), name_hash("right")]]
+    assert phases["total_ns"].tolist() == [1_280, 2_560] and phases["unclosed"].tolist() == [0, 0]
+
+
 def test_ten_million_marks_take_seconds_and_a_gigabyte(tmp_path):
     import resource
     import time
