@@ -127,8 +127,8 @@ def test_neighbouring_warps_that_come_apart_alike_are_told_apart(tmp_path):
     gpu.launch(0, 1, lambda b, w: [("", 6_400)], warps=2, ramp=640)
     begin = int(gpu.chunks[0]["head"]["time"])
     for warp, name, first, last in ((0, "left", 640, 1_920), (1, "right", 1_280, 3_840)):
-        stray(gpu, warp, begin + first, name_hash(name) << 2 | layout.BEGIN, 0x0000FFFF)
-        stray(gpu, warp, begin + last, name_hash(name) << 2 | layout.END, 0x0000FFFF)
+        stray(gpu, warp, begin + first, name_hash(name) << 2 | layout.BEGIN, 0xFFFF0000)
+        stray(gpu, warp, begin + last, name_hash(name) << 2 | layout.END, 0xFFFF0000)
         gpu.names.add(name)
     _, found = looked_into(gpu, tmp_path)
     phases = found.phases.set_index("phase").loc[[name_hash("left"), name_hash("right")]]
