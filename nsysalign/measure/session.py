@@ -149,8 +149,9 @@ class Session:
 
     def _share_s(self, jobs: int, profiles: int, usual_s: float) -> float:
         """Seconds that one of this many processes may measure."""
-        reserve_s = self.time.for_profiles(profiles if self.options.profile else 0)
-        return self.time.share_s(jobs, reserve_s, usual_s, any_yet=bool(self.outcomes))
+        return self.time.share_s(
+            jobs, profiles if self.options.profile else 0, usual_s, any_yet=bool(self.outcomes)
+        )
 
     def _unsure(self, now: Measure, target: int, batch: int | None) -> bool:
         """Whether the processes may differ."""
@@ -308,9 +309,9 @@ class Session:
             raise KeyboardInterrupt
         blocks = outcome.all("block")
         if blocks and not outcome.failure:
-            # until the first block: starting, setting up, warming up; then a little for ending
-            until = (blocks[0]["t0"] - outcome.began_ns) / NS + 0.3 if o.backend == "cuda" else outcome.wall_s
-            self.time.starting.append(min(max(0.1, until), outcome.wall_s))
+            # all but measuring; the next one has imported torch by then
+            measuring = (blocks[-1]["t1"] - blocks[0]["t0"]) / NS if o.backend == "cuda" else 0.0
+            self.time.starting.append(max(0.1, outcome.wall_s - measuring - self.workers.ahead_s(outcome)))
         return outcome
 
     def _memory_limit(self, total: int | None, role: str) -> tuple[float | None, int | None]:

@@ -59,12 +59,16 @@ class Budget:
             return 0.0
         return min(0.45, 0.1 * processes + 0.15 * profile) * self.whole_s
 
-    def share_s(self, jobs: int, reserve_s: float, usual_s: float, *, any_yet: bool) -> float:
-        """Seconds that one of this many processes may measure.  Raises OutOfTime if too little is left, except for the
-        first."""
+    def share_s(self, jobs: int, profiles: int, usual_s: float, *, any_yet: bool) -> float:
+        """Seconds that one of this many processes may measure, with this many profiles after them.  Raises OutOfTime if too
+        little is left, except for the first."""
         if self.whole_s is None:
             return usual_s
-        left = self.left_s - reserve_s - 0.3
+        left = self.left_s - 0.3
+        # processes come first: without them nobody knows how far numbers hold, a profile only explains them
+        reserve = self.for_profiles(profiles)
+        if left - reserve >= jobs * (self.starting_s + LEAST_S):
+            left -= reserve
         mine = left / max(1, jobs) - self.starting_s
         # fewer processes are better than none
         share = mine if mine >= LEAST_S else min(left - self.starting_s, LEAST_S)

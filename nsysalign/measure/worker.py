@@ -10,6 +10,7 @@ in regions, for a run under nsys.
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import importlib
 import json
@@ -348,12 +349,14 @@ def main(path: str) -> int:
     with open(spec["out"], "a", encoding="utf-8", buffering=1) as out:
         worker = Worker(spec, lambda fact: out.write(json.dumps(fact, separators=(",", ":")) + "\n"))
         done = worker.run()
-    if not done:
-        sys.stdout.flush()
-        sys.stderr.write(worker.traceback)
-        sys.stderr.flush()
-        os._exit(0)  # a broken CUDA context must not be torn down: it may hang
-    return 0
+    if done and spec["role"] == "profile":
+        return 0  # nsys writes its trace when the process ends as any other does
+    if done:
+        atexit._run_exitfuncs()  # the user's; what Python does after that takes up to a second with torch
+    sys.stdout.flush()
+    sys.stderr.write(worker.traceback)
+    sys.stderr.flush()
+    os._exit(0)  # nor is a broken CUDA context torn down: it may hang
 
 
 def wait(parent: int, ahead: str = "") -> int:
