@@ -34,7 +34,9 @@ STEADY_NS, FILL = 20e6, 2
 MOST_QUEUED, MOST_SETS = 512, 64
 #: A synchronisation that takes this much longer than on an idle GPU has waited for work.
 WAITED_NS = 20_000
-#: How often that is looked at where it seems so, and how long the host sleeps before one with nothing to wait for.
+#: And so much of the call, or it does not matter.
+WAITED_SHARE = 0.005
+#: How often that is looked at where it seems so, and how long the host sleeps, at least, until all work has ended.
 LOOKS, PAUSE_S = 5, 0.002
 ELSEWHERE = "the call's work, or a part of it, is not on the current stream, where the events are recorded"
 L2 = ("warm", "cold")
@@ -116,19 +118,18 @@ class Modes:
         return self.gpu.now() - began
 
     def _left_behind(self) -> bool:
-        """Whether the GPU works on after an event behind the call, each time.  A synchronisation that has nothing to wait for
-        takes longer on a slow host, after other code, than it does in a loop (seen on an H100: by more than 20 us), so each is
-        compared with one after a pause in which all work has ended."""
+        """Whether the GPU works on after an event behind the call, each time.  With nothing to wait for, the first
+        synchronisation after a call takes longer than one in a loop, on a slow host by tens of microseconds (seen on an
+        H100), so each is compared with one that comes when all work has ended."""
         waits: dict[bool, list[int]] = {True: [], False: []}
-        for pause in (False, True) * (LOOKS if self.call_ns < 10e6 else 2):
+        for ended in (False, True) * (LOOKS if self.call_ns < 10e6 else 2):
             self.work.run()
-            if pause:
-                self.gpu.sync()
-                self.gpu.sleep(PAUSE_S)
+            if ended:
+                self.gpu.sleep(PAUSE_S + 2 * self.call_ns / 1e9)
             self.end.record()
             self.end.synchronize()
-            waits[pause].append(self._synchronise())
-        return min(waits[False]) > max(waits[True]) + WAITED_NS
+            waits[ended].append(self._synchronise())
+        return min(waits[False]) > max(waits[True]) + max(WAITED_NS, WAITED_SHARE * self.call_ns)
 
     def _nothing_there(self, idle: float) -> bool:
         """Of a call behind which the GPU was idle at once: whether its work is elsewhere; NoWork where there is none."""

@@ -142,16 +142,15 @@ class Session:
             (number, *p) for number in range(o.processes, o.most_processes) for p in self._shuffled(unclear)
         ]
         for at, (number, target, batch) in enumerate(jobs):
-            seconds = self._share_s(len(jobs) - at, len(pairs), usual)
+            seconds = self._share_s(len(jobs) - at, len(pairs), usual, first=False)
             self._worker(
                 target, batch, number, "time", o.modes, o.l2, seconds, len(pairs) * o.processes + len(jobs)
             )
 
-    def _share_s(self, jobs: int, profiles: int, usual_s: float) -> float:
-        """Seconds that one of this many processes may measure."""
-        return self.time.share_s(
-            jobs, profiles if self.options.profile else 0, usual_s, any_yet=bool(self.outcomes)
-        )
+    def _share_s(self, jobs: int, profiles: int, usual_s: float, *, first: bool = True) -> float:
+        """Seconds that one of this many processes may measure.  `first`: they come before profiles."""
+        reserve_s = self.time.for_profiles(profiles if self.options.profile else 0)
+        return self.time.share_s(jobs, reserve_s, usual_s, any_yet=bool(self.outcomes), first=first)
 
     def _unsure(self, now: Measure, target: int, batch: int | None) -> bool:
         """Whether the processes may differ."""
