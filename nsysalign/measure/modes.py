@@ -108,7 +108,7 @@ class Modes:
         end.record()
         end.synchronize()
         pending = gpu.now() - began
-        if self._synchronise() > idle + WAITED_NS and self._left_behind():
+        if self._synchronise() > idle + self._matters_ns and self._left_behind():
             return True
         return pending <= idle + WAITED_NS and self._nothing_there(idle)
 
@@ -129,7 +129,11 @@ class Modes:
             self.end.record()
             self.end.synchronize()
             waits[ended].append(self._synchronise())
-        return min(waits[False]) > max(waits[True]) + max(WAITED_NS, WAITED_SHARE * self.call_ns)
+        return min(waits[False]) > max(waits[True]) + self._matters_ns
+
+    @property
+    def _matters_ns(self) -> float:
+        return max(WAITED_NS, WAITED_SHARE * self.call_ns)
 
     def _nothing_there(self, idle: float) -> bool:
         """Of a call behind which the GPU was idle at once: whether its work is elsewhere; NoWork where there is none."""
