@@ -28,6 +28,8 @@ from nsysalign.rundir import make_run_dir
 PROBE_S, QUICK_S, PROFILED_S = 1.0, 1.5, 1.0
 #: Points that are measured in full: 1, the best, its equals, the knee, the largest, the best below the limit.
 MOST_REPORTED = 6
+#: Characters of a failure that a note shows.
+SAID = 300
 NS = 1e9
 
 Tell = Callable[[str, int], None]
@@ -328,7 +330,8 @@ class Session:
         """A failure becomes a note; if nothing was measured at all, the first worker's failure is the error."""
         job, failure = outcome.job, outcome.failure
         which = self.options.targets[job.target].name + ("" if job.batch is None else f", batch {job.batch}")
-        self.notes.append(f"{which}: {without_paths(failure.sentence())}")
+        said = without_paths(failure.sentence())  # torch's may be a page long: measure.json has all of it
+        self.notes.append(f"{which}: {said if len(said) <= SAID else said[:SAID] + '…'}")
         if failure.kind in ("usage", "no-work"):
             raise MeasureError(f"{which}: {failure.message.partition(': ')[2] or failure.message}") from None
 
