@@ -98,6 +98,15 @@ class Workers:
             self._spare = self._new()
         return worker
 
+    def ahead_s(self, outcome: Outcome) -> float:
+        """Seconds of a worker's time that the next one will not need: the first one imports torch by itself."""
+        stage = outcome.first("stage")
+        return (
+            (stage["t"] - outcome.began_ns) / 1e9
+            if self._ahead and outcome.job.number == 0 and stage
+            else 0.0
+        )
+
     def _take(self) -> tuple[subprocess.Popen, Path] | None:
         spare, self._spare = self._spare, None
         if spare is not None and spare[0].poll() is not None:
