@@ -84,3 +84,15 @@ def test_numbered_ranges_are_one_label(tmp_path):
 )
 def test_which_names_are_numbered(names, together):
     assert set(grouped(names).values()) == together
+
+
+def test_where_a_log_says_what_was_measured_ranges_are_no_table(tmp_path):
+    made = World(latency=dict.fromkeys(("kernel", "memcpy"), 1_000))
+    start = made.record(1, 0, 1)
+    made.kernel(6, 8, made.call("launch", 3, 5))
+    made.pair(start, made.record(9, 6, 7))
+    made.sync(10, 20)
+    made.ranges.append(Range("step", 0, 10, made.pid))
+    trace, logs = export.write(in_nanoseconds(made), tmp_path)
+    assert check.analyze(trace, logs).host_ranges.empty
+    assert check.analyze(trace, []).host_ranges["label"].tolist() == ["step"]
