@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -24,30 +24,12 @@ MEANING = (
 )
 
 
-@dataclass(frozen=True)
-class BaselineRow:
-    label: str
-    site: str
-    counts: str  # "20" or "20/18": under nsys, without
-    profiled_ns: float
-    baseline_ns: float
-    inflation: float
-    predicted_ns: float
-    lower_ns: float
-    upper_ns: float
-    error: float
-    remark: str
-    gap_profiled_ns: float
-    gap_baseline_ns: float
-    budget: tuple[
-        tuple[str, int], ...
-    ]  # (cause, ns) of its row without nsys, largest first; () if little changes
-    budget_ns: int  # their exact sum: the prediction for that one interval
+class BaselineRow(NamedTuple):
+    """A label of either run: its row of `frames.BASELINE`, and the budget without nsys of the interval in its row."""
 
-    @property
-    def outside(self) -> bool:
-        """The measured number lies outside the prediction's error bar."""
-        return self.baseline_ns < self.lower_ns or self.baseline_ns > self.upper_ns
+    both: Any
+    budget: list[tuple[str, int]]  # (cause, ns), largest first; [] if little changes
+    budget_ns: int  # their exact sum: the prediction for that one interval
 
 
 def baseline_rows(analysis: Analysis) -> list[BaselineRow]:
@@ -55,44 +37,27 @@ def baseline_rows(analysis: Analysis) -> list[BaselineRow]:
     shown = dict(analysis.labels[["label", "row_interval"]].itertuples(index=False))
     parts = analysis.unprofiled_parts
     rows = []
-    for row in analysis.baseline.itertuples(index=False):
-        own = parts[parts["interval"] == shown.get(row.label, -1)]
+    for both in analysis.baseline.itertuples(index=False):
+        own = parts[parts["interval"] == shown.get(both.label, -1)]
         budget = sorted(zip(own["cause"].tolist(), own["ns"].tolist(), strict=True), key=lambda p: -p[1])
-        rows.append(
-            BaselineRow(
-                label=str(row.label),
-                site=str(row.site),
-                counts=str(row.profiled_count)
-                if row.profiled_count == row.baseline_count
-                else f"{row.profiled_count}/{row.baseline_count}",
-                profiled_ns=row.profiled_ns,
-                baseline_ns=row.baseline_ns,
-                inflation=row.inflation,
-                predicted_ns=row.predicted_ns,
-                lower_ns=row.predicted_lower_ns,
-                upper_ns=row.predicted_upper_ns,
-                error=row.error,
-                remark=str(row.remark),
-                gap_profiled_ns=row.gap_profiled_ns,
-                gap_baseline_ns=row.gap_baseline_ns,
-                budget=tuple(budget) if row.inflation >= INFLATED else (),
-                budget_ns=int(own["ns"].sum()),
-            )
-        )
+        rows.append(BaselineRow(both, budget if both.inflation >= INFLATED else [], int(own["ns"].sum())))
     return rows
 
 
 def cells(row: BaselineRow) -> tuple[str, ...]:
-    """The numbers of HEADS from `runs` on, as text."""
-    known = not math.isnan(row.predicted_ns)
-    predicted = within(row.predicted_ns, row.lower_ns, row.upper_ns, 1_000) if known else "?"
+    """The numbers of HEADS from `intervals` on, as text."""
+    r = row.both
+    under, without = r.profiled_count, r.baseline_count
+    bounds = r.predicted_lower_ns, r.predicted_upper_ns
+    known = not math.isnan(r.predicted_ns)
+    outside = r.baseline_ns < bounds[0] or r.baseline_ns > bounds[1]
     return (
-        row.counts,
-        fixed(row.profiled_ns),
-        fixed(row.baseline_ns),
-        "?" if math.isnan(row.inflation) else f"{row.inflation:.2f}",
-        predicted,
-        "?" if math.isnan(row.error) else f"{round(100 * row.error):+d} %" + (" !" if row.outside else ""),
+        str(under) if under == without else f"{under}/{without}",
+        fixed(r.profiled_ns),
+        fixed(r.baseline_ns),
+        "?" if math.isnan(r.inflation) else f"{r.inflation:.2f}",
+        within(r.predicted_ns, *bounds, 1_000) if known else "?",
+        "?" if math.isnan(r.error) else f"{round(100 * r.error):+d} %" + (" !" if outside else ""),
     )
 
 
@@ -104,10 +69,10 @@ def budget_text(row: BaselineRow) -> str:
 
 def gap_text(row: BaselineRow) -> str:
     """How long nothing was timed before the label's intervals; '' if that is not known for the run without nsys."""
-    if math.isnan(row.gap_baseline_ns):
+    if math.isnan(row.both.gap_baseline_ns):
         return ""
-    under = "" if math.isnan(row.gap_profiled_ns) else f" ({fixed(row.gap_profiled_ns)} under nsys)"
-    return f"{fixed(row.gap_baseline_ns)} us since the interval before{under}"
+    under = "" if math.isnan(row.both.gap_profiled_ns) else f" ({fixed(row.both.gap_profiled_ns)} under nsys)"
+    return f"{fixed(row.both.gap_baseline_ns)} us since the interval before{under}"
 
 
 _UNITS = {"under nsys": "us", "without": "us", "predicted": "us"}
@@ -137,9 +102,9 @@ def section(analysis: Analysis) -> str:
 
 
 def _row(row: BaselineRow) -> str:
-    label = f'<th scope="row">{_text(row.label)}<span class="site">{_text(row.site)}</span></th>'
+    label = f'<th scope="row">{_text(row.both.label)}<span class="site">{_text(row.both.site)}</span></th>'
     numbers = "".join(f'<td class="number">{_text(cell)}</td>' for cell in cells(row))
-    words = [budget_text(row) if row.budget else "", row.remark, gap_text(row)]
+    words = [budget_text(row) if row.budget else "", row.both.remark, gap_text(row)]
     last = "".join(f"<div>{_text(w)}</div>" for w in words if w)
     return f"<tr>{label}{numbers}<td>{last}</td></tr>"
 
@@ -175,16 +140,16 @@ def render(analysis: Analysis, console: Console, *, max_labels: int | None = 60)
         )
     console.print(Text(MEANING, "dim"))
     for row in rows:
-        if row.remark:
-            console.print(Text(f"  {safe_text(row.label)}: {safe_text(row.remark)}", "yellow"))
+        if row.both.remark:
+            console.print(Text(f"  {safe_text(row.both.label)}: {safe_text(row.both.remark)}", "yellow"))
     _lines("Time between the intervals, in which nothing was timed, without nsys:", rows, gap_text, console)
-    inflated = sorted((r for r in rows if r.budget), key=lambda r: -r.inflation)
+    inflated = sorted((r for r in rows if r.budget), key=lambda r: -r.both.inflation)
     _lines("Predicted budgets without nsys, of the interval in each row:", inflated, budget_text, console)
 
 
 def _lines(head: str, rows: list[BaselineRow], text: Callable[[BaselineRow], str], console: Console) -> None:
     """A heading and a line per row with a remark; the page and analysis.json have all."""
-    telling = [(row.label, said) for row in rows if (said := text(row))]
+    telling = [(row.both.label, said) for row in rows if (said := text(row))]
     if telling:
         console.print(Text(head))
     for label, said in telling[:_MOST_LINES]:
@@ -206,5 +171,5 @@ def _table(rows: list[BaselineRow], console: Console) -> None:
         grid.add_column(head, justify="right", no_wrap=True)
     room = max(8, console.width - needed - 2)
     for row, values in zip(rows, numbers, strict=True):
-        grid.add_row(Text(middle(safe_text(row.label), room)), *map(Text, values))
+        grid.add_row(Text(middle(safe_text(row.both.label), room)), *map(Text, values))
     console.print(grid)
