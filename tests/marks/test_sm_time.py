@@ -81,6 +81,24 @@ def test_phases_share_an_sm_by_warps_and_the_innermost_range_counts(tmp_path):
     assert phases["unclosed"].sum() == 0
 
 
+def test_every_launch_has_the_time_of_its_own_phases(tmp_path):
+    gpu = Gpu(sms=1, slots=1)
+    for number, ns in enumerate((3_200, 6_400, 1_600)):
+        gpu.launch(number, 1, lambda b, w, n=ns: [("load", n)], warps=1)
+    _, found = looked_into(gpu, tmp_path)
+    table = found.sm_time[found.sm_time["part"] == "phase"]
+    assert table["kernel"].tolist() == [0, 1, 2]
+    assert (abs(table["ns"].to_numpy() - [3_200, 6_400, 1_600]) <= 64).all()
+
+
+def test_an_sm_without_blocks_is_not_there_for_all_of_the_kernel(tmp_path):
+    gpu = Gpu(sms=2, slots=1)
+    gpu.launch(0, 1, lambda b, w: [("load", 3_200)], warps=1)
+    marked, found = looked_into(gpu, tmp_path)
+    duration = int((marked.launches["end_ns"] - marked.launches["start_ns"]).iloc[0])
+    assert parts(found, 0)["none"] == duration
+
+
 def test_marks_that_were_dropped_make_a_launch_incomplete_and_its_rest_unknown(tmp_path):
     gpu = Gpu(sms=4, slots=1)
     gpu.launch(0, 4, nested, room=4)
