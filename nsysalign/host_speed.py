@@ -100,6 +100,6 @@ def record_under_nsys(log: EventLog | None) -> float:
     else RECORD_UNDER_NSYS."""
     for header in log.headers if log is not None else ():
         said = header.get("record_under_nsys")
-        if isinstance(said, int | float) and _CREDIBLE[0] <= said <= _CREDIBLE[1]:
+        if type(said) in (int, float) and _CREDIBLE[0] <= said <= _CREDIBLE[1]:
             return float(said)
     return RECORD_UNDER_NSYS

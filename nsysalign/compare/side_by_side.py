@@ -23,7 +23,7 @@ from nsysalign.text import REPETITION, times
 CONFIDENCE = 0.95
 #: A host that was this many times slower in one run than in the other is worth a remark: nine in ten differences of the record
 #: calls that have another reason are smaller.
-_OTHER_SPEED = 1.25
+_OTHER_SPEED = 1.3
 
 
 def side_by_side(
