@@ -3,8 +3,8 @@
 A run on a host that is half as fast measures launch-bound intervals that are twice as long, profiled or not.  So comparing two
 runs, or predicting one from the other, is only as good as the knowledge of the hosts' speeds.  Every event log has two calls
 per interval that are the same work in every run, of the kind that decides a launch-bound interval: a little Python and a call
-into the driver.  Where two runs without nsys differed by 16 and 30 % (two programs, an H100 with neighbours), 9 % were left at
-equal length of these calls (scripts/score_predictions.py); a loop of Python beside them told nothing.
+into the driver.  Where two runs without nsys differed by 17 and 35 % (two programs, an H100 with neighbours), 13 and 7 % were
+left at equal length of these calls; by how long a loop of Python took beside them, 20 and 15 %.
 """
 
 from __future__ import annotations
@@ -100,6 +100,6 @@ def record_under_nsys(log: EventLog | None) -> float:
     else RECORD_UNDER_NSYS."""
     for header in log.headers if log is not None else ():
         said = header.get("record_under_nsys")
-        if type(said) in (int, float) and _CREDIBLE[0] <= said <= _CREDIBLE[1]:
+        if isinstance(said, int | float) and _CREDIBLE[0] <= said <= _CREDIBLE[1]:
             return float(said)
     return RECORD_UNDER_NSYS
