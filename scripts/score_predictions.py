@@ -6,7 +6,8 @@
 Arguments whose names differ in a number at the end only (bench-1, bench-2) are runs of one program on one machine: every run under
 nsys is compared with every run without it, and the runs without nsys with each other, which says how far any prediction must be
 off.  Labels are counted by how fast the host was in both runs, as their record calls tell (`host_slowdown`): within 10 % of each
-other, or not; nothing is left out.
+other, or not; nothing is left out.  With several runs, the fastest one under nsys is also compared with the fastest one without it,
+label by label: there the host ran at full speed in both, if it ever did.
 """
 
 from __future__ import annotations
@@ -122,6 +123,13 @@ def show(rows: pd.DataFrame) -> None:
         print(equal.groupby(decides).apply(line).to_string())
 
 
+def fastest(rows: pd.DataFrame) -> pd.Series:
+    """Per label of a program: error of the prediction from the run under nsys that took least, against the run without nsys that
+    took least."""
+    under = rows.loc[rows.groupby("label")["profiled_ns"].idxmin()].set_index("label")
+    return under["predicted_ns"] / rows.groupby("label")["baseline_ns"].min() - 1
+
+
 def main() -> None:
     """Print the tables; `--json` has every label."""
     parser = argparse.ArgumentParser(
@@ -140,11 +148,11 @@ def main() -> None:
             except OSError as error:  # one broken run must not hide the others
                 print(f"{path}: {error}", file=sys.stderr)
         rows, plain = [], []
-        for runs in programs.values():
+        for program, runs in programs.items():
             for under, (sqlite, events, _) in runs.items():
                 for without, (_, _, baseline) in runs.items():
                     table = compared(sqlite, events, baseline)
-                    rows.append(table.assign(under=under, without=without))
+                    rows.append(table.assign(program=program, under=under, without=without))
             logs = [read_event_logs(baseline) for _, _, baseline in runs.values()]
             plain += [without_nsys(one, two) for one, two in combinations(logs, 2)]
     if not rows:
@@ -152,6 +160,14 @@ def main() -> None:
     found = pd.concat(rows, ignore_index=True)
     found = found[found["label"].str.contains(arguments.labels)].reset_index(drop=True)
     show(found)
+    several = found.groupby("program")["under"].transform("nunique") > 1
+    best = [fastest(own) for _, own in found[several & found["error"].notna()].groupby("program")]
+    if best:
+        error = pd.concat(best)
+        print(
+            f"\nthe fastest run under nsys against the fastest without: {len(error)} labels, median {100 * error.abs().median():.1f} %, "
+            f"bias {100 * error.median():+.1f} %, {(error.abs() <= 0.1).sum()} within 10 %"
+        )
     if plain:
         differ = pd.concat(plain)
         differ = differ[differ.index.str.contains(arguments.labels)]
