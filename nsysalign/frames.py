@@ -622,7 +622,8 @@ baseline: one row per label of a run with --baseline: profiled and unprofiled si
                                  interval (midmean), NaN for none
     gap_baseline_ns     float64  without nsys: the same, by the events' own clock; NaN without references
     host_slowdown       float64  how many times slower the host was under nsys than without, by how long the calls took that
-                                 recorded the events and what nsys usually adds to them; NaN where the logs do not say
+                                 recorded the events and what nsys usually adds to them (too low where caches are cold);
+                                 NaN where the logs do not say
 
 unprofiled: what an interval would have measured without nsys, predicted from the profiled trace alone; at most 32 per
         label

@@ -67,9 +67,14 @@ class HostSpeed:
             out[mine] = found
         return out
 
+    def usual(self, process: np.ndarray) -> np.ndarray:
+        """float64: how long such a call usually takes in these processes, ns: the faster quarter (a host can be slowed down, but
+        not sped up); NaN if unknown."""
+        return np.array([self._usual.get(int(number), np.nan) for number in process], dtype=np.float64)
+
     def slowdown(self, process: np.ndarray, begin_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
-        """float64: how many times longer than usual in the run (the faster quarter: a host can be slowed down, but not sped up)
-        the shorter one of an interval's calls took; NaN if unknown.  The longer one may only have found cold caches."""
+        """float64: how many times longer than usual in the run the shorter one of an interval's calls took; NaN if unknown.  The
+        longer one may only have found cold caches."""
         out = np.full(len(process), np.nan)
         for number, usual in self._usual.items():
             begin, end, total = self._known[number]

@@ -51,8 +51,7 @@ def side_by_side(
     counts = measured_without["certain"].to_numpy(dtype=bool) | measured_without["key"].isin(list(label_of))
     measured_without = measured_without[counts].reset_index(drop=True)
     logged = _labelled(measured(profiled), label_of) if profiled is not None else None
-    under, without = _record_times(profiled, logged), _record_times(baseline, measured_without)
-    slowdown = (under / without / record_under_nsys(profiled)).to_dict()
+    host = _host_speeds(_record_times(profiled, logged), _record_times(baseline, measured_without), profiled)
     measured_without["process"] = _ranks(baseline, measured_without["process"].to_numpy())
     known = set(logged["key"]) if logged is not None else set()
     with_nsys = pd.DataFrame(
@@ -80,7 +79,7 @@ def side_by_side(
             removed,
             why,
             known,
-            slowdown.get(label, float("nan")),
+            host.get(label, (float("nan"), 1.0)),
         )
         for label in dict.fromkeys(labels)
     ]
@@ -195,12 +194,29 @@ def _place(key: tuple) -> str:
     return start if end in ("", start) else f"{start}-{end.rpartition(':')[2]}"
 
 
-def _record_times(log: EventLog | None, found: pd.DataFrame | None) -> pd.Series:
-    """Label -> median, ns, of how long the record calls of its intervals took."""
+def _record_times(log: EventLog | None, found: pd.DataFrame | None) -> pd.DataFrame:
+    """Per label the medians of how long the record calls of its intervals took: `ns`, and as a multiple of what is `usual` in the
+    run."""
     if log is None or found is None or not len(found):
-        return pd.Series(dtype=np.float64)
-    near = HostSpeed(log).near(*(found[c].to_numpy() for c in ("process", "order", "last_ns")))
-    return pd.Series(near).groupby(found["label"].to_numpy()).median()
+        return pd.DataFrame({"ns": [], "usual": []}, dtype=np.float64)
+    speed = HostSpeed(log)
+    near = speed.near(*(found[c].to_numpy() for c in ("process", "order", "last_ns")))
+    both = pd.DataFrame({"ns": near, "usual": near / speed.usual(found["process"].to_numpy())})
+    return both.groupby(found["label"].to_numpy()).median()
+
+
+def _host_speeds(
+    under: pd.DataFrame, without: pd.DataFrame, profiled: EventLog | None
+) -> dict[str, tuple[float, float]]:
+    """Label -> (how many times slower the host was under nsys, by the record calls; below 1 that says nothing down to here).
+
+    nsys adds the same to a call that takes longer in both runs (cold caches), and so makes it longer by less than usual.
+    """
+    usual = record_under_nsys(profiled)
+    both = under.add_suffix("_under").join(without, how="inner")
+    slowdown = both["ns_under"] / both["ns"] / usual
+    cold = both[["usual_under", "usual"]].min(axis=1, skipna=False).clip(lower=1).fillna(1.0)
+    return dict(zip(both.index, zip(slowdown, (cold + usual - 1) / cold / usual, strict=True), strict=True))
 
 
 def _at_work(parts: pd.DataFrame, intervals: pd.Index) -> np.ndarray:
@@ -209,7 +225,8 @@ def _at_work(parts: pd.DataFrame, intervals: pd.Index) -> np.ndarray:
     return working.reindex(intervals, fill_value=0).to_numpy()
 
 
-def _row(label, profiled, baseline, removed, why, known, slowdown) -> tuple:
+def _row(label, profiled, baseline, removed, why, known, host) -> tuple:
+    slowdown, explained = host
     first = profiled if profiled is not None else baseline
     counts = [0 if side is None else len(side) for side in (profiled, baseline)]
     nan = float("nan")
@@ -238,9 +255,10 @@ def _row(label, profiled, baseline, removed, why, known, slowdown) -> tuple:
             reasons = why.reindex(profiled["interval"]).dropna()
             remarks.append(f"no prediction: {reasons.iloc[0] if len(reasons) else 'not replayed'}")
     both = counts[0] and counts[1] and baseline_ns > 0
-    if max(slowdown, 1 / slowdown) >= _OTHER_SPEED:
+    other = slowdown if slowdown >= 1 else min(slowdown / explained, 1.0)
+    if max(other, 1 / other) >= _OTHER_SPEED:
         remarks.append(
-            f"the host was {times(max(slowdown, 1 / slowdown))} {'slower' if slowdown > 1 else 'faster'} under nsys than "
+            f"the host was {times(max(other, 1 / other))} {'slower' if other > 1 else 'faster'} under nsys than "
             "without: part of the difference is the host's, not nsys's"
         )
     gaps = (nan if s is None else _midmean(s["gap_ns"].dropna()) for s in (profiled, baseline))

@@ -285,6 +285,24 @@ def test_how_fast_the_host_was_in_either_run_stands_beside_the_times(tmp_path, u
     assert ("the host was" in remark) == (said is not None) and (said or "") in remark
 
 
+def test_a_place_with_cold_caches_is_no_faster_host(tmp_path):
+    """Its record calls take three times as long as the others, with nsys and without: nsys adds as much as elsewhere."""
+    logs = []
+    for name, warm, added in (("under", 400, 300), ("without", 400, 0)):
+        path = log(tmp_path, name, runs("x", *range(30, 50)) + runs("cold", *range(30, 36)))
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines:
+            if line["type"] == "record":
+                took = warm * (3 if line["region"].startswith("cold") else 1) + added
+                line["t1_ns"] = line["t0_ns"] + took
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        logs.append(path)
+    table, _ = beside(*logs)
+    assert table.loc["x", "host_slowdown"] == pytest.approx(1)
+    assert table.loc["cold", "host_slowdown"] == pytest.approx(1500 / 1200 / 1.75)
+    assert not table["remark"].str.contains("the host was").any()
+
+
 def test_what_nsys_adds_to_a_record_is_what_was_measured_on_the_machine(tmp_path):
     table, _ = beside(
         log(tmp_path, "under", runs("x", *range(30, 38)), took=600, record_under_nsys=1.5),
