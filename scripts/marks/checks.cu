@@ -80,7 +80,7 @@ template <int K> void run_cost(const char* name, nsysalign_marks m, u64* cycles,
 void part_cost() {
   u64* cycles; char* memory;
   OK(cudaMalloc(&cycles, 1 << 20)); OK(cudaMalloc(&memory, 1 << 26));
-  NSYSALIGN_RECORDER(r, 256);
+  NSYSALIGN_RECORDER(r, 2048);
   for (nsysalign_marks m : {r.marks(), nsysalign_marks{0}}) {
     run_cost<0>("nothing", m, cycles, memory); run_cost<1>("mark", m, cycles, memory); run_cost<5>("mark after", m, cycles, memory);
     run_cost<2>("count", m, cycles, memory); run_cost<6>("count warps", m, cycles, memory); run_cost<3>("latency", m, cycles, memory);
@@ -116,59 +116,60 @@ void part_spins() {
   r.write(path("spins").c_str());
 }
 
-// --- how much longer a kernel gets: units of work that a warp takes 1 us for, with k marks each.  The loops are the same with marks
-// and without: left alone, nvcc unrolls those without, and that is then most of the difference. ---
+// --- how much longer a kernel gets: units of work that take a warp 1 us, with k marks each.  The loops are the same with marks and
+// without: left alone, nvcc unrolls those without and moves checks out of them, and that is then most of the difference. ---
 __device__ __forceinline__ void part(float& a, float& b, int n) {
 #pragma unroll 1
-  for (int i = 0; i < n; i++) {
+  do {
 #pragma unroll
     for (int j = 0; j < 4; j++) { a = a * 1.0001f + b; b = b * 0.9999f + a; }
-  }
+  } while (--n);
 }
-template <int K> __global__ void __launch_bounds__(1024) work(float* x, u64* cycles, int units, int inner, nsysalign_marks m) {
+template <int K> __global__ void __launch_bounds__(1024) work(float* x, int units, int inner, nsysalign_marks m) {
   NSYSALIGN_WARP(w, m);
   float a = threadIdx.x, b = blockIdx.x;
-  const u64 start = ck();
+  int left = units * (K == 9 ? 1 : K);
+  asm volatile("" : "+r"(inner), "+r"(left));  // in registers
 #pragma unroll 1
-  for (int u = 0; u < units * (K == 9 ? 1 : K); u++) {
+  do {
     if (K == 1) { part(a, b, inner); NSYSALIGN_MARK(w, "unit"); }
     if (K == 8) { part(a, b, inner); NSYSALIGN_MARK(w, "eighth"); }
     if (K == 9) {  // eight counters: which of them, is known to the compiler
       part(a, b, inner); NSYSALIGN_COUNT(w, "c0"); part(a, b, inner); NSYSALIGN_COUNT(w, "c1"); part(a, b, inner); NSYSALIGN_COUNT(w, "c2"); part(a, b, inner); NSYSALIGN_COUNT(w, "c3");
       part(a, b, inner); NSYSALIGN_COUNT(w, "c4"); part(a, b, inner); NSYSALIGN_COUNT(w, "c5"); part(a, b, inner); NSYSALIGN_COUNT(w, "c6"); part(a, b, inner); NSYSALIGN_COUNT(w, "c7");
     }
-  }
-  if (blockIdx.x == 0 && threadIdx.x == 0) *cycles = ck() - start;
+  } while (--left);
   if (a + b == 42) x[0] = a;
 }
 // `inner`: so that a unit lasts about 1 us on an H100 or H200; how long it did is printed
 struct work_shape { int threads, blocks_per_sm, inner, inner_of_eighth; };
-template <int K> void run_work(const char* name, nsysalign_marks m, float* x, u64* cycles) {
+template <int K> void run_work(const char* name, nsysalign_marks m, float* x) {
   const work_shape shapes[] = {{128, 1, 46, 5}, {128, 4, 35, 4}, {256, 1, 43, 5}, {256, 4, 18, 2}, {1024, 1, 21, 2}, {1024, 4, 10, 1}};
   for (const work_shape& s : shapes) {
     const int units = 200, blocks = s.blocks_per_sm * sms;
     cudaEvent_t a, b; OK(cudaEventCreate(&a)); OK(cudaEventCreate(&b));
-    std::vector<float> t; std::vector<u64> c;
+    int fit = 1; OK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fit, work<K>, s.threads, 0));
+    const int turns = std::max(1, s.blocks_per_sm / fit);  // of blocks, on each SM
+    std::vector<float> t;
     for (int i = 0; i < 12; i++) {
-      OK(cudaEventRecord(a)); work<K><<<blocks, s.threads>>>(x, cycles, units, K == 1 ? s.inner : s.inner_of_eighth, m); OK(cudaEventRecord(b)); OK(cudaEventSynchronize(b));
+      OK(cudaEventRecord(a)); work<K><<<blocks, s.threads>>>(x, units, K == 1 ? s.inner : s.inner_of_eighth, m); OK(cudaEventRecord(b)); OK(cudaEventSynchronize(b));
       float ms; OK(cudaEventElapsedTime(&ms, a, b));
-      u64 took; OK(cudaMemcpy(&took, cycles, 8, cudaMemcpyDeviceToHost));
 #if defined(NSYSALIGN_MARKS)
       if (m.address) OK(cudaMemset(reinterpret_cast<char*>(m.address) + nsysalign::LINE, 0, nsysalign::LINE * nsysalign::SM_LINES));  // room again
 #endif
-      if (i > 1) t.push_back(ms * 1000), c.push_back(took);
+      if (i > 1) t.push_back(ms * 1000);
     }
-    std::sort(t.begin(), t.end()); std::sort(c.begin(), c.end());
-    std::printf("{\"work\":\"%s\",\"armed\":%d,\"threads\":%d,\"blocks\":%d,\"units\":%d,\"us\":%.3f,\"min\":%.3f,\"unit_cycles\":%.0f}\n", name, m.address != 0, s.threads, blocks, units, t[t.size() / 2], t[0], static_cast<double>(c[c.size() / 2]) / units);
+    std::sort(t.begin(), t.end());
+    std::printf("{\"work\":\"%s\",\"armed\":%d,\"threads\":%d,\"blocks\":%d,\"units\":%d,\"us\":%.3f,\"min\":%.3f,\"unit_us\":%.3f}\n", name, m.address != 0, s.threads, blocks, units, t[t.size() / 2], t[0], t[0] / units / turns);
   }
 }
 void part_work() {
-  float* x; u64* cycles; OK(cudaMalloc(&x, 1024)); OK(cudaMalloc(&cycles, 8));
+  float* x; OK(cudaMalloc(&x, 1024));
   NSYSALIGN_RECORDER(r, 1500);
   for (nsysalign_marks m : {nsysalign_marks{0}, r.marks()}) {
-    run_work<1>("mark per unit", m, x, cycles); run_work<8>("8 marks per unit", m, x, cycles); run_work<9>("8 counters per unit", m, x, cycles);
+    run_work<1>("mark per unit", m, x); run_work<8>("8 marks per unit", m, x); run_work<9>("8 counters per unit", m, x);
   }
-  OK(cudaFree(x)); OK(cudaFree(cycles));
+  OK(cudaFree(x));
 }
 
 // --- any number of marks, any size of buffer; divergence now and then ---

@@ -376,9 +376,9 @@ template <int BASE> struct warp {
     u32 rare, here;
     asm volatile(
         "{\n\t.reg .pred p;\n\t.reg .b32 c, first, second;\n\t.reg .b64 t;\n\t"
-        "activemask.b32 %2;\n\tsetp.eq.u32 p, %2, %3;\n\tsetp.ne.and.u32 p, %5, 0, p;\n\t"
+        "activemask.b32 %2;\n\tadd.u64 %0, %0, 16;\n\tsetp.eq.u32 p, %2, %3;\n\tsetp.ne.and.u32 p, %5, 0, p;\n\t"
         "mov.u64 t, %%globaltimer;\n\tmov.u32 c, %%clock;\n\tmov.b64 {first, second}, t;\n\t"
-        "@p st.global.cs.v4.u32 [%0], {first, second, c, %4};\n\tadd.u64 %0, %0, 16;\n\tselp.u32 %1, 0, 1, p;\n\t}"
+        "@p st.global.cs.v4.u32 [%0+-16], {first, second, c, %4};\n\tselp.u32 %1, 0, 1, p;\n\t}"
         : "+l"(next), "=&r"(rare), "=&r"(here)
         : "r"(ready), "r"(id), "r"(static_cast<u32>(usual))
         : "memory");
