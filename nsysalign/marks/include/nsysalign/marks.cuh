@@ -54,7 +54,7 @@ constexpr u32 TABLE = LINE + LINE * SM_LINES, PROBES = 64;
 constexpr u32 HEAD = 0x4b434e00u, STRAY = 0x41525400u;
 constexpr u32 BEGIN = 1, END = 2, EXIT = 3;  // kinds of marks; 0 is a point in time
 constexpr u32 OFF = 0, FULL = CHUNK;  // no addresses, in place of the next slot's
-constexpr u32 LEFT = 3, RUN = 4;      // of chunks that were claimed together: see long_way()
+constexpr u32 LEFT = 3, RUN = 4, IN_RUN = 15;  // of chunks that were claimed together: see long_way()
 
 constexpr u32 TRIGGER = 0x3fffff00u;  // and above: __prof_trigger(0), (1), ...
 
@@ -249,26 +249,21 @@ static __device__ __noinline__ u64 long_way(u64 buffer, u64 next, u32 mask, u32 
   const bool apart = __any_sync(here, here != mask), full = __any_sync(here, next == FULL);
   const bool ended = !apart && !full && __any_sync(here, !(next & (CHUNK - 1)));
   const bool claims = apart || (ended && __any_sync(here, !(run & LEFT)));
-  u64 fresh = ended ? next : 0;  // the next chunk of the run begins where this one ends
-  u32 times = run / RUN;
+  u64 fresh = ended ? next | (run - 1) : 0;  // the next chunk of the run begins where this one ends
   if (claims) {
-    times = next == OFF ? 0 : times < 2 ? times + 1 : 2;
-    fresh = claim_together(buffer, here, leads, apart ? 0 : 1u << times);
-    run = times * RUN;
-  } else if (ended) {
-    run -= 1;
+    const u32 times = next == OFF ? 0 : run < 2 * RUN ? run / RUN + 1 : 2;
+    fresh = claim_together(buffer, here, leads, apart ? 0 : 1u << times) | times * RUN;
   }
-  const u64 p = fresh & ~static_cast<u64>(LEFT);
+  const u64 p = fresh & ~static_cast<u64>(IN_RUN);
   if (apart || ended)  // `previous`: the chunk before, in lines from the buffer, never 0
     head_if(leads && p, p, apart ? STRAY : HEAD, apart ? id : 0, t, whole, here,
             apart || !next ? 0 : static_cast<u32>((next - CHUNK - buffer) / LINE));
   add_if(leads && (id || apart) && (claims ? !p : full), line(buffer) + 8, 1);
   if (apart) return next | run;
   if (ended) {
-    fresh = __shfl_sync(here, fresh, __ffs(static_cast<int>(here)) - 1);  // also where it is known: the compiler sees that it is one for all
-    run |= static_cast<u32>(fresh) & LEFT;
-    fresh &= ~static_cast<u64>(LEFT);
-    next = fresh ? fresh + LINE : FULL;
+    fresh = __shfl_sync(here, fresh, __ffs(static_cast<int>(here)) - 1);  // also where all know it: so that the compiler does
+    run = static_cast<u32>(fresh) & IN_RUN;
+    next = fresh > IN_RUN ? fresh - run + LINE : FULL;
     if ((id & 3) == BEGIN) t = timer(), c = clock_low();
   }
   const bool written = id && next != FULL;
@@ -364,8 +359,8 @@ template <int BASE> struct warp {
 
   NSYSALIGN_DEVICE void take(u32 here, u32 id) {
     const u64 slot = long_way(buffer, next, mask, here, id, run);
-    run = static_cast<u32>(slot) & 15;
-    next = slot & ~15ull;
+    run = static_cast<u32>(slot) & IN_RUN;
+    next = slot & ~static_cast<u64>(IN_RUN);
     ready = next & (CHUNK - 1) ? mask : 0;
   }
 
@@ -378,7 +373,12 @@ template <int BASE> struct warp {
         "{\n\t.reg .pred p;\n\t.reg .b32 c, first, second;\n\t.reg .b64 t;\n\t"
         "activemask.b32 %2;\n\tadd.u64 %0, %0, 16;\n\tsetp.eq.u32 p, %2, %3;\n\tsetp.ne.and.u32 p, %5, 0, p;\n\t"
         "mov.u64 t, %%globaltimer;\n\tmov.u32 c, %%clock;\n\tmov.b64 {first, second}, t;\n\t"
+#if __CUDA_ARCH__ >= 900
         "@p st.global.cs.v4.u32 [%0+-16], {first, second, c, %4};\n\tselp.u32 %1, 0, 1, p;\n\t}"
+#else  // there the compiler has to be told that they agree
+        "mov.u32 %1, 1;\n\t@!p bra.uni DONE;\n\t"
+        "st.global.cs.v4.u32 [%0+-16], {first, second, c, %4};\n\tmov.u32 %1, 0;\n\tDONE:\n\t}"
+#endif
         : "+l"(next), "=&r"(rare), "=&r"(here)
         : "r"(ready), "r"(id), "r"(static_cast<u32>(usual))
         : "memory");
