@@ -265,10 +265,6 @@ def _read(item: dict[str, Any]) -> None:
     item["count"] = max(_int(item.get("count")), 0)
 
 
-def _took_time(item: dict[str, Any]) -> bool:
-    return item["t1_ns"] > item["t0_ns"]
-
-
 class Line(NamedTuple):
     """A type of line that is a row of a table: its keys are the table's columns, except for the process."""
 
@@ -303,7 +299,6 @@ LINES = {
     "calibration": _COMPARED,
     "reference": _line(frames.REFERENCES, _CALL, ("id",), also=("tid", "stream_id")),
     "distance": _line(frames.DISTANCES, amend=_from_reference),
-    "meter": _line(frames.METERS, _CALL, ("work",), _took_time, also=("tid",)),
     "host": _line(frames.HOSTS, _CALL),
     "clock_site": _line(frames.CLOCK_SITES, numbers=("number",)),
     "clock_reading": _line(frames.CLOCK_READINGS, ("t_ns",), ("site",), _read),
@@ -317,13 +312,12 @@ def _keys(line: Line, *dtypes: str) -> set[str]:
 
 
 _IN_HEADER = ("version", "calibration_ns", "baseline", "stopped", *_HEADER_NUMBERS)
-_METER = ("meter_usual_ns", "meter_least_ns", "meter_most_ns", "meter_work")
 #: What analysis reads of each type of line: numbers and flags, and texts.  (`callers` and `clock` are both.)
 PLAIN_KEYS = {name: _keys(line, "int64", "float64", "bool") | {*line.also} for name, line in LINES.items()}
-PLAIN_KEYS |= {"header": {*_IN_HEADER, *_METER}, "note": set(), "end": {"signal"}}
+PLAIN_KEYS |= {"header": {*_IN_HEADER, "record_under_nsys"}, "note": set(), "end": {"signal"}}
 TEXT_KEYS = {name: _keys(line, "str") for name, line in LINES.items()}
 TEXT_KEYS |= {
-    "header": {"format", "device_name", "torch", "python", "nvtx", "meter_python"},
+    "header": {"format", "device_name", "torch", "python", "nvtx"},
     "note": {"text"},
     "end": {"how"},
 }
