@@ -37,6 +37,7 @@ def test_a_range_without_gpu_work_has_its_time(analysis):
     item = table.loc["item"]
     assert (item["host_ns"], item["sync_ns"], item["outside_ns"]) == (40_000, 36_000, 4_000)
     assert (item["with_work"], item["gpu_ns"]) == (0, 0)
+    assert (analysis.intervals[["start_record", "end_record"]] == -1).all(axis=None), "a range has no events"
 
 
 def test_a_range_has_its_host_time_beside_the_gpu(analysis):
