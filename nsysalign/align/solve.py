@@ -14,11 +14,10 @@ from nsysalign import frames
 from nsysalign.align import bounds
 from nsysalign.align import streams as lanes
 from nsysalign.align.context import TraceContext, look
-from nsysalign.align.event_line import ClockPlaces, EventLine, place_records
+from nsysalign.align.fit import ClockPlaces, Line, PairPlaces, place_pairs, place_records
 from nsysalign.align.inferred import windows_without_log
-from nsysalign.align.latency import LatencyModel, calibrate, spacing
+from nsysalign.align.latency import CLASSES, PARAMETERS, SCATTER_NS, LatencyModel
 from nsysalign.align.match import match_processes, match_records
-from nsysalign.align.place import frames_of
 from nsysalign.align.records import (
     awaited,
     build_records,
@@ -67,10 +66,9 @@ def align(
     lines = context.event_lines if context else None
     places = _by_clock(clock, known, best.records, tracing, surroundings, lines)
     on_clock, doubts = _held_by_clock(places, best)
-    model = context.model if context else None
-    if model is None:
-        model = _calibrate(surroundings, best, tracing)
-    records, windows = _placed(known, best, read.lanes, places, on_clock, surroundings, model)
+    likely = place_pairs(surroundings, best.pairs, tracing, context.model if context else None)
+    model = likely.model
+    records, windows = _placed(known, best, read.lanes, places, on_clock, surroundings, likely)
     timed = read_timers(known, read.processes, read.clocks) if timers is None else timers
     others, lost, alone, said = _on_the_host(trace, known, read, timed, told=context is None)
     if context is None and known.records.empty and known.hosts[~known.hosts["implicit"].to_numpy()].empty:
@@ -169,13 +167,13 @@ def _placed(
     places: ClockPlaces | None,
     on_clock: np.ndarray,
     surroundings: Surroundings,
-    model: LatencyModel,
+    likely: PairPlaces,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(records with bounds, place and stream; windows of the compared pairs)."""
     records, (lower, upper) = best.records, _around_places(best, places, on_clock)
-    windows = event_windows(log, best, places, on_clock, surroundings, model, lower, upper)
+    windows = event_windows(log, best, places, on_clock, likely, lower, upper)
     records["lower_ns"], records["upper_ns"] = np.minimum(lower, upper), np.maximum(lower, upper)
-    records["t_ns"] = record_places(records, windows, places, surroundings, model)
+    records["t_ns"] = record_places(records, windows, places, surroundings, likely.model)
     lane = records["lane"].to_numpy()
     stream = table["stream"].to_numpy()
     records["stream"] = np.where(lane >= 0, stream[np.maximum(lane, 0)], -1) if len(table) else -1
@@ -244,19 +242,14 @@ def _by_clock(
     records: pd.DataFrame,
     tracing: str,
     surroundings: Surroundings,
-    lines: Mapping[int, EventLine] | None,
+    lines: Mapping[int, Line] | None,
 ) -> ClockPlaces | None:
     """Where the records lie by their event clocks; None if the log has no references."""
     if clock is None:
         return None
-    lane = np.where(records["call"].to_numpy() >= 0, records["lane"].to_numpy(), -1)
+    known = (records["call"].to_numpy() >= 0) & (records["lane"].to_numpy() >= 0)
     return place_records(
-        clock.of_rows(log.records.index.to_numpy()),
-        surroundings,
-        tracing,
-        records["timestamp_ns"].to_numpy(),
-        lane,
-        lines or None,
+        clock.of_rows(log.records.index.to_numpy()), surroundings, tracing, known, lines or None
     )
 
 
@@ -345,17 +338,6 @@ def _placeable(
     )
 
 
-def _calibrate(surroundings: Surroundings, best: Bounded, tracing: str) -> LatencyModel:
-    pairs = best.pairs
-    usable = (best.records["lane"].to_numpy() >= 0) & (best.records["call"].to_numpy() >= 0)
-    both = usable[pairs["start"].to_numpy()] & usable[pairs["end"].to_numpy()]
-    start, end, elapsed = (pairs[c].to_numpy()[both] for c in ("start", "end", "elapsed_ns"))
-    f = frames_of(start, end, elapsed)
-    near = f.apart_ns == 0
-    spacings = spacing(surroundings, start, end, elapsed)
-    return calibrate(surroundings, f.record[near], f.frame[near], f.shift_ns[near], spacings, tracing)
-
-
 def _calibration(
     model: LatencyModel,
     clocks: Mapping[int, ClockMap],
@@ -368,18 +350,17 @@ def _calibration(
         on_clock["event_clock"] = {
             "tick_ns": event_clock.tick_ns,
             "records": int((places.line >= 0).sum()),
-            "spacing_ns": places.spacing_ns,
             "lines": [
                 {"rate_ppm": round(line.rate_ppm, 3), "observations": dict(line.counts)}
                 for line in places.lines.values()
             ],
         }
     return on_clock | {
-        "latency_ns": {k: round(v, 3) for k, v in model.value.items()},
+        "latency_ns": dict(zip(PARAMETERS, model.vector.round(3).tolist(), strict=True)),
         "latency_std_ns": dict(
-            zip(model.value, np.sqrt(np.diag(model.covariance)).round(1).tolist(), strict=True)
+            zip(PARAMETERS, np.sqrt(np.diag(model.covariance)).round(1).tolist(), strict=True)
         ),
-        "scale_ns": {k: round(v, 1) for k, v in model.scale.items()},
+        "scale_ns": dict(zip(CLASSES, SCATTER_NS.tolist(), strict=True)),
         "observations": dict(model.counts),
         "clocks": {
             str(pid_of(processes[p])): {"source": c.source, "uncertainty_ns": c.width_ns}

@@ -91,6 +91,7 @@ class Surroundings:
     next_is_kernel: np.ndarray
     ahead: np.ndarray  # records of this stream between this one and the next operation
     waits: np.ndarray  # a stream wait lies between the previous operation and the record
+    stamp: np.ndarray  # CUPTI's timestamp
 
     def take(self, index: np.ndarray) -> Surroundings:
         return Surroundings(**{name: getattr(self, name)[index] for name in self.__dataclass_fields__})
@@ -130,6 +131,7 @@ def gather(
         next_is_kernel=around["next_kind"].to_numpy() == KIND["kernel"],
         ahead=np.where(lane >= 0, ahead, 0),
         waits=_waits_before(trace, waits, lane, call_start, around),
+        stamp=records["timestamp_ns"].to_numpy(),
     )
 
 

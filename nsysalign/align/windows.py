@@ -10,9 +10,8 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.align import bounds
-from nsysalign.align.event_line import ClockPlaces
+from nsysalign.align.fit import ClockPlaces, PairPlaces
 from nsysalign.align.latency import LatencyModel
-from nsysalign.align.place import frames_of, place_pairs
 from nsysalign.align.surroundings import Surroundings
 from nsysalign.model import ORIGIN, EventLog
 from nsysalign.sweep.issue import FAR
@@ -42,8 +41,7 @@ def event_windows(
     best: Bounded,
     places: ClockPlaces | None,
     on_clock: np.ndarray,
-    surroundings: Surroundings,
-    model: LatencyModel,
+    likely: PairPlaces,
     lower: np.ndarray,
     upper: np.ndarray,
 ) -> pd.DataFrame:
@@ -62,7 +60,7 @@ def event_windows(
         at = np.flatnonzero(~on_clock)
         ends = start[at], end[at], elapsed[at]
         begin[at], error[at], low[at], high[at] = _by_neighbours(
-            best.records, surroundings, model, lower, upper, *ends
+            best.records, likely.start_ns[ordinary][at], likely.error_ns[ordinary][at], lower, upper, *ends
         )
         method[at] = np.where((stamp[start[at]] > 0) | (stamp[end[at]] > 0), "event-trace", "bounds")
     out = _whose(log, best.records, pairs).assign(
@@ -131,8 +129,8 @@ def _on_clock(
 
 def _by_neighbours(
     records: pd.DataFrame,
-    surroundings: Surroundings,
-    model: LatencyModel,
+    likely: np.ndarray,
+    bar: np.ndarray,
     lower: np.ndarray,
     upper: np.ndarray,
     start: np.ndarray,
@@ -153,11 +151,9 @@ def _by_neighbours(
         np.where(by_start, bounds.TICK_NS, 500),
     )
     rest = np.flatnonzero(~by_start & ~by_end)
-    if len(rest):
-        frames = frames_of(start[rest], end[rest], elapsed[rest])
-        begin[rest], error[rest] = place_pairs(
-            surroundings, model, frames, start[rest], low[rest], high[rest]
-        )
+    begin[rest] = np.clip(likely[rest], low[rest], high[rest])
+    farthest = np.maximum(np.maximum(begin - low, high - begin), 1)
+    error[rest] = np.minimum(np.ceil(bar[rest]), farthest[rest])
     return begin, error, np.minimum(low, begin), np.maximum(high, begin)
 
 
