@@ -1,22 +1,21 @@
 """Bounds on where a record lies that hold whatever the latencies are.
 
     t(R) >= start of R's call; end of every operation issued to the stream before R
-    t(R) <= start of every operation issued to the stream after R; end of a successful synchronisation or query that
-            covers R; start of what is ordered after a wait on R; the end of elapsed_time on R
+    t(R) <= start of every operation issued to the stream after R; end of a successful synchronisation of the device or
+            stream; the end of elapsed_time on R
 
-A compared pair is subject to the bounds of both records: t(end) - t(start) = elapsed, within the clocks' slack.
+What is ordered after a wait on R, and synchronisations of its event, bound it as well, but hardly ever more narrowly: they
+moved no place and no error bar of 15,757 pairs.  A compared pair is subject to the bounds of both records: t(end) - t(start) = elapsed, within the clocks' slack.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from nsysalign.align.streams import stream_lane
 from nsysalign.model import CALL, Trace
-from nsysalign.sweep.issue import FAR, LaneOperations
+from nsysalign.sweep.issue import FAR
 
 TICK_NS = 32  # the event clock of an H200 ticks every 32 ns
 #: CUPTI corrects its clock from time to time: in the recordings, GPU timestamps and elapsed_time differ by up to 6 us.
@@ -31,14 +30,19 @@ def slack_ns(elapsed_ns: np.ndarray) -> np.ndarray:
     return np.ceil(TICK_NS + ulp + CLOCK_STEP_NS + CLOCK_RATE * elapsed_ns).astype(np.int64)
 
 
-@dataclass(frozen=True)
-class Waits:
-    """Stream waits whose record is known: arrays of equal length."""
-
-    record: np.ndarray  # position in the records
-    lane: np.ndarray  # the lane that waits
-    issue_ns: np.ndarray  # start of the wait call
-    issued_ns: np.ndarray  # its end
+def of_starts(
+    lower: np.ndarray,
+    upper: np.ndarray,
+    start: np.ndarray,
+    end: np.ndarray,
+    elapsed_ns: np.ndarray,
+    slack: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds of the starts of pairs, given by the positions of their records, from those of both records.  `slack`: how far their
+    distance on the trace may be from elapsed_time."""
+    slack = slack_ns(elapsed_ns) if slack is None else slack
+    low = np.maximum(lower[start], lower[end] - elapsed_ns - slack)
+    return low, np.minimum(upper[start], np.minimum(upper[end], FAR) - elapsed_ns + slack)
 
 
 def own_bounds(
@@ -83,66 +87,4 @@ def _first_after(
         least = np.append(np.minimum.accumulate(end[these][::-1])[::-1], FAR)
         here = np.flatnonzero(mine == value)
         out[here] = least[np.searchsorted(start[these], c1[here])]
-    return out
-
-
-def event_synchronised(trace: Trace, records: pd.DataFrame) -> np.ndarray:
-    """Per record: end of the first successful event synchronisation or query of its event before that event is
-    recorded again (needs CUPTI event rows for the event's id); FAR if there is none."""
-    out = np.full(len(records), FAR)
-    calls, syncs = trace.calls, trace.syncs
-    event = records["event"].to_numpy()
-    have = np.flatnonzero((event >= 0) & (records["call"].to_numpy() >= 0))
-    if not len(have) or syncs.empty:
-        return out
-    call = syncs["call"].to_numpy()
-    safe = np.maximum(call, 0)
-    good = (
-        (call >= 0)
-        & np.isin(calls["kind"].to_numpy()[safe], [CALL["sync_event"], CALL["query_event"]])
-        & (calls["return_value"].to_numpy()[safe] == 0)
-        & (syncs["event"].to_numpy() >= 0)
-    )
-    right = pd.DataFrame(
-        {
-            "process": syncs["process"].to_numpy()[good],
-            "event": syncs["event"].to_numpy()[good],
-            "at": calls["start_ns"].to_numpy()[safe][good],
-            "done": calls["end_ns"].to_numpy()[safe][good],
-        }
-    ).sort_values("at")
-    recorded = calls["end_ns"].to_numpy()[records["call"].to_numpy()[have]]
-    left = pd.DataFrame(
-        {
-            "process": records["process"].to_numpy()[have],
-            "event": event[have],
-            "at": recorded,
-            "position": have,
-        }
-    ).sort_values("at")
-    left["again"] = left.groupby(["process", "event"])["at"].shift(-1, fill_value=int(FAR))
-    if right.empty:
-        return out
-    joined = pd.merge_asof(
-        left,
-        right.assign(sync=right["at"]),
-        on="at",
-        by=["process", "event"],
-        direction="forward",
-        allow_exact_matches=True,
-    )
-    ok = joined["done"].notna() & (joined["sync"].fillna(0) < joined["again"])
-    out[joined["position"].to_numpy()[ok]] = joined["done"].to_numpy()[ok].astype(np.int64)
-    return out
-
-
-def after_waits(waits: Waits, per_lane: dict[int, LaneOperations], count: int) -> np.ndarray:
-    """Per record: first start of an operation ordered after a wait on it; FAR if there is none."""
-    out = np.full(count, FAR)
-    for lane, ops in per_lane.items():
-        here = np.flatnonzero((waits.lane == lane) & (waits.record >= 0))
-        if len(here):
-            k = np.searchsorted(ops.issue_ns, waits.issued_ns[here])
-            first = np.append(ops.first_ns, FAR)[k]
-            np.minimum.at(out, waits.record[here], first)
     return out

@@ -24,12 +24,12 @@ from nsysalign.align.records import (
     compared_pairs,
     match_waits,
     reasons,
-    wait_arrays,
 )
 from nsysalign.align.surroundings import Surroundings, gather, neighbours
 from nsysalign.align.windows import Bounded, event_windows, record_places
 from nsysalign.clocks.events import EventClock, event_clock
 from nsysalign.clocks.host import ClockMap
+from nsysalign.clocks.lookup import Lookup
 from nsysalign.model import CALL, Alignment, EventLog, Trace, pid_of
 from nsysalign.sweep.issue import FAR, LaneOperations, lane_operations
 from nsysalign.timers.regions import host_windows
@@ -224,9 +224,6 @@ def _bound(trace: Trace, log: EventLog, read: _Read, records: pd.DataFrame, on_c
     may be late, are not used as lower bounds."""
     around = neighbours(trace, read.per_lane, records["lane"].to_numpy(), records["call"].to_numpy())
     lower, upper = bounds.own_bounds(trace, read.lanes, records, around, read.asked_ns)
-    upper = np.minimum(upper, bounds.event_synchronised(trace, records))
-    known_waits = wait_arrays(trace, read.waits)
-    upper = np.minimum(upper, bounds.after_waits(known_waits, read.per_lane, len(records)))
     stamp = records["timestamp_ns"].to_numpy()
     timed = stamp > 0
     lower = np.where(timed & (not on_clock), stamp - bounds.TICK_NS, lower)
@@ -291,18 +288,14 @@ def _around_places(
 def _asked(log: EventLog, clocks: Mapping[int, ClockMap], records: pd.DataFrame) -> np.ndarray:
     """Trace time at which the first successful elapsed_time on each record had returned."""
     out = np.full(len(records), FAR)
-    position = {
-        (int(p), int(s)): i
-        for i, (p, s) in enumerate(records[["log_process", "seq"]].itertuples(index=False))
-        if p >= 0
-    }
+    find = Lookup(records["log_process"].to_numpy(), records["seq"].to_numpy())
     timed = log.elapsed[(log.elapsed["t1_ns"] >= 0) & (log.elapsed["error"] == "")]
     for number, rows in timed.groupby("process"):
         if number not in clocks:
             continue
         at = clocks[int(number)].to_trace(rows["t1_ns"].to_numpy()) + clocks[int(number)].width_ns
         for column in ("start", "end"):
-            found = np.array([position.get((int(number), int(s)), -1) for s in rows[column]], dtype=np.int64)
+            found = find(rows, column)
             np.minimum.at(out, found[found >= 0], at[found >= 0])
     return out
 
@@ -320,9 +313,7 @@ def _placeable(
     )
     nowhere = (reason == "") & ((lane[start] < 0) | (lane[end] < 0))
     reason = np.where(nowhere, "the trace does not say which stream it is on", reason)
-    slack = bounds.slack_ns(elapsed)
-    low = np.maximum(lower[start], lower[end] - elapsed - slack)
-    high = np.minimum(upper[start], np.minimum(upper[end], FAR) - elapsed + slack)
+    low, high = bounds.of_starts(lower, upper, start, end, elapsed)
     against = (reason == "") & (low > high + _CROSSING_NS)
     reason = np.where(
         against,

@@ -121,9 +121,7 @@ def _on_clock(
     error = np.maximum(places.error_ns[start], places.error_ns[end]) + (np.abs(over) + 1) // 2
     stamped = best.stamped
     lower, upper = np.where(stamped, 0, best.lower), np.where(stamped, FAR, best.upper)
-    slack = np.abs(over) + bounds.TICK_NS
-    low = np.maximum(lower[start], lower[end] - elapsed - slack)
-    high = np.minimum(upper[start], np.minimum(upper[end], FAR) - elapsed + slack)
+    low, high = bounds.of_starts(lower, upper, start, end, elapsed, np.abs(over) + bounds.TICK_NS)
     return begin, error, np.minimum(low, begin), np.maximum(high, begin)
 
 
@@ -138,10 +136,8 @@ def _by_neighbours(
     elapsed: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The same for pairs on no event clock: by their timestamps, else by what their neighbours make likely."""
-    slack = bounds.slack_ns(elapsed)
     stamp = records["timestamp_ns"].to_numpy()
-    low = np.maximum(lower[start], lower[end] - elapsed - slack)
-    high = np.minimum(upper[start], np.minimum(upper[end], FAR) - elapsed + slack)
+    low, high = bounds.of_starts(lower, upper, start, end, elapsed)
     low, high = np.minimum(low, high), np.maximum(low, high)
     by_start, by_end = stamp[start] > 0, (stamp[start] <= 0) & (stamp[end] > 0)
     low = np.where(by_start, lower[start], low)
