@@ -1,11 +1,11 @@
 """Bounds on where a record lies that hold whatever the latencies are.
 
     t(R) >= start of R's call; end of every operation issued to the stream before R
-    t(R) <= start of every operation issued to the stream after R; end of a successful synchronisation of the device or
-            stream; the end of elapsed_time on R
+    t(R) <= start of every operation issued to the stream after R; end of a successful synchronisation or query that
+            covers R; the end of elapsed_time on R
 
-What is ordered after a wait on R, and synchronisations of its event, bound it as well, but hardly ever more narrowly: they
-moved no place and no error bar of 15,757 pairs.  A compared pair is subject to the bounds of both records: t(end) - t(start) = elapsed, within the clocks' slack.
+What is ordered after a wait on R bounds it as well, but hardly ever more narrowly: it moved no place and no error bar of 15,757
+pairs.  A compared pair is subject to the bounds of both records: t(end) - t(start) = elapsed, within the clocks' slack.
 """
 
 from __future__ import annotations
@@ -87,4 +87,54 @@ def _first_after(
         least = np.append(np.minimum.accumulate(end[these][::-1])[::-1], FAR)
         here = np.flatnonzero(mine == value)
         out[here] = least[np.searchsorted(start[these], c1[here])]
+    return out
+
+
+def event_synchronised(trace: Trace, records: pd.DataFrame) -> np.ndarray:
+    """Per record: end of the first successful event synchronisation or query of its event before that event is
+    recorded again (needs CUPTI event rows for the event's id); FAR if there is none."""
+    out = np.full(len(records), FAR)
+    calls, syncs = trace.calls, trace.syncs
+    event = records["event"].to_numpy()
+    have = np.flatnonzero((event >= 0) & (records["call"].to_numpy() >= 0))
+    if not len(have) or syncs.empty:
+        return out
+    call = syncs["call"].to_numpy()
+    safe = np.maximum(call, 0)
+    good = (
+        (call >= 0)
+        & np.isin(calls["kind"].to_numpy()[safe], [CALL["sync_event"], CALL["query_event"]])
+        & (calls["return_value"].to_numpy()[safe] == 0)
+        & (syncs["event"].to_numpy() >= 0)
+    )
+    right = pd.DataFrame(
+        {
+            "process": syncs["process"].to_numpy()[good],
+            "event": syncs["event"].to_numpy()[good],
+            "at": calls["start_ns"].to_numpy()[safe][good],
+            "done": calls["end_ns"].to_numpy()[safe][good],
+        }
+    ).sort_values("at")
+    recorded = calls["end_ns"].to_numpy()[records["call"].to_numpy()[have]]
+    left = pd.DataFrame(
+        {
+            "process": records["process"].to_numpy()[have],
+            "event": event[have],
+            "at": recorded,
+            "position": have,
+        }
+    ).sort_values("at")
+    left["again"] = left.groupby(["process", "event"])["at"].shift(-1, fill_value=int(FAR))
+    if right.empty:
+        return out
+    joined = pd.merge_asof(
+        left,
+        right.assign(sync=right["at"]),
+        on="at",
+        by=["process", "event"],
+        direction="forward",
+        allow_exact_matches=True,
+    )
+    ok = joined["done"].notna() & (joined["sync"].fillna(0) < joined["again"])
+    out[joined["position"].to_numpy()[ok]] = joined["done"].to_numpy()[ok].astype(np.int64)
     return out

@@ -224,6 +224,7 @@ def _bound(trace: Trace, log: EventLog, read: _Read, records: pd.DataFrame, on_c
     may be late, are not used as lower bounds."""
     around = neighbours(trace, read.per_lane, records["lane"].to_numpy(), records["call"].to_numpy())
     lower, upper = bounds.own_bounds(trace, read.lanes, records, around, read.asked_ns)
+    upper = np.minimum(upper, bounds.event_synchronised(trace, records))
     stamp = records["timestamp_ns"].to_numpy()
     timed = stamp > 0
     lower = np.where(timed & (not on_clock), stamp - bounds.TICK_NS, lower)
