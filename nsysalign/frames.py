@@ -97,10 +97,17 @@ def empty(spec: Spec) -> pd.DataFrame:
 
 @cache
 def _empty(spec: Spec) -> pd.DataFrame:
-    """Cached: building the columns one by one takes a millisecond, as long as a small stage."""
+    """Cached, as its columns are: a small analysis needs some dozens of empty tables."""
     import pandas as pd
 
-    return pd.DataFrame({c.name: pd.Series(dtype=c.dtype) for c in spec.columns})
+    return pd.DataFrame({c.name: _nothing(c.dtype) for c in spec.columns}, copy=False)
+
+
+@cache
+def _nothing(dtype: str) -> Any:
+    import pandas as pd
+
+    return pd.Series(dtype=dtype).array
 
 
 def _specs(text: str) -> tuple[Spec, ...]:
