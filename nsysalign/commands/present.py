@@ -72,7 +72,9 @@ def present(
             helpers = wanted(inputs.trace, jobs or cores()) if inputs.events else 1
             with ProgressLine(quiet) as tell, worker_pool(helpers) as others:
                 engine = imported("nsysalign.engine")
-                analysis = engine.analyze_inputs(inputs, all_segments=all_segments, progress=tell, others=others)
+                analysis = engine.analyze_inputs(
+                    inputs, all_segments=all_segments, progress=tell, others=others
+                )
                 presented, text = Presented(output, analysis), None
                 tell("writing the report", 97)
                 trim_memory()  # the trace's memory
