@@ -34,10 +34,9 @@ _HEADER_NUMBERS = (
     "profiled_exit_status",
 )  # a value that is not a number counts as unknown
 _LONGEST_MS = 1e12  # 30 years: anything beyond is not a measurement, and its nanoseconds do not fit
-_MOST = (1 << 63) - 1
 _NUMBERS = (bool, int, float)  # made once: `bool | int` would be made for every value
 _DEEPEST = 100  # host timers around a host timer
-_LATEST_NS = 1 << 62  # so that the difference of two times fits into int64
+_TIME_BITS = 62  # so that the difference of two times fits into int64
 _AT_ONCE = 1 << 12  # lines of a table that are read column by column
 
 
@@ -211,20 +210,22 @@ def _encodable(value: Any) -> Any:
 
 def _usable(items: list[dict[str, Any]], line: Line) -> list[dict[str, Any]]:
     """The items that have all that their type needs: times and other whole numbers."""
-    for keys, within in ((line.times, _LATEST_NS - 1), (line.numbers, _MOST)):
+    for keys, bits in ((line.times, _TIME_BITS), (line.numbers, 63)):
         for key in keys:
-            if not _whole([item.get(key) for item in items], within):
-                items = [item for item in items if _whole([item.get(key)], within)]
+            if not _whole([item.get(key) for item in items], bits):
+                items = [item for item in items if _whole([item.get(key)], bits)]
     return items
 
 
-def _whole(values: list[Any], within: int) -> bool:
-    """Whether all values are whole numbers, and none is further from zero."""
-    return {*map(type, values)} <= {int} and max(map(abs, values), default=0) <= within
+def _whole(values: list[Any], bits: int) -> bool:
+    """Whether all values are whole numbers of so many bits and a sign."""
+    if {*map(type, values)} != {int}:  # type: bool is an int, too
+        return not values
+    return min(values) >= -1 << bits and max(values) < 1 << bits
 
 
 def _is_int(value: object) -> bool:
-    return type(value) is int and -_MOST <= value <= _MOST  # type: bool is an int, too
+    return _whole([value], 63)
 
 
 def _int(value: object) -> int:
@@ -277,7 +278,7 @@ def _column(
 
 
 _READ = {
-    "int64": _column(_int, "int64", lambda values: _whole(values, _MOST)),
+    "int64": _column(_int, "int64", lambda values: _whole(values, 63)),
     "bool": _column(_flag, "bool", lambda values: {*map(type, values)} == {bool}),
     "float64": _column(_ms, "float64"),
     "str": _column(
@@ -309,7 +310,7 @@ def _from_reference(item: dict[str, Any]) -> None:
 
 def _read(item: dict[str, Any]) -> None:
     """For a reading: clocks that read CLOCK_MONOTONIC give the value itself; only timeit's code has repetitions."""
-    if not _whole([item.get("value_ns")], _LATEST_NS - 1):
+    if not _whole([item.get("value_ns")], _TIME_BITS):
         item["value_ns"] = item["t_ns"]
     item["count"] = max(_int(item.get("count")), 0)
 
