@@ -12,6 +12,7 @@ import click
 
 from nsysalign.commands import options as shared
 from nsysalign.commands.outputs import console, deliver
+from nsysalign.errors import NsysAlignError
 
 if TYPE_CHECKING:
     from nsysalign.measure.result import Measure
@@ -120,9 +121,16 @@ def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any)
 
     options = _options(given)
     with ProgressLine(quiet) as tell, _stopping():
-        result = run(options, tell)
+        result = run(options, tell, _import_reports)
     finish(result, json_out=json_out, quiet=quiet)
     ctx.exit(130 if not result.complete else 3 if result.failed else 0)
+
+
+def _import_reports() -> None:
+    """What is needed when the processes have ended: a second or two of imports, while the first of them starts."""
+    with contextlib.suppress(ImportError, NsysAlignError):  # said where it is used
+        from nsysalign.measure import statistics, tables  # noqa: F401
+        from nsysalign.report import measure_html, measure_terminal  # noqa: F401
 
 
 @contextlib.contextmanager

@@ -80,8 +80,18 @@ def _run(outcome: Outcome) -> Run:
         made.get("outputs", 1.0), memory, outcome.first("hello").get("clean", {}),
         {mode_key(r["mode"], r["l2"]): r["reason"] for r in outcome.all("refused")},
         {mode_key(m["mode"], m["l2"]): {k: v for k, v in m.items() if k not in ("type", "mode", "l2")} for m in outcome.all("mode")},
-        not outcome.values.get("here", False),
+        not outcome.values.get("here", False), _stages(outcome),
     )  # fmt: skip
+
+
+def _stages(outcome: Outcome) -> dict[str, float]:
+    """Seconds from one stage to the next; the first is "starting" the process, the last "ending" it."""
+    if outcome.job.ladder:  # several batches in one process
+        return {}
+    facts = [f for f in outcome.facts if f["type"] in ("stage", "done") and "t" in f]
+    begins = [("starting", outcome.began_ns), *((f.get("stage", "ending"), f["t"]) for f in facts)]
+    ends = [t for _, t in begins[1:]] + [outcome.began_ns + round(outcome.wall_s * NS)]
+    return {stage: round((end - t) / NS, 2) for (stage, t), end in zip(begins, ends, strict=True)}
 
 
 def _caveats(runs: Sequence[Run], outcomes: Sequence[Outcome]) -> list[str]:

@@ -43,7 +43,7 @@ class Cuda:
 
     # --- time ---
 
-    now = staticmethod(time.perf_counter_ns)
+    now, sleep = staticmethod(time.perf_counter_ns), staticmethod(time.sleep)
 
     def sync(self) -> None:
         """Wait for everything on the device."""

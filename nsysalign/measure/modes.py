@@ -34,6 +34,10 @@ STEADY_NS, FILL = 20e6, 2
 MOST_QUEUED, MOST_SETS = 512, 64
 #: A synchronisation that takes this much longer than on an idle GPU has waited for work.
 WAITED_NS = 20_000
+#: And so much of the call, or it does not matter.
+WAITED_SHARE = 0.005
+#: How often that is looked at where it seems so, and how long the host sleeps, at least, until all work has ended.
+LOOKS, PAUSE_S = 5, 0.002
 ELSEWHERE = "the call's work, or a part of it, is not on the current stream, where the events are recorded"
 L2 = ("warm", "cold")
 
@@ -104,7 +108,7 @@ class Modes:
         end.record()
         end.synchronize()
         pending = gpu.now() - began
-        if self._synchronise() > idle + WAITED_NS and self._left_behind(idle):
+        if self._synchronise() > idle + self._matters_ns and self._left_behind():
             return True
         return pending <= idle + WAITED_NS and self._nothing_there(idle)
 
@@ -113,15 +117,23 @@ class Modes:
         self.gpu.sync()
         return self.gpu.now() - began
 
-    def _left_behind(self, idle: float) -> bool:
-        """Whether the GPU works on after an event behind the call, in two more tries."""
-        for _ in range(2):
+    def _left_behind(self) -> bool:
+        """Whether the GPU works on after an event behind the call, each time.  With nothing to wait for, the first
+        synchronisation after a call takes longer than one in a loop, on a slow host by tens of microseconds (seen on an
+        H100), so each is compared with one that comes when all work has ended."""
+        waits: dict[bool, list[int]] = {True: [], False: []}
+        for ended in (False, True) * (LOOKS if self.call_ns < 10e6 else 2):
             self.work.run()
+            if ended:
+                self.gpu.sleep(PAUSE_S + 2 * self.call_ns / 1e9)
             self.end.record()
             self.end.synchronize()
-            if self._synchronise() <= idle + WAITED_NS:
-                return False
-        return True
+            waits[ended].append(self._synchronise())
+        return min(waits[False]) > max(waits[True]) + self._matters_ns
+
+    @property
+    def _matters_ns(self) -> float:
+        return max(WAITED_NS, WAITED_SHARE * self.call_ns)
 
     def _nothing_there(self, idle: float) -> bool:
         """Of a call behind which the GPU was idle at once: whether its work is elsewhere; NoWork where there is none."""

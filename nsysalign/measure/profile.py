@@ -14,8 +14,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from nsysalign.collect.session import CollectOptions, collect
-from nsysalign.collect.without_nsys import MARK
 from nsysalign.errors import NsysAlignError
 from nsysalign.measure import runner
 from nsysalign.measure.plan import Job, Options
@@ -74,6 +72,11 @@ def profile(
 ) -> Profile:  # fmt: skip
     """Run the job under nsys and analyse it.  `timed`: samples of mode event by L2; `host_ns`: what the host's fixed loop took
     in the timed processes.  A failure becomes the profile's `problem`."""
+    from nsysalign.collect.session import (
+        CollectOptions,
+        collect,
+    )  # with all that converts a trace: seldom needed
+
     name = f"profile-{'default' if job.batch is None else job.batch}" + (
         f"-{'AB'[job.target]}" if len(options.targets) > 1 else ""
     )
@@ -107,6 +110,8 @@ def profile(
 
 def without_nsys(run: Path, label: str, timed: dict[str, Sequence[int]], environment: dict[str, Any]) -> Path:
     """The timed workers' event pairs as the event log of a run without nsys (docs/formats.md)."""
+    from nsysalign.collect.without_nsys import MARK
+
     folder = run / BASELINE
     folder.mkdir(mode=0o700, exist_ok=True)
     header = {

@@ -57,6 +57,7 @@ class Run:
     refused: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     fresh: bool = True
+    stages_s: Mapping[str, float] = field(default_factory=dict)  # where its time went
 
 
 @dataclass(frozen=True)

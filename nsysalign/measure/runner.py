@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -76,11 +77,11 @@ class Outcome:
 class Workers:
     """Starts workers.  While one starts, the next one already imports torch and then sleeps, without CUDA: by the time
     measuring begins only the measured process is running, and starting takes half as long.  None waits on a machine with fewer
-    than four cores, or if torch is not the backend.
+    than four cores, or if torch is not the backend.  While the first one starts, `meanwhile()` runs in a thread, likewise.
     """
 
-    def __init__(self, options: Options, folder: Path) -> None:
-        self._options, self._folder = options, folder
+    def __init__(self, options: Options, folder: Path, meanwhile: Callable[[], None] = lambda: None) -> None:
+        self._options, self._folder, self._meanwhile = options, folder, meanwhile
         self._spare: tuple[subprocess.Popen, Path] | None = None
         self._count = 0
         self._ahead = options.backend == "cuda" and (os.cpu_count() or 1) >= 4
@@ -91,9 +92,20 @@ class Workers:
         with contextlib.suppress(OSError):  # the status of a worker that has already died tells
             worker[0].stdin.write(f"{spec}\n".encode())
             worker[0].stdin.close()
+        if self._ahead and self._count == 1:
+            threading.Thread(target=self._meanwhile, daemon=True).start()
         if more and self._ahead:
             self._spare = self._new()
         return worker
+
+    def ahead_s(self, outcome: Outcome) -> float:
+        """Seconds of a worker's time that the next one will not need: the first one imports torch by itself."""
+        stage = outcome.first("stage")
+        return (
+            (stage["t"] - outcome.began_ns) / 1e9
+            if self._ahead and outcome.job.number == 0 and stage
+            else 0.0
+        )
 
     def _take(self) -> tuple[subprocess.Popen, Path] | None:
         spare, self._spare = self._spare, None

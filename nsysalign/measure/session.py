@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import shutil
 import time
@@ -29,6 +28,8 @@ from nsysalign.rundir import make_run_dir
 PROBE_S, QUICK_S, PROFILED_S = 1.0, 1.5, 1.0
 #: Points that are measured in full: 1, the best, its equals, the knee, the largest, the best below the limit.
 MOST_REPORTED = 6
+#: Characters of a failure that a note shows.
+SAID = 300
 NS = 1e9
 
 Tell = Callable[[str, int], None]
@@ -39,9 +40,16 @@ class MeasureError(NsysAlignError):
 
 
 class Session:
-    """One measurement in progress.  `tell(step, percent)` is called when a step begins."""
+    """One measurement in progress.  `tell(step, percent)` is called when a step begins, `meanwhile()` once, in a thread, while
+    the first process starts."""
 
-    def __init__(self, options: Options, tell: Tell | None = None, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        options: Options,
+        tell: Tell | None = None,
+        folder: Path | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
         self.options = check(options)
         self.tell = tell or (lambda step, percent: None)
         self.time = Budget(self.options.budget_s)
@@ -50,7 +58,7 @@ class Session:
         self.work.mkdir(mode=0o700, exist_ok=True)
         self.clocks = self.work / "clocks.jsonl"
         self.gpu = sampler.Gpu()
-        self.workers = runner.Workers(self.options, self.work)
+        self.workers = runner.Workers(self.options, self.work, meanwhile)
         self.outcomes: list[Outcome] = []
         self.profiles: list[proof.Profile] = []
         self.notes: list[str] = []
@@ -136,15 +144,15 @@ class Session:
             (number, *p) for number in range(o.processes, o.most_processes) for p in self._shuffled(unclear)
         ]
         for at, (number, target, batch) in enumerate(jobs):
-            seconds = self._share_s(len(jobs) - at, len(pairs), usual)
+            seconds = self._share_s(len(jobs) - at, len(pairs), usual, first=False)
             self._worker(
                 target, batch, number, "time", o.modes, o.l2, seconds, len(pairs) * o.processes + len(jobs)
             )
 
-    def _share_s(self, jobs: int, profiles: int, usual_s: float) -> float:
-        """Seconds that one of this many processes may measure."""
+    def _share_s(self, jobs: int, profiles: int, usual_s: float, *, first: bool = True) -> float:
+        """Seconds that one of this many processes may measure.  `first`: they come before profiles."""
         reserve_s = self.time.for_profiles(profiles if self.options.profile else 0)
-        return self.time.share_s(jobs, reserve_s, usual_s, any_yet=bool(self.outcomes))
+        return self.time.share_s(jobs, reserve_s, usual_s, any_yet=bool(self.outcomes), first=first)
 
     def _unsure(self, now: Measure, target: int, batch: int | None) -> bool:
         """Whether the processes may differ."""
@@ -302,9 +310,9 @@ class Session:
             raise KeyboardInterrupt
         blocks = outcome.all("block")
         if blocks and not outcome.failure:
-            # until the first block: starting, setting up, warming up; then a little for ending
-            until = (blocks[0]["t0"] - outcome.began_ns) / NS + 0.3 if o.backend == "cuda" else outcome.wall_s
-            self.time.starting.append(min(max(0.1, until), outcome.wall_s))
+            # all but measuring; the next one has imported torch by then
+            measuring = (blocks[-1]["t1"] - blocks[0]["t0"]) / NS if o.backend == "cuda" else 0.0
+            self.time.starting.append(max(0.1, outcome.wall_s - measuring - self.workers.ahead_s(outcome)))
         return outcome
 
     def _memory_limit(self, total: int | None, role: str) -> tuple[float | None, int | None]:
@@ -322,7 +330,8 @@ class Session:
         """A failure becomes a note; if nothing was measured at all, the first worker's failure is the error."""
         job, failure = outcome.job, outcome.failure
         which = self.options.targets[job.target].name + ("" if job.batch is None else f", batch {job.batch}")
-        self.notes.append(f"{which}: {without_paths(failure.sentence())}")
+        said = without_paths(failure.sentence())  # torch's may be a page long: measure.json has all of it
+        self.notes.append(f"{which}: {said if len(said) <= SAID else said[:SAID] + '…'}")
         if failure.kind in ("usage", "no-work"):
             raise MeasureError(f"{which}: {failure.message.partition(': ')[2] or failure.message}") from None
 
@@ -359,13 +368,13 @@ def _next_step(failure: Failure, folder: Path) -> str:
     return f"its output and traceback: {folder}/workers/*.log"
 
 
-def measure(options: Options, tell: Tell | None = None) -> Measure:
-    """Measure by these options (plan.Options)."""
+def measure(
+    options: Options, tell: Tell | None = None, meanwhile: Callable[[], None] = lambda: None
+) -> Measure:
+    """Measure by these options (plan.Options).  `tell`, `meanwhile`: as in Session."""
     if options.backend == "cuda" and not options.targets:
         raise UsageError("nothing to measure", "nsysalign measure FILE.py:FUNCTION")
-    session = Session(options, tell)
-    with contextlib.ExitStack():
-        return session.run()
+    return Session(options, tell, meanwhile=meanwhile).run()
 
 
 def quickly(options: Options) -> Options:

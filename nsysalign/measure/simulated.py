@@ -47,6 +47,7 @@ class Event:
         """Record on the stream, behind the work already there."""
         gpu = self._gpu
         gpu.host += RECORD_NS
+        gpu.in_turn = False
         self.at = gpu.busy_until = max(gpu.busy_until + SPACING_NS, gpu.host + LATENCY_NS - RECORD_NS)
 
     def query(self) -> bool:
@@ -73,6 +74,8 @@ class Device:
         self.process_offset = 0.0
         self.neighbour = 0
         self.cold_factor = 1.0
+        self.sluggish_ns = 0  # a synchronisation that does not follow another takes this much longer
+        self.in_turn = False
         self._cold = False
         self._captured: list[float] | None = None
         self.random = random.Random(seed)
@@ -128,9 +131,15 @@ class Device:
         self.host += READ_NS
         return int(self.host)
 
+    def sleep(self, seconds: float) -> None:
+        """As `Cuda.sleep`, as are those below."""
+        self.host += 1e9 * seconds
+
     def sync(self) -> None:
-        """As `Cuda.sync`, as are those below."""
+        """Waits for both streams."""
         self.host = max(self.host, self.busy_until, self.elsewhere_until) + 2_000
+        self.host += 0 if self.in_turn else self.sluggish_ns
+        self.in_turn = True
 
     def event(self) -> Event:
         """An event of this device."""

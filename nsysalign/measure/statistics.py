@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy import fft, stats
+from scipy.special import stdtrit  # not scipy.stats, which takes a second to import
 
 from nsysalign.measure.stop import FEWEST, PERCENTILES, RESOLUTION_NS, Z95
 
@@ -114,7 +114,7 @@ def effective_sizes(values: np.ndarray, middles: np.ndarray) -> np.ndarray:
     variance = share * (1 - share)
     known = variance > 0
     lags = (n // 2 + 1) // 2 * 2
-    both = fft.irfft(np.abs(fft.rfft(above, 2 * n, axis=1)) ** 2, 2 * n, axis=1)[:, 1 : lags + 1]
+    both = np.fft.irfft(np.abs(np.fft.rfft(above, 2 * n, axis=1)) ** 2, 2 * n, axis=1)[:, 1 : lags + 1]
     both = np.round(both) / (n - np.arange(1, lags + 1))
     r = (both - (share**2)[:, None]) / np.where(known, variance, 1.0)[:, None]
     pairs = np.minimum.accumulate(np.minimum(r[:, 0::2] + r[:, 1::2], 2.0), axis=1)
@@ -130,7 +130,7 @@ def combined(medians: np.ndarray, halves: np.ndarray) -> tuple[np.ndarray, np.nd
     reach, scattered = floor, np.zeros(len(medians))
     if count > 1:
         scatter = medians.std(axis=1, ddof=1)
-        between = scatter / math.sqrt(count) * float(stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1))
+        between = scatter / math.sqrt(count) * float(stdtrit(count - 1, 0.5 + CONFIDENCE / 2))
         own = np.sqrt((halves**2).mean(axis=1)) / Z95
         scattered = scatter / np.maximum(own, RESOLUTION_NS / 4)
         reach = np.where(np.isfinite(floor), np.maximum(between, floor), between)
@@ -221,6 +221,6 @@ def compared(
     ]
     total = errors[0] + errors[1]
     freedom = total**2 / sum(v**2 / (x.shape[1] - 1) for v, x in zip(errors, logs, strict=True))
-    reach = np.sqrt(total) * stats.t.ppf(0.5 + CONFIDENCE / 2, np.maximum(1.0, freedom))
+    reach = np.sqrt(total) * stdtrit(np.maximum(1.0, freedom), 0.5 + CONFIDENCE / 2)
     middle = logs[1].mean(axis=1) - logs[0].mean(axis=1)
     return np.expm1(middle), np.expm1(middle - reach), np.expm1(middle + reach)

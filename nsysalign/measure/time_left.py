@@ -59,12 +59,17 @@ class Budget:
             return 0.0
         return min(0.45, 0.1 * processes + 0.15 * profile) * self.whole_s
 
-    def share_s(self, jobs: int, reserve_s: float, usual_s: float, *, any_yet: bool) -> float:
-        """Seconds that one of this many processes may measure.  Raises OutOfTime if too little is left, except for the
-        first."""
+    def share_s(
+        self, jobs: int, reserve_s: float, usual_s: float, *, any_yet: bool, first: bool = True
+    ) -> float:
+        """Seconds that one of this many processes may measure, with `reserve_s` for what follows.  Raises OutOfTime if too
+        little is left, except for the first.  `first`: processes come before what follows, if there is no time for both:
+        without them nobody knows how far numbers hold, and a profile only explains them."""
         if self.whole_s is None:
             return usual_s
-        left = self.left_s - reserve_s - 0.3
+        left = self.left_s - 0.3
+        if not first or left - reserve_s >= jobs * (self.starting_s + LEAST_S):
+            left -= reserve_s
         mine = left / max(1, jobs) - self.starting_s
         # fewer processes are better than none
         share = mine if mine >= LEAST_S else min(left - self.starting_s, LEAST_S)

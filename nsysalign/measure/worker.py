@@ -10,6 +10,7 @@ in regions, for a run under nsys.
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import importlib
 import json
@@ -27,6 +28,8 @@ from nsysalign.measure.cuda import Cuda, Refused
 from nsysalign.measure.modes import Mode, Modes
 
 MOST_SAMPLES, MOST_S, LEAST_S = 20_000, 10.0, 0.5
+#: A call this long needs no block that is not counted before the first one.
+LONG_NS = 50e6
 #: A ladder of batches ends when the next one is expected to need this share of the memory available to it.
 LADDER_SHARE = 0.5
 _TAIL = 1 << 16
@@ -61,7 +64,7 @@ class Worker:
         """Measure; False if it failed, in which case the last fact says how."""
         try:
             self._run(function)
-            self.emit({"type": "done"})
+            self.emit({"type": "done", "t": time.monotonic_ns()})
             return True
         except BaseException as error:
             self.emit(self._failure(error))
@@ -71,7 +74,7 @@ class Worker:
 
     def _enter(self, stage: str) -> None:
         self.stage = stage
-        self.emit({"type": "stage", "stage": stage})
+        self.emit({"type": "stage", "stage": stage, "t": time.monotonic_ns()})
 
     def _failure(self, error: BaseException) -> dict[str, Any]:
         self.traceback = "".join(traceback.format_exception(type(error), error, error.__traceback__))
@@ -188,7 +191,8 @@ class Worker:
         self.emit({"type": "host", "ns": host_ns()})
         began, limit = gpu.now(), spec["seconds"] * 1e9
         for mode in modes:
-            mode.block(1)
+            if mode.call_ns < LONG_NS:
+                mode.block(1)
         active = list(modes)
         while active:
             self.random.shuffle(active)  # a fixed order of two modes would bias both
@@ -348,12 +352,14 @@ def main(path: str) -> int:
     with open(spec["out"], "a", encoding="utf-8", buffering=1) as out:
         worker = Worker(spec, lambda fact: out.write(json.dumps(fact, separators=(",", ":")) + "\n"))
         done = worker.run()
-    if not done:
-        sys.stdout.flush()
-        sys.stderr.write(worker.traceback)
-        sys.stderr.flush()
-        os._exit(0)  # a broken CUDA context must not be torn down: it may hang
-    return 0
+    if done and spec["role"] == "profile":
+        return 0  # nsys writes its trace when the process ends as any other does
+    if done:
+        atexit._run_exitfuncs()  # the user's; what Python does after that takes up to a second with torch
+    sys.stdout.flush()
+    sys.stderr.write(worker.traceback)
+    sys.stderr.flush()
+    os._exit(0)  # nor is a broken CUDA context torn down: it may hang
 
 
 def wait(parent: int, ahead: str = "") -> int:

@@ -29,7 +29,7 @@ beside_a_neighbour() { # a process holds half of the memory meanwhile, and says 
 }
 export -f beside_a_neighbour memory_used
 step machine 10 nvidia-smi -q -d CLOCK,MEMORY,UTILIZATION
-step tools 80 "$PYTHON" scripts/bench_measure.py "$OUT/compare.json" --nvbench --seconds 55
+step tools 110 "$PYTHON" scripts/bench_measure.py "$OUT/compare.json" --nvbench --seconds 55
 step article 70 "$PYTHON" scripts/bench_measure.py "$OUT/article.json" --in-turns --seconds 50
 measure same 110 "$CALLS:mlp" "$CALLS:same" --batch 1,8,64,512,4096 --budget 85s --no-profile --mode latency,event,device,steady
 step neighbour 50 bash -c beside_a_neighbour

@@ -93,6 +93,18 @@ def partly_elsewhere():
     return call
 
 
+def on_a_slow_host():
+    gpu = device()
+    gpu.sluggish_ns = 35_000
+    return lambda: gpu.launch(300_000)
+
+
+def partly_elsewhere_on_a_slow_host():
+    gpu = device()
+    gpu.sluggish_ns = 35_000
+    return partly_elsewhere()
+
+
 def shortly_elsewhere():
     return lambda: device().launch_elsewhere(10_000)
 
