@@ -412,7 +412,7 @@ def _with_baseline(
     host = HostSpeed(log, measured.clock_maps)
     unprofiled, parts = predict(measured.source, real, analysis.parts, analysis.labels, host)
     windows = measured.portion.rows.iloc[: len(real)]  # all but the run as a whole
-    table, notes = side_by_side(real, windows, log, baseline, unprofiled, timed(baseline))
+    table, notes = side_by_side(real, windows, log, baseline, unprofiled, parts, timed(baseline))
     return replace(
         analysis,
         baseline=table,

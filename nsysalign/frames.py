@@ -16,7 +16,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+
+    #: A column of a batch of rows.
+    Values = list[Any] | np.ndarray
 
 
 class Column(NamedTuple):
@@ -69,6 +73,23 @@ def of_rows(rows: Sequence[tuple], spec: Spec) -> pd.DataFrame:
     return check(pd.DataFrame({c.name: pd.Series(list(v), dtype=c.dtype) for c, v in columns}), spec)
 
 
+def of_columns(batches: Sequence[Mapping[str, Values]], spec: Spec) -> pd.DataFrame:
+    """A table from batches of rows: per declared column an array or a list."""
+    import numpy as np
+    import pandas as pd
+
+    if not batches:
+        return empty(spec)
+    found = {}
+    for column in spec.columns:
+        parts = [batch[column.name] for batch in batches]
+        whole = (
+            np.concatenate(parts) if isinstance(parts[0], np.ndarray) else [v for part in parts for v in part]
+        )
+        found[column.name] = pd.Series(whole, dtype=column.dtype)
+    return check(pd.DataFrame(found), spec)
+
+
 def empty(spec: Spec) -> pd.DataFrame:
     """A table with the declared columns and no rows, the caller's own."""
     return _empty(spec).copy()
@@ -76,10 +97,17 @@ def empty(spec: Spec) -> pd.DataFrame:
 
 @cache
 def _empty(spec: Spec) -> pd.DataFrame:
-    """Cached: building the columns one by one takes a millisecond, as long as a small stage."""
+    """Cached, as its columns are: a small analysis needs some dozens of empty tables."""
     import pandas as pd
 
-    return pd.DataFrame({c.name: pd.Series(dtype=c.dtype) for c in spec.columns})
+    return pd.DataFrame({c.name: _nothing(c.dtype) for c in spec.columns}, copy=False)
+
+
+@cache
+def _nothing(dtype: str) -> Any:
+    import pandas as pd
+
+    return pd.Series(dtype=dtype).array
 
 
 def _specs(text: str) -> tuple[Spec, ...]:
@@ -192,7 +220,6 @@ LOG_SPECS = (
     ELAPSED,
     REFERENCES,
     DISTANCES,
-    METERS,
     HOSTS,
     CLOCK_SITES,
     CLOCK_READINGS,
@@ -256,12 +283,6 @@ distances: further distances that the probe measured: of two records, or of a pa
     reference  int64    number of a reference, -1 none
     start_ms   float64  distance of the first from it, NaN unknown
     end_ms     float64  distance of the second from it, NaN unknown
-
-meters: how long a fixed piece of work took on the host, taken where nothing was timed
-    process  int64  number of the header it belongs to
-    work     int64  number of the work: times of different works cannot be compared
-    t0_ns    int64  CLOCK_MONOTONIC at its begin
-    t1_ns    int64  CLOCK_MONOTONIC at its end
 
 hosts: pairs of host timestamps around a region
     process   int64  number of the header it belongs to
@@ -620,7 +641,7 @@ baseline: one row per label of a run with --baseline: profiled and unprofiled si
     paired_ns           float64  median difference of the k-th interval under nsys and the k-th without, NaN where the
                                  runs did not measure the same number in every process
     predicted_ns        float64  baseline_ns as predicted from the profiled run alone, NaN where it cannot be
-    predicted_lower_ns  float64  lower end of the prediction's error bar
+    predicted_lower_ns  float64  lower end of the prediction's error bar, which reaches as far as `host_slowdown` explains
     predicted_upper_ns  float64  upper end of the prediction's error bar
     predicted_from      int64    intervals replayed for it
     error               float64  predicted_ns / baseline_ns - 1, NaN where one is missing
@@ -628,8 +649,9 @@ baseline: one row per label of a run with --baseline: profiled and unprofiled si
     gap_profiled_ns     float64  under nsys: from the end of whatever was timed before on the GPU to the start of an
                                  interval (midmean), NaN for none
     gap_baseline_ns     float64  without nsys: the same, by the events' own clock; NaN without references
-    host_slowdown       float64  how many times longer a fixed piece of work took on the host around these intervals under
-                                 nsys than without; NaN where the logs do not say
+    host_slowdown       float64  how many times slower the host was under nsys than without, by how long the calls took that
+                                 recorded the events and what nsys usually adds to them (too low where caches are cold);
+                                 NaN where the logs do not say
 
 unprofiled: what an interval would have measured without nsys, predicted from the profiled trace alone; at most 32 per
         label

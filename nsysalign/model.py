@@ -183,7 +183,6 @@ class EventLog:
     elapsed: pd.DataFrame
     references: pd.DataFrame
     distances: pd.DataFrame
-    meters: pd.DataFrame
     hosts: pd.DataFrame
     clock_sites: pd.DataFrame
     clock_readings: pd.DataFrame

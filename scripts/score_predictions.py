@@ -1,17 +1,13 @@
-"""How far predictions without nsys are off, on runs with a run without nsys beside them; and what would make them better.
+"""How far predictions without nsys are off, on runs with a run without nsys beside them.
 
     python scripts/score_predictions.py RUN_DIR [RUN_DIR...]          of `nsysalign run --baseline`
     python scripts/score_predictions.py tests/data/unprofiled_micro   or the stem of a recording: .sqlite.xz, .events.jsonl.xz, ...
 
-Each argument is one program.  Three ways to predict are scored on the same labels:
-
-    today          as in every table
-    equal speed    the same, times how much faster the host was without nsys: by the meter where both logs have it, else by
-                   how long the record calls around each interval took (their usual ratio is taken from the other programs)
-    fitted         equal speed, with all that nsys costs times one factor: the one that suits the other programs best
-
-The second and the third need the run without nsys, so they are no predictions: they say what is left when the host's speed is
-known.  No program is scored with anything that was fitted to it.
+Arguments whose names differ in a number at the end only (bench-1, bench-2) are runs of one program on one machine: every run under
+nsys is compared with every run without it, and the runs without nsys with each other, which says how far any prediction must be
+off.  Labels are counted by how fast the host was in both runs, as their record calls tell (`host_slowdown`): within 10 % of each
+other, or not; nothing is left out.  With several runs, the fastest one under nsys is also compared with the fastest one without it,
+label by label: there the host ran at full speed in both, if it ever did.
 """
 
 from __future__ import annotations
@@ -19,8 +15,10 @@ from __future__ import annotations
 import argparse
 import json
 import lzma
+import re
 import sys
 import tempfile
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -30,13 +28,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from nsysalign import engine
 from nsysalign.compare.side_by_side import measured
-from nsysalign.model import EventLog
+from nsysalign.host_speed import HostSpeed
+from nsysalign.model import OPERATION_KINDS, EventLog
 from nsysalign.rundir import event_logs
+from nsysalign.text import REPETITION
 from nsysalign.trace.eventlog import read_event_logs
 
-AT_WORK = ("kernel", "graph", "memcpy", "memset")
-FACTORS = np.arange(0.4, 1.81, 0.05)
-WAYS = ("today", "equal speed", "fitted")
+EQUAL = 1.1
+#: Share of an interval in which the GPU is at work: below the first, the host decides; above the second, the GPU does.
+BY_HOST, BY_GPU = 0.3, 0.7
 
 
 def files_of(path: Path, folder: Path) -> tuple[Path, list[Path], list[Path]]:
@@ -50,124 +50,138 @@ def files_of(path: Path, folder: Path) -> tuple[Path, list[Path], list[Path]]:
     return out["sqlite"], [out["events.jsonl"]], [out["baseline.jsonl"]]
 
 
-def record_times(log: EventLog, key: str) -> pd.Series:
-    """Median length, ns, of the record calls at both ends, by region or place of the start."""
-    records = log.records[~log.records["calibration"]]
-    took = pd.Series(
-        (records["t1_ns"] - records["t0_ns"]).to_numpy(),
-        index=pd.MultiIndex.from_frame(records[["process", "seq"]]),
+def compared(sqlite: Path, events: list[Path], baseline: list[Path]) -> pd.DataFrame:
+    """One row per label that was measured in both runs."""
+    a = engine.analyze(sqlite, events=events, baseline=baseline)
+    parts = a.unprofiled_parts.assign(working=a.unprofiled_parts["cause"].isin(OPERATION_KINDS))
+    budgets = parts.groupby("interval")["ns"].sum()
+    share = (
+        parts[parts["working"]].groupby("interval")["ns"].sum().reindex(budgets.index, fill_value=0) / budgets
     )
-    pairs = log.elapsed[(log.elapsed["error"] == "") & ~log.elapsed["calibration"]]
-    start, end = (
-        took.reindex(pd.MultiIndex.from_frame(pairs[["process", c]])).to_numpy() for c in ("start", "end")
-    )
-    found = measured(log)
-    both = (start + end)[~np.isnan(start + end)]
-    events = found[found["kind"] == "event"]
-    if len(both) != len(events):
-        return pd.Series(dtype=float)
-    names = events["region"].str.replace(r"#\d+$", "", regex=True).where(events["region"] != "", events[key])
-    return pd.Series(both).groupby(names.to_numpy()).median()
-
-
-def rows(path: Path) -> pd.DataFrame:
-    """One row per label that was measured in both runs and predicted."""
-    with tempfile.TemporaryDirectory() as folder:
-        sqlite, events, baseline = files_of(path, Path(folder))
-        a = engine.analyze(sqlite, events=events, baseline=baseline)
-        logs = [read_event_logs(which) for which in (events, baseline)]
-    table = a.baseline.dropna(subset=["error"]).copy()
-    parts = a.unprofiled_parts.assign(working=a.unprofiled_parts["cause"].isin(AT_WORK))
-    share = parts[parts["working"]].groupby("interval")["ns"].sum() / parts.groupby("interval")["ns"].sum()
-    shown = a.labels.set_index("label")["row_interval"]
-    table["host"] = 1 - share.reindex(shown.reindex(table["label"])).fillna(0).to_numpy()
-    under, without = (record_times(log, "site") for log in logs)
-    table["records"] = (under / without).reindex(table["label"]).to_numpy()
-    table["program"] = path.name
+    label = a.intervals.set_index("interval")["label"].reindex(share.index)
+    table = a.baseline[(a.baseline["profiled_ns"] > 0) & (a.baseline["baseline_ns"] > 0)].copy()
+    table["gpu_share"] = share.groupby(label.to_numpy()).median().reindex(table["label"]).to_numpy()
     return table
 
 
-def scored(table: pd.DataFrame) -> pd.DataFrame:
-    """Long: a row per label and way, with its error and whether the bar holds."""
-    out = []
-    for program, mine in table.groupby("program", sort=False):
-        others = table[table["program"] != program]
-        usual = others["records"].median()
-        factor = best_factor(with_speed(others, others["records"].median())) if len(others) else 1.0
-        known = with_speed(mine, usual)
-        for way in WAYS:
-            speed = 1.0 if way == "today" else known["speed"]
-            f = factor if way == "fitted" else 1.0
-            predicted = corrected(known, speed, f)
-            shift = predicted - known["predicted_ns"]
-            low, high = known["predicted_lower_ns"] + shift, known["predicted_upper_ns"] + shift
-            found = known[["program", "label"]].assign(
-                way=way, error=predicted / known["baseline_ns"] - 1, factor=f,
-                inside=(low <= known["baseline_ns"]) & (known["baseline_ns"] <= high),
-            )  # fmt: skip
-            out.append(found.dropna(subset=["error"]))
-    return pd.concat(out, ignore_index=True)
+def by_label(log: EventLog) -> pd.DataFrame:
+    """Medians of a run without nsys: ns measured, ns of its record calls."""
+    found = measured(log)
+    found["records"] = HostSpeed(log).near(*(found[c].to_numpy() for c in ("process", "order", "last_ns")))
+    name = found["region"].str.replace(REPETITION, "", regex=True)
+    name = name.where(name != "", found["site"] + "-" + found["end_site"])
+    return found.groupby(name.to_numpy())[["elapsed_ns", "records"]].median()
 
 
-def with_speed(table: pd.DataFrame, usual: float) -> pd.DataFrame:
-    """How many times slower the host was under nsys: the meter's word, else that of the record calls."""
-    return table.assign(speed=table["host_slowdown"].fillna(table["records"] / usual))
+def without_nsys(one: EventLog, two: EventLog) -> pd.DataFrame:
+    """How far two runs without nsys differ, label by label: as they are, and what is left when the host's share of the time is
+    taken to be all of it and as much longer as the record calls."""
+    both = by_label(one).merge(by_label(two), left_index=True, right_index=True, suffixes=("", "_2"))
+    speed = both["records"] / both["records_2"]
+    ratio = both["elapsed_ns"] / both["elapsed_ns_2"]
+    return pd.DataFrame({"difference": ratio - 1, "speed": speed, "left": ratio / speed - 1})
 
 
-def corrected(table: pd.DataFrame, speed, factor: float) -> pd.Series:
-    """Predictions at the speed of the run without nsys, with `factor` times what nsys is taken to cost."""
-    removed = factor * (table["profiled_ns"] - table["predicted_ns"])
-    predicted = table["profiled_ns"] - removed
-    host = np.minimum(table["host"], 1) * table["predicted_ns"] - (removed - removed / factor)
-    return predicted - (1 - 1 / speed) * host.clip(lower=0)
+def kind_of(table: pd.DataFrame) -> pd.Series:
+    """In which class a row counts."""
+    speed = table["host_slowdown"]
+    equal = (speed <= EQUAL) & (speed >= 1 / EQUAL)
+    known = np.where(speed.isna(), "speed unknown", np.where(equal, "equally fast host", "another speed"))
+    return pd.Series(np.where(table["error"].isna(), "no prediction", known), index=table.index)
 
 
-def best_factor(table: pd.DataFrame) -> float:
-    known = table.dropna(subset=["speed"])
-    errors = [
-        (corrected(known, known["speed"], f) / known["baseline_ns"] - 1).abs().median() for f in FACTORS
-    ]
-    return float(FACTORS[int(np.argmin(errors))])
-
-
-def summary(found: pd.DataFrame) -> pd.DataFrame:
-    """Per program and way, and over all."""
-    everything = found.assign(program="all")
-    groups = pd.concat([found, everything]).groupby(["program", "way"], sort=False)
-    return groups.apply(
-        lambda g: pd.Series(
-            {
-                "labels": len(g),
-                "median error %": round(100 * g["error"].abs().median(), 1),
-                "within 10 %": round(100 * (g["error"].abs() <= 0.1).mean()),
-                "inside the bar %": round(100 * g["inside"].mean()),
-                "factor": round(g["factor"].median(), 2),
-            }
-        ),
-        include_groups=False,
+def line(rows: pd.DataFrame) -> pd.Series:
+    """What is said of some labels."""
+    error, bar = rows["error"], rows["predicted_upper_ns"] - rows["predicted_lower_ns"]
+    inside = (rows["predicted_lower_ns"] <= rows["baseline_ns"]) & (
+        rows["baseline_ns"] <= rows["predicted_upper_ns"]
+    )
+    return pd.Series(
+        {
+            "labels": len(rows),
+            "median %": round(100 * error.abs().median(), 1),
+            "bias %": round(100 * error.median(), 1),
+            "within 10 %": int((error.abs() <= 0.1).sum()),
+            "inside the bar": int(inside.sum()),
+            "bar +- %": round(50 * (bar / rows["predicted_ns"]).median(), 0),
+        }
     )
 
 
+def show(rows: pd.DataFrame) -> None:
+    """By class; then those on an equally fast host by what decides their time."""
+    rows = rows.assign(kind=kind_of(rows))
+    print(rows.groupby("kind").apply(line, include_groups=False).to_string())
+    said = rows.loc[rows["kind"] == "no prediction", "remark"].str.extract(r"no prediction: ([^;]*)")[0]
+    for reason, count in said.str.replace(r"[\d.,]+", "N", regex=True).value_counts().items():
+        print(f"  no prediction for {count}: {reason}")
+    equal = rows[rows["kind"] == "equally fast host"]
+    if len(equal):
+        share = equal["gpu_share"]
+        decides = np.where(share < BY_HOST, "the host", np.where(share > BY_GPU, "the GPU", "both"))
+        print("\non an equally fast host, by what decides the time")
+        print(equal.groupby(decides).apply(line).to_string())
+
+
+def fastest(rows: pd.DataFrame) -> pd.Series:
+    """Per label of a program: error of the prediction from the run under nsys that took least, against the run without nsys that
+    took least."""
+    under = rows.loc[rows.groupby("label")["profiled_ns"].idxmin()].set_index("label")
+    return under["predicted_ns"] / rows.groupby("label")["baseline_ns"].min() - 1
+
+
 def main() -> None:
-    """Print both tables; `--json` has every label."""
+    """Print the tables; `--json` has every label."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("programs", nargs="+", type=Path)
+    parser.add_argument("--labels", default=".", help="a regular expression for the labels that count")
     parser.add_argument("--json", type=Path, help="write the errors of every label here")
     arguments = parser.parse_args()
-    tables = []
-    for path in arguments.programs:
-        try:
-            tables.append(rows(path))
-        except Exception as error:  # one broken run must not hide the others
-            print(f"{path}: {type(error).__name__}: {error}", file=sys.stderr)
-    if not tables:
+    with tempfile.TemporaryDirectory() as folder:
+        programs: dict[str, dict[str, tuple]] = {}
+        for path in arguments.programs:
+            try:
+                files = files_of(path, Path(folder))
+                programs.setdefault(re.sub(r"-\d+$", "", str(path)), {})[path.name] = files
+            except OSError as error:  # one broken run must not hide the others
+                print(f"{path}: {error}", file=sys.stderr)
+        rows, plain = [], []
+        for program, runs in programs.items():
+            for under, (sqlite, events, _) in runs.items():
+                for without, (_, _, baseline) in runs.items():
+                    table = compared(sqlite, events, baseline)
+                    rows.append(table.assign(program=program, under=under, without=without))
+            logs = [read_event_logs(baseline) for _, _, baseline in runs.values()]
+            plain += [without_nsys(one, two) for one, two in combinations(logs, 2)]
+    if not rows:
         sys.exit("nothing to score")
-    found = scored(pd.concat(tables, ignore_index=True))
-    print(summary(found).to_string())
+    found = pd.concat(rows, ignore_index=True)
+    found = found[found["label"].str.contains(arguments.labels)].reset_index(drop=True)
+    show(found)
+    several = found.groupby("program")["under"].transform("nunique") > 1
+    best = [fastest(own) for _, own in found[several & found["error"].notna()].groupby("program")]
+    if best:
+        error = pd.concat(best)
+        print(
+            f"\nthe fastest run under nsys against the fastest without: {len(error)} labels, median {100 * error.abs().median():.1f} %, "
+            f"bias {100 * error.median():+.1f} %, {(error.abs() <= 0.1).sum()} within 10 %"
+        )
+    if plain:
+        differ = pd.concat(plain)
+        differ = differ[differ.index.str.contains(arguments.labels)]
+        equal = differ[differ["speed"].between(1 / EQUAL, EQUAL)]
+        print("\ntwo runs without nsys, median difference")
+        for name, values in (
+            ("as they are", differ["difference"]), ("at equal length of the record calls", differ["left"]),
+            ("where these were within 10 %", equal["difference"]),
+        ):  # fmt: skip
+            print(
+                f"  {name:36s} {100 * values.abs().median():5.1f} %  {(values.abs() <= 0.1).sum()} of {len(values)} within 10 %"
+            )
     if arguments.json:
-        arguments.json.write_text(json.dumps(found.to_dict("records"), indent=1, default=float))
+        arguments.json.write_text(json.dumps(found.to_dict("records"), indent=1, default=str))
 
 
 if __name__ == "__main__":

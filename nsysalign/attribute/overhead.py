@@ -40,8 +40,8 @@ FITTED = Costs()
 
 #: The estimated overhead is uncertain by these factors ...
 SPREAD = (0.6, 1.4)
-#: ... and two runs without nsys differ as well: by this share of the time that the host decides, and of the rest.  With 0.06
-#: for the host, 55 of 68 labels outside the fit lay within their error bars; with 0.12, 63 did (docs/cost.md).
+#: ... and two runs without nsys on an equally fast host differ as well: by this share of the time that the host decides, and of
+#: the rest.  199 of 205 labels that neither was chosen with lay within their bars there (docs/cost.md).
 HOST_SPREAD, REST_SPREAD = 0.12, 0.02
 
 PAGEABLE = 0  # CUDA_MEMOPR_MEMORY_KIND_PAGEABLE

@@ -38,9 +38,9 @@ _HOST_SIDE = ("host", "api_launch", "api", "event", "sync", "launch_latency")
 _TICK_NS = 64  # the event clock's, at both ends
 #: If more of an interval than this is unknown, it is not replayed.
 _UNKNOWN_SHARE = 0.05
-#: If the host was this many times slower than usual, the profiled run was itself disturbed.  Up to 2.1 times nothing shows: on an
-#: H100's host that ran at two speeds, predictions at the slow one were as good as the others (docs/cost.md).
-_SLOW = 2.5
+#: If both record calls of an interval took this many times as long as usual in the run, and the host decides more than this
+#: share of it, the profiled run was itself disturbed there (docs/cost.md).
+_SLOW, _HOST_DECIDES = 1.9, 0.3
 
 
 class Prediction(NamedTuple):
@@ -59,9 +59,8 @@ class Predictor:
         self.cost, self.factors = overhead(trace, costs), (1.0, *SPREAD)
         self.scenes = Scenes(trace, alignment, waiting(trace), costs)
 
-    def predict(self, window, working_ns: int = 0, host: tuple[float, float] = (1.0, 1.0)) -> Prediction:
-        """One row of alignment.windows (a named tuple).  `working_ns`: how long the GPU works in it; `host`: factors, least and
-        greatest, by which the host's part may differ in a run at another time."""
+    def predict(self, window, working_ns: int = 0) -> Prediction:
+        """One row of alignment.windows (a named tuple).  `working_ns`: how long the GPU works in it."""
         scene = self.scenes.of(window)
         if scene.reason:
             return Prediction(-1, -1, -1, scene.reason)
@@ -69,8 +68,7 @@ class Predictor:
         middle = found[0]
         rest = min(working_ns, middle)
         spread = round(HOST_SPREAD * (middle - rest) + REST_SPREAD * rest) + _TICK_NS
-        low, high = (round(abs(factor - 1) * (middle - rest)) for factor in host)
-        return Prediction(middle, max(min(found) - spread - low, 0), max(found) + spread + high, "")
+        return Prediction(middle, max(min(found) - spread, 0), max(found) + spread, "")
 
     def _replayed(self, window, scene: Scene, factor: float) -> int:
         start, end = self.scenes.start[scene.calls], self.scenes.end[scene.calls]
@@ -118,8 +116,8 @@ def predict_intervals(
     """The same for these intervals (ascending numbers); `wide`: their surroundings may be read once more.
 
     What the profiler costs was measured with `nsys profile -t cuda,nvtx`: if more was traced, and for intervals that the
-    program did not measure, there is a reason instead of a prediction.  The same holds if the host was slower than usual: it is
-    unknown by how much that made the interval longer.
+    program did not measure, there is a reason instead of a prediction.  The same holds if the host was much slower than usual: it
+    is unknown by how much that made the interval longer.  Bars are those of a run on a host that is as fast as this one was.
     """
     chosen, trace, alignment = source.around(wanted, wide)
     osrt = len(trace.os_calls) > 0
@@ -128,21 +126,20 @@ def predict_intervals(
     working = matrix[:, [CAUSES.index(c) for c in OPERATION_KINDS]].sum(axis=1)
     unknown = matrix[:, CAUSES.index("unknown")]
     windows = alignment.windows
-    speeds = (host or HostSpeed(None)).speeds(
+    slowdown = (host or HostSpeed(None)).slowdown(
         *(windows[c].to_numpy() for c in ("log_process", "open_ns", "close_end_ns"))
     )
+    decides = 1 - working / np.maximum(windows["elapsed_ns"].to_numpy(), 1)
+    slowdown[decides <= _HOST_DECIDES] = np.nan
     predictor = None
     rows, budgets = [], []
     lost = np.setdiff1d(wanted, chosen).tolist()
     rows += [(number, pd.NA, pd.NA, pd.NA, "the trace around it could not be read") for number in lost]
     for at, (number, window) in enumerate(zip(chosen.tolist(), windows.itertuples(index=False), strict=True)):
-        reason = _no_prediction(window, int(unknown[at]), osrt) or _slow_host(speeds.slowdown[at])
+        reason = _no_prediction(window, int(unknown[at]), osrt) or _slow_host(slowdown[at])
         if not reason:
             predictor = predictor or Predictor(trace, alignment)
-            reach = speeds.least[at], speeds.most[at]
-            found = predictor.predict(
-                window, int(working[at]), (1.0, 1.0) if np.isnan(reach).any() else reach
-            )
+            found = predictor.predict(window, int(working[at]))
             reason = found.reason
         rows.append((number, *((pd.NA,) * 3 if reason else found[:3]), reason))
         if not reason:
@@ -166,10 +163,10 @@ def _no_prediction(window, unknown_ns: int, osrt: bool) -> str:
 
 
 def _slow_host(slowdown: float) -> str:
-    """The same for a host that was slower than usual; NaN: not known."""
+    """The same for a host that was slower than usual; NaN: not known, or of no consequence."""
     if slowdown <= _SLOW or np.isnan(slowdown):
         return ""
-    return f"the host was {times(slowdown)} slower than usual when it was measured"
+    return f"both of its record calls took {times(slowdown)} as long as usual in this run: the host was disturbed"
 
 
 def chosen_intervals(intervals: pd.DataFrame, labels: pd.DataFrame, source: SegmentSource) -> list[int]:

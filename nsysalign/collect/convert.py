@@ -31,7 +31,6 @@ from nsysalign.collect.probe.layout import (
     END_TIME,
     END_TIME_STRUCT,
     INTERVENED,
-    METER,
     RECORD,
     REFERENCE,
     SLOT,
@@ -46,7 +45,7 @@ from nsysalign.rundir import event_logs
 _NAME = re.compile(r"(\d+)-(\d+)\.rec$")
 #: Logs with at least this many bytes of slots (32,768 lines) are compressed: 35 bytes a record instead of 270.
 PACKED_FROM = 2 << 20
-_TIMED = (RECORD, WAIT, ELAPSED, REFERENCE, METER)  # kinds whose t0 is a time
+_TIMED = (RECORD, WAIT, ELAPSED, REFERENCE)  # kinds whose t0 is a time
 _AHEAD = 3 * CHUNK_BYTES  # mapped ahead of time (probe.runtime): not used yet
 _FULL_BURST = 50  # marks kept of the first burst; of later bursts only the tightest
 _LATER_BURST = 12
@@ -248,9 +247,7 @@ def _slot_lines(
             if b >= 0 and not math.isnan(x):
                 line |= {"previous": b, "ms": x}
         else:
-            if kind == METER:
-                yield {"type": "meter", "work": a, "t0_ns": t0, "t1_ns": t1, "tid": tid}
-            elif kind == BETWEEN and a in regions and b in regions:
+            if kind == BETWEEN and a in regions and b in regions:
                 yield {"type": "distance", "start": a, "end": b, "ms": x}
             continue
         line |= {"t0_ns": t0, "t1_ns": t1}

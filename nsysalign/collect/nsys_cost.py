@@ -1,37 +1,43 @@
-"""Measures what nsys adds to each kind of call on this machine: the same work in processes with and without nsys, in turn.  The
-host's speed changes meanwhile, so every time is converted to the usual speed of this host (`probe.meter`, read next to each).
-The result is kept in the user's cache, under everything it depends on.
+"""Measures what nsys adds to each kind of call on this machine: the same work in two processes, one of them under nsys.
+
+A host's speed changes within seconds.  So both processes run at the same time, on the same core, and take turns after every
+half millisecond: what is compared was measured side by side.  The result is kept in the user's cache, under everything it
+depends on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import json
 import os
 import platform
 import re
+import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from nsysalign.collect.nsys import Nsys, profile_arguments
-from nsysalign.collect.probe import meter
+from nsysalign.collect.nsys_cost_work import RECORD
 from nsysalign.errors import NsysAlignError, OutputError
 from nsysalign.files import write_lines
 from nsysalign.untrusted import open_regular
 
-FORMAT, VERSION = "nsysalign-nsys-cost", 1
+FORMAT, VERSION = "nsysalign-nsys-cost", 2
 #: Older measurements are not used: drivers' settings, kernels and neighbours change.
 STALE_S = 30 * 86_400
-ROUNDS = 3
+#: Pairs of processes (they differ a little, for good), and batches of each kind in each.
+ROUNDS, BATCHES = 2, 40
 _PATIENCE_S = 120
 _PROC = Path("/proc")
 _REPAIR = "nsysalign doctor --calibrate"
@@ -51,23 +57,22 @@ class Machine:
 
 @dataclass(frozen=True)
 class CallCost:
-    """Medians, ns per call; `spread`: how far processes of one kind differed, largest divided by smallest."""
+    """Medians of the batches, ns per call; `ratio`: the median of what neighbouring batches say (nsys / plain), and its 5th and
+    95th percentile."""
 
     plain_ns: float
     nsys_ns: float
-    spread: float
+    ratio: float
+    ratio_low: float
+    ratio_high: float
 
 
 @dataclass(frozen=True)
 class NsysCost:
-    """The result of a measurement.  `meter_*_ns`: time of the meter's work: usual (the faster quarter), 5th and 95th
-    percentile."""
+    """The result of a measurement."""
 
     machine: Machine
     made_s: float  # UTC
-    meter_usual_ns: float
-    meter_least_ns: float
-    meter_most_ns: float
     calls: Mapping[str, CallCost]
     left_out: Mapping[str, str] = field(default_factory=dict)
 
@@ -77,9 +82,8 @@ class NsysCost:
 
     @property
     def header(self) -> dict[str, Any]:
-        """What an event log records of it, for predictions."""
-        known = {name: getattr(self, name) for name in ("meter_usual_ns", "meter_least_ns", "meter_most_ns")}
-        return {**known, "meter_work": meter.WORK, "meter_python": self.machine.python}
+        """What an event log records of it: how many times longer a record call takes under nsys."""
+        return {"record_under_nsys": self.calls[RECORD].ratio} if RECORD in self.calls else {}
 
 
 class Unusable(Exception):
@@ -118,7 +122,8 @@ def cache_file(of: Machine, environ: Mapping[str, str] = os.environ) -> Path:
     """Where the measurement of a machine is kept ($XDG_CACHE_HOME, else ~/.cache)."""
     base = environ.get("XDG_CACHE_HOME", "")
     folder = Path(base) if os.path.isabs(base) else Path(os.path.expanduser("~")) / ".cache"
-    key = hashlib.blake2s(json.dumps(asdict(of), sort_keys=True).encode(), digest_size=8).hexdigest()
+    known = json.dumps([VERSION, asdict(of)], sort_keys=True)
+    key = hashlib.blake2s(known.encode(), digest_size=8).hexdigest()
     return folder / "nsysalign" / f"nsys-cost-{key}.json"
 
 
@@ -156,8 +161,8 @@ def load(of: Machine, environ: Mapping[str, str] = os.environ) -> NsysCost | Non
     return cost
 
 
-def usual_speed(nsys: Nsys, environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """For the header of event logs: how fast this machine's host usually is, {} if that was not measured."""
+def for_header(nsys: Nsys, environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """For the header of event logs: what was measured on this machine, {} if nothing was."""
     here = machine(nsys)
     try:
         cost = load(here, environ) if here else None
@@ -169,13 +174,11 @@ def usual_speed(nsys: Nsys, environ: Mapping[str, str] = os.environ) -> dict[str
 def _parsed(found: Any) -> NsysCost:
     if found["format"] != FORMAT or found["version"] != VERSION:
         raise ValueError("another format")
-    calls = {
-        str(k): CallCost(*(_positive(v[n]) for n in ("plain_ns", "nsys_ns", "spread")))
-        for k, v in found["calls"].items()
-    }
-    numbers = [_positive(found[n]) for n in ("made_s", "meter_usual_ns", "meter_least_ns", "meter_most_ns")]
+    names = [column.name for column in fields(CallCost)]
+    calls = {str(k): CallCost(*(_positive(v[n]) for n in names)) for k, v in found["calls"].items()}
     of = Machine(**{k: str(v) for k, v in found["machine"].items()})
-    return NsysCost(of, *numbers, calls, {str(k): str(v) for k, v in found["left_out"].items()})
+    left_out = {str(k): str(v) for k, v in found["left_out"].items()}
+    return NsysCost(of, _positive(found["made_s"]), calls, left_out)
 
 
 def _positive(value: Any) -> float:
@@ -198,80 +201,153 @@ def days(seconds: float) -> str:
 def calibrate(
     nsys: Nsys, of: Machine | None, tell: Callable[[str, int], None], rounds: int = ROUNDS
 ) -> NsysCost:
-    """Measure: `rounds` processes without nsys and as many under it, in turn.
+    """Measure, in `rounds` pairs of processes.
 
-    Raises NsysAlignError if this Python has no torch, torch sees no GPU, or nsys leaves nothing.
+    Raises NsysAlignError if this Python has no torch, torch sees no GPU, or a process ends too soon.
     """
     if importlib.util.find_spec("torch") is None:
         raise NsysAlignError(
             "torch is not installed in this Python: there is no known work to measure",
             "install nsysalign where torch is, and there: " + _REPAIR,
         )
-    sides: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
+    found: list[Pairs] = []
+    left_out: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="nsysalign-") as folder:
-        for number in range(2 * rounds):
-            under = bool(number % 2)
-            tell(f"known work {'under' if under else 'without'} nsys", 100 * number // (2 * rounds))
-            sides[under].append(_once(nsys if under else None, Path(folder) / str(number)))
+        for number in range(rounds):
+            found.append(_round(nsys, Path(folder) / str(number), left_out, lambda kind, share, n=number: tell(
+                f"known work with and without nsys: {kind}", round(100 * (n + share) / rounds)
+            )))  # fmt: skip
     if of is None:
         raise NsysAlignError(
             "no NVIDIA driver is loaded on this machine", "run it where nvidia-smi lists a GPU"
         )
-    return summary(of, *sides)
+    return summary(of, found, left_out)
 
 
-def _once(nsys: Nsys | None, stem: Path) -> dict[str, Any]:
-    """The work in a process of its own."""
-    out = stem.with_suffix(".json")
-    profile = profile_arguments(nsys, stem)[0] if nsys else []
-    root = str(Path(__file__).resolve().parents[2])
-    env = {k: v for k, v in os.environ.items() if not k.startswith("NSYSALIGN_")}
-    env["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [env.get("PYTHONPATH")])])
-    command = [*profile, sys.executable, "-m", "nsysalign.collect.nsys_cost_work", str(out)]
-    try:
-        done = subprocess.run(
-            command, env=env, capture_output=True, text=True, errors="replace", timeout=_PATIENCE_S, stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )  # fmt: skip
-        found = json.loads(out.read_text("utf-8"))
-    except subprocess.TimeoutExpired as error:
-        raise NsysAlignError(
-            f"the known work took more than {_PATIENCE_S} s{' under nsys' if nsys else ''}",
-            "nsysalign doctor",
-        ) from error
-    except (OSError, ValueError) as error:
-        said = " ".join((done.stderr or done.stdout).split())[-200:] or "nothing was said"
-        raise NsysAlignError(
-            f"the known work ended{' under nsys' if nsys else ''} without a result: {said}",
-            "nsysalign doctor",
-        ) from error
-    if "error" in found:
-        raise NsysAlignError(
-            f"the known work cannot be done here: {found['error']}",
-            "run it where torch sees a GPU (python -c 'import torch; print(torch.cuda.is_available())')",
-        )
+#: Kind -> (ns per call without nsys, the same under it) of neighbouring batches.
+Pairs = dict[str, list[tuple[float, float]]]
+
+
+def _round(nsys: Nsys, folder: Path, left_out: dict[str, str], tell: Callable[[str, float], None]) -> Pairs:
+    """All kinds, batch by batch in turn; the first of each kind, which warms up, is left out."""
+    folder.mkdir()
+    cpu = max(os.sched_getaffinity(0))
+    tell("start", 0.0)
+    with _Work(None, folder / "plain", cpu) as plain, _Work(nsys, folder / "under", cpu) as under:
+        kinds, _ = (side.hello()["kinds"] for side in (plain, under))
+        found: Pairs = {}
+        for number, kind in enumerate(kinds):
+            tell(kind, number / len(kinds))
+            for turn in range(BATCHES + 1):
+                sides = (plain, under) if turn % 2 else (under, plain)
+                took = {side: side.batch(kind) for side in sides}
+                refused = [why for why in took.values() if isinstance(why, str)]
+                if refused:
+                    left_out[kind] = refused[0]
+                    break
+                if turn:
+                    found.setdefault(kind, []).append((took[plain], took[under]))
     return found
 
 
-def summary(of: Machine, plain: Sequence[Mapping[str, Any]], under: Sequence[Mapping[str, Any]]) -> NsysCost:
-    """Per kind the median over batches of each process and then over processes, at the host's usual speed."""
-    readings = [m for one in (*plain, *under) for batches in one["calls"].values() for _, m in batches]
-    if not readings:
-        raise NsysAlignError("none of the known work could be done with this torch", "nsysalign doctor")
-    cuts = statistics.quantiles(readings, n=20, method="inclusive") if len(readings) > 1 else readings * 19
-    usual, least, most = cuts[4], cuts[0], cuts[18]
+class _Work:
+    """A process with the work, as a context manager; `nsys`: what it runs under."""
+
+    def __init__(self, nsys: Nsys | None, stem: Path, cpu: int) -> None:
+        self._where = " under nsys" if nsys else ""
+        self._listener = socket.socket(socket.AF_UNIX)
+        address = str(stem.with_suffix(".socket"))
+        try:
+            self._listener.bind(address)
+        except OSError as error:  # paths of sockets have at most 107 bytes
+            raise NsysAlignError(
+                f"{address}: no socket can be made there ({error})", "TMPDIR=/tmp " + _REPAIR
+            ) from error
+        self._listener.listen(1)
+        self._listener.settimeout(1.0)
+        self._said = open(stem.with_suffix(".log"), "w+", errors="replace")  # noqa: SIM115  closed at the end
+        profile = profile_arguments(nsys, stem)[0] if nsys else []
+        root = str(Path(__file__).resolve().parents[2])
+        env = {k: v for k, v in os.environ.items() if not k.startswith("NSYSALIGN_")}
+        env["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [env.get("PYTHONPATH")])])
+        self._process = subprocess.Popen(
+            [*profile, sys.executable, "-m", "nsysalign.collect.nsys_cost_work", address, str(cpu)],
+            env=env, stdout=self._said, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        self._connection: socket.socket | None = None
+
+    def __enter__(self) -> _Work:
+        return self
+
+    def hello(self) -> dict[str, Any]:
+        """What it says first.  Raises NsysAlignError if it has ended, says nothing for long, or cannot work here."""
+        until = time.monotonic() + _PATIENCE_S
+        while self._connection is None:
+            try:
+                self._connection = self._listener.accept()[0]
+            except TimeoutError:
+                if self._process.poll() is not None or time.monotonic() > until:
+                    raise self._failed(0.0) from None
+        self._connection.settimeout(_PATIENCE_S)
+        self._lines = self._connection.makefile("rw", encoding="utf-8")
+        first = self._answer()
+        if "error" in first:
+            raise NsysAlignError(
+                f"the known work cannot be done here: {first['error']}",
+                "run it where torch sees a GPU (python -c 'import torch; print(torch.cuda.is_available())')",
+            )
+        return first
+
+    def batch(self, kind: str) -> float | str:
+        """ns per call, or why there is none."""
+        return self._answer(json.dumps(kind) + "\n")
+
+    def _answer(self, question: str = "") -> Any:
+        try:
+            self._lines.write(question)
+            self._lines.flush()
+            return json.loads(self._lines.readline())
+        except TimeoutError as error:
+            raise self._failed(0.0) from error
+        except (OSError, ValueError) as error:  # it closed the socket; nsys ends a little later
+            raise self._failed(_PATIENCE_S) from error
+
+    def _failed(self, patience_s: float) -> NsysAlignError:
+        try:
+            self._process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            text = f"the known work took more than {_PATIENCE_S} s{self._where}"
+        else:
+            self._said.seek(0)
+            said = " ".join(self._said.read().split())[-200:] or "nothing was said"
+            text = f"the known work ended{self._where} without a result: {said}"
+        return NsysAlignError(text, "nsysalign doctor")
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._listener.close()
+        if self._connection is not None:
+            with contextlib.suppress(OSError):  # it may have ended
+                self._connection.shutdown(socket.SHUT_RDWR)  # the file made from it keeps the socket open
+            self._connection.close()
+        try:
+            self._process.wait(_PATIENCE_S if kind is None else 1.0)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._said.close()
+
+
+def summary(of: Machine, rounds: Sequence[Pairs], left_out: Mapping[str, str]) -> NsysCost:
+    """Per kind the medians over the batches of all rounds.  Raises NsysAlignError if there are none."""
     calls = {}
-    for kind in plain[0]["calls"]:
-        sides = []
-        for side in (plain, under):
-            medians = [
-                statistics.median(ns * usual / m for ns, m in one["calls"][kind])
-                for one in side
-                if kind in one["calls"]
-            ]
-            sides.append(medians)
-        if all(sides):
-            spread = max(max(side) / min(side) for side in sides)
-            calls[kind] = CallCost(statistics.median(sides[0]), statistics.median(sides[1]), spread)
-    left_out = {kind: why for one in (*plain, *under) for kind, why in one["left_out"].items()}
-    return NsysCost(of, time.time(), usual, least, most, calls, left_out)
+    for kind in dict.fromkeys(kind for pairs in rounds for kind in pairs if kind not in left_out):
+        plain, under = zip(*(pair for pairs in rounds for pair in pairs.get(kind, ())), strict=True)
+        ratios = [u / p for p, u in zip(plain, under, strict=True)]
+        cuts = statistics.quantiles(ratios, n=20, method="inclusive") if len(ratios) > 1 else ratios * 19
+        calls[kind] = CallCost(
+            statistics.median(plain), statistics.median(under), statistics.median(ratios), cuts[0], cuts[18]
+        )
+    if not calls:
+        raise NsysAlignError("none of the known work could be done with this torch", "nsysalign doctor")
+    return NsysCost(of, time.time(), calls, dict(left_out))

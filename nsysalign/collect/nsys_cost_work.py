@@ -1,24 +1,27 @@
-"""The work of `nsysalign doctor --calibrate`, in a process of its own: how long the host takes per call, and how fast it is.
+"""The work of `nsysalign doctor --calibrate`, in a process of its own: how long the host takes per call.
 
-    python -m nsysalign.collect.nsys_cost_work OUT.json
+    python -m nsysalign.collect.nsys_cost_work SOCKET
 
-OUT gets `{"calls": {kind: [[ns per call, ns of the meter's work], ...]}, "left_out": {kind: why}}`, or `{"error": why}`.
+It connects to a Unix socket and talks in lines of JSON: first `{"kinds": [...]}` or `{"error": why}`; then, for each name that it
+reads, the time per call of one batch in ns, or why this kind of call is not possible.  It ends when the socket is closed.
 Standard library and torch only.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import socket
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-from nsysalign.collect.probe import meter
-
 #: A stream's queue holds about 1,000 launches: a batch never waits for the GPU.
-_CALLS, _BATCHES = 50, 12
+_CALLS = 50
 _STATEMENTS = 60  # of Python between two calls: about the cost of one operator of a model
+#: Timed one by one on an idle GPU, as the probe times the records of intervals.
+RECORD = "record"
 
 
 class _Ready:
@@ -77,7 +80,8 @@ class _Ready:
         return lambda: (captured.replay(), x)  # which must be kept: the graph writes to it
 
     def record(self) -> Callable[[], object]:
-        return self.torch.cuda.Event(enable_timing=True).record
+        event, stream = self.torch.cuda.Event(enable_timing=True), self.torch.cuda.current_stream()
+        return lambda: event.record(stream)
 
     def elapsed_time(self) -> Callable[[], object]:
         start, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -109,43 +113,68 @@ def kinds(torch: Any) -> dict[str, Callable[[], Callable[[], object]]]:
     }
 
 
-def measured(call: Callable[[], object], synchronize: Callable[[], object]) -> list[tuple[float, float]]:
-    """(ns per call, ns of the meter's work) of each batch; the first one, which warms up, is left out."""
-    clock, found = time.perf_counter_ns, []
-    for _ in range(_BATCHES + 1):
-        synchronize()
-        _, before = meter.measure()
-        t0 = clock()
-        for _ in range(_CALLS):
-            call()
-        t1 = clock()
-        _, after = meter.measure()
-        found.append(((t1 - t0) / _CALLS, (before + after) / 2))
+def batch(name: str, call: Callable[[], object], synchronize: Callable[[], object]) -> float:
+    """Time per call, ns, of one batch that begins on an idle GPU."""
+    clock = time.perf_counter_ns
     synchronize()
-    return found[1:]
+    if name == RECORD:
+        took = 0
+        for _ in range(_CALLS):
+            t0 = clock()
+            call()
+            took += clock() - t0
+            synchronize()
+        return took / _CALLS
+    t0 = clock()
+    for _ in range(_CALLS):
+        call()
+    took = clock() - t0
+    synchronize()
+    return took / _CALLS
 
 
-def main(out: str) -> None:
-    """Write OUT."""
-    result: dict[str, Any] = {"calls": {}, "left_out": {}}
-    try:
-        import torch
+def answers(torch: Any) -> Callable[[str], float | str]:
+    """A function that does one batch of the kind it is given; what cannot be done is told once and again."""
+    possible, calls = kinds(torch), {}
 
-        available = getattr(torch.cuda, "is_available", None)
-        if available is not None and not available():
-            raise RuntimeError("torch sees no CUDA device here")
-        torch.cuda.init()
-        with torch.no_grad():
-            for name, ready in kinds(torch).items():
-                try:
-                    result["calls"][name] = measured(ready(), torch.cuda.synchronize)
-                except Exception as error:  # a kind that this torch or GPU does not support
-                    result["left_out"][name] = type(error).__name__
-    except Exception as error:
-        result = {"error": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
-    with open(out, "w", encoding="utf-8") as file:
-        json.dump(result, file)
+    def answer(name: str) -> float | str:
+        try:
+            if name not in calls:
+                calls[name] = possible[name]()
+            return batch(name, calls[name], torch.cuda.synchronize)
+        except Exception as error:  # a kind that this torch or GPU does not support
+            return type(error).__name__
+
+    return answer
+
+
+def main(address: str, cpu: str) -> None:
+    """Answer until the other side closes the socket.  `cpu`: where this thread runs from then on, so that both processes do."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(address)
+        with connection.makefile("rw", encoding="utf-8") as lines:
+
+            def say(what: object) -> None:
+                lines.write(json.dumps(what) + "\n")
+                lines.flush()
+
+            try:
+                import torch
+
+                available = getattr(torch.cuda, "is_available", None)
+                if available is not None and not available():
+                    raise RuntimeError("torch sees no CUDA device here")
+                torch.cuda.init()
+                answer = answers(torch)
+                say({"kinds": list(kinds(torch))})
+            except Exception as error:
+                say({"error": f"{type(error).__name__}: {error}".splitlines()[0][:200]})
+                return
+            os.sched_setaffinity(0, {int(cpu)})  # threads that CUDA and nsys have started stay where they are
+            with torch.no_grad():
+                for line in lines:
+                    say(answer(json.loads(line)))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

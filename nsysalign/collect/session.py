@@ -27,7 +27,7 @@ from nsysalign.collect.nsys import (
     profile_arguments,
     utf8_name,
 )
-from nsysalign.collect.nsys_cost import usual_speed
+from nsysalign.collect.nsys_cost import for_header
 from nsysalign.collect.processes import of_run
 from nsysalign.collect.stacks import FREQUENCY_HZ, keep_stacks
 from nsysalign.errors import NsysError
@@ -140,7 +140,7 @@ def collect(
 def _event_logs(raw: Path, run_dir: Path, nsys: Nsys, status: int | None) -> tuple[list[Path], list[str]]:
     """(event logs, notes) from what the probe left in `raw`, which is removed unless the probe had a problem."""
     try:
-        logs = convert(raw, run_dir, working_directory(), usual_speed(nsys), source=True)
+        logs = convert(raw, run_dir, working_directory(), for_header(nsys), source=True)
     except OSError as error:
         raise NsysError(
             f"the event logs cannot be written to {run_dir}: {error.strerror}; what the probe recorded is kept in "

@@ -315,7 +315,7 @@ def _settings(environ: Mapping[str, str]) -> list[Row]:
 
 
 _COMMAND = "nsysalign doctor --calibrate"
-_WITHOUT = "a run on a slow host goes unnoticed, and its predictions without nsys are then too long"
+_WITHOUT = "how the host's speed differs between runs with and without nsys is told less well"
 
 
 def cost_row(nsys: Nsys | None, environ: Mapping[str, str] = os.environ) -> Row | None:
@@ -357,19 +357,14 @@ def measure_cost(named: str | None, environ: Mapping[str, str] = os.environ) -> 
 
 
 def show_cost(cost: NsysCost) -> None:
-    """A table: us per call of the host, at the speed that is usual here."""
+    """A table: us per call of the host, and how many times longer nsys makes it."""
     width = max((len(kind) for kind in cost.calls), default=0)
-    click.echo(f"{'us per call':<{width}}  without    nsys  ratio  processes differed by")
+    click.echo(f"{'us per call':<{width}}  without    nsys  ratio  in 90 of 100 batches")
     for kind, call in cost.calls.items():
         click.echo(
-            f"{kind:<{width}}  {call.plain_ns / 1e3:7.2f} {call.nsys_ns / 1e3:7.2f}  {call.nsys_ns / call.plain_ns:5.2f}  "
-            f"{100 * (call.spread - 1):.0f} %"
+            f"{kind:<{width}}  {call.plain_ns / 1e3:7.2f} {call.nsys_ns / 1e3:7.2f}  {call.ratio:5.2f}  "
+            f"{call.ratio_low:.2f} to {call.ratio_high:.2f}"
         )
-    reach = [100 * (ns / cost.meter_usual_ns - 1) for ns in (cost.meter_least_ns, cost.meter_most_ns)]
-    click.echo(
-        f"The host's speed: a fixed piece of work took {cost.meter_usual_ns / 1e3:.2f} us usually, {reach[0]:+.0f} to "
-        f"{reach[1]:+.0f} % of that in 90 of 100 readings."
-    )
     if cost.left_out:
         said = ", ".join(f"{kind} ({why})" for kind, why in cost.left_out.items())
         click.echo(safe_text(f"{plural(len(cost.left_out), 'kind')} of call could not be measured: {said}"))

@@ -231,7 +231,9 @@ def legend(rows: Sequence[LabelRow], plan: Layout) -> list[str]:
         + (", of the median interval of each label" if any(row.count > 1 for row in rows) else "")
     ]
     if plan.unprofiled:
-        lines.append("w/o nsys: what that interval would take without nsys, predicted from this trace")
+        lines.append(
+            "w/o nsys: what that interval would take without nsys on an equally fast host, predicted from this trace"
+        )
     reasons = dict.fromkeys(row.no_prediction for row in rows if row.no_prediction)
     if reasons:
         lines.append(

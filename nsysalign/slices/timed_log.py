@@ -92,7 +92,6 @@ class TimedLog:
                 frames.REFERENCES
             ),  # what they say is known of the whole log: TraceContext.event_clock
             distances=frames.empty(frames.DISTANCES),
-            meters=frames.empty(frames.METERS),
             notes=(),
         )
         t, candidates = self.timers.t, self.timers.candidates

@@ -25,19 +25,17 @@ step() { # NAME SECONDS COMMAND...
 lscpu 2>/dev/null | grep -i 'model name' >"$out/machine.txt"
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader >>"$out/machine.txt" 2>&1
 
-# what nsys adds per call, twice: does it repeat?
-step calibrate-1 100 "$python" -m nsysalign doctor --calibrate
-step calibrate-2 100 "$python" -m nsysalign doctor --calibrate
+# what nsys adds per call
+step calibrate 90 "$python" -m nsysalign doctor --calibrate
 step doctor 30 "$python" -m nsysalign doctor
-# programs with and without nsys, in turn, so that the host's speed is met at several times
-for round in 1 2; do
-    for program in bench_baseline bench_models; do
-        step "$program-$round" 75 "$python" -m nsysalign run --baseline -q -o "$out/$program-$round" "scripts/$program.py"
-    done
+# the same programs with and without nsys, in turn: every run with nsys is compared with every one without
+runs=()
+for round in 1 2 3; do
+    step "bench-$round" 110 "$python" -m nsysalign run --baseline -q -o "$out/bench-$round" scripts/bench_more.py
+    [ -f "$out/bench-$round/trace.sqlite" ] && runs+=("$out/bench-$round")
 done
-# how far predictions are off, today and at equal host speed
-step score 60 "$python" scripts/score_predictions.py --json "$out/score.json" \
-    "$out/bench_baseline-1" "$out/bench_models-1" "$out/bench_baseline-2" "$out/bench_models-2"
+# how far predictions are off, on hosts as fast in both runs and on others
+step score 60 "$python" scripts/score_predictions.py --json "$out/score.json" "${runs[@]}"
 [ -f "$out/score.txt" ] && cat "$out/score.txt"
 # what options of nsys cost and take away
 step options 240 "$python" scripts/bench_options.py --rounds 2 --seconds 200 --json "$out/options.json"

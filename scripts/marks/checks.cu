@@ -35,6 +35,37 @@ template <int K> __global__ void cost(u64* cycles, char* memory, nsysalign_marks
   const u64 b = ck();
   if (threadIdx.x % 32 == 0) cycles[me] = b - a;
 }
+// --- what a warp pays once: where it begins, and where it ends with K counters ---
+template <int K> __global__ void once(u64* cycles, nsysalign_marks m) {
+  const int me = (blockIdx.x * blockDim.x + threadIdx.x) >> 5;
+  u64 begin, end;
+  const u64 start = ck();
+  {
+    NSYSALIGN_WARP(w, m);
+    begin = ck();
+    if (K == 8) {
+      NSYSALIGN_COUNT(w, "once 0"); NSYSALIGN_COUNT(w, "once 1"); NSYSALIGN_COUNT(w, "once 2"); NSYSALIGN_COUNT(w, "once 3");
+      NSYSALIGN_COUNT(w, "once 4"); NSYSALIGN_COUNT(w, "once 5"); NSYSALIGN_COUNT(w, "once 6"); NSYSALIGN_COUNT(w, "once 7");
+    }
+    end = ck();
+  }
+  __syncwarp();
+  const u64 last = ck();
+  if (threadIdx.x % 32 == 0) cycles[2 * me] = begin - start, cycles[2 * me + 1] = last - end;
+}
+template <int K> void run_once(const char* name, nsysalign_marks m, u64* cycles) {
+  const int shape[3][2] = {{1, 32}, {sms, 128}, {sms, 1024}};
+  for (auto& s : shape) {
+    for (int i = 0; i < 3; i++) once<K><<<s[0], s[1]>>>(cycles, m);
+    OK(cudaDeviceSynchronize());
+    const int warps = s[0] * s[1] / 32;
+    std::vector<u64> h(2 * warps), begin, end;
+    OK(cudaMemcpy(h.data(), cycles, h.size() * 8, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < warps; i++) begin.push_back(h[2 * i]), end.push_back(h[2 * i + 1]);
+    std::sort(begin.begin(), begin.end()); std::sort(end.begin(), end.end());
+    std::printf("{\"once\":\"%s\",\"armed\":%d,\"blocks\":%d,\"threads\":%d,\"begin\":%llu,\"end\":%llu,\"begin_max\":%llu,\"end_max\":%llu}\n", name, m.address != 0, s[0], s[1], begin[warps / 2], end[warps / 2], begin.back(), end.back());
+  }
+}
 template <int K> void run_cost(const char* name, nsysalign_marks m, u64* cycles, char* memory) {
   const int shape[3][2] = {{1, 32}, {sms, 128}, {sms, 1024}};
   for (auto& s : shape) {
@@ -49,11 +80,12 @@ template <int K> void run_cost(const char* name, nsysalign_marks m, u64* cycles,
 void part_cost() {
   u64* cycles; char* memory;
   OK(cudaMalloc(&cycles, 1 << 20)); OK(cudaMalloc(&memory, 1 << 26));
-  NSYSALIGN_RECORDER(r, 256);
+  NSYSALIGN_RECORDER(r, 2048);
   for (nsysalign_marks m : {r.marks(), nsysalign_marks{0}}) {
     run_cost<0>("nothing", m, cycles, memory); run_cost<1>("mark", m, cycles, memory); run_cost<5>("mark after", m, cycles, memory);
     run_cost<2>("count", m, cycles, memory); run_cost<6>("count warps", m, cycles, memory); run_cost<3>("latency", m, cycles, memory);
     if (m.address) run_cost<4>("fence and store", m, cycles, memory);
+    run_once<0>("warp", m, cycles); run_once<8>("warp with eight counters", m, cycles);
   }
   r.write(path("cost").c_str());
   OK(cudaFree(cycles)); OK(cudaFree(memory));
@@ -84,42 +116,56 @@ void part_spins() {
   r.write(path("spins").c_str());
 }
 
-// --- how much longer a kernel gets: work of a known rate, with k marks per unit of about 1 us ---
+// --- how much longer a kernel gets: units of work that take a warp 1 us, with k marks each.  The loops are the same with marks and
+// without: left alone, nvcc unrolls those without and moves checks out of them, and that is then most of the difference. ---
+__device__ __forceinline__ void part(float& a, float& b, int n) {
+#pragma unroll 1
+  do {
+#pragma unroll
+    for (int j = 0; j < 4; j++) { a = a * 1.0001f + b; b = b * 0.9999f + a; }
+  } while (--n);
+}
 template <int K> __global__ void __launch_bounds__(1024) work(float* x, int units, int inner, nsysalign_marks m) {
   NSYSALIGN_WARP(w, m);
   float a = threadIdx.x, b = blockIdx.x;
-  for (int u = 0; u < units; u++) {
-    if (K == 1) {
-      for (int i = 0; i < inner; i++) { a = a * 1.0001f + b; b = b * 0.9999f + a; }
-      NSYSALIGN_MARK(w, "unit");
+  int left = units * (K == 9 ? 1 : K);
+  asm volatile("" : "+r"(inner), "+r"(left));  // in registers
+#pragma unroll 1
+  do {
+    if (K == 1) { part(a, b, inner); NSYSALIGN_MARK(w, "unit"); }
+    if (K == 8) { part(a, b, inner); NSYSALIGN_MARK(w, "eighth"); }
+    if (K == 9) {  // eight counters: which of them, is known to the compiler
+      part(a, b, inner); NSYSALIGN_COUNT(w, "c0"); part(a, b, inner); NSYSALIGN_COUNT(w, "c1"); part(a, b, inner); NSYSALIGN_COUNT(w, "c2"); part(a, b, inner); NSYSALIGN_COUNT(w, "c3");
+      part(a, b, inner); NSYSALIGN_COUNT(w, "c4"); part(a, b, inner); NSYSALIGN_COUNT(w, "c5"); part(a, b, inner); NSYSALIGN_COUNT(w, "c6"); part(a, b, inner); NSYSALIGN_COUNT(w, "c7");
     }
-    if (K == 8) for (int k = 0; k < 8; k++) {
-      for (int i = 0; i < inner / 8; i++) { a = a * 1.0001f + b; b = b * 0.9999f + a; }
-      NSYSALIGN_MARK(w, "eighth");
-    }
-    if (K == 9)
-#pragma unroll
-      for (int k = 0; k < 8; k++) {  // eight counters: which of them, is known to the compiler
-      for (int i = 0; i < inner / 8; i++) { a = a * 1.0001f + b; b = b * 0.9999f + a; }
-      if (k == 0) NSYSALIGN_COUNT(w, "c0"); if (k == 1) NSYSALIGN_COUNT(w, "c1"); if (k == 2) NSYSALIGN_COUNT(w, "c2"); if (k == 3) NSYSALIGN_COUNT(w, "c3");
-      if (k == 4) NSYSALIGN_COUNT(w, "c4"); if (k == 5) NSYSALIGN_COUNT(w, "c5"); if (k == 6) NSYSALIGN_COUNT(w, "c6"); if (k == 7) NSYSALIGN_COUNT(w, "c7");
-    }
-  }
+  } while (--left);
   if (a + b == 42) x[0] = a;
 }
+// `inner`: so that a unit lasts about 1 us on an H100 or H200; how long it did is printed
+struct work_shape { int threads, blocks_per_sm, inner, inner_of_eighth; };
 template <int K> void run_work(const char* name, nsysalign_marks m, float* x) {
-  for (int threads : {128, 256, 1024}) for (int blocks : {sms, 4 * sms}) {
-    const int inner = threads == 1024 ? 60 : threads == 256 ? 200 : 220, units = 200;
+  const work_shape shapes[] = {{128, 1, 46, 5}, {128, 4, 35, 4}, {256, 1, 43, 5}, {256, 4, 18, 2}, {1024, 1, 21, 2}, {1024, 4, 10, 1}};
+  for (const work_shape& s : shapes) {
+    const int units = 200, blocks = s.blocks_per_sm * sms;
     cudaEvent_t a, b; OK(cudaEventCreate(&a)); OK(cudaEventCreate(&b));
+    int fit = 1; OK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fit, work<K>, s.threads, 0));
+    const int turns = std::max(1, s.blocks_per_sm / fit);  // of blocks, on each SM
     std::vector<float> t;
-    for (int i = 0; i < 12; i++) { OK(cudaEventRecord(a)); work<K><<<blocks, threads>>>(x, units, inner, m); OK(cudaEventRecord(b)); OK(cudaEventSynchronize(b)); float ms; OK(cudaEventElapsedTime(&ms, a, b)); if (i > 1) t.push_back(ms * 1000); }
+    for (int i = 0; i < 12; i++) {
+      OK(cudaEventRecord(a)); work<K><<<blocks, s.threads>>>(x, units, K == 1 ? s.inner : s.inner_of_eighth, m); OK(cudaEventRecord(b)); OK(cudaEventSynchronize(b));
+      float ms; OK(cudaEventElapsedTime(&ms, a, b));
+#if defined(NSYSALIGN_MARKS)
+      if (m.address) OK(cudaMemset(reinterpret_cast<char*>(m.address) + nsysalign::LINE, 0, nsysalign::LINE * nsysalign::SM_LINES));  // room again
+#endif
+      if (i > 1) t.push_back(ms * 1000);
+    }
     std::sort(t.begin(), t.end());
-    std::printf("{\"work\":\"%s\",\"armed\":%d,\"threads\":%d,\"blocks\":%d,\"units\":%d,\"us\":%.3f,\"min\":%.3f}\n", name, m.address != 0, threads, blocks, units, t[t.size() / 2], t[0]);
+    std::printf("{\"work\":\"%s\",\"armed\":%d,\"threads\":%d,\"blocks\":%d,\"units\":%d,\"us\":%.3f,\"min\":%.3f,\"unit_us\":%.3f}\n", name, m.address != 0, s.threads, blocks, units, t[t.size() / 2], t[0], t[0] / units / turns);
   }
 }
 void part_work() {
   float* x; OK(cudaMalloc(&x, 1024));
-  NSYSALIGN_RECORDER(r, 3000);
+  NSYSALIGN_RECORDER(r, 1500);
   for (nsysalign_marks m : {nsysalign_marks{0}, r.marks()}) {
     run_work<1>("mark per unit", m, x); run_work<8>("8 marks per unit", m, x); run_work<9>("8 counters per unit", m, x);
   }

@@ -52,12 +52,14 @@ def cost(out: Path) -> Iterator[tuple[str, str, bool | None]]:
 
 
 def work(out: Path) -> Iterator[tuple[str, str, bool | None]]:
-    """How much longer the kernels of `work` are with marks."""
+    """How much longer the kernels of `work` are with marks, and how long their units are without."""
     key = ("work", "threads", "blocks")
     off: dict[tuple[Any, ...], list[float]] = {}
+    units: dict[str, list[float]] = {}
     for row in lines(out, "work-off"):
         if "work" in row:
             off.setdefault(tuple(row[k] for k in key), []).append(row["min"])
+            units.setdefault(row["work"], []).append(row["unit_us"])
     for name, armed, most in (
         ("mark per unit", 1, 0.02), ("8 marks per unit", 1, 0.05), ("8 counters per unit", 1, 0.005),
         ("mark per unit", 0, 0.005), ("8 marks per unit", 0, 0.005), ("8 counters per unit", 0, 0.005),
@@ -68,6 +70,8 @@ def work(out: Path) -> Iterator[tuple[str, str, bool | None]]:
             if row.get("work") == name and row["armed"] == armed and tuple(row[k] for k in key) in off
         ]
         told = ", ".join(f"{shape} {100 * more:+.1f} %" for shape, more in longer)
+        if longer:
+            told += f" (a unit: {min(units[name]):.2f} to {max(units[name]):.2f} us)"
         what = f"{name}, {'with a buffer' if armed else 'null pointer'}: {100 * most:g} % longer at most"
         yield what, told, max(more for _, more in longer) <= most if longer else None
 

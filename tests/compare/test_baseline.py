@@ -15,8 +15,10 @@ from nsysalign.timers.windows import timed
 from nsysalign.trace.eventlog import read_event_logs
 
 
-def log(folder: Path, name: str, *processes: list[tuple], devices=None, **header) -> Path:
-    """An event log.  Each process is a list of (region or site, us) pairs; a site has a colon."""
+def log(folder: Path, name: str, *processes: list[tuple], devices=None, took=None, **header) -> Path:
+    """An event log.  Each process is a list of (region or site, us) pairs; a site has a colon.  `took`: ns of each record call; by
+    default those of an equally fast host with (`a`, `under`) and without nsys."""
+    took = took or (7 if name in ("a", "under") else 4)
     lines = []
     for n, pairs in enumerate(processes):
         pid, device = 100 + n, (devices or range(len(processes)))[n]
@@ -34,7 +36,7 @@ def log(folder: Path, name: str, *processes: list[tuple], devices=None, **header
                         "tid": 1,
                         "device": device,
                         "t0_ns": t,
-                        "t1_ns": t + 5,
+                        "t1_ns": t + took,
                         **at,
                     }
                 )
@@ -71,7 +73,12 @@ def beside(profiled, baseline, predicted: dict[int, int] | None = None):
         pd.DataFrame(rows, columns=frames.UNPROFILED.names),
         frames.UNPROFILED,
     )
-    table, notes = side_by_side(intervals, windows, one, two, unprofiled)
+    budgets = [(i, "kernel", ns // 4) for i, ns in (predicted or {}).items()]
+    parts = frames.of_rows(
+        [*budgets, *((i, "host", ns - ns // 4) for i, ns in (predicted or {}).items())],
+        frames.UNPROFILED_PARTS,
+    )
+    table, notes = side_by_side(intervals, windows, one, two, unprofiled, parts)
     return table.set_index("label"), notes
 
 
@@ -90,11 +97,8 @@ def test_two_runs_of_the_same_work(tmp_path):
     assert (row["profiled_ns"], row["baseline_ns"], row["paired_ns"]) == (31_000, 21_000, 10_000)
     assert row["low_ns"] < 10_000 < row["high_ns"] and row["low_ns"] > 0
     assert row["inflation"] == pytest.approx(31 / 21) and row["error"] == pytest.approx(22 / 21 - 1)
-    assert (row["predicted_ns"], row["predicted_lower_ns"], row["predicted_upper_ns"]) == (
-        22_000,
-        21_000,
-        23_000,
-    )
+    bar = row["predicted_lower_ns"], row["predicted_upper_ns"]
+    assert row["predicted_ns"] == 22_000 and bar == pytest.approx((21_000, 23_000))
 
 
 def test_a_label_in_one_run_only_is_said(tmp_path):
@@ -213,8 +217,8 @@ def test_clock_readings_are_compared_where_the_trace_saw_cuda_work_inside(tmp_pa
     windows = found.rename(columns={"process": "log_process", "order": "open_ns"})
     windows = windows.assign(start_ns=found["order"], end_ns=found["order"] + found["elapsed_ns"])
     intervals = found[["kind", "site", "elapsed_ns"]].assign(interval=range(6), label="a.py:3-5", device=0)
-    nothing = frames.empty(frames.UNPROFILED)
-    table, _ = side_by_side(intervals, windows, one, two, nothing, timed(two))
+    nothing = [frames.empty(spec) for spec in (frames.UNPROFILED, frames.UNPROFILED_PARTS)]
+    table, _ = side_by_side(intervals, windows, one, two, *nothing, timed(two))
     assert table[["label", "profiled_ns", "baseline_ns", "baseline_count"]].values.tolist() == [
         ["a.py:3-5", 15_000, 10_000, 6]
     ]
@@ -267,29 +271,66 @@ def test_gaps_stand_beside_each_other(tmp_path):
     assert math.isnan(none.loc["x", "gap_baseline_ns"]), "a log without references"
 
 
-def metered(path: Path, us: float) -> Path:
-    """The same log, with readings of the host's speed."""
-    with path.open("a") as file:
-        for k in range(8):
-            t = 1_000_000 * k
-            line = {"type": "meter", "work": 1, "t0_ns": t, "t1_ns": t + round(us * 1e3), "tid": 1}
-            file.write(json.dumps(line) + "\n")
-    return path
-
-
 @pytest.mark.parametrize(
     ("under", "without", "said"),
-    [(6.0, 4.0, "1.5 times slower"), (4.0, 6.0, "1.5 times faster"), (4.0, 4.2, None)],
+    [(1_050, 400, "1.5 times slower"), (700, 600, "1.5 times faster"), (800, 400, None)],
 )
 def test_how_fast_the_host_was_in_either_run_stands_beside_the_times(tmp_path, under, without, said):
-    logs = [log(tmp_path, name, runs("x", *range(30, 38))) for name in ("under", "without")]
-    table, _ = beside(metered(logs[0], under), metered(logs[1], without))
-    assert table.loc["x", "host_slowdown"] == pytest.approx(under / without)
+    table, _ = beside(
+        log(tmp_path, "under", runs("x", *range(30, 38)), took=under),
+        log(tmp_path, "without", runs("x", *range(30, 38)), took=without),
+    )
+    assert table.loc["x", "host_slowdown"] == pytest.approx(under / without / 1.75)
     remark = table.loc["x", "remark"]
     assert ("the host was" in remark) == (said is not None) and (said or "") in remark
 
 
-def test_logs_without_a_meter_say_nothing_of_the_host(tmp_path):
+def test_a_place_with_cold_caches_is_no_faster_host(tmp_path):
+    """Its record calls take three times as long as the others, with nsys and without: nsys adds as much as elsewhere."""
+    logs = []
+    for name, warm, added in (("under", 400, 300), ("without", 400, 0)):
+        path = log(tmp_path, name, runs("x", *range(30, 50)) + runs("cold", *range(30, 36)))
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines:
+            if line["type"] == "record":
+                took = warm * (3 if line["region"].startswith("cold") else 1) + added
+                line["t1_ns"] = line["t0_ns"] + took
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        logs.append(path)
+    table, _ = beside(*logs)
+    assert table.loc["x", "host_slowdown"] == pytest.approx(1)
+    assert table.loc["cold", "host_slowdown"] == pytest.approx(1500 / 1200 / 1.75)
+    assert not table["remark"].str.contains("the host was").any()
+
+
+def test_what_nsys_adds_to_a_record_is_what_was_measured_on_the_machine(tmp_path):
+    table, _ = beside(
+        log(tmp_path, "under", runs("x", *range(30, 38)), took=600, record_under_nsys=1.5),
+        log(tmp_path, "without", runs("x", *range(30, 38)), took=400),
+    )
+    assert table.loc["x", "host_slowdown"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("took", "lower", "upper"),
+    [(700, 19_000, 21_000), (1_400, 19_000 * 0.625, 21_000), (350, 19_000, 21_000 * 1.75)],
+    ids=["equal", "twice as fast without", "half as fast without"],
+)
+def test_the_bar_reaches_as_far_as_the_hosts_speed_explains(tmp_path, took, lower, upper):
+    """Three quarters of what is predicted are the host's."""
+    table, _ = beside(
+        log(tmp_path, "under", runs("x", *[30] * 6), took=took),
+        log(tmp_path, "without", runs("x", *[20] * 6), took=400),
+        {i: 20_000 for i in range(6)},
+    )
+    row = table.loc["x"]
+    assert row["predicted_ns"] == 20_000
+    assert (row["predicted_lower_ns"], row["predicted_upper_ns"]) == pytest.approx((lower, upper))
+
+
+def test_logs_whose_records_have_no_length_say_nothing_of_the_host(tmp_path):
     logs = [log(tmp_path, name, runs("x", *range(30, 38))) for name in ("under", "without")]
-    table, _ = beside(metered(logs[0], 5), logs[1])
+    lines = [json.loads(line) for line in logs[1].read_text().splitlines()]
+    logs[1].write_text("".join(json.dumps(line | {"t1_ns": line.get("t0_ns", 0)}) + "\n" for line in lines))
+    table, _ = beside(*logs)
     assert math.isnan(table.loc["x", "host_slowdown"]) and "host was" not in table.loc["x", "remark"]

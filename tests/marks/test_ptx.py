@@ -45,6 +45,16 @@ extern "C" __global__ void together(int n, nsysalign_marks m) {
   NSYSALIGN_WARP(w, m);
   for (int i = 0; i < n; i++) NSYSALIGN_MARK(w, "step");
 }
+extern "C" __global__ void counts(int n, nsysalign_marks m) {
+  NSYSALIGN_WARP(w, m);
+  for (int i = 0; i < n; i++) {
+    NSYSALIGN_COUNT(w, "a");
+    if (threadIdx.x & 1) NSYSALIGN_COUNT(w, "b");
+    NSYSALIGN_COUNT(w, "c");
+    if (i & 1) NSYSALIGN_COUNT(w, "d");
+    if (threadIdx.x == 2) NSYSALIGN_COUNT(w, "e");
+  }
+}
 """
 
 
@@ -88,7 +98,7 @@ def launched(
         buffer._lines = lines
     if chunks_left is not None:  # the other regions are full
         for region in range(chunks_left, layout.REGIONS):
-            content[layout.LINE * (1 + region)] = 1
+            content[layout.LINE * (1 + region)] = lines // layout.LINES
     if version is not None:
         content[4:8] = version.to_bytes(4, "little")
     machine = Machine(kept(), BASE, content, seed, order)
@@ -174,6 +184,39 @@ def test_what_finds_no_room_is_counted_and_nothing_is_written_outside(memory, tm
 def test_a_chunk_that_finds_no_successor_is_the_last(memory, tmp_path):  # noqa: F811
     found, _ = launched(tmp_path, "together", 200, lines=16, chunks_left=2)
     assert (found.written, found.dropped) == (120, 81)
+
+
+@pytest.mark.parametrize("order", ["behind", "any", "meeting"])
+@pytest.mark.parametrize("threads", [1, 2, 3, 40])
+def test_a_lane_that_keeps_several_sums_writes_them_all(memory, tmp_path, threads, order):  # noqa: F811
+    """Five counters in warps of 1, 2, 3 and 8 lanes, and in a whole one."""
+    turns = 3
+    found, _ = launched(tmp_path, "counts", turns, threads=threads, order=order)
+    lanes = {
+        name: found.counters["lanes"][found.counters["id"] == name_hash(name) << 2].sum() for name in "abcde"
+    }
+    odd = threads // 2
+    assert lanes == {
+        "a": turns * threads, "b": turns * odd, "c": turns * threads, "d": threads, "e": turns * (threads > 2),
+    }  # fmt: skip
+    assert found.counts_dropped == 0
+
+
+def test_chunks_are_claimed_one_two_then_four_at_a_time(memory, tmp_path):  # noqa: F811
+    found, content = launched(tmp_path, "together", 599)
+    claimed = [int.from_bytes(content[layout.LINE * (1 + r) :][:4], "little") for r in range(layout.REGIONS)]
+    assert sum(claimed) == 1 + 2 + 4 + 4
+    assert (found.written, found.dropped, found.damaged) == (600, 0, 0)
+    assert len(found.warps) == 10 and len(set(found.warps["previous"])) == 10  # 0 and nine chunks
+    assert np.diff(found.time).min() >= 0
+
+
+def test_of_a_run_as_much_is_taken_as_there_is(memory, tmp_path):  # noqa: F811
+    """Three chunks in each of two regions: one, two, then three where four are wanted."""
+    found, content = launched(tmp_path, "together", 500, lines=48, chunks_left=2)
+    assert (found.written, found.dropped, found.damaged) == (6 * 60, 501 - 6 * 60, 0)
+    first = layout.HEADER.unpack(bytes(content[: layout.LINE]))[5]
+    assert not any(content[(first + 2 * 48) * layout.LINE :])
 
 
 def test_nothing_is_written_to_another_version_and_to_no_buffer(memory, tmp_path):  # noqa: F811

@@ -1,4 +1,4 @@
-"""What the readings of the meter say of an interval, and what the prediction makes of it."""
+"""What the record calls say of the host's speed, and what predictions make of it."""
 
 from __future__ import annotations
 
@@ -9,104 +9,127 @@ import numpy as np
 import pytest
 
 from nsysalign import engine
-from nsysalign.host_speed import HostSpeed
+from nsysalign.host_speed import RECORD_UNDER_NSYS, HostSpeed, record_under_nsys
 from nsysalign.trace.eventlog import read_event_logs
 
 from .recordings import unpack
 
-MS = 1_000_000
-SAME = {"meter_work": 1, "meter_python": "3.11.7", "python": "3.11.7"}
+MS, US = 1_000_000, 1_000
+HEADER = {"type": "header", "format": "nsysalign-events", "version": 1, "pid": 1}
 
 
-def log_of(folder, readings, *, header=None, name="log"):
-    """Of one process: (at ms, us that the work took[, number of the work])."""
-    head = {"type": "header", "format": "nsysalign-events", "version": 1, "pid": 1, **(header or {})}
-    lines = [head] + [
-        {"type": "meter", "work": (r[2:] or (1,))[0], "t0_ns": round(r[0] * MS), "t1_ns": round(r[0] * MS + r[1] * 1e3), "tid": 1}
-        for r in readings
-    ]  # fmt: skip
-    path = folder / f"{name}.jsonl"
+def log_of(folder, pairs, *, alone=(), header=None):
+    """Of one process: (at ms, us of the start record's call, us of the end record's call), compared; and records that no
+    pair ends with: (at ms, us)."""
+    lines = [HEADER | (header or {})]
+    for at, *took in pairs:
+        first = len(lines)
+        for k, us in enumerate(took):
+            t = round(at * MS) + k * 100 * US
+            lines.append(
+                {"type": "record", "seq": first + k, "t0_ns": t, "t1_ns": t + round(us * US), "tid": 1}
+            )
+        lines.append({"type": "elapsed", "start": first, "end": first + 1, "ms": 0.1})
+    for at, us in alone:
+        t = round(at * MS)
+        lines.append(
+            {"type": "record", "seq": 10_000 + len(lines), "t0_ns": t, "t1_ns": t + round(us * US), "tid": 1}
+        )
+    path = folder / "log.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return read_event_logs([path])
 
 
-def speeds(log, *spans, process=0):
-    begin, end = (np.array([s[k] for s in spans]) * MS for k in (0, 1))
-    return HostSpeed(log).speeds(np.full(len(spans), process), begin, end)
+def spans(*found):
+    """Those from `found` ms to 0.1 ms later."""
+    begin = np.round(np.array(found) * MS).astype(np.int64)
+    return np.zeros(len(begin), int), begin, begin + 100 * US
 
 
-def test_the_median_of_the_readings_around_an_interval(tmp_path):
-    log = log_of(tmp_path, [(0, 5), (100, 6), (200, 7), (2_000, 9), (5_000, 1)])
-    near = HostSpeed(log).near(np.zeros(4, int), np.array([90, 1_000, 2_400, 3_500]) * MS, np.array([110, 1_600, 2_500, 3_600]) * MS)  # fmt: skip
-    assert near[[0, 1, 2]].tolist() == [6_000, 9_000, 9_000] and np.isnan(near[3]), (
-        "nothing within half a second"
-    )
+def test_the_mean_of_both_calls_else_of_those_nearby(tmp_path):
+    speed = HostSpeed(log_of(tmp_path, [(0, 4, 9), (2_000, 5, 5)]))
+    assert speed.near(*spans(0, 300, 2_000)) == pytest.approx([6 * US, 6 * US, 5 * US])
+    assert np.isnan(speed.near(*spans(1_000))).all(), "nothing within half a second"
 
 
-def test_many_readings_in_a_row_count_as_one(tmp_path):
-    """Those of a calibration: twenty within a millisecond."""
-    log = log_of(tmp_path, [(k / 20, 12) for k in range(20)] + [(100, 6), (200, 6)])
-    assert HostSpeed(log).near(np.zeros(1, int), np.array([0]), np.array([250 * MS])).tolist() == [6_000]
+def test_a_call_that_is_under_way_when_the_span_begins_counts(tmp_path):
+    """The trace's call of a record lies inside the log's."""
+    process, begin, end = spans(0)
+    speed = HostSpeed(log_of(tmp_path, [(0, 4, 9)]))
+    assert speed.near(process, begin + 3 * US, end) == pytest.approx([6 * US])
+    assert speed.near(process, begin + 5 * US, end) == pytest.approx([9 * US])
+
+
+def test_records_that_no_pair_ends_with_do_not_count(tmp_path):
+    """A loop of records: warm, and shorter."""
+    pairs = [(k, 4, 4) for k in range(10)]
+    speed = HostSpeed(log_of(tmp_path, pairs, alone=[(k + 0.05, 1) for k in range(10)]))
+    assert speed.near(*spans(0, 5)) == pytest.approx([4 * US, 4 * US])
+    assert speed.slowdown(*spans(5)) == pytest.approx([1])
 
 
 def test_slower_than_usual_is_slower_than_the_faster_quarter(tmp_path):
-    log = log_of(tmp_path, [(100 * k, 5) for k in range(30)] + [(100 * k, 8) for k in range(100, 110)])
-    found = speeds(log, (1_000, 1_001), (10_400, 10_500))
-    assert found.slowdown.tolist() == [1.0, 1.6]
-    assert found.least.tolist() == [1.0, 0.625] and found.most.tolist() == [1.6, 1.0]
+    pairs = [(k, 4, 4) for k in range(20)] + [(100 + k, 8, 12) for k in range(5)] + [(200, 30, 4)]
+    found = HostSpeed(log_of(tmp_path, pairs)).slowdown(*spans(3, 102, 200, 50))
+    assert found[:3] == pytest.approx([1, 2, 1]), (
+        "the shorter of both: a long one may only have found cold caches"
+    )
+    assert np.isnan(found[3]), "nothing was recorded there"
 
 
-def test_few_readings_do_not_say_what_is_usual(tmp_path):
-    found = speeds(log_of(tmp_path, [(100 * k, 5) for k in range(4)]), (100, 101))
-    assert all(np.isnan(v).all() for v in found)
+def test_few_records_do_not_say_what_is_usual(tmp_path):
+    log = log_of(tmp_path, [(k, 4, 4) for k in range(7)])
+    assert np.isnan(HostSpeed(log).slowdown(*spans(0))).all()
 
 
-def test_what_was_measured_on_the_machine_before_counts_as_well(tmp_path):
-    """A run that was slow from beginning to end."""
-    header = {"meter_usual_ns": 4_000, "meter_least_ns": 3_900, "meter_most_ns": 7_000, **SAME}
-    found = speeds(log_of(tmp_path, [(100 * k, 6) for k in range(9)], header=header), (100, 101))
-    assert (found.slowdown.tolist(), found.least.tolist()) == ([1.5], [0.65])
-    assert found.most == pytest.approx([7 / 6])
-
-
-@pytest.mark.parametrize("other", [{"meter_work": 2}, {"meter_python": "3.12.1"}, {"meter_python": None}])
-def test_another_work_or_python_is_not_compared(tmp_path, other):
-    header = {"meter_usual_ns": 4_000, "meter_least_ns": 3_900, "meter_most_ns": 7_000, **SAME, **other}
-    found = speeds(log_of(tmp_path, [(100 * k, 6) for k in range(9)], header=header), (100, 101))
-    assert found.slowdown.tolist() == [1.0]
-
-
-@pytest.mark.parametrize("bad", [0, -1, 1e12, None, "4000"])
-def test_headers_of_others_may_hold_anything(tmp_path, bad):
-    header = {"meter_usual_ns": bad, "meter_least_ns": 3_900, "meter_most_ns": 7_000, **SAME}
-    found = speeds(log_of(tmp_path, [(100 * k, 6) for k in range(9)], header=header), (100, 101))
-    assert found.slowdown.tolist() == [1.0]
-
-
-def test_works_are_not_mixed_processes_neither_and_no_log_says_nothing(tmp_path):
-    log = log_of(tmp_path, [(100 * k, 500, 1) for k in range(9)] + [(100 * k + 10, 6, 2) for k in range(9)])
-    assert HostSpeed(log).near(np.zeros(1, int), np.array([0]), np.array([MS])).tolist() == [6_000]
-    for none in (speeds(log, (0, 1), process=1), speeds(log, (0, 1), process=-1), speeds(None, (0, 1))):
-        assert all(np.isnan(v).all() for v in none)
+def test_processes_are_not_mixed_and_no_log_says_nothing(tmp_path):
+    speed = HostSpeed(log_of(tmp_path, [(k, 4, 4) for k in range(20)]))
+    _, begin, end = spans(3)
+    for none in (speed.near(np.array([1]), begin, end), speed.slowdown(np.array([-1]), begin, end)):
+        assert np.isnan(none).all()
+    assert (
+        np.isnan(HostSpeed(None).near(*spans(3))).all()
+        and np.isnan(HostSpeed(None).slowdown(*spans(3))).all()
+    )
 
 
 def test_on_the_clock_of_the_trace(tmp_path):
-    log = log_of(tmp_path, [(100, 5)])
+    log = log_of(tmp_path, [(100, 4, 9)])
     later = {0: SimpleNamespace(to_trace=lambda t: t + 10_000 * MS)}
-    spans = np.zeros(1, int), np.array([10_100 * MS]), np.array([10_101 * MS])
-    assert HostSpeed(log, later).near(*spans).tolist() == [5_000]
-    assert np.isnan(HostSpeed(log).near(*spans)).all() and np.isnan(HostSpeed(log, {}).near(*spans)).all()
+    assert HostSpeed(log, later).near(*spans(10_100)) == pytest.approx([6 * US])
+    assert np.isnan(HostSpeed(log).near(*spans(10_100))).all()
+    assert np.isnan(HostSpeed(log, {}).near(*spans(100))).all(), "a process that the trace does not know"
 
 
 @pytest.mark.parametrize(
-    "line", [{"work": 1, "t0_ns": 5}, {"t0_ns": 5, "t1_ns": 9}, {"work": "1", "t0_ns": 5, "t1_ns": 9}]
+    ("said", "used"),
+    [
+        (1.6, 1.6),
+        (2, 2.0),
+        (0.5, None),
+        (9, None),
+        ("1.6", None),
+        (None, None),
+        (float("nan"), None),
+        (True, None),
+    ],
 )
-def test_malformed_lines_are_counted(tmp_path, line):
-    head = {"type": "header", "format": "nsysalign-events", "version": 1, "pid": 1}
-    path = tmp_path / "log.jsonl"
-    path.write_text("".join(json.dumps(x) + "\n" for x in (head, {"type": "meter", **line})))
+def test_what_a_record_costs_under_nsys_is_the_machines_if_it_can_be(tmp_path, said, used):
+    log = log_of(tmp_path, [], header={"record_under_nsys": said})
+    assert record_under_nsys(log) == (used or RECORD_UNDER_NSYS)
+    assert record_under_nsys(None) == RECORD_UNDER_NSYS
+
+
+def test_lines_of_older_probes_are_passed_over(tmp_path):
+    """They read a meter of the host's speed."""
+    path = tmp_path / "old.jsonl"
+    old = [
+        HEADER | {"meter_usual_ns": 4_878.25, "meter_work": 1, "meter_python": "3.12.3"},
+        {"type": "meter", "work": 1, "t0_ns": 5, "t1_ns": 9, "tid": 1},
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in old))
     log = read_event_logs([path])
-    assert log.meters.empty and "1 lines could not be used" in log.notes[0]
+    assert log.notes == () and len(log.headers) == 1
 
 
 # --- what a prediction makes of it -------------------------------------------------------------------------------
@@ -117,16 +140,15 @@ def recorded(tmp_path_factory):
     return unpack("unprofiled_micro", tmp_path_factory.mktemp("micro"))
 
 
-def predicted(files, tmp_path, took_us):
-    """The recording as if the meter had been read every 50 ms; `took_us(region of the interval that follows)`."""
-    lines, readings, due = files["events.jsonl"].read_text().splitlines(), [], 0
-    for line in map(json.loads, lines):
-        if line["type"] == "record" and not line.get("calibration") and line["t0_ns"] >= due:
-            due, t = line["t0_ns"] + 51 * MS, line["t0_ns"] - 100_000
-            took = round(1e3 * took_us(line.get("region", "").partition("#")[0]))
-            readings.append({"type": "meter", "work": 1, "t0_ns": t, "t1_ns": t + took, "tid": 1})
+def predicted(files, tmp_path, factor):
+    """The recording as if record calls had taken `factor(region)` times as long; by label, the first replayed interval."""
+    lines = list(map(json.loads, files["events.jsonl"].read_text().splitlines()))
+    for line in lines:
+        if line["type"] == "record" and not line.get("calibration"):
+            took = (line["t1_ns"] - line["t0_ns"]) * factor(line.get("region", "").partition("#")[0])
+            line["t1_ns"] = line["t0_ns"] + round(took)
     path = tmp_path / "events.jsonl"
-    path.write_text("\n".join([*lines, *map(json.dumps, readings)]) + "\n")
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = engine.analyze(files["sqlite"], events=[path])
     label = found.labels.set_index("row_interval")["label"]
     return found.unprofiled.assign(label=label.reindex(found.unprofiled["interval"]).to_numpy()).set_index(
@@ -134,46 +156,17 @@ def predicted(files, tmp_path, took_us):
     )
 
 
-def test_a_steady_host_changes_nothing(recorded, tmp_path):
-    plain = engine.analyze(recorded["sqlite"], events=[recorded["events.jsonl"]]).unprofiled
-    steady = predicted(recorded, tmp_path, lambda region: 5.5)
-    columns = ["predicted_ns", "lower_ns", "upper_ns"]
-    assert (steady[columns].to_numpy() == plain[columns].to_numpy()).all()
-
-
-def test_a_host_that_varies_widens_the_bars_of_what_it_decides(recorded, tmp_path):
-    """By a tenth at most, up and down: too little to be disturbed."""
-    turn = iter(range(1_000))
-    steady = predicted(recorded, tmp_path, lambda region: 5.5)
-    varied = predicted(recorded, tmp_path, lambda region: 5.5 * (1, 1.1, 1.2)[next(turn) % 3])
-    assert (varied["predicted_ns"] == steady["predicted_ns"]).all()
-    wider = (varied["upper_ns"] - steady["upper_ns"]) / steady["predicted_ns"]
-    assert wider["small50"] > 0.03 and wider["matmul"] < 0.01, "50 launches, one long kernel"
-    assert (varied["lower_ns"] <= steady["lower_ns"]).all()
-
-
 def test_where_the_host_was_slow_there_is_a_reason_instead(recorded, tmp_path):
-    """The recording is half a second long, and readings half a second away still count: so all of it is slow, against what
-    was measured on the machine before."""
-    lines = recorded["events.jsonl"].read_text().splitlines()
-    python = json.loads(lines[0])["python"]
-    before = {
-        "meter_usual_ns": 4_000,
-        "meter_least_ns": 4_000,
-        "meter_most_ns": 4_400,
-        "meter_work": 1,
-        "meter_python": python,
-    }
-    files = {**recorded, "events.jsonl": tmp_path / "with_header.jsonl"}
-    files["events.jsonl"].write_text(
-        "\n".join([json.dumps(json.loads(lines[0]) | before), *lines[1:]]) + "\n"
-    )
-    slow = predicted(files, tmp_path, lambda region: 12)
-    assert slow["predicted_ns"].isna().all()
-    assert (slow["reason"] == "the host was 3.0 times slower than usual when it was measured").all()
-    # half as fast again is no reason, but the time may be shorter by as much
-    usual, slower = (predicted(files, tmp_path, lambda region, us=us: us) for us in (4.2, 6))
-    assert usual["predicted_ns"].notna().any() and (slower["reason"] == usual["reason"]).all()
-    known = usual["predicted_ns"].notna()
-    assert (slower["lower_ns"] <= usual["lower_ns"])[known].all()
-    assert (slower["lower_ns"] < usual["lower_ns"])[known].any()
+    """Not where the GPU decides: a long kernel."""
+    usual = predicted(recorded, tmp_path, lambda region: 1)
+    slow = predicted(recorded, tmp_path, lambda region: 3 if region in ("small50", "matmul") else 1)
+    assert usual.loc["small50", "reason"] == "" and usual.loc["small50", "predicted_ns"] > 0
+    assert slow.loc["small50", "reason"].startswith("both of its record calls took ")
+    assert slow["predicted_ns"].isna().sum() == usual["predicted_ns"].isna().sum() + 1
+    assert slow.loc["matmul", "predicted_ns"] == usual.loc["matmul", "predicted_ns"]
+
+
+def test_a_slow_run_as_a_whole_is_not_told_from_a_slow_machine(recorded, tmp_path):
+    usual, slow = (predicted(recorded, tmp_path, lambda region, f=f: f) for f in (1, 2))
+    columns = ["predicted_ns", "lower_ns", "upper_ns"]
+    assert (usual[columns].to_numpy() == slow[columns].to_numpy()).all()

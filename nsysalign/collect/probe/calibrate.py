@@ -12,11 +12,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from . import failed, meter
+from . import failed
 from . import rawtime as time
 from .layout import ELAPSED, RECORD
 
-_REPEAT, _METERED = 10, 20
+_REPEAT = 10
 _LONG_US, _TINY_US, _MIDDLE_US = 100, 2, 50
 
 
@@ -58,8 +58,6 @@ class Calibration:
         marker = rt.nvtx.start(rt.text("nsysalign:calibration"), 0) if rt.nvtx else None
         if rt.references is not None:
             rt.references.renew(stream.device_index, wait=True)  # what follows is measured relative to it
-        for _ in range(_METERED):
-            meter.read(rt)
         self._cycles = self._cycles_per_us(torch, stream)
         tight = [self._event(enable_timing=True) for _ in range(4)]
         pair = [self._event(enable_timing=True) for _ in range(2)]

@@ -30,7 +30,6 @@ import struct
 #:   distance   a = seq of the elapsed slot, b = number of the reference; t0, t1 = bits of two float32: milliseconds
 #:              from the reference to the start and to the end event
 #:   between    a, b = seq of two records, x = milliseconds from one to the other, not compared by the program
-#:   meter      t0, t1 = begin and end of the work number a (`meter`)
 SLOT = struct.Struct("<BBhIIIqqqqdIHBB")
 SLOT_SIZE = SLOT.size
 
@@ -39,7 +38,7 @@ CHUNK_BITS = 13
 CHUNK_SLOTS = 1 << CHUNK_BITS
 CHUNK_BYTES = CHUNK_SLOTS * SLOT_SIZE
 
-RECORD, WAIT, ELAPSED, REFERENCE, DISTANCE, BETWEEN, METER = range(1, 8)
+RECORD, WAIT, ELAPSED, REFERENCE, DISTANCE, BETWEEN = range(1, 7)
 CAPTURED, CALIBRATION, INTERVENED = 1, 2, 4
 
 END_TIME, END_TIME_STRUCT = 64, struct.Struct("<qq")

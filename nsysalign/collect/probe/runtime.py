@@ -12,13 +12,12 @@ import sys
 import threading
 from typing import Any
 
-from . import failed, meter, notes
+from . import failed, notes
 from . import rawtime as time
 from .blame import pass_on
 from .driver import Driver
 from .farewell import Farewell
 from .layout import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, SLOT, SLOT_SIZE
-from .reference import nobody_is_timing
 from .sites import Sites
 from .store import Store
 
@@ -84,7 +83,7 @@ class Runtime:
         self._counters: dict[str, Any] = {}
         self._string_numbers, self._error_numbers = itertools.count(1), itertools.count(1)
         self._lock = threading.RLock()
-        self.next_sync = self.next_meter = 0
+        self.next_sync = 0
         os.register_at_fork(after_in_child=self._after_fork)
 
     # --- beginning ---------------------------------------------------------------------------------
@@ -292,8 +291,6 @@ class Runtime:
             for ahead in range(1, _CHUNKS_AHEAD + 1):
                 self.chunk(seq + ahead * CHUNK_SLOTS)
         now = time.perf_counter_ns()
-        if now >= self.next_meter and nobody_is_timing(self, self.me()):
-            self.next_meter = meter.read(self) + meter.EVERY_NS
         if now >= self.next_sync:
             self.sync()
         marks = sys.modules.get("nsysalign.marks.buffers")  # the program marks its kernels

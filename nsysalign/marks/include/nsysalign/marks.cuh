@@ -54,6 +54,7 @@ constexpr u32 TABLE = LINE + LINE * SM_LINES, PROBES = 64;
 constexpr u32 HEAD = 0x4b434e00u, STRAY = 0x41525400u;
 constexpr u32 BEGIN = 1, END = 2, EXIT = 3;  // kinds of marks; 0 is a point in time
 constexpr u32 OFF = 0, FULL = CHUNK;  // no addresses, in place of the next slot's
+constexpr u32 LEFT = 3, RUN = 4, IN_RUN = 15;  // of chunks that were claimed together: see long_way()
 
 constexpr u32 TRIGGER = 0x3fffff00u;  // and above: __prof_trigger(0), (1), ...
 
@@ -82,13 +83,17 @@ NSYSALIGN_DEVICE u32 warp_in_block() {
   return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) >> 5;
 }
 
-/// Whether this header may write there; else the host is told which version wanted to.
-NSYSALIGN_DEVICE bool accepted(u64 buffer) {
-  if (!buffer) return false;
+NSYSALIGN_DEVICE void put_word_if(bool mine, u64 p, u32 value) {
+  asm volatile("{\n\t.reg .pred q;\n\tsetp.ne.u32 q, %0, 0;\n\t@q st.global.u32 [%1], %2;\n\t}" ::"r"(static_cast<u32>(mine)), "l"(p), "r"(value)
+               : "memory");
+}
+
+/// Whether this header may write there; else the lane that `tells` tells the host which version wanted to.
+NSYSALIGN_DEVICE bool accepted(u64 buffer, bool tells) {
   const u64 is = cached(buffer);
-  if (is == (static_cast<u64>(NSYSALIGN_MARKS_VERSION) << 32 | MAGIC)) return true;
-  if (static_cast<u32>(is) == MAGIC) asm volatile("st.global.u32 [%0], %1;" ::"l"(buffer + 8), "r"(NSYSALIGN_MARKS_VERSION));
-  return false;
+  const bool same = is == (static_cast<u64>(NSYSALIGN_MARKS_VERSION) << 32 | MAGIC);
+  put_word_if(tells && !same && static_cast<u32>(is) == MAGIC, buffer + 8, NSYSALIGN_MARKS_VERSION);
+  return same;
 }
 
 NSYSALIGN_DEVICE u64 mixed(u64 x) {
@@ -110,9 +115,9 @@ static __device__ __noinline__ u64 taken(u64 mine, u64 p, u64 tag, u64 grid, u32
   return tag;
 }
 
-/// Add to a counter of this launch and SM: 0 tag, 8 grid, 16 SM, 20 id, 24 warps, 32 lanes, 40 sum, 48 least, 52 most,
+/// Add one execution by a warp to a counter of this launch and SM: 0 tag, 8 grid, 16 SM, 20 id, 24 warps, 32 lanes, 40 sum, 48 least, 52 most,
 /// 56 part (0, or 1 + the bin of a histogram).  For one lane.  `least` is kept as its complement: a fresh slot is zeros.
-static __device__ __noinline__ void tally(u64 buffer, u32 id, u32 part, u32 warps, u64 lanes, u64 sum, u32 least, u32 most) {
+static __device__ __noinline__ void tally(u64 buffer, u32 id, u32 part, u64 lanes, u64 sum, u32 least, u32 most) {
   const u32 slots = id ? word(buffer + 24) : 0, s = sm();  // id 0: it is not known which counter
   const u64 g = grid(), tag = mixed(mixed(mixed(g + 1) ^ (static_cast<u64>(id) << 32 | s)) + part) | 1;
   u64 at = tag >> 8;
@@ -122,7 +127,7 @@ static __device__ __noinline__ void tally(u64 buffer, u32 id, u32 part, u32 warp
     u64 found = cached(mine);  // a tag never changes once it is there
     if (!found) found = taken(mine, p, tag, g, s, id, part);
     if (found != tag) continue;
-    add(p + 24, warps);
+    add(p + 24, 1);
     add(p + 32, lanes);
     if (sum || most || least) {
       add(p + 40, sum);
@@ -131,7 +136,7 @@ static __device__ __noinline__ void tally(u64 buffer, u32 id, u32 part, u32 warp
     }
     return;
   }
-  add(line(buffer) + 16, warps);
+  add(line(buffer) + 16, 1);
   add(line(buffer) + 24, lanes);
 }
 
@@ -148,7 +153,7 @@ NSYSALIGN_DEVICE u64 sum_of(u32 mask, u32 value) {
 /// Count one execution by the lanes that are here, at once.
 NSYSALIGN_DEVICE void count_now(u64 buffer, u32 id) {
   const u32 mask = __activemask();
-  if (first_of(mask)) tally(buffer, id, 0, 1, __popc(mask), 0, 0, 0);
+  if (first_of(mask)) tally(buffer, id, 0, __popc(mask), 0, 0, 0);
   __syncwarp(mask);
 }
 
@@ -175,8 +180,8 @@ NSYSALIGN_DEVICE void latency_now(u64 buffer, u32 id, u64 cycles) {
   const bool whole = first_of(idle ? idle : mask);
   const u32 all = __popc(mask);
   if (leads || whole)
-    tally(buffer, id, leads ? 1 + bin : 0, 1, leads ? __popc(same) : all, leads ? 0 : sum, leads ? 0 : least, leads ? 0 : most);
-  if (!idle && whole) tally(buffer, id, 0, 1, all, sum, least, most);
+    tally(buffer, id, leads ? 1 + bin : 0, leads ? __popc(same) : all, leads ? 0 : sum, leads ? 0 : least, leads ? 0 : most);
+  if (!idle && whole) tally(buffer, id, 0, all, sum, least, most);
   __syncwarp(mask);
 }
 
@@ -185,10 +190,6 @@ NSYSALIGN_DEVICE void latency_now(u64 buffer, u32 id, u64 cycles) {
 NSYSALIGN_DEVICE void put_if(bool mine, u64 p, u32 a, u32 b, u32 c, u32 d) {
   asm volatile("{\n\t.reg .pred q;\n\tsetp.ne.u32 q, %0, 0;\n\t@q st.global.cs.v4.u32 [%1], {%2,%3,%4,%5};\n\t}" ::"r"(static_cast<u32>(mine)),
                "l"(p), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
-}
-NSYSALIGN_DEVICE void put_word_if(bool mine, u64 p, u32 value) {
-  asm volatile("{\n\t.reg .pred q;\n\tsetp.ne.u32 q, %0, 0;\n\t@q st.global.u32 [%1], %2;\n\t}" ::"r"(static_cast<u32>(mine)), "l"(p), "r"(value)
-               : "memory");
 }
 NSYSALIGN_DEVICE void add_if(bool mine, u64 p, u64 n) {
   asm volatile("{\n\t.reg .pred q;\n\tsetp.ne.u32 q, %0, 0;\n\t@q red.global.add.u64 [%1], %2;\n\t}" ::"r"(static_cast<u32>(mine)), "l"(p), "l"(n)
@@ -201,9 +202,10 @@ NSYSALIGN_DEVICE u64 take_if(bool mine, u64 p, u64 n) {
   return before;
 }
 
-/// Address of a fresh chunk (of 16 lines), or of a stray line, 0 where all regions are full.  All lanes of `here` call it for
-/// the one that leads; only its result is one.
-NSYSALIGN_DEVICE u64 claim_together(u64 buffer, u32 here, bool leads, bool stray) {
+/// Address of fresh chunks (of 16 lines), in its low bits how many there are beyond the first of the `most` that were wanted;
+/// of a stray line where `most` is 0; 0 where all regions are full.  All lanes of `here` call it for the one that leads; only its
+/// result is one.
+NSYSALIGN_DEVICE u64 claim_together(u64 buffer, u32 here, bool leads, u32 most) {
   const u32 lines = word(buffer + 16), first = word(buffer + 20);
   u32 region = sm() % REGIONS;
 #pragma unroll 4  // as a loop it would get a YIELD: see taken()
@@ -211,10 +213,14 @@ NSYSALIGN_DEVICE u64 claim_together(u64 buffer, u32 here, bool leads, bool stray
     const u64 cursor = buffer + LINE + LINE * region;
     const u64 seen = tried ? longword(cursor) : 0;  // a full region is left alone
     const bool mine = leads && static_cast<u32>(seen) * LINES + static_cast<u32>(seen >> 32) < lines;
-    const u64 given = take_if(mine, cursor, stray ? 1ull << 32 : 1ull);
+    const u64 given = take_if(mine, cursor, most ? most : 1ull << 32);
     const u32 chunks = static_cast<u32>(given), strays = static_cast<u32>(given >> 32);
-    if (__any_sync(here, mine && chunks * LINES + strays + (stray ? 1 : LINES) <= lines))
-      return buffer + static_cast<u64>(first + lines * region + (stray ? lines - strays - 1 : chunks * LINES)) * LINE;
+    const u32 used = chunks * LINES + strays;
+    if (__any_sync(here, mine && used + (most ? LINES : 1) <= lines)) {
+      const u32 fit = (lines - used) / LINES;
+      const u64 at = buffer + static_cast<u64>(first + lines * region + (most ? chunks * LINES : lines - strays - 1)) * LINE;
+      return most ? at | ((fit < most ? fit : most) - 1) : at;
+    }
   }
   return 0;
 }
@@ -229,38 +235,40 @@ NSYSALIGN_DEVICE void head_if(bool mine, u64 p, u32 kind, u32 id, u64 time, u64 
 }
 
 /// A warp's first chunk (`next` OFF), a chunk that is full, lanes that are alone, no room: all that a mark seldom is, so that
-/// its own code is short.  Takes and returns the address of the next slot; id 0 makes no mark.  What a claim takes lies outside
-/// of ranges: they begin after it and end before.  `here`: the lanes that made the call together.  It is not asked for in
-/// here: calls from both sides of a branch may meet in a function that is not inlined, and were one mark with one's name.
-static __device__ __noinline__ u64 long_way(u64 buffer, u64 next, u32 mask, u32 here, u32 id) {
+/// its own code is short.  Takes the address of the next slot and returns it with `run` in its low bits; id 0 makes no mark.
+/// `run`: how many chunks behind this one are the warp's already, and above RUN the logarithm of how many it took the last time:
+/// 1, 2, 4, 4, ..., since the atomic that claims them takes longer than all else here.  What a claim takes lies outside of ranges:
+/// they begin after it and end before.  `here`: the lanes that made the call together.  It is not asked for in here: calls from
+/// both sides of a branch may meet in a function that is not inlined, and were one mark with one's name.
+static __device__ __noinline__ u64 long_way(u64 buffer, u64 next, u32 mask, u32 here, u32 id, u32 run) {
   u64 t = timer();
   const u64 whole = clock_whole();
   u32 c = static_cast<u32>(whole);
   const bool leads = first_of(here);
-  if (__any_sync(here, next == OFF)) {
-    const u64 is = cached(buffer);
-    const bool other = is != (static_cast<u64>(NSYSALIGN_MARKS_VERSION) << 32 | MAGIC);
-    put_word_if(leads && other && static_cast<u32>(is) == MAGIC, buffer + 8, NSYSALIGN_MARKS_VERSION);
-    if (__any_sync(here, other)) return OFF;
-  }
+  if (__any_sync(here, next == OFF) && __any_sync(here, !accepted(buffer, leads))) return OFF;
   const bool apart = __any_sync(here, here != mask), full = __any_sync(here, next == FULL);
-  const bool claims = apart || (!full && __any_sync(here, !(next & (CHUNK - 1))));
-  u64 fresh = 0;
+  const bool ended = !apart && !full && __any_sync(here, !(next & (CHUNK - 1)));
+  const bool claims = apart || (ended && __any_sync(here, !(run & LEFT)));
+  u64 fresh = ended ? next | (run - 1) : 0;  // the next chunk of the run begins where this one ends
   if (claims) {
-    fresh = claim_together(buffer, here, leads, apart);
-    // `previous`: the chunk before, in lines from the buffer, never 0
-    head_if(leads && fresh, fresh, apart ? STRAY : HEAD, apart ? id : 0, t, whole, here,
-            apart || !next ? 0 : static_cast<u32>((next - CHUNK - buffer) / LINE));
+    const u32 times = next == OFF ? 0 : run < 2 * RUN ? run / RUN + 1 : 2;
+    fresh = claim_together(buffer, here, leads, apart ? 0 : 1u << times) | times * RUN;
   }
-  add_if(leads && (id || apart) && (claims ? !fresh : full), line(buffer) + 8, 1);
-  if (apart) return next;
-  if (claims) {
-    next = __shfl_sync(here, fresh ? fresh + LINE : FULL, __ffs(static_cast<int>(here)) - 1);
+  const u64 p = fresh & ~static_cast<u64>(IN_RUN);
+  if (apart || ended)  // `previous`: the chunk before, in lines from the buffer, never 0
+    head_if(leads && p, p, apart ? STRAY : HEAD, apart ? id : 0, t, whole, here,
+            apart || !next ? 0 : static_cast<u32>((next - CHUNK - buffer) / LINE));
+  add_if(leads && (id || apart) && (claims ? !p : full), line(buffer) + 8, 1);
+  if (apart) return next | run;
+  if (ended) {
+    fresh = __shfl_sync(here, fresh, __ffs(static_cast<int>(here)) - 1);  // also where all know it: so that the compiler does
+    run = static_cast<u32>(fresh) & IN_RUN;
+    next = fresh > IN_RUN ? fresh - run + LINE : FULL;
     if ((id & 3) == BEGIN) t = timer(), c = clock_low();
   }
   const bool written = id && next != FULL;
   put_if(written, next, static_cast<u32>(t), static_cast<u32>(t >> 32), c, id);
-  return written ? next + 16 : next;
+  return (written ? next + 16 : next) | run;
 }
 
 #if defined(__COUNTER__)
@@ -278,16 +286,17 @@ constexpr int SITES = 512;
 template <int BASE> struct warp {
   const u64 buffer;
   u64 next;  // address of the next slot; OFF, or FULL where there is no room
-  u32 mask;
+  u32 mask, ready;  // ready: `mask` while there is a slot, else 0; all that a mark compares with
+  u32 run;          // of chunks: see long_way()
   u32 lanes[SITES], ids[SITES];  // ids: only where lanes is not 0, so it takes no register
   u32 seen[SHARED_SITES ? SITES : 1];
 
-  NSYSALIGN_DEVICE explicit warp(nsysalign_marks marks) : buffer(marks.address), next(OFF), mask(0) {
+  NSYSALIGN_DEVICE explicit warp(nsysalign_marks marks) : buffer(marks.address), next(OFF), mask(0), ready(0), run(0) {
 #pragma unroll
     for (int i = 0; i < SITES; ++i) lanes[i] = seen[SHARED_SITES ? i : 0] = 0;
     if (!buffer) return;
     mask = __activemask();
-    next = long_way(buffer, OFF, mask, mask, 0);
+    take(mask, 0);
   }
   NSYSALIGN_DEVICE ~warp() {
     if (off()) return;
@@ -301,13 +310,19 @@ template <int BASE> struct warp {
       if (!lanes[i]) continue;
       const u32 here = __activemask(), from = here & (~0u << i % 32);
       const u64 all = sum_of(here, lanes[i]);
-      if (first_of(from ? from : here)) {
-        if (sum) tally(buffer, lost ? 0 : id, 0, 1, sum, 0, 0, 0);  // a lane that keeps one already
-        id = ids[i], sum = all, lost = SHARED_SITES && seen[SHARED_SITES ? i : 0] != ids[i];
+      const bool mine = first_of(from ? from : here);
+      if (__builtin_expect(__any_sync(here, mine && sum), 0)) {  // a lane that keeps one already
+        if (mine && sum) tally(buffer, lost ? 0 : id, 0, sum, 0, 0, 0);
+        __syncwarp(here);
       }
-      __syncwarp(here);
+      id = mine ? ids[i] : id;
+      sum = mine ? all : sum;
+      if (SHARED_SITES && __any_sync(here, seen[SHARED_SITES ? i : 0] != __shfl_sync(here, ids[i], __ffs(static_cast<int>(here)) - 1)))
+        lost = mine || lost;
+      else
+        lost = !mine && lost;
     }
-    if (sum) tally(buffer, lost ? 0 : id, 0, 1, sum, 0, 0, 0);
+    if (sum) tally(buffer, lost ? 0 : id, 0, sum, 0, 0, 0);
   }
   warp(const warp&) = delete;
   warp& operator=(const warp&) = delete;
@@ -342,21 +357,38 @@ template <int BASE> struct warp {
  private:
   NSYSALIGN_DEVICE bool off() const { return next == OFF; }
 
+  NSYSALIGN_DEVICE void take(u32 here, u32 id) {
+    const u64 slot = long_way(buffer, next, mask, here, id, run);
+    run = static_cast<u32>(slot) & IN_RUN;
+    next = slot & ~static_cast<u64>(IN_RUN);
+    ready = next & (CHUNK - 1) ? mask : 0;
+  }
+
   /// `usual`: false where a lane asks for the long way; it must be the same in all lanes that are here.  They agree on the
   /// branch: they see the same lanes, and `next` differs in no two of `mask`.
   NSYSALIGN_DEVICE void mark_if(u32 id, bool usual) {
+    if (__builtin_expect(!buffer, 0)) return;  // before all else: one branch is what marks cost that are off
     u32 rare, here;
     asm volatile(
-        "{\n\t.reg .pred p;\n\t.reg .b32 low, high, c, first, second;\n\t.reg .b64 t;\n\t"
-        "activemask.b32 %2;\n\tmov.b64 {low, high}, %0;\n\tand.b32 low, low, %7;\n\t"
-        "setp.eq.u32 p, %2, %3;\n\tsetp.ne.and.u32 p, low, 0, p;\n\tsetp.ne.and.u32 p, %6, 0, p;\n\t"
-        "mov.u32 %1, %5;\n\t@!p bra.uni DONE;\n\t"
+        "{\n\t.reg .pred p;\n\t.reg .b32 c, first, second;\n\t.reg .b64 t;\n\t"
+        "activemask.b32 %2;\n\tadd.u64 %0, %0, 16;\n\tsetp.eq.u32 p, %2, %3;\n\tsetp.ne.and.u32 p, %5, 0, p;\n\t"
         "mov.u64 t, %%globaltimer;\n\tmov.u32 c, %%clock;\n\tmov.b64 {first, second}, t;\n\t"
-        "st.global.cs.v4.u32 [%0], {first, second, c, %4};\n\tadd.u64 %0, %0, 16;\n\tmov.u32 %1, 0;\n\tDONE:\n\t}"
+#if __CUDA_ARCH__ >= 900
+        "@p st.global.cs.v4.u32 [%0+-16], {first, second, c, %4};\n\tselp.u32 %1, 0, 1, p;\n\t}"
+#else  // there the compiler has to be told that they agree
+        "mov.u32 %1, 1;\n\t@!p bra.uni DONE;\n\t"
+        "st.global.cs.v4.u32 [%0+-16], {first, second, c, %4};\n\tmov.u32 %1, 0;\n\tDONE:\n\t}"
+#endif
         : "+l"(next), "=&r"(rare), "=&r"(here)
-        : "r"(mask), "r"(id), "r"(static_cast<u32>(buffer != 0)), "r"(static_cast<u32>(usual)), "n"(CHUNK - 1)
+        : "r"(ready), "r"(id), "r"(static_cast<u32>(usual))
         : "memory");
-    if (__builtin_expect(rare, 0)) next = long_way(buffer, next, mask, here, id);
+    const u32 soon = static_cast<u32>(next) & (CHUNK - 1) ? mask : 0;  // behind the store: nothing waits for it
+    if (__builtin_expect(rare, 0)) {
+      next -= 16;
+      take(here, id);
+    } else {
+      ready = soon;
+    }
   }
 
   template <class T> static NSYSALIGN_DEVICE u32 folded(const T& value) {
@@ -407,7 +439,7 @@ namespace nsysalign {
 static __device__ __noinline__ void trigger(u32 here, u32 n) {
   const u64 buffer = nsysalign_trigger_marks;
   const u32 same = __match_any_sync(here, n & 255u);
-  if (first_of(same) && accepted(buffer)) tally(buffer, (TRIGGER + (n & 255u)) << 2, 0, 1, __popc(same), 0, 0, 0);
+  if (buffer && first_of(same) && accepted(buffer, true)) tally(buffer, (TRIGGER + (n & 255u)) << 2, 0, __popc(same), 0, 0, 0);
   __syncwarp(here);
 }
 }  // namespace nsysalign
