@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import gc
+import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -81,3 +82,11 @@ def look_for_garbage_less_often() -> None:
     exit the system frees them all at once: looking for garbage among them would take a tenth of a second."""
     gc.set_threshold(50_000, 20, 100)
     atexit.register(gc.freeze)
+
+
+def imported(module: str) -> Any:
+    """A module of ours in such a process: what importing creates is kept, so that it is never looked at for garbage."""
+    with keeping_everything():
+        found = importlib.import_module(module)
+    gc.freeze()
+    return found

@@ -209,7 +209,7 @@ class Alignment:
     busy: Any = None  # bool array: the lanes on which work ran
     #: Site -> readings of a host clock after CUDA work that belong to no interval.
     alone: Mapping[str, int] = field(default_factory=dict)
-    #: Event clock -> where it lies on the trace's (align.event_line.EventLine).
+    #: Event clock -> where it lies on the trace's (align.fit.Line).
     event_lines: Mapping[int, Any] = field(default_factory=dict)
     #: Windows that belong to other stretches, None if there are none; those of this stretch lie among them.
     around: pd.DataFrame | None = None

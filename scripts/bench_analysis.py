@@ -6,7 +6,8 @@ Both are whole processes, started cold (imports included, files in the page cach
 medians printed.  Ours is what a user types, `nsysalign analyze TRACE --events LOG`: reading, placing, splitting,
 explaining, and writing analysis.json, analysis.db and report.html; nsys's is `stats -r cuda_kern_exec_trace`, which
 joins kernels with their launches and prints a table.  `again` is the second analysis of the same trace, from the cache.
-Wall time is for a quiet machine; CPU time (user and system) is good on a busy one, too.
+Wall time is for a quiet machine; CPU time (user and system) is good on a busy one, too.  0 copies: `nsysalign demo`.
+Python's compiled files are used and kept, as they are where nsysalign was installed, whatever the environment says.
 
     git archive REVISION | tar x -C OLD; python scripts/bench_analysis.py ... --before OLD
 
@@ -45,7 +46,8 @@ def cost(command: Sequence[str], *, weighed: bool = False) -> Cost:
     itself) where it is `weighed`, else that of the largest one.
     """
     begin = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    compiled = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=compiled)
     over, peaks = threading.Event(), [0.0]
     if weighed:
         threading.Thread(target=_weigh, args=(process.pid, over, peaks), daemon=True).start()
@@ -92,6 +94,18 @@ class Measured(NamedTuple):
 def of_tree(tree: Path, command: Sequence[str]) -> list[str]:
     """The command with another checkout's nsysalign."""
     return ["env", "-C", str(tree), f"PYTHONPATH={tree.resolve()}", *command]  # where Python begins to look
+
+
+def measure_demo(repeat: int, before: Path | None) -> Measured:
+    """`nsysalign demo`, once more than asked for: the first run compiles."""
+    demo = [sys.executable, "-m", "nsysalign", "demo", "-q", "-o"]
+    ours, earlier = [], []
+    for _ in range(repeat + 1):
+        with tempfile.TemporaryDirectory() as out:
+            ours.append(cost([*demo, f"{out}/new"]))
+            earlier += [cost(of_tree(before, [*demo, f"{out}/old"]))] if before else []
+    first = median(ours[1:])
+    return Measured(first, first, None, median(earlier[1:]) if earlier else None)
 
 
 def measure(trace: Path, events: Path, nsys: str | None, repeat: int, before: Path | None) -> Measured:
@@ -143,24 +157,26 @@ def main() -> None:
     print("|---" * 10 + "|")
     with tempfile.TemporaryDirectory(dir=a.tmp) as folder:
         for copies in map(int, a.copies.split(",")):
-            trace, events = replicate(a.trace, a.events, copies, Path(folder).resolve())
+            made = replicate(a.trace, a.events, copies, Path(folder).resolve()) if copies else ()
             nsys = a.nsys if copies <= a.nsys_up_to else None
-            ours, again, theirs, old = measure(trace, events, nsys, a.repeat, a.before)
+            ours, again, theirs, old = (
+                measure(*made, nsys, a.repeat, a.before) if made else measure_demo(a.repeat, a.before)
+            )
             cells = [
                 str(copies),
-                f"{trace.stat().st_size / 1e6:.0f}",
+                f"{made[0].stat().st_size / 1e6:.0f}" if made else "-",
                 f"{old.wall_s:.2f} ({old.cpu_s:.2f})" if old else "-",
                 f"{old.peak_mb:.0f}" if old else "-",
                 f"{ours.wall_s:.2f} ({ours.cpu_s:.2f})",
                 f"{ours.peak_mb:.0f}",
-                f"{again.wall_s:.2f} ({again.cpu_s:.2f})",
+                f"{again.wall_s:.2f} ({again.cpu_s:.2f})" if made else "-",
                 f"{theirs.wall_s:.2f} ({theirs.cpu_s:.2f})" if theirs else "-",
                 f"{ours.wall_s / theirs.wall_s:.2f}" if theirs else "-",
                 f"{ours.cpu_s / theirs.cpu_s:.2f}" if theirs else "-",
             ]
             print("| " + " | ".join(cells) + " |", flush=True)
-            trace.unlink()
-            events.unlink()
+            for file in made:
+                file.unlink()
 
 
 if __name__ == "__main__":

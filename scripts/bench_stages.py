@@ -64,7 +64,7 @@ def main() -> None:
         timed(spent, *stage)
     begin = time.process_time()
     with tempfile.TemporaryDirectory() as out:
-        store(analyze(a.trace, [a.events]), Path(out), json_out=None)
+        store(analyze(a.trace, [a.events]), Path(out))
     whole = time.process_time() - begin
     for stage, seconds in [*spent.items(), ("everything", whole)]:
         print(f"{seconds:8.2f}  {stage}")

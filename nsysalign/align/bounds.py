@@ -2,21 +2,20 @@
 
     t(R) >= start of R's call; end of every operation issued to the stream before R
     t(R) <= start of every operation issued to the stream after R; end of a successful synchronisation or query that
-            covers R; start of what is ordered after a wait on R; the end of elapsed_time on R
+            covers R; the end of elapsed_time on R
 
-A compared pair is subject to the bounds of both records: t(end) - t(start) = elapsed, within the clocks' slack.
+What is ordered after a wait on R bounds it as well, but hardly ever more narrowly: it moved no place and no error bar of 15,757
+pairs.  A compared pair is subject to the bounds of both records: t(end) - t(start) = elapsed, within the clocks' slack.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from nsysalign.align.streams import stream_lane
 from nsysalign.model import CALL, Trace
-from nsysalign.sweep.issue import FAR, LaneOperations
+from nsysalign.sweep.issue import FAR
 
 TICK_NS = 32  # the event clock of an H200 ticks every 32 ns
 #: CUPTI corrects its clock from time to time: in the recordings, GPU timestamps and elapsed_time differ by up to 6 us.
@@ -31,14 +30,19 @@ def slack_ns(elapsed_ns: np.ndarray) -> np.ndarray:
     return np.ceil(TICK_NS + ulp + CLOCK_STEP_NS + CLOCK_RATE * elapsed_ns).astype(np.int64)
 
 
-@dataclass(frozen=True)
-class Waits:
-    """Stream waits whose record is known: arrays of equal length."""
-
-    record: np.ndarray  # position in the records
-    lane: np.ndarray  # the lane that waits
-    issue_ns: np.ndarray  # start of the wait call
-    issued_ns: np.ndarray  # its end
+def of_starts(
+    lower: np.ndarray,
+    upper: np.ndarray,
+    start: np.ndarray,
+    end: np.ndarray,
+    elapsed_ns: np.ndarray,
+    slack: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds of the starts of pairs, given by the positions of their records, from those of both records.  `slack`: how far their
+    distance on the trace may be from elapsed_time."""
+    slack = slack_ns(elapsed_ns) if slack is None else slack
+    low = np.maximum(lower[start], lower[end] - elapsed_ns - slack)
+    return low, np.minimum(upper[start], np.minimum(upper[end], FAR) - elapsed_ns + slack)
 
 
 def own_bounds(
@@ -133,16 +137,4 @@ def event_synchronised(trace: Trace, records: pd.DataFrame) -> np.ndarray:
     )
     ok = joined["done"].notna() & (joined["sync"].fillna(0) < joined["again"])
     out[joined["position"].to_numpy()[ok]] = joined["done"].to_numpy()[ok].astype(np.int64)
-    return out
-
-
-def after_waits(waits: Waits, per_lane: dict[int, LaneOperations], count: int) -> np.ndarray:
-    """Per record: first start of an operation ordered after a wait on it; FAR if there is none."""
-    out = np.full(count, FAR)
-    for lane, ops in per_lane.items():
-        here = np.flatnonzero((waits.lane == lane) & (waits.record >= 0))
-        if len(here):
-            k = np.searchsorted(ops.issue_ns, waits.issued_ns[here])
-            first = np.append(ops.first_ns, FAR)[k]
-            np.minimum.at(out, waits.record[here], first)
     return out

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from nsysalign.align.event_line import EventLine
+from nsysalign.align.fit import Line
 from nsysalign.align.latency import LatencyModel
 from nsysalign.clocks.events import EventClock
 from nsysalign.clocks.host import ClockMap
@@ -67,7 +67,7 @@ class TraceContext:
     busy: np.ndarray | None = None
     model: LatencyModel | None = None
     event_clock: EventClock | None = None
-    event_lines: Mapping[int, EventLine] | None = None
+    event_lines: Mapping[int, Line] | None = None
 
     def about(self, log: EventLog) -> TraceContext:
         """This context without what only other stretches of the log need."""

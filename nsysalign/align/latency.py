@@ -3,18 +3,20 @@
     stream busy   KKKKKKKK|-- busy --R-- ahead --|KKKK        behind the previous operation's end, before the next start
     stream idle   [record call]-- idle --R                    a function of the call's duration
 
-Each observation is linear in the parameters (`Observations`), so one robust regression calibrates them on the compared
-pairs of a trace, whose distances are known: the unknown place of each frame (place.py) is eliminated.  GPUs are late, never
-early, above all where queues are deep: late observations get little weight (`weights`).  No trace can reveal one common shift
-(all records later, `ahead` smaller).  Two anchors fix it: `ahead`, which is 1.5 us with and without event tracing, and `busy`,
-which is 0.39 us less than the spacing of consecutive records, whatever that spacing is (H100, H200s: 1.28, 2.54 and 4.99 us;
-docs/accuracy.md).
+Each observation is linear in the parameters (`Observations`), and the records whose distances are known tell most of them
+(fit.py).  No trace can reveal one common shift (all records later, `ahead` smaller).  Two anchors fix it: `ahead`, which is
+1.5 us with and without event tracing, and `busy`, which is 0.39 us less than the spacing of consecutive records, whatever that
+spacing is (H100, H200s: 1.28, 2.54 and 4.99 us).  They were measured by switching event tracing on and off in turn, which does
+not affect the event clock, and by reading the driver's memory that holds the events' stamps (docs/accuracy.md).
+
+With tracing CUPTI stamps every event a second time, 1.27 us after the event's own stamp: records are twice as far apart, and the
+place of a record is that second stamp, the one that nsys shows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,23 +26,20 @@ from nsysalign.sweep.issue import FAR
 #: Parameters, in the order of the regression's columns: prior mean and standard deviation (ns), wide where a trace usually
 #: determines the value, narrow where it cannot.
 _PRIOR = {
-    "idle_ns": (4_800.0, 800.0),  # record's place after its call began, for a call of 1.5 us
+    "idle_ns": (3_900.0, 800.0),  # record's place after its call began, for a call of 1.5 us
     "idle_short": (0.85, 0.3),  # per ns of call duration, up to _KNEE_NS
-    "idle_long": (0.55, 0.25),  # per ns of call duration beyond
-    "busy_ns": (2_400.0, 1_800.0),  # end of the previous kernel to the record
+    "idle_long": (0.7, 0.25),  # per ns of call duration beyond
+    "busy_ns": (925.0, 600.0),  # end of the previous kernel to the record
     "copy_ns": (445.0, 60.0),  # more after a copy or memset
     "graph_ns": (400.0, 200.0),  # more after a CUDA graph
     "node_ns": (0.0, 1_500.0),  # more after a graph traced node by node: it may end with events of its own
-    "spacing_ns": (2_770.0, 1_800.0),  # consecutive records behind busy streams
-    "ahead_ns": (1_540.0, 25.0),  # record to the start of a queued kernel
+    "spacing_ns": (1_295.0, 600.0),  # consecutive records behind busy streams
+    "ahead_ns": (1_540.0, 60.0),  # record to the start of a queued kernel
 }
 PARAMETERS = tuple(_PRIOR)
-#: The priors with CUPTI's event tracing, under which records take longer, and without.
+#: The same with CUPTI's event tracing, under which records take longer.
 _TRACED = {
     "idle_ns": (5_100.0, 800.0), "idle_long": (0.37, 0.1), "busy_ns": (2_175.0, 1_800.0), "spacing_ns": (2_545.0, 1_800.0)
-}  # fmt: skip
-_UNTRACED = {
-    "idle_ns": (3_900.0, 800.0), "idle_long": (0.7, 0.25), "busy_ns": (925.0, 600.0), "spacing_ns": (1_295.0, 600.0)
 }  # fmt: skip
 #: Consecutive records further apart than this were traced: 1.3 us without event tracing, 2.5 or 5 with it.
 _TRACED_FROM_NS = 1_900
@@ -51,7 +50,7 @@ _PLAUSIBLE_NS = {
 #: The percentile of the spacings that counts, a short one: if queues are deep, half of them are 0.3 us longer.
 _PROMPT = 25
 #: busy_ns is spacing_ns minus this, however long a record takes.
-_BUSY_LESS_NS, _TIED_NS = 380.0, 25.0
+_BUSY_LESS_NS, _TIED_NS = 380.0, 60.0
 _KNEE_NS, _USUAL_CALL_NS = 3_000, 1_500
 #: Calls on an idle stream that last longer say nothing more about when the record was submitted: the rest happens afterwards.
 _SLOW_NS = 30_000
@@ -60,20 +59,19 @@ _UNSURE_NS = 850.0
 #: Of the gaps between two kernels with one record in between, the tightest are due to the record alone: those within _USUAL_NS
 #: of each other tell how long a record takes, with this uncertainty.
 _TIGHTEST, _USUAL_NS, _BY_GAPS_NS = 10, 150.0, 300.0
-#: Classes of observations: how far they scatter, and on which side of the expected place late ones lie.
-CLASSES = ("busy", "ahead", "idle")
-SCATTER_NS = {"busy": 120.0, "ahead": 120.0, "idle": 250.0}
-LATE = np.array([1, -1, 1])
-#: Calls differ from host to host: the limits within which a trace may show another scatter of "idle".
-_IDLE_SCATTER_NS = (150.0, 700.0)
+#: Classes of observations: how far they scatter, and on which side of the expected place late ones lie.  A stamp of CUPTI's equals
+#: the event's to the tick, or is late.
+CLASSES = ("busy", "ahead", "idle", "stamp")
+SCATTER_NS = np.array([120.0, 120.0, 250.0, 20.0])
+LATE = np.array([1, -1, 1, -1])
 #: On their late side observations have a heavy tail (Student's t: outliers soon lose their weight), on the other they keep it
 #: (Huber).
 _STUDENT, _HUBER = 1.0, 4.0
-#: Additional spread: next to kernels of other streams; behind a graph (0.0 or 0.8 us more); while a copy to or from the host
-#: runs on another stream, which delays records by nothing or by 6 us (H100 and H200).
-_CONTENDED_NS, _GRAPH_NS, _COPYING_NS = 750.0, 400.0, 2_500.0
+#: Where a record may be late by more than its scatter: next to kernels of other streams; while a copy to or from the host runs on
+#: another stream, which delays records by nothing or by 6 us (H100 and H200).
+_CONTENDED_NS, _COPYING_NS = 750.0, 2_000.0
 #: Slow (cold) calls on an idle stream: their place is less certain by this share of the time beyond _KNEE_NS.
-_SLOW_SPREAD, _TRACED_SLOW_SPREAD = 0.25, 0.12
+_SLOW_SPREAD = 0.25
 #: With event tracing CUPTI stamps an event by work of its own, pushed in the same call after the event's: in slow calls on an
 #: idle stream this much later, by the duration of the call (medians of an H100 and an H200: 0.6 us in calls of 5.5 us, 3.5 us
 #: in calls of 13 us).
@@ -86,7 +84,7 @@ _ENOUGH = 3
 
 def weights(z: np.ndarray, late: np.ndarray) -> np.ndarray:
     """Weights of observations in a robust fit.  `z`: how far their records lie behind where they expect them, in units of
-    their scatter; `late`: on which side the tail is, 1 or -1 (0: on both)."""
+    their scatter; `late`: on which side the tail is, 1 or -1."""
     on_time = z * late < 0
     return np.where(
         on_time, np.minimum(1.0, _HUBER / np.maximum(np.abs(z), 1e-9)), (_STUDENT + 1) / (_STUDENT + z**2)
@@ -97,8 +95,8 @@ def weights(z: np.ndarray, late: np.ndarray) -> np.ndarray:
 class Observations:
     """What single records say about their own places: arrays of equal length.
 
-    `record`; `class_`: position in CLASSES; the place is `known_ns + x @ parameters`, within `scale_ns`; `certain`: no
-    other class could explain it.
+    `record`; `class_`: position in CLASSES; the place is `known_ns + x @ parameters`, within `scale_ns`, if nothing holds the
+    record up for a time of the order of `doubt_ns`; `certain`: no other class could explain it.
     """
 
     record: np.ndarray
@@ -106,85 +104,95 @@ class Observations:
     known_ns: np.ndarray
     x: np.ndarray
     scale_ns: np.ndarray
+    doubt_ns: np.ndarray
     certain: np.ndarray
 
-    def take(self, rows: np.ndarray) -> Observations:
-        return Observations(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many there are of each class, of those that are certain."""
+        count = np.bincount(self.class_[self.certain], minlength=len(CLASSES))
+        return dict(zip(CLASSES, count.tolist(), strict=True))
 
 
 @dataclass(frozen=True)
 class LatencyModel:
-    """Calibrated parameters, their covariance, and the spread of each class of observations."""
+    """Calibrated parameters (in the order of PARAMETERS) and their covariance."""
 
-    value: Mapping[str, float]
+    vector: np.ndarray
     covariance: np.ndarray
-    scale: Mapping[str, float]
-    counts: Mapping[str, int] = field(default_factory=dict)
     #: CUPTI's event tracing ran, or it is unknown whether it did.
-    traced: bool = False
+    traced: bool
     #: Uncertainty of the common shift, on top of everything else.
-    unsure_ns: float = 0.0
+    unsure_ns: float
+    counts: Mapping[str, int]
 
-    @property
-    def vector(self) -> np.ndarray:
-        return np.array([self.value[p] for p in PARAMETERS])
-
-    def expected(self, s: Surroundings) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(likeliest place of every record, its spread, whether its stream was busy), judged by what came before it."""
-        idle, busy = self._idle(s), self._busy(s)
-        late = (s.previous_end > 0) & (busy > idle)
-        slow = np.maximum(s.call_end - s.call_start - _KNEE_NS, 0)
-        behind = np.hypot(self.scale["busy"], s.previous_is_graph * _GRAPH_NS)
-        alone = self.scale["idle"] + (_TRACED_SLOW_SPREAD if self.traced else _SLOW_SPREAD) * slow
-        held_up = s.copying * _COPYING_NS
-        return (
-            np.where(late, busy, idle) + held_up,
-            np.hypot(np.where(late, behind, alone), held_up + s.contended * _CONTENDED_NS),
-            late,
-        )
-
-    def _idle(self, s: Surroundings) -> np.ndarray:
-        return s.call_start + _idle_columns(s) @ self.vector
-
-    def _busy(self, s: Surroundings) -> np.ndarray:
-        return s.previous_end + _busy_columns(s) @ self.vector
+    def expected(self, s: Surroundings) -> tuple[np.ndarray, np.ndarray]:
+        """(likeliest place of every record, its spread), judged by what came before it."""
+        seen = self._past(s)
+        return seen.known_ns + seen.x @ self.vector, np.hypot(seen.scale_ns, seen.doubt_ns)
 
     def lag_ns(self, s: Surroundings) -> np.ndarray:
         """How far the stamp that CUPTI's event tracing gives a record may lie behind the event's own."""
         took = np.clip(s.call_end - s.call_start, _LAG_FROM_NS, _LAG_TO_NS)
-        return np.where(self.traced & ~self.expected(s)[2], _LAG_SHARE * (took - _LAG_FROM_NS), 0.0)
+        idle = self._past(s).class_ == CLASSES.index("idle")
+        return np.where(self.traced & idle, _LAG_SHARE * (took - _LAG_FROM_NS), 0.0)
 
     def observe(self, s: Surroundings) -> Observations:
-        """Everything that records say about their own places.  A record that waits for another stream is late by an unknown
-        time."""
-        place, scale, busy = self.expected(s)
-        apart = (s.previous_end == 0) | (np.abs(self._busy(s) - self._idle(s)) > _APART_NS)
-        apart &= ~s.copying
-        held_up = (s.copying * _COPYING_NS).astype(np.int64)
+        """Everything that records say about their own places."""
+        past = self._past(s)
+        place = past.known_ns + past.x @ self.vector
         queued = s.next_is_kernel & (s.next_start < FAR) & (s.next_issued + _MARGIN_NS < place) & ~s.copying
+        ahead = np.flatnonzero(queued)
+        more = _columns(len(ahead), ahead_ns=-1.0, spacing_ns=-s.ahead[ahead])
+        stamped = np.flatnonzero(s.stamp > 0)
         parts = (
-            (
-                busy & ~s.waits,
-                s.previous_end + held_up,
-                _busy_columns(s),
-                scale,
-                apart & ~s.previous_is_graph,
-            ),
-            (queued, s.next_start, _ahead_columns(s), np.full(len(place), self.scale["ahead"]), queued),
-            (
-                ~busy & ~s.waits,
-                s.call_start + held_up,
-                _idle_columns(s),
-                scale,
-                apart & ~s.contended,
-            ),
+            past,
+            _sure(ahead, "ahead", s.next_start[ahead], more),
+            _sure(stamped, "stamp", s.stamp[stamped], _columns(len(stamped))),
         )
-        where = [np.flatnonzero(part[0]) for part in parts]
-        known, x, spread, certain = (
-            np.concatenate([part[k][w] for part, w in zip(parts, where, strict=True)]) for k in range(1, 5)
+        columns = ([getattr(p, name) for p in parts] for name in Observations.__dataclass_fields__)
+        return Observations(*(np.concatenate(c) for c in columns))
+
+    def _past(self, s: Surroundings) -> Observations:
+        """What the record's call and the work before it say."""
+        idle_x, busy_x = _idle_columns(s), _busy_columns(s)
+        idle, behind = s.call_start + idle_x @ self.vector, s.previous_end + busy_x @ self.vector
+        busy = (s.previous_end > 0) & (behind > idle)
+        class_ = np.where(busy, CLASSES.index("busy"), CLASSES.index("idle"))
+        slow = ~busy * np.maximum(s.call_end - s.call_start - _KNEE_NS, 0)
+        apart = (s.previous_end == 0) | (np.abs(behind - idle) > _APART_NS)
+        return Observations(
+            np.arange(len(busy)),
+            class_,
+            np.where(busy, s.previous_end, s.call_start),
+            np.where(busy[:, None], busy_x, idle_x),
+            SCATTER_NS[class_] + _SLOW_SPREAD * slow,
+            s.copying * _COPYING_NS + s.contended * _CONTENDED_NS,
+            apart & ~s.copying & ~s.waits & (busy | ~s.contended),
         )
-        class_ = np.repeat(np.arange(len(parts)), [len(w) for w in where])
-        return Observations(np.concatenate(where), class_, known, x, spread, certain)
+
+    def fitted(self, vector: np.ndarray, covariance: np.ndarray, counts: Mapping[str, int]) -> LatencyModel:
+        """This model with other parameters."""
+        return replace(self, vector=vector, covariance=covariance, counts=counts)
+
+    def plausible(self, before: LatencyModel) -> LatencyModel:
+        """Without values that no GPU shows: a trace that suggests such a value (rows dropped, records on a wrong stream) is no
+        evidence, and what was assumed `before` is kept, with its uncertainty."""
+        vector, covariance = self.vector.copy(), self.covariance.copy()
+        for name, (least, most) in _PLAUSIBLE_NS.items():
+            k = PARAMETERS.index(name)
+            if not least <= vector[k] <= most:
+                vector[k] = before.vector[k]
+                covariance[k, :] = covariance[:, k] = 0.0
+                covariance[k, k] = before.covariance[k, k]
+        return replace(self, vector=vector, covariance=covariance)
+
+
+def _sure(record: np.ndarray, name: str, known_ns: np.ndarray, x: np.ndarray) -> Observations:
+    """Observations of one class, of which nothing is doubtful."""
+    class_ = np.full(len(record), CLASSES.index(name))
+    none, every = np.zeros(len(record)), np.ones(len(record), dtype=bool)
+    return Observations(record, class_, known_ns, x, SCATTER_NS[class_], none, every)
 
 
 def _columns(count: int, **values: np.ndarray | float) -> np.ndarray:
@@ -208,16 +216,15 @@ def _busy_columns(s: Surroundings) -> np.ndarray:
     )  # fmt: skip
 
 
-def _ahead_columns(s: Surroundings) -> np.ndarray:
-    return _columns(len(s.call_start), ahead_ns=-1.0, spacing_ns=-s.ahead)
-
-
-def spacing(s: Surroundings, one: np.ndarray, two: np.ndarray, apart: np.ndarray) -> np.ndarray:
-    """Spacing of consecutive records, from the distances `apart` between records `one` and `two`; only pairs with nothing in
-    between, both queued behind the same operation, count."""
+def spacings(s: Surroundings, frame: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Spacing of consecutive records of a frame (`at`: their places in there) with nothing in between, both queued behind the
+    same operation."""
+    order = np.lexsort((s.behind, s.previous_end, frame))
+    one, two = order[:-1], order[1:]
     done = s.previous_end[two]
-    pair = (done > 0) & (s.previous_end[one] == done) & (s.behind[two] == s.behind[one] + 1)
-    return apart[pair & (done > s.call_end[two] + _QUEUED_NS) & ~s.waits[one] & ~s.waits[two]]
+    pair = (frame[one] == frame[two]) & (s.previous_end[one] == done) & (s.behind[two] == s.behind[one] + 1)
+    pair &= (done > s.call_end[two] + _QUEUED_NS) & ~s.waits[one] & ~s.waits[two]
+    return (at[two] - at[one])[pair]
 
 
 def _tight_gaps(s: Surroundings) -> np.ndarray:
@@ -228,124 +235,21 @@ def _tight_gaps(s: Surroundings) -> np.ndarray:
     return (s.next_start - s.previous_end)[tight]
 
 
-def assumed(tracing: str, spacings: np.ndarray, gaps: np.ndarray) -> LatencyModel:
+def assumed(tracing: str, spacings: np.ndarray, s: Surroundings) -> LatencyModel:
     """The model before anything is fitted, for event tracing "on", "off" or "unknown".  How long a record takes comes from the
     trace if it shows that directly: from the spacing of records, else from the gap that a record leaves between two kernels."""
     apart = float(np.percentile(spacings, _PROMPT)) if len(spacings) >= _ENOUGH else 0.0
-    if tracing == "unknown" and apart:
-        tracing = "on" if apart > _TRACED_FROM_NS else "off"
-    prior = _PRIOR | {"on": _TRACED, "off": _UNTRACED}.get(tracing, {})
-    unsure = 0.0
+    traced = tracing == "on" or (tracing == "unknown" and not 0 < apart <= _TRACED_FROM_NS)
+    prior = _PRIOR | (_TRACED if traced else {})
+    gaps, unsure = _tight_gaps(s), 0.0 if apart else _UNSURE_NS
+    sure = _TIED_NS
+    if not apart and len(gaps) >= _ENOUGH:
+        apart = float(np.percentile(gaps, _TIGHTEST)) - prior["ahead_ns"][0] + _BUSY_LESS_NS
+        sure, unsure = _USUAL_NS, _BY_GAPS_NS
     if apart:
-        busy, sure = apart - _BUSY_LESS_NS, _TIED_NS
-    elif len(gaps) >= _ENOUGH:
-        busy, sure = float(np.percentile(gaps, _TIGHTEST)) - prior["ahead_ns"][0], _USUAL_NS
-        unsure = _BY_GAPS_NS
-    else:
-        busy, sure, unsure = *prior["busy_ns"], _UNSURE_NS
-    if unsure < _UNSURE_NS:
-        prior |= {"busy_ns": (busy, sure), "spacing_ns": (busy + _BUSY_LESS_NS, sure)}
-    return LatencyModel(
-        {p: prior[p][0] for p in PARAMETERS},
-        np.diag([prior[p][1] ** 2 for p in PARAMETERS]),
-        dict(SCATTER_NS),
-        traced=tracing != "off",
-        unsure_ns=unsure,
-    )
-
-
-def calibrate(
-    s: Surroundings,
-    record: np.ndarray,
-    frame: np.ndarray,
-    shift: np.ndarray,
-    spacings: np.ndarray,
-    tracing: str,
-) -> LatencyModel:
-    """Fit the model on records with known distances: `record` (positions in `s`), the number of the `frame` that each is in
-    and its `shift` in there (ns).
-
-    Iteratively reweighted least squares with Student-t noise; the place of each frame is an unknown of its own, eliminated
-    by weighted demeaning.  The scales start wide and narrow down, so that a bad first guess does not decide the result.
-    """
-    model = assumed(tracing, spacings, _tight_gaps(s))
-    mean, prior = model.vector, model.covariance
-    precision = np.linalg.inv(prior)
+        prior |= {"busy_ns": (apart - _BUSY_LESS_NS, sure), "spacing_ns": (apart, sure)}
+    precision = np.diag([prior[p][1] ** -2 for p in PARAMETERS])
     tied = (np.array(PARAMETERS) == "busy_ns") * 1.0 - (np.array(PARAMETERS) == "spacing_ns")
     precision += np.outer(tied, tied) / _TIED_NS**2
-    mine = s.take(record)
-    for widen in (6.0, 2.0, 1.0, 1.0, 1.0, 1.0):
-        seen = model.observe(mine)
-        seen = seen.take(seen.certain)
-        if not len(seen.record):
-            break
-        group = np.unique(frame[seen.record], return_inverse=True)[1]
-        # place of the frame's origin as each observation sees it; large times cancel before going to float
-        at = seen.known_ns - shift[seen.record]
-        base = np.zeros(group.max() + 1, dtype=np.int64)
-        base[group[::-1]] = at[::-1]
-        y = (base[group] - at).astype(float)
-        late = y - seen.x @ model.vector
-        weight = _settled(group, late, seen, widen)
-        x, y = _demean(group, np.column_stack([seen.x, y]), weight)
-        normal = (x * weight[:, None]).T @ x + precision
-        solution = np.linalg.solve(normal, (x * weight[:, None]).T @ y + precision @ mean)
-        value = dict(zip(PARAMETERS, solution.tolist(), strict=True))
-        model = replace(model, value=value, covariance=np.linalg.inv(normal))
-        if widen == 1.0:
-            idle = seen.class_ == CLASSES.index("idle")
-            model = replace(
-                model,
-                scale={**model.scale, **_idle_scatter(group, late, idle)},
-                counts={name: int((seen.class_ == n).sum()) for n, name in enumerate(CLASSES)},
-            )
-    return _plausible(model, mean, prior)
-
-
-def _plausible(model: LatencyModel, mean: np.ndarray, prior: np.ndarray) -> LatencyModel:
-    """The model without values that no GPU shows: a trace that suggests such a value (rows dropped, records on a wrong stream)
-    is no evidence, and the prior is kept, with its uncertainty."""
-    value, covariance = dict(model.value), model.covariance.copy()
-    for name, (least, most) in _PLAUSIBLE_NS.items():
-        if not least <= value[name] <= most:
-            k = PARAMETERS.index(name)
-            value[name] = float(mean[k])
-            covariance[k, :] = covariance[:, k] = 0.0
-            covariance[k, k] = prior[k, k]
-    return replace(model, value=value, covariance=covariance)
-
-
-def _median(group: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """Median of the values of each group."""
-    order = np.lexsort((value, group))
-    counts = np.bincount(group)
-    first = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    return (value[order][first + (counts - 1) // 2] + value[order][first + counts // 2]) / 2
-
-
-def _demean(group: np.ndarray, columns: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """All columns but the last, and the last, each minus its weighted mean in each group."""
-    total = np.bincount(group, weight)
-    means = [np.bincount(group, weight * c) / total for c in columns.T]
-    out = columns - np.stack(means, axis=1)[group]
-    return out[:, :-1], out[:, -1]
-
-
-def _settled(group: np.ndarray, late: np.ndarray, seen: Observations, widen: float) -> np.ndarray:
-    """Weights of observations around the middle of each group, where `late` says how far they are from a common place."""
-    sigma = seen.scale_ns * widen
-    late -= _median(group, late)[group]
-    for _ in range(4):
-        weight = weights(late / sigma, LATE[seen.class_]) / sigma**2
-        late -= (np.bincount(group, weight * late) / np.bincount(group, weight))[group]
-    return weight
-
-
-def _idle_scatter(group: np.ndarray, late: np.ndarray, idle: np.ndarray) -> dict[str, float]:
-    """How far idle ones scatter inside frames of at least two observations (each sees half of it)."""
-    several = np.abs(late[idle & (np.bincount(group)[group] >= 2)])
-    return (
-        {"idle": float(np.clip(1.4826 * np.median(several) * 1.4, *_IDLE_SCATTER_NS))}
-        if len(several) >= 8
-        else {}
-    )
+    vector = np.array([prior[p][0] for p in PARAMETERS])
+    return LatencyModel(vector, np.linalg.inv(precision), traced, unsure, {})

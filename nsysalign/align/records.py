@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from nsysalign.align import bounds
 from nsysalign.clocks.host import ClockMap, contained
 from nsysalign.clocks.lookup import Lookup
 from nsysalign.model import CALL, ORIGIN, EventLog, Trace, process_of, thread_of
@@ -27,30 +26,13 @@ def build_records(
     kind = calls["kind"].to_numpy()
     every = np.flatnonzero((kind == CALL["record"]) & (calls["outer"].to_numpy() == np.arange(len(calls))))
     other = np.setdiff1d(every, mine["call"].to_numpy())
-    extra = pd.DataFrame(
-        {
-            "log_process": -1,
-            "seq": -1,
-            "device": -1,
-            "stream_handle": -1,
-            "stream_id": -1,
-            "captured": False,
-            "region": "",
-            "site": "",
-            "call": other,
-            "thread": calls["thread"].to_numpy()[other],
-            "process": calls["process"].to_numpy()[other],
-        }
-    )
+    more = {"call": other} | {c: calls[c].to_numpy()[other] for c in ("thread", "process")}
+    none = {c: "" if c in ("region", "site") else False if c == "captured" else -1 for c in mine.columns}
+    extra = pd.DataFrame(none | more, index=range(len(other)))
     out = pd.concat([mine, extra], ignore_index=True) if len(extra) else mine.reset_index(drop=True)
     call = out["call"].to_numpy()
-    have = call >= 0
-    out["call_start_ns"] = (
-        np.where(have, calls["start_ns"].to_numpy()[np.maximum(call, 0)], 0) if len(calls) else 0
-    )
-    out["call_end_ns"] = (
-        np.where(have, calls["end_ns"].to_numpy()[np.maximum(call, 0)], 0) if len(calls) else 0
-    )
+    for edge in ("start_ns", "end_ns"):
+        out[f"call_{edge}"] = np.where(call >= 0, np.append(calls[edge].to_numpy(), 0)[call], 0)
     out["problem"] = ""
     captured = out["captured"].astype(bool).to_numpy()
     pid = np.array(
@@ -168,18 +150,6 @@ def awaited(trace: Trace, waits: pd.DataFrame, records: pd.DataFrame) -> np.ndar
         out[joined["n"].to_numpy()[hit]] = joined["record"].to_numpy()[hit].astype(np.int64)
     waits["inferred"] = unsure & (out >= 0)
     return out
-
-
-def wait_arrays(trace: Trace, waits: pd.DataFrame) -> bounds.Waits:
-    """Only waits that are known, not inferred: an inferred wait may name a cause but is no bound."""
-    known = waits[(waits["record"] >= 0) & ~waits["inferred"] & (waits["lane"] >= 0)]
-    call = known["call"].to_numpy()
-    return bounds.Waits(
-        known["record"].to_numpy(),
-        known["lane"].to_numpy(),
-        trace.calls["start_ns"].to_numpy()[call],
-        trace.calls["end_ns"].to_numpy()[call],
-    )
 
 
 def compared_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, list[Unplaced]]:

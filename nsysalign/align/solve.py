@@ -14,23 +14,22 @@ from nsysalign import frames
 from nsysalign.align import bounds
 from nsysalign.align import streams as lanes
 from nsysalign.align.context import TraceContext, look
-from nsysalign.align.event_line import ClockPlaces, EventLine, place_records
+from nsysalign.align.fit import ClockPlaces, Line, PairPlaces, place_pairs, place_records
 from nsysalign.align.inferred import windows_without_log
-from nsysalign.align.latency import LatencyModel, calibrate, spacing
+from nsysalign.align.latency import CLASSES, PARAMETERS, SCATTER_NS, LatencyModel
 from nsysalign.align.match import match_processes, match_records
-from nsysalign.align.place import frames_of
 from nsysalign.align.records import (
     awaited,
     build_records,
     compared_pairs,
     match_waits,
     reasons,
-    wait_arrays,
 )
 from nsysalign.align.surroundings import Surroundings, gather, neighbours
 from nsysalign.align.windows import Bounded, event_windows, record_places
 from nsysalign.clocks.events import EventClock, event_clock
 from nsysalign.clocks.host import ClockMap
+from nsysalign.clocks.lookup import Lookup
 from nsysalign.model import CALL, Alignment, EventLog, Trace, pid_of
 from nsysalign.sweep.issue import FAR, LaneOperations, lane_operations
 from nsysalign.timers.regions import host_windows
@@ -67,10 +66,9 @@ def align(
     lines = context.event_lines if context else None
     places = _by_clock(clock, known, best.records, tracing, surroundings, lines)
     on_clock, doubts = _held_by_clock(places, best)
-    model = context.model if context else None
-    if model is None:
-        model = _calibrate(surroundings, best, tracing)
-    records, windows = _placed(known, best, read.lanes, places, on_clock, surroundings, model)
+    likely = place_pairs(surroundings, best.pairs, tracing, context.model if context else None)
+    model = likely.model
+    records, windows = _placed(known, best, read.lanes, places, on_clock, surroundings, likely)
     timed = read_timers(known, read.processes, read.clocks) if timers is None else timers
     others, lost, alone, said = _on_the_host(trace, known, read, timed, told=context is None)
     if context is None and known.records.empty and known.hosts[~known.hosts["implicit"].to_numpy()].empty:
@@ -169,13 +167,13 @@ def _placed(
     places: ClockPlaces | None,
     on_clock: np.ndarray,
     surroundings: Surroundings,
-    model: LatencyModel,
+    likely: PairPlaces,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(records with bounds, place and stream; windows of the compared pairs)."""
     records, (lower, upper) = best.records, _around_places(best, places, on_clock)
-    windows = event_windows(log, best, places, on_clock, surroundings, model, lower, upper)
+    windows = event_windows(log, best, places, on_clock, likely, lower, upper)
     records["lower_ns"], records["upper_ns"] = np.minimum(lower, upper), np.maximum(lower, upper)
-    records["t_ns"] = record_places(records, windows, places, surroundings, model)
+    records["t_ns"] = record_places(records, windows, places, surroundings, likely.model)
     lane = records["lane"].to_numpy()
     stream = table["stream"].to_numpy()
     records["stream"] = np.where(lane >= 0, stream[np.maximum(lane, 0)], -1) if len(table) else -1
@@ -227,8 +225,6 @@ def _bound(trace: Trace, log: EventLog, read: _Read, records: pd.DataFrame, on_c
     around = neighbours(trace, read.per_lane, records["lane"].to_numpy(), records["call"].to_numpy())
     lower, upper = bounds.own_bounds(trace, read.lanes, records, around, read.asked_ns)
     upper = np.minimum(upper, bounds.event_synchronised(trace, records))
-    known_waits = wait_arrays(trace, read.waits)
-    upper = np.minimum(upper, bounds.after_waits(known_waits, read.per_lane, len(records)))
     stamp = records["timestamp_ns"].to_numpy()
     timed = stamp > 0
     lower = np.where(timed & (not on_clock), stamp - bounds.TICK_NS, lower)
@@ -244,19 +240,14 @@ def _by_clock(
     records: pd.DataFrame,
     tracing: str,
     surroundings: Surroundings,
-    lines: Mapping[int, EventLine] | None,
+    lines: Mapping[int, Line] | None,
 ) -> ClockPlaces | None:
     """Where the records lie by their event clocks; None if the log has no references."""
     if clock is None:
         return None
-    lane = np.where(records["call"].to_numpy() >= 0, records["lane"].to_numpy(), -1)
+    known = (records["call"].to_numpy() >= 0) & (records["lane"].to_numpy() >= 0)
     return place_records(
-        clock.of_rows(log.records.index.to_numpy()),
-        surroundings,
-        tracing,
-        records["timestamp_ns"].to_numpy(),
-        lane,
-        lines or None,
+        clock.of_rows(log.records.index.to_numpy()), surroundings, tracing, known, lines or None
     )
 
 
@@ -298,18 +289,14 @@ def _around_places(
 def _asked(log: EventLog, clocks: Mapping[int, ClockMap], records: pd.DataFrame) -> np.ndarray:
     """Trace time at which the first successful elapsed_time on each record had returned."""
     out = np.full(len(records), FAR)
-    position = {
-        (int(p), int(s)): i
-        for i, (p, s) in enumerate(records[["log_process", "seq"]].itertuples(index=False))
-        if p >= 0
-    }
+    find = Lookup(records["log_process"].to_numpy(), records["seq"].to_numpy())
     timed = log.elapsed[(log.elapsed["t1_ns"] >= 0) & (log.elapsed["error"] == "")]
     for number, rows in timed.groupby("process"):
         if number not in clocks:
             continue
         at = clocks[int(number)].to_trace(rows["t1_ns"].to_numpy()) + clocks[int(number)].width_ns
         for column in ("start", "end"):
-            found = np.array([position.get((int(number), int(s)), -1) for s in rows[column]], dtype=np.int64)
+            found = find(rows, column)
             np.minimum.at(out, found[found >= 0], at[found >= 0])
     return out
 
@@ -327,9 +314,7 @@ def _placeable(
     )
     nowhere = (reason == "") & ((lane[start] < 0) | (lane[end] < 0))
     reason = np.where(nowhere, "the trace does not say which stream it is on", reason)
-    slack = bounds.slack_ns(elapsed)
-    low = np.maximum(lower[start], lower[end] - elapsed - slack)
-    high = np.minimum(upper[start], np.minimum(upper[end], FAR) - elapsed + slack)
+    low, high = bounds.of_starts(lower, upper, start, end, elapsed)
     against = (reason == "") & (low > high + _CROSSING_NS)
     reason = np.where(
         against,
@@ -345,17 +330,6 @@ def _placeable(
     )
 
 
-def _calibrate(surroundings: Surroundings, best: Bounded, tracing: str) -> LatencyModel:
-    pairs = best.pairs
-    usable = (best.records["lane"].to_numpy() >= 0) & (best.records["call"].to_numpy() >= 0)
-    both = usable[pairs["start"].to_numpy()] & usable[pairs["end"].to_numpy()]
-    start, end, elapsed = (pairs[c].to_numpy()[both] for c in ("start", "end", "elapsed_ns"))
-    f = frames_of(start, end, elapsed)
-    near = f.apart_ns == 0
-    spacings = spacing(surroundings, start, end, elapsed)
-    return calibrate(surroundings, f.record[near], f.frame[near], f.shift_ns[near], spacings, tracing)
-
-
 def _calibration(
     model: LatencyModel,
     clocks: Mapping[int, ClockMap],
@@ -368,18 +342,17 @@ def _calibration(
         on_clock["event_clock"] = {
             "tick_ns": event_clock.tick_ns,
             "records": int((places.line >= 0).sum()),
-            "spacing_ns": places.spacing_ns,
             "lines": [
                 {"rate_ppm": round(line.rate_ppm, 3), "observations": dict(line.counts)}
                 for line in places.lines.values()
             ],
         }
     return on_clock | {
-        "latency_ns": {k: round(v, 3) for k, v in model.value.items()},
+        "latency_ns": dict(zip(PARAMETERS, model.vector.round(3).tolist(), strict=True)),
         "latency_std_ns": dict(
-            zip(model.value, np.sqrt(np.diag(model.covariance)).round(1).tolist(), strict=True)
+            zip(PARAMETERS, np.sqrt(np.diag(model.covariance)).round(1).tolist(), strict=True)
         ),
-        "scale_ns": {k: round(v, 1) for k, v in model.scale.items()},
+        "scale_ns": dict(zip(CLASSES, SCATTER_NS.tolist(), strict=True)),
         "observations": dict(model.counts),
         "clocks": {
             str(pid_of(processes[p])): {"source": c.source, "uncertainty_ns": c.width_ns}

@@ -31,7 +31,7 @@ def neighbours(
     safe_previous_end_ns             the same, over operations whose call had returned before the record's call
     next_start_ns                    first start among the operations issued after (FAR: none)
     safe_next_start_ns               the same, over operations whose call began after the record's call had returned
-    next_issue_ns, next_issued_ns, next_kind   call and kind of the operation issued next (FAR / -1: none)
+    next_issued_ns, next_kind        end of the call and kind of the operation issued next (FAR / -1: none)
     before                           operations of the lane issued before
     """
     n = len(lane)
@@ -41,12 +41,10 @@ def neighbours(
         "safe_previous_end_ns": np.zeros(n, np.int64),
         "next_start_ns": np.full(n, FAR),
         "safe_next_start_ns": np.full(n, FAR),
-        "next_issue_ns": np.full(n, FAR),
         "next_issued_ns": np.full(n, FAR),
         "next_kind": np.full(n, -1, np.int64),
         "before": np.zeros(n, np.int64),
         "previous_position": np.full(n, -1, np.int64),
-        "next_position": np.full(n, -1, np.int64),
     }
     kind = trace.operations["kind"].to_numpy()
     call_start, call_end = trace.calls["start_ns"].to_numpy(), trace.calls["end_ns"].to_numpy()
@@ -63,8 +61,7 @@ def neighbours(
         out["previous_kind"][some] = kind[ops.position[ops.reach_from[p]]]
         more, q = here[k < len(ops.position)], k[k < len(ops.position)]
         out["next_start_ns"][more] = ops.first_ns[q]
-        out["next_issue_ns"][more], out["next_issued_ns"][more] = ops.issue_ns[q], ops.issued_ns[q]
-        out["next_position"][more], out["next_kind"][more] = ops.position[q], kind[ops.position[q]]
+        out["next_issued_ns"][more], out["next_kind"][more] = ops.issued_ns[q], kind[ops.position[q]]
         safe = np.searchsorted(ops.by_issued_ns, c0, side="right")
         out["safe_previous_end_ns"][here[safe > 0]] = ops.by_issued_reach[safe[safe > 0] - 1]
         safe = np.searchsorted(ops.issue_ns, c1)
@@ -91,6 +88,7 @@ class Surroundings:
     next_is_kernel: np.ndarray
     ahead: np.ndarray  # records of this stream between this one and the next operation
     waits: np.ndarray  # a stream wait lies between the previous operation and the record
+    stamp: np.ndarray  # CUPTI's timestamp
 
     def take(self, index: np.ndarray) -> Surroundings:
         return Surroundings(**{name: getattr(self, name)[index] for name in self.__dataclass_fields__})
@@ -130,6 +128,7 @@ def gather(
         next_is_kernel=around["next_kind"].to_numpy() == KIND["kernel"],
         ahead=np.where(lane >= 0, ahead, 0),
         waits=_waits_before(trace, waits, lane, call_start, around),
+        stamp=records["timestamp_ns"].to_numpy(),
     )
 
 

@@ -10,9 +10,8 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.align import bounds
-from nsysalign.align.event_line import ClockPlaces
+from nsysalign.align.fit import ClockPlaces, PairPlaces
 from nsysalign.align.latency import LatencyModel
-from nsysalign.align.place import frames_of, place_pairs
 from nsysalign.align.surroundings import Surroundings
 from nsysalign.model import ORIGIN, EventLog
 from nsysalign.sweep.issue import FAR
@@ -42,8 +41,7 @@ def event_windows(
     best: Bounded,
     places: ClockPlaces | None,
     on_clock: np.ndarray,
-    surroundings: Surroundings,
-    model: LatencyModel,
+    likely: PairPlaces,
     lower: np.ndarray,
     upper: np.ndarray,
 ) -> pd.DataFrame:
@@ -62,7 +60,7 @@ def event_windows(
         at = np.flatnonzero(~on_clock)
         ends = start[at], end[at], elapsed[at]
         begin[at], error[at], low[at], high[at] = _by_neighbours(
-            best.records, surroundings, model, lower, upper, *ends
+            best.records, likely.start_ns[ordinary][at], likely.error_ns[ordinary][at], lower, upper, *ends
         )
         method[at] = np.where((stamp[start[at]] > 0) | (stamp[end[at]] > 0), "event-trace", "bounds")
     out = _whose(log, best.records, pairs).assign(
@@ -123,16 +121,14 @@ def _on_clock(
     error = np.maximum(places.error_ns[start], places.error_ns[end]) + (np.abs(over) + 1) // 2
     stamped = best.stamped
     lower, upper = np.where(stamped, 0, best.lower), np.where(stamped, FAR, best.upper)
-    slack = np.abs(over) + bounds.TICK_NS
-    low = np.maximum(lower[start], lower[end] - elapsed - slack)
-    high = np.minimum(upper[start], np.minimum(upper[end], FAR) - elapsed + slack)
+    low, high = bounds.of_starts(lower, upper, start, end, elapsed, np.abs(over) + bounds.TICK_NS)
     return begin, error, np.minimum(low, begin), np.maximum(high, begin)
 
 
 def _by_neighbours(
     records: pd.DataFrame,
-    surroundings: Surroundings,
-    model: LatencyModel,
+    likely: np.ndarray,
+    bar: np.ndarray,
     lower: np.ndarray,
     upper: np.ndarray,
     start: np.ndarray,
@@ -140,10 +136,8 @@ def _by_neighbours(
     elapsed: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The same for pairs on no event clock: by their timestamps, else by what their neighbours make likely."""
-    slack = bounds.slack_ns(elapsed)
     stamp = records["timestamp_ns"].to_numpy()
-    low = np.maximum(lower[start], lower[end] - elapsed - slack)
-    high = np.minimum(upper[start], np.minimum(upper[end], FAR) - elapsed + slack)
+    low, high = bounds.of_starts(lower, upper, start, end, elapsed)
     low, high = np.minimum(low, high), np.maximum(low, high)
     by_start, by_end = stamp[start] > 0, (stamp[start] <= 0) & (stamp[end] > 0)
     low = np.where(by_start, lower[start], low)
@@ -153,11 +147,9 @@ def _by_neighbours(
         np.where(by_start, bounds.TICK_NS, 500),
     )
     rest = np.flatnonzero(~by_start & ~by_end)
-    if len(rest):
-        frames = frames_of(start[rest], end[rest], elapsed[rest])
-        begin[rest], error[rest] = place_pairs(
-            surroundings, model, frames, start[rest], low[rest], high[rest]
-        )
+    begin[rest] = np.clip(likely[rest], low[rest], high[rest])
+    farthest = np.maximum(np.maximum(begin - low, high - begin), 1)
+    error[rest] = np.minimum(np.ceil(bar[rest]), farthest[rest])
     return begin, error, np.minimum(low, begin), np.maximum(high, begin)
 
 

@@ -8,6 +8,7 @@ be combined before the labels are known.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -31,14 +32,33 @@ MOST_GAPS = 20
 _SERIES = ["kind", "region", "site", "end_site", "callers", "process"]
 
 
-def durations(trace: Trace, alignment: Alignment) -> pd.DataFrame:
+class Ran:
+    """The operations of a trace by name and by lane; each is worked out once, and kept."""
+
+    def __init__(self, trace: Trace, alignment: Alignment) -> None:
+        self.trace, self.alignment = trace, alignment
+        self._lanes: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+
+    @cached_property
+    def codes(self) -> tuple[np.ndarray, np.ndarray]:
+        """(number of each operation's name, one operation per name)."""
+        return operation_codes(self.trace.operations)
+
+    def of_lane(self, lane: int) -> tuple[np.ndarray, np.ndarray]:
+        """(operations of a lane, by start; how long it had been idle before each, 0 before the first)."""
+        if lane not in self._lanes:
+            self._lanes[lane] = _of_lane(self.trace, self.alignment, lane)
+        return self._lanes[lane]
+
+
+def durations(ran: Ran) -> pd.DataFrame:
     """`frames.DURATIONS` of all windows of an alignment."""
-    windows, operations = alignment.windows, trace.operations
-    code, example = operation_codes(operations)
+    trace, windows, operations = ran.trace, ran.alignment.windows, ran.trace.operations
+    code, example = ran.codes
     length = (operations["end_ns"] - operations["start_ns"]).to_numpy()
     number, first = series(windows)
     tables = []
-    for which, op, idle in inside(trace, alignment):
+    for which, op, idle in inside(ran):
         for begin in range(0, len(op), _COUNTED_AT_ONCE):
             lot = slice(begin, begin + _COUNTED_AT_ONCE)
             name = number[which[lot]] * len(example) + code[op[lot]]
@@ -87,12 +107,12 @@ def kernel_table(found: pd.DataFrame, intervals: pd.DataFrame) -> pd.DataFrame:
     return frames.check(out, frames.KERNELS)
 
 
-def gaps(trace: Trace, alignment: Alignment) -> pd.DataFrame:
+def gaps(ran: Ran) -> pd.DataFrame:
     """`frames.GAPS`: the longest idle stretches of every run, with what ended them and the call that held it up."""
-    w = alignment.windows
+    trace, w = ran.trace, ran.alignment.windows
     tables = []
     for at in np.flatnonzero((w["kind"] == "run").to_numpy()).tolist():
-        mine, idle = _of_lane(trace, alignment, int(w["end_lane"].iloc[at]))
+        mine, idle = ran.of_lane(int(w["end_lane"].iloc[at]))
         start = trace.operations["start_ns"].to_numpy()[mine]
         idle = np.minimum(idle, start - w["start_ns"].iloc[at])
         inside = (start >= w["start_ns"].iloc[at]) & (start < w["end_ns"].iloc[at]) & (idle > 0)
@@ -175,12 +195,10 @@ def series(windows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     return number, np.unique(number, return_index=True)[1]
 
 
-def inside(
-    trace: Trace, alignment: Alignment, runs: bool = True
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def inside(ran: Ran, runs: bool = True) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """(window, operation, idle time before it in the window), batch by batch, a whole window in one batch: runs first (if
     wanted), then measured windows."""
-    w, operations = alignment.windows, trace.operations
+    trace, w, operations = ran.trace, ran.alignment.windows, ran.trace.operations
     start = operations["start_ns"].to_numpy()
     kind, lane = w["kind"].to_numpy(dtype=object), w["end_lane"].to_numpy()
     opened, closed = w["start_ns"].to_numpy(), w["end_ns"].to_numpy()
@@ -188,7 +206,7 @@ def inside(
         there = ((kind == "run") == of_run) & (kind != "host")
         for number in np.unique(lane[there]).tolist():
             which = np.flatnonzero(there & (lane == number))
-            mine, idle = _of_lane(trace, alignment, number)
+            mine, idle = ran.of_lane(number)
             for at, place in _lots(which, start[mine], opened, closed):
                 before = np.minimum(idle[place], start[mine[place]] - opened[at])
                 yield at, mine[place], before
@@ -207,7 +225,6 @@ def inside(
 
 
 def _of_lane(trace: Trace, alignment: Alignment, lane: int) -> tuple[np.ndarray, np.ndarray]:
-    """(operations of a lane, by start; how long it had been idle before each, 0 before the first)."""
     members = devices(alignment.lanes).get(lane)
     here = alignment.operation_lane == lane if members is None else np.isin(alignment.operation_lane, members)
     mine = np.flatnonzero(here)

@@ -66,8 +66,9 @@ def partial_result(
     trace: Trace, alignment: Alignment, budgets: Budgets, log: EventLog | None
 ) -> PartialResult:
     """The results for all windows of an alignment."""
+    ran = kernels.Ran(trace, alignment)
     return PartialResult(
-        rows=_rows(trace, alignment, budgets, log),
+        rows=_rows(ran, budgets, log),
         total=budgets.total,
         low=budgets.low,
         high=budgets.high,
@@ -77,8 +78,8 @@ def partial_result(
         unaligned=alignment.unaligned,
         notes=(*alignment.notes, *ranges.left_out(trace, alignment)),
         alone=alignment.alone,
-        durations=kernels.durations(trace, alignment),
-        gaps=kernels.gaps(trace, alignment),
+        durations=kernels.durations(ran),
+        gaps=kernels.gaps(ran),
         host_ranges=ranges.host_ranges(trace, alignment),
     )
 
@@ -163,8 +164,9 @@ def _renumbered(tables: Sequence[pd.DataFrame], first: np.ndarray, place: np.nda
     return whole.assign(interval=number).iloc[order].reset_index(drop=True)
 
 
-def _rows(trace: Trace, alignment: Alignment, budgets: Budgets, log: EventLog | None) -> pd.DataFrame:
+def _rows(ran: kernels.Ran, budgets: Budgets, log: EventLog | None) -> pd.DataFrame:
     """Columns of frames.INTERVALS that a window itself has, and those that identify it."""
+    alignment = ran.alignment
     w, records, lanes = alignment.windows, alignment.records, alignment.lanes
     lane_stream = np.append(lanes["stream"].to_numpy(), -1)
     lane_device = np.append(lanes["device"].to_numpy(), -1)
@@ -184,7 +186,7 @@ def _rows(trace: Trace, alignment: Alignment, budgets: Budgets, log: EventLog | 
         out[column] = w[column].array.copy()
     for column in _COMPUTED:
         out[column] = budgets.columns[column].to_numpy()
-    out = pd.concat([out, work.of_windows(trace, alignment)], axis=1)
+    out = pd.concat([out, work.of_windows(ran)], axis=1)
     flags = [
         (
             *(("profiler-disturbed",) if disturbed else ()),

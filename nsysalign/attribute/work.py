@@ -18,7 +18,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.attribute.describe import operation_names
-from nsysalign.attribute.kernels import inside, operation_codes
+from nsysalign.attribute.kernels import Ran, inside
 from nsysalign.attribute.labels import label_table
 from nsysalign.model import KIND, Alignment, Trace
 from nsysalign.text import told_apart
@@ -38,18 +38,18 @@ OTHER = "other"
 _LONGEST = 32
 
 
-def of_windows(trace: Trace, alignment: Alignment) -> pd.DataFrame:
+def of_windows(ran: Ran) -> pd.DataFrame:
     """COLUMNS of every window (0 and '' for runs): operations that begin in it on its stream; for host windows, those issued in
     it."""
-    windows, operations = alignment.windows, trace.operations
+    trace, windows, operations = ran.trace, ran.alignment.windows, ran.trace.operations
     count, moved, names = (np.zeros(len(windows), np.int64) for _ in range(3))
     main = np.full(len(windows), "", dtype=object)
-    code, example = operation_codes(operations)
+    code, example = ran.codes
     texts = operation_names(trace, example) if len(example) else np.empty(0, object)
     digest = np.array([_digest(str(text)) for text in texts], dtype=np.int64)
     size = operations["bytes"].to_numpy()
     took = (operations["end_ns"] - operations["start_ns"]).to_numpy()
-    for which, op, _ in inside(trace, alignment, runs=False):
+    for which, op, _ in inside(ran, runs=False):
         first = np.flatnonzero(np.diff(which, prepend=-1))
         at = which[first]
         count[at] = np.diff(np.append(first, len(which)))
@@ -75,7 +75,7 @@ def blocks(trace: Trace, alignment: Alignment) -> np.ndarray:
     out = np.full(len(windows), -1, np.int64)
     if trace.shapes is None:
         return out
-    lots = [(which, op) for which, op, _ in inside(trace, alignment, runs=False)]
+    lots = [(which, op) for which, op, _ in inside(Ran(trace, alignment), runs=False)]
     kernel, row = operations["kind"].to_numpy() == KIND["kernel"], operations["row"].to_numpy()
     rows = (
         np.unique(np.concatenate([row[op[kernel[op]]] for _, op in lots])) if lots else np.empty(0, np.int64)

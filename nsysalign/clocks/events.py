@@ -8,7 +8,7 @@ reference events (the log's `reference` and `elapsed` lines) and the compared pa
        r1  r2                   r3                      r4 r5           *frame*: their distances are exact
 
 Frames are joined by edges that are rounded (a reference renewed after a pause of 10 s: 0.5 us); several such edges, each
-rounded differently, say more than one.  `event_line` finds out where a frame lies on the trace's clock.
+rounded differently, say more than one.  `align.fit` finds out where a frame lies on the trace's clock.
 """
 
 from __future__ import annotations

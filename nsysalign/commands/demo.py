@@ -32,12 +32,12 @@ def demo(output: Path | None, quiet: bool) -> None:
     \b
     Example:  nsysalign demo
     """
-    from nsysalign.effort import look_for_garbage_less_often
+    from nsysalign.effort import imported, look_for_garbage_less_often
 
     look_for_garbage_less_often()
+    engine = imported("nsysalign.engine")
     from nsysalign.commands.present import PAGE, store
     from nsysalign.commands.progress import ProgressLine
-    from nsysalign.engine import analyze
     from nsysalign.rundir import make_run_dir
 
     run_dir = make_run_dir("demo", output)
@@ -49,7 +49,7 @@ def demo(output: Path | None, quiet: bool) -> None:
                 lzma.decompress(files("nsysalign.demo").joinpath(name + ".xz").read_bytes())
             )
         with ProgressLine(quiet) as tell:
-            analysis = analyze(names[0], events=names[1:], progress=tell)
+            analysis = engine.analyze(names[0], events=names[1:], progress=tell)
     store(analysis, run_dir)
     if not quiet:
         from nsysalign.report import terminal

@@ -17,7 +17,7 @@ from nsysalign.commands.assembly import assembled
 from nsysalign.commands.cache import Cache
 from nsysalign.commands.outputs import console, deliver
 from nsysalign.commands.progress import ProgressLine
-from nsysalign.effort import trim_memory
+from nsysalign.effort import imported, trim_memory
 from nsysalign.errors import NsysAlignError, UsageError
 from nsysalign.rundir import DATABASE, DOCUMENT, PAGE, RESULTS
 from nsysalign.slices.pool import WorkerPool, cores, wanted, worker_pool
@@ -71,9 +71,10 @@ def present(
         else:
             helpers = wanted(inputs.trace, jobs or cores()) if inputs.events else 1
             with ProgressLine(quiet) as tell, worker_pool(helpers) as others:
-                from nsysalign.engine import analyze_inputs
-
-                analysis = analyze_inputs(inputs, all_segments=all_segments, progress=tell, others=others)
+                engine = imported("nsysalign.engine")
+                analysis = engine.analyze_inputs(
+                    inputs, all_segments=all_segments, progress=tell, others=others
+                )
                 presented, text = Presented(output, analysis), None
                 tell("writing the report", 97)
                 trim_memory()  # the trace's memory

@@ -6,7 +6,6 @@ This module imports nothing slow: the other processes start, and import what the
 from __future__ import annotations
 
 import concurrent.futures
-import importlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nsysalign.effort import alone, keep_alone, look_for_garbage_less_often, processors
+from nsysalign.effort import alone, imported, keep_alone, look_for_garbage_less_often, processors
 from nsysalign.workers import started
 
 #: Exports are cut into slices only if they have at least this many bytes per slice.
@@ -117,7 +116,7 @@ def _wake() -> None:
     """Imports what slices need, and notes that this process is one of several."""
     keep_alone()
     look_for_garbage_less_often()
-    importlib.import_module("nsysalign.slices.one")
+    imported("nsysalign.slices.one")
 
 
 def cores() -> int:

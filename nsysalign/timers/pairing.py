@@ -18,7 +18,7 @@ and once an end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -41,25 +41,12 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Positions in the readings.  `again`: site -> how often it subtracted a start that it had subtracted before;
-    `unclear`: how often several activations of a coroutine had a start that this site could have subtracted.
-    """
-
-    start: np.ndarray
-    end: np.ndarray
-    guessed: np.ndarray
-    number: np.ndarray
-    again: Mapping[str, int] = field(default_factory=dict)
-    unclear: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Candidates:
     """Possible intervals: `certain` pairs always count, the others only if work for the GPU was issued in between.
 
     Arrays of equal length, sorted by start and end: positions in the readings, whether the pair is `guessed`, and its
-    `number`.  `again` and `unclear` as in Pairs.
+    `number`.  `again`: site -> how often it subtracted a start that it had subtracted before; `unclear`: how often several
+    activations of a coroutine had a start that this site could have subtracted.
     """
 
     start: np.ndarray
@@ -70,6 +57,11 @@ class Candidates:
     again: Mapping[str, int] = field(default_factory=dict)
     unclear: Mapping[str, int] = field(default_factory=dict)
 
+    def take(self, rows: np.ndarray) -> Candidates:
+        """Some of the pairs."""
+        arrays = ("start", "end", "guessed", "certain", "number")
+        return replace(self, **{name: getattr(self, name)[rows] for name in arrays})
+
 
 def pair(
     thread: np.ndarray,
@@ -77,7 +69,7 @@ def pair(
     place: np.ndarray,
     sites: Sequence[Site],
     holds_launch: Callable[[int, int], bool],
-) -> Pairs:
+) -> Candidates:
     """Pair the readings of every thread and clock.
 
     thread, clock: integers; place: positions in `sites`; all in the order of each thread.  holds_launch(i, j): whether
@@ -113,12 +105,12 @@ def candidates(thread: np.ndarray, clock: np.ndarray, place: np.ndarray, sites: 
     return Candidates(start, end, guesses, sure, np.arange(len(order)), again, unclear)
 
 
-def chosen(c: Candidates, holds_launch: Callable[[int, int], bool]) -> Pairs:
+def chosen(c: Candidates, holds_launch: Callable[[int, int], bool]) -> Candidates:
     """The candidates that really are intervals."""
     keep = c.certain.copy()
     for at in np.flatnonzero(~keep).tolist():
         keep[at] = holds_launch(int(c.start[at]), int(c.end[at]))
-    return Pairs(c.start[keep], c.end[keep], c.guessed[keep], c.number[keep], c.again, c.unclear)
+    return c.take(keep)
 
 
 def _told(

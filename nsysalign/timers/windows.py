@@ -17,7 +17,7 @@ from nsysalign import frames
 from nsysalign.clocks.host import ClockMap
 from nsysalign.model import CALL, ENQUEUEING_CALLS, ORIGIN, EventLog, Trace, process_of, thread_of
 from nsysalign.sweep.tiles import group, index_type, one_of
-from nsysalign.timers.pairing import Candidates, Pairs, Site, candidates, chosen, pair
+from nsysalign.timers.pairing import Candidates, Site, candidates, chosen, pair
 from nsysalign.timers.regions import host_frame, host_windows
 from nsysalign.windows import Unplaced, unplaced
 
@@ -117,14 +117,7 @@ class Timers:
             thread=self.thread[at],
             previous=np.where(known, index[np.maximum(previous, 0)], -1),
             own=told[at],
-            candidates=replace(
-                c,
-                start=index[c.start[mine]],
-                end=index[c.end[mine]],
-                guessed=c.guessed[mine],
-                certain=c.certain[mine],
-                number=c.number[mine],
-            ),
+            candidates=replace(c.take(mine), start=index[c.start[mine]], end=index[c.end[mine]]),
         )
 
 
@@ -254,7 +247,7 @@ def clock_sites(table: pd.DataFrame, readings: pd.DataFrame) -> tuple[list[Site]
 
 
 def _windows(
-    timers: Timers, pairs: Pairs, clocks: Mapping[int, ClockMap], inside: _Inside
+    timers: Timers, pairs: Candidates, clocks: Mapping[int, ClockMap], inside: _Inside
 ) -> tuple[pd.DataFrame, list[Unplaced]]:
     """One window per pair with CUDA work inside.  Its length is the difference that the program computed."""
     readings, sites, place = timers.readings, timers.sites, timers.place
@@ -348,7 +341,7 @@ def timer_notes(windows: pd.DataFrame, c: Candidates, alone: Mapping[str, int]) 
     return notes
 
 
-def _alone(timers: Timers, pairs: Pairs, inside: _Inside) -> dict[str, int]:
+def _alone(timers: Timers, pairs: Candidates, inside: _Inside) -> dict[str, int]:
     """Readings after CUDA work, per site, that belong to no subtraction."""
     paired = np.zeros(len(timers.t), dtype=bool)
     paired[pairs.start], paired[pairs.end] = True, True

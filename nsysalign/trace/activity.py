@@ -23,6 +23,12 @@ def possible_rows(table: Mapping[str, np.ndarray] | pd.DataFrame) -> np.ndarray:
     return possible(np.asarray(table["start_ns"]), np.asarray(table["end_ns"]))
 
 
+def only_possible(table: pd.DataFrame) -> pd.DataFrame:
+    """Its rows with plausible times: nearly always all of them, which are not copied then."""
+    ok = possible_rows(table)
+    return table if ok.all() else table[ok]
+
+
 def _in_order(
     columns: dict[str, np.ndarray],
     then: Callable[[dict[str, np.ndarray], np.ndarray], tuple[np.ndarray, ...]],

@@ -24,7 +24,7 @@ from nsysalign.errors import EventLogError
 from nsysalign.model import EventLog
 from nsysalign.private import short_path, without_paths
 from nsysalign.trace.lines import lines_of
-from nsysalign.trace.names import shortened
+from nsysalign.trace.names import LONGEST_NAME, shortened
 
 FORMAT = "nsysalign-events"
 VERSION = 1
@@ -34,10 +34,10 @@ _HEADER_NUMBERS = (
     "profiled_exit_status",
 )  # a value that is not a number counts as unknown
 _LONGEST_MS = 1e12  # 30 years: anything beyond is not a measurement, and its nanoseconds do not fit
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _NUMBERS = (bool, int, float)  # made once: `bool | int` would be made for every value
 _DEEPEST = 100  # host timers around a host timer
-_LATEST_NS = 1 << 62  # so that the difference of two times fits into int64
+_TIME_BITS = 62  # so that the difference of two times fits into int64
+_AT_ONCE = 1 << 12  # lines of a table that are read column by column
 
 
 def read_event_logs(paths: Sequence[Path]) -> EventLog:
@@ -65,7 +65,8 @@ def decorated_regions(paths: Sequence[Path]) -> frozenset[str]:
 class _Reader:
     def __init__(self) -> None:
         self.headers: list[dict[str, Any]] = []
-        self.rows: dict[str, list[tuple]] = {spec.name: [] for spec in frames.LOG_SPECS}
+        self.unread: dict[str, list[dict[str, Any]]] = {}  # lines of the last process, by table
+        self.tables: dict[str, list[dict[str, frames.Values]]] = {spec.name: [] for spec in frames.LOG_SPECS}
         self.notes: list[str] = []
 
     def read(self, path: Path) -> None:
@@ -85,13 +86,15 @@ class _Reader:
                     ) from None
                 continue
             if kind == "header":
+                bad += self._all_rows()
                 process = self._header(name, item)
             elif process < 0:
                 raise EventLogError(
                     f"{name}: no header before line {number}", "name an events-PID.jsonl of nsysalign"
                 )
             else:
-                bad += not self._item(process, kind, item)
+                bad += self._item(kind, item)
+        bad += self._all_rows()
         if len(self.headers) == headers_before:
             raise EventLogError(f"{name}: the event log is empty", "run nsysalign run again")
         if bad:
@@ -108,37 +111,47 @@ class _Reader:
                 f"{name}: event log version {item['version']} is newer than this nsysalign knows ({VERSION})"
             )
         self.headers.append({k: v for k, v in item.items() if k not in _HEADER_NUMBERS or _is_int(v)})
-        process = len(self.headers) - 1
-        if isinstance(clock := item.get("clock"), dict):
-            self._row(process, LINES["clock"], clock)
-        return process
+        if isinstance(clock := item.get("clock"), dict) and _usable([clock], LINES["clock"]):
+            self._item("clock", clock)
+        return len(self.headers) - 1
 
-    def _item(self, process: int, kind: object, item: dict[str, Any]) -> bool:
-        """Store one line; False if it lacks what its type needs."""
+    def _item(self, kind: object, item: dict[str, Any]) -> int:
+        """Store one line; returns how many were found to lack what their type needs."""
         if isinstance(kind, str) and kind in LINES:
-            return self._row(process, LINES[kind], item)
+            line = LINES[kind]
+            waiting = self.unread.setdefault(line.spec.name, [])
+            waiting.append(item)
+            return self._rows(line) if len(waiting) >= _AT_ONCE else 0
         if kind == "end":
-            self.headers[process]["ended"] = _str(item.get("how"))
+            self.headers[-1]["ended"] = _str(item.get("how"))
         elif kind == "source":
             site, text = _site(item.get("site")), _str(item.get("text"))
             if site and text:
-                self.rows["source_lines"].append((site, text))
+                self.tables["source_lines"].append({"site": [site], "text": [text]})
         elif kind == "note":
             self.notes.append(without_paths(_str(item.get("text"))))
-        return True
+        return 0
 
-    def _row(self, process: int, line: Line, item: dict[str, Any]) -> bool:
-        """Store a row of a table; False if it lacks what it needs."""
-        if not (_has_times(item, *line.times) and all(_is_int(item.get(key)) for key in line.numbers)):
-            return False
-        if line.amend is not None and line.amend(item) is False:
-            return True
-        get = item.get
-        self.rows[line.spec.name].append((process, *[read(get(key)) for key, read in line.columns]))
-        return True
+    def _all_rows(self) -> int:
+        return sum(map(self._rows, {line.spec.name: line for line in LINES.values()}.values()))
+
+    def _rows(self, line: Line) -> int:
+        """Store the lines of a table that wait for it; returns how many lack what they need."""
+        items = self.unread.pop(line.spec.name, [])
+        good = _usable(items, line)
+        bad = len(items) - len(good)
+        if line.amend is not None:
+            good = [item for item in good if line.amend(item) is not False]
+        if good:
+            there = set().union(*good)
+            rows: dict[str, frames.Values] = {"process": np.full(len(good), len(self.headers) - 1)}
+            for key, read in line.columns:
+                rows[key] = read([i.get(key) for i in good] if key in there else [None] * len(good))
+            self.tables[line.spec.name].append(rows)
+        return bad
 
     def log(self) -> EventLog:
-        tables = {spec.name: frames.of_rows(self.rows[spec.name], spec) for spec in frames.LOG_SPECS}
+        tables = {spec.name: frames.of_columns(self.tables[spec.name], spec) for spec in frames.LOG_SPECS}
         deep = _too_deep(tables["hosts"])
         if deep.any():
             tables["hosts"] = tables["hosts"][~deep].reset_index(drop=True)
@@ -195,21 +208,28 @@ def _encodable(value: Any) -> Any:
     return value
 
 
-def _has_times(item: dict[str, Any], *keys: str) -> bool:
-    """Whether all of these are present and can be times in nanoseconds."""
-    for key in keys:
-        value = item.get(key)
-        if type(value) is not int or not -_LATEST_NS < value < _LATEST_NS:
-            return False
-    return True
+def _usable(items: list[dict[str, Any]], line: Line) -> list[dict[str, Any]]:
+    """The items that have all that their type needs: times and other whole numbers."""
+    for keys, bits in ((line.times, _TIME_BITS), (line.numbers, 63)):
+        for key in keys:
+            if not _whole([item.get(key) for item in items], bits):
+                items = [item for item in items if _whole([item.get(key)], bits)]
+    return items
+
+
+def _whole(values: list[Any], bits: int) -> bool:
+    """Whether all values are whole numbers of so many bits and a sign."""
+    if {*map(type, values)} != {int}:  # type: bool is an int, too
+        return not values
+    return min(values) >= -1 << bits and max(values) < 1 << bits
 
 
 def _is_int(value: object) -> bool:
-    return type(value) is int and _LEAST <= value <= _MOST  # type: bool is an int, too
+    return _whole([value], 63)
 
 
 def _int(value: object) -> int:
-    return value if type(value) is int and _LEAST <= value <= _MOST else -1
+    return value if _is_int(value) else -1  # type: ignore[return-value]
 
 
 def _ms(value: Any) -> float:
@@ -242,11 +262,41 @@ def _site(value: object) -> str:
     return short_path(_str(value))
 
 
+def _column(
+    read: Callable[[Any], Any], dtype: str, plain: Callable[[list[Any]], bool] = lambda values: False
+) -> Callable[[list[Any]], frames.Values]:
+    """Reads the values of a column: one by one, unless all of them are missing, or `plain`: they are what they should be."""
+
+    def column(values: list[Any]) -> frames.Values:
+        if values.count(None) == len(values):
+            values = [read(None)] * len(values)
+        elif not plain(values):
+            values = [read(v) for v in values]
+        return values if dtype in ("str", "object") else np.array(values, dtype)
+
+    return column
+
+
+_READ = {
+    "int64": _column(_int, "int64", lambda values: _whole(values, 63)),
+    "bool": _column(_flag, "bool", lambda values: {*map(type, values)} == {bool}),
+    "float64": _column(_ms, "float64"),
+    "str": _column(
+        _str,
+        "str",
+        lambda values: all(type(v) is str for v in values) and max(map(len, values)) <= LONGEST_NAME,
+    ),
+    "object": _column(_texts, "object"),
+}
+_SITES = {"site": _column(_site, "str"), "callers": _column(_paths, "object")}
+
+
 def _compared(item: dict[str, Any]) -> None:
     """For a comparison: why there is no time ('' if there is one), and whether the harness rather than the program made it."""
-    ms = item.get("ms")
-    said = without_paths(_str(item.get("error"))) or f"elapsed_time gave {ms!r:.40}"
-    item["error"] = said if math.isnan(_ms(ms)) else ""
+    ms, said = item.get("ms"), ""
+    if math.isnan(_ms(ms)):
+        said = without_paths(_str(item.get("error"))) or f"elapsed_time gave {ms!r:.40}"
+    item["error"] = said
     item["calibration"] = item["type"] == "calibration" or _flag(item.get("calibration"))
     _from_reference(item)
 
@@ -260,7 +310,7 @@ def _from_reference(item: dict[str, Any]) -> None:
 
 def _read(item: dict[str, Any]) -> None:
     """For a reading: clocks that read CLOCK_MONOTONIC give the value itself; only timeit's code has repetitions."""
-    if not _has_times(item, "value_ns"):
+    if not _whole([item.get("value_ns")], _TIME_BITS):
         item["value_ns"] = item["t_ns"]
     item["count"] = max(_int(item.get("count")), 0)
 
@@ -272,7 +322,9 @@ class Line(NamedTuple):
     times: tuple[str, ...] = ()  # what is needed: times,
     numbers: tuple[str, ...] = ()  # and other whole numbers
     amend: Callable[[dict[str, Any]], bool | None] | None = None  # a check of the line; False: it is unusable
-    columns: tuple[tuple[str, Callable[[Any], Any]], ...] = ()  # key, and how it is read
+    columns: tuple[
+        tuple[str, Callable[[list[Any]], frames.Values]], ...
+    ] = ()  # key, and how its values are read
     also: tuple[str, ...] = ()  # numbers that other code uses
 
 
@@ -283,9 +335,10 @@ def _line(
     amend: Callable[[dict[str, Any]], bool | None] | None = None,
     also: tuple[str, ...] = (),
 ) -> Line:
-    by_type = {"int64": _int, "bool": _flag, "float64": _ms, "str": _str, "object": _texts}
-    by_name = {("site", "str"): _site, ("callers", "object"): _paths}
-    columns = ((c.name, by_name.get((c.name, c.dtype), by_type[c.dtype])) for c in spec.columns[1:])
+    columns = (
+        (c.name, _SITES[c.name] if c.name in _SITES and c.dtype != "int64" else _READ[c.dtype])
+        for c in spec.columns[1:]
+    )
     return Line(spec, times, numbers, amend, tuple(columns), also)
 
 

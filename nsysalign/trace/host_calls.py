@@ -9,7 +9,7 @@ import pandas as pd
 
 from nsysalign import frames, untrusted
 from nsysalign.trace import schema
-from nsysalign.trace.read import possible_rows
+from nsysalign.trace.activity import possible_rows
 from nsysalign.trace.sqlite import Source, open_readonly
 
 #: An export with more OS-runtime calls is not searched: that would take longer than everything else.

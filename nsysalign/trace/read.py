@@ -17,7 +17,7 @@ from nsysalign.model import CALL, SYNC_CALLS, Trace, TraceInfo, pid_of, process_
 from nsysalign.private import without_paths
 from nsysalign.sweep.tiles import distinct, one_of
 from nsysalign.trace import schema
-from nsysalign.trace.activity import calls_table, joined, operations_table, possible_rows
+from nsysalign.trace.activity import calls_table, joined, only_possible, operations_table
 from nsysalign.trace.index import Excerpt
 from nsysalign.trace.names import shortened
 from nsysalign.trace.sqlite import Source, lost_its_end, open_readonly
@@ -214,17 +214,15 @@ def _overhead(source: Source) -> pd.DataFrame:
     frame = source.read(schema.OVERHEAD)
     if frame is None:
         return frames.empty(frames.OVERHEAD)
-    frame = frame[possible_rows(frame)].assign(process=lambda f: process_of(f["thread"].to_numpy()))
-    return frames.check(frame, frames.OVERHEAD)
+    frame = only_possible(frame)
+    return frames.check(frame.assign(process=process_of(frame["thread"].to_numpy())), frames.OVERHEAD)
 
 
 def _os_calls(source: Source) -> pd.DataFrame:
     frame = source.read(schema.OSRT)
     if frame is None:
         return frames.empty(frames.OS_CALLS)
-    return frames.check(
-        frame[possible_rows(frame)].sort_values("start_ns", ignore_index=True), frames.OS_CALLS
-    )
+    return frames.check(only_possible(frame).sort_values("start_ns", ignore_index=True), frames.OS_CALLS)
 
 
 def kept_diagnostic(severity: object, text: object) -> bool:

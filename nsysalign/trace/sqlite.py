@@ -44,6 +44,10 @@ def open_readonly(path: Path) -> AbstractContextManager[sqlite3.Connection]:
 def possible(start: np.ndarray, end: np.ndarray) -> np.ndarray:
     """Rows whose times can be: what the profiler lost comes as start = end = 0, as end < start or as NULL (-1); a damaged
     time is so far away that a difference of two would not fit into int64, or lasts for months."""
+    if len(start) and start.min() > 0 and end.max() < _LATEST_NS:  # as good as always
+        lasted = end - start
+        if lasted.min() >= 0 and lasted.max() < _LONGEST_NS:
+            return np.ones(len(start), dtype=bool)
     lost = (end < start) | ((start == 0) & (end == 0)) | (start == -1) | (end == -1)
     lost |= (start <= -_LATEST_NS) | (end >= _LATEST_NS)
     return ~lost & (end - start < _LONGEST_NS)

@@ -12,9 +12,11 @@ import pandas as pd
 import pytest
 
 from nsysalign import frames
-from nsysalign.align.event_line import Offsets, fit
+from nsysalign.align.fit import Frames, fit_line, place_records
 from nsysalign.align.solve import align, no_log
+from nsysalign.align.surroundings import Surroundings
 from nsysalign.clocks.events import event_clock, rounding_ns, tick_of
+from nsysalign.sweep.issue import FAR
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 
@@ -138,23 +140,43 @@ def test_no_references_no_clock():
     assert clock_of(log) is None
 
 
+def met(place, late=0):
+    """Records on idle streams at `place`, made by calls 4 us before; CUPTI stamped them `late`."""
+    none = np.zeros(len(place), np.int64)
+    known = {"call_start": place - 4_000, "call_end": place - 2_500, "stamp": place + late}
+    known |= dict.fromkeys(("next_start", "next_issued"), none + FAR)
+    flags = {"previous_end", "behind", "ahead"} - known.keys()
+    columns = Surroundings.__dataclass_fields__
+    return Surroundings(
+        **{c: known[c] if c in known else none if c in flags else none.astype(bool) for c in columns}
+    )
+
+
+def line_of(s, at, frame, records, frames=(0,), origin_error=(np.inf,)):
+    f = Frames(records, frame[records], at[records], np.zeros(len(records)))
+    return fit_line(s, f, "on", np.array(frames), np.array(origin_error, dtype=float))
+
+
 @pytest.mark.parametrize("rate", [-7e-6, 0.0, 20e-6])
-def test_the_line_is_found_among_late_records(rate):
+def test_the_line_is_found_among_late_stamps(rate):
     rng = np.random.default_rng(3)
-    at = np.sort(rng.integers(0, 5_000 * MS, 400))
+    at, frame = np.sort(rng.integers(0, 5_000 * MS, 400)), np.zeros(400, np.int64)
     truth = 1_700_000_000_000_000_000 + np.rint(rate * at).astype(np.int64)
-    late = np.where(rng.random(400) < 0.2, rng.exponential(3_000, 400), 0)
-    seen = Offsets(np.arange(400), np.zeros(400, np.int64), truth - rng.normal(late, 60).astype(np.int64))
-    line = fit(np.array([np.inf]), np.array([0]), at, np.zeros(400, np.int64), seen)
-    place, spread = line.place(at, np.zeros(400, np.int64))
+    late = np.where(rng.random(400) < 0.2, rng.exponential(3_000, 400), rng.normal(0, 20, 400))
+    line = line_of(met(at + truth, late.astype(np.int64)), at, frame, np.arange(400))
+    place, spread = line.place(at, frame)
     assert np.abs(place - at - truth).max() < 100
     assert (np.abs(place - at - truth) <= 1.96 * spread + 32).mean() >= 0.95
     assert line.rate_ppm == pytest.approx(rate * 1e6, abs=0.05)
 
 
 def test_nothing_seen_no_line():
-    none = np.empty(0, np.int64)
-    assert fit(np.array([np.inf]), np.array([0]), none, none, Offsets(none, none, none)) is None
+    elapsed = [(1, 2, as_told(6_400), 0, as_told(1_024), as_told(7_424))]
+    clock = clock_of(log_of([1, 2], [(0, -1, np.nan)], elapsed))
+    s = met(np.array([5_000, 11_400]))
+    assert place_records(clock, s, "off", np.ones(2, dtype=bool)).line.tolist() == clock.frame.tolist()
+    unknown = place_records(clock, s, "off", np.zeros(2, dtype=bool))
+    assert unknown.line.tolist() == [-1, -1] and not unknown.lines
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +254,7 @@ def test_the_bulk_of_late_records_does_not_move_the_line(unpack):
 
 def test_threads_whose_streams_are_always_idle_share_one_clock(unpack):
     """Four threads on streams of their own, which every record finds idle: nothing but calls says where the clock lies.
-    CUPTI's stamps are late there by 0.3 us in the median, never early."""
+    CUPTI's stamps are late there by 0.8 us in the median, never early."""
     trace, log = unpack("threads_h200")
     stamp = align(trace, log).records["timestamp_ns"].to_numpy()
     windows = align(replace(trace, event_rows=trace.event_rows.iloc[:0]), log).windows
@@ -241,7 +263,8 @@ def test_threads_whose_streams_are_always_idle_share_one_clock(unpack):
     assert windows["error_ns"].max() <= 1_500
     for edge in ("start", "end"):
         lag = stamp[windows[edge]] - windows[f"{edge}_ns"].to_numpy()
-        assert (lag >= -windows["error_ns"].to_numpy()).all() and np.median(lag) <= 700
+        assert (lag >= -windows["error_ns"].to_numpy()).all() and np.median(lag) <= 1_000
+        assert (lag < -300).mean() <= 0.01, "16 % were, before latencies and line were fitted together"
 
 
 @pytest.mark.parametrize(
@@ -263,7 +286,7 @@ def test_without_references_bars_hold_beside_copies_and_behind_graphs(unpack, na
     assert set(by_clock["method"]) == {"clock"} and set(windows["method"]) == {"bounds"}
     error = (windows["start_ns"] - by_clock["start_ns"]).abs()
     assert (error <= windows["error_ns"]).mean() >= 0.97
-    assert windows["error_ns"].median() <= 5_000 and error.max() <= 6_000
+    assert windows["error_ns"].median() <= 5_500 and error.max() <= 6_500
 
 
 def test_a_line_places_frames_of_which_it_saw_nothing():
@@ -272,8 +295,7 @@ def test_a_line_places_frames_of_which_it_saw_nothing():
     frame = np.repeat([0, 1, 2, 3, 4], 20)
     shift = np.array([0, 300, 300, 300, 100])[frame]  # what the links between frames were rounded by
     seen = np.flatnonzero(np.isin(frame, [0, 2, 4]))
-    observed = Offsets(seen, np.zeros(len(seen), np.int64), (1_000 + shift)[seen])
-    line = fit(np.array([np.inf, 500, 500, 500, 500.0]), np.arange(5), at, frame, observed)
+    line = line_of(met(at + 1_000 + shift), at, frame, seen, range(5), [np.inf, 500, 500, 500, 500])
     place, spread = line.place(at, frame)
     error = np.abs(place - at - 1_000 - shift)
     assert error[np.isin(frame, [0, 2, 4])].max() < 60

@@ -28,6 +28,7 @@ def evidence(records, operations=(), *, devices=(0, 0, 1), near=None, waits=()):
     table = pd.DataFrame(
         records, columns=["call_start_ns", "call_end_ns", "lane", "previous_end_ns"], dtype="int64"
     )
+    table["timestamp_ns"] = 0
     around = pd.DataFrame({name: np.full(len(table), -1) for name in NEAR})
     around["previous_end_ns"] = table["previous_end_ns"]
     for name, value in (near or {}).items():

@@ -289,3 +289,42 @@ def test_what_was_lost_with_a_killed_process_is_said_by_name(export, log):
         log.write_text("".join(json.dumps(line) + "\n" for line in told))
         unaligned = nsysalign.analyze(export(tiny()), [log]).unaligned
         assert unaligned["reason"].str.contains(said).sum() == 1, ended
+
+
+ODD = (
+    None,
+    3,
+    -1,
+    True,
+    2.5,
+    "7",
+    BIG,
+    -(1 << 63),
+    1 << 62,
+    math.nan,
+    "x" * 1500,
+    "",
+    [],
+    ["/home/me/a.py:1", 2],
+    {},
+)
+
+
+def test_what_a_value_is_does_not_depend_on_those_beside_it(read, monkeypatch):
+    """Columns are read as a whole where all values are as they should be: a single odd one among them changes only itself."""
+    keys = ("seq", "tid", "t0_ns", "stream_id", "region", "site", "callers", "library", "calibration")
+    lines = [HEADER]
+    for number, (key, odd) in enumerate([(key, odd) for key in keys for odd in ODD]):
+        good = record(
+            number, tid=5, stream_id=7, region="a", site="b.py:1", callers=["c.py:2"], library=False
+        )
+        lines += [good, {**good, key: odd}, elapsed(number, ms=odd, reference=odd, start_ms=0.5, end_ms=odd)]
+        lines += [{**HEADER, "pid": number}] if number % 50 == 0 else []
+    lines += [{"type": "meter", "work": 1, "t0_ns": 9, "t1_ns": 9}, {"type": "wait", "t0_ns": "now"}]
+    together = read(lines)
+    monkeypatch.setattr("nsysalign.trace.eventlog._AT_ONCE", 1)
+    alone = read(lines)
+    assert together.notes == alone.notes and len(together.notes) == 1
+    assert len(together.records) > 200 and len(together.elapsed) == len(keys) * len(ODD)
+    for spec in frames.LOG_SPECS:
+        assert getattr(together, spec.name).equals(getattr(alone, spec.name)), spec.name

@@ -70,6 +70,7 @@ def test_records_in_a_row_count_those_behind_and_ahead():
         "next_kind",
         "previous_position",
     )
+    records["timestamp_ns"] = 0
     around = pd.DataFrame({name: np.full(count, -1) for name in names})
     operations = pd.DataFrame(
         {
