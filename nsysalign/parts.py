@@ -10,9 +10,9 @@ import pandas as pd
 from nsysalign.model import CAUSES, Analysis
 
 
-def parts_matrix(analysis: Analysis, column: str = "ns") -> np.ndarray:
+def parts_matrix(analysis: Analysis) -> np.ndarray:
     """`parts` as an int64 array (intervals, causes): one row per row of `intervals`, one column per cause of `CAUSES`."""
-    (matrix,) = parts_matrices(analysis, (column,))
+    (matrix,) = parts_matrices(analysis, ("ns",))
     return matrix
 
 

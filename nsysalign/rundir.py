@@ -156,7 +156,7 @@ class RunDirectory:
         """
         trace = trace or self.trace()
         alone = len(self.traces()) <= 1
-        beside = {
+        own_files = {
             role: self.path / name
             for role, name in (
                 ("clocks", CLOCKS),
@@ -168,7 +168,7 @@ class RunDirectory:
         }
         own = self.marked() if alone and not marks else None
         marks = marks or tuple((own or self).marks() if alone else ())
-        return Inputs(trace, events, baseline, **beside, marks=marks, marked=own.export() if own else None)
+        return Inputs(trace, events, baseline, **own_files, marks=marks, marked=own.export() if own else None)
 
     def stored(self) -> Path | None:
         """Its stored analysis, None if there is none."""

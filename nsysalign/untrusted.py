@@ -197,7 +197,7 @@ def _look(path: Path, error: type[NsysAlignError], expected: str, again: str) ->
             f"{path}: is a folder, where {expected} was expected",
             "nsysalign analyze RUN_DIR; in Python nsysalign.load(RUN_DIR), or analyze(its trace.sqlite, its events-*.jsonl)",
         )
-    if not path.is_file():
+    if not path.exists():
         raise error(f"{path}: no such file", again)
     try:
         with open_regular(path) as file:

@@ -91,6 +91,7 @@ def match_records(
         (kind == CALL["record"]) & (calls["outer"].to_numpy() == np.arange(len(calls)))
     )
     by_thread = group(thread[is_record], is_record)
+    of_process = group(process_of(thread[is_record]), is_record)
     out = pd.DataFrame({"call": -1, "thread": -1}, index=log.records.index, dtype=np.int64)
     clocks: dict[int, ClockMap] = {}
     notes: list[str] = []
@@ -99,7 +100,9 @@ def match_records(
         clock = (known or {}).get(number) or process_clock(log, number, trace.marks, trace.info)
         groups = []
         for tid, rows in mine.groupby("tid"):
-            positions = by_thread.get(thread_of(process, int(tid)), np.empty(0, np.int64))
+            # a log may leave out the thread: then any of the process
+            calls_of, key = (by_thread, thread_of(process, int(tid))) if tid >= 0 else (of_process, process)
+            positions = calls_of.get(key, np.empty(0, np.int64))
             order = np.argsort(rows["t0_ns"].to_numpy(), kind="stable")
             groups.append(
                 (
@@ -107,7 +110,7 @@ def match_records(
                     rows["t0_ns"].to_numpy()[order],
                     rows["t1_ns"].to_numpy()[order],
                     positions,
-                    thread_of(process, int(tid)),
+                    thread_of(process, int(tid)) if tid >= 0 else -1,
                 )
             )
         arrays = [(t0, t1, start[p], end[p]) for _, t0, t1, p, _ in groups]
@@ -122,13 +125,21 @@ def match_records(
         if number not in (known or {}) and (clock.width_ns > _SHARP_NS or _share(clock, arrays) < 0.9):
             clock = refine(clock, arrays)
         clocks[number] = clock
-        for index, t0, t1, positions, globaltid in groups:
-            found = contained(clock.to_trace(t0), clock.to_trace(t1), start[positions], end[positions])
-            out.loc[index, "call"] = np.where(
-                found >= 0, positions[np.maximum(found, 0)] if len(positions) else -1, -1
-            )
-            out.loc[index, "thread"] = globaltid
+        for index, t0, t1, positions, asked in groups:
+            lo, hi = clock.to_trace(t0), clock.to_trace(t1)
+            found = contained(lo, hi, start[positions], end[positions])
+            found[_other_thread_too(found, hi, end[positions], thread[positions])] = -1
+            out.loc[index, "call"] = call = np.append(positions, -1)[found]
+            out.loc[index, "thread"] = asked if asked >= 0 else np.append(thread, -1)[call]
     return out, clocks, notes
+
+
+def _other_thread_too(found: np.ndarray, hi: np.ndarray, end: np.ndarray, thread: np.ndarray) -> np.ndarray:
+    """Of calls found by containment: whether the next call, of another thread, lies before `hi` as well."""
+    following = found + 1
+    have = (found >= 0) & (following < len(end))
+    after, at = np.where(have, following, 0), np.maximum(found, 0)
+    return have & (thread[after] != thread[at]) & (end[after] <= hi) if len(end) else have
 
 
 def _share(clock: ClockMap, arrays: list[tuple]) -> float:

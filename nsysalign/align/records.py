@@ -9,7 +9,7 @@ import pandas as pd
 
 from nsysalign.clocks.host import ClockMap, contained
 from nsysalign.clocks.lookup import Lookup
-from nsysalign.model import CALL, ORIGIN, EventLog, Trace, thread_of
+from nsysalign.model import CALL, ORIGIN, EventLog, Trace, process_of, thread_of
 from nsysalign.windows import Unplaced, unplaced
 
 
@@ -45,6 +45,10 @@ def build_records(
     out.loc[lost, "problem"] = (
         "its record call is not in the trace (rows dropped, or recorded outside the profiled time)"
     )
+    nobody = np.append(log.records["tid"].to_numpy(), np.zeros(len(extra), np.int64)) < 0
+    out.loc[lost & nobody, "problem"] = (
+        "its record call is not in the trace, or the record names no thread (tid) and several recorded then"
+    )
     for number, header in enumerate(log.headers):
         if header.get("ended") == "killed":
             out.loc[lost & (out["log_process"].to_numpy() == number), "problem"] = (
@@ -72,7 +76,9 @@ def match_waits(
     for (number, tid), rows in log.waits.groupby(["process", "tid"]):
         if number not in clocks:
             continue
-        here = np.flatnonzero(thread == (thread_of(processes[int(number)], int(tid))))
+        process = processes[int(number)]  # a log may leave out the thread: then any of the process
+        whose = thread if tid >= 0 else process_of(thread)
+        here = np.flatnonzero(whose == (thread_of(process, int(tid)) if tid >= 0 else process))
         rows = rows.sort_values("t0_ns")
         clock = clocks[int(number)]
         found = contained(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -21,9 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from nsysalign.collect import watch
 from nsysalign.collect.handover import HandOver, Inheritance
-from nsysalign.collect.processes import end_all, kill
+from nsysalign.collect.processes import application, below, end_all, kill, of_run, stat
 
 #: How long a script may take to end after being asked to, before a stronger signal is sent.
 GRACE_S = 10.0
@@ -110,12 +110,10 @@ def _status(code: int, stopper: _Stopper) -> int | None:
     return 128 - code if -code in stopper.sent and -code != signal.SIGKILL else None
 
 
-def _wait(
-    process: subprocess.Popen, stopper: _Stopper, looking: watch.Watch, timeout_s: float | None
-) -> bool:
+def _wait(process: subprocess.Popen, stopper: _Stopper, looking: Watch, timeout_s: float | None) -> bool:
     """Wait for nsys; the application is stopped, step by step, after `timeout_s`.  True if nsys hung."""
     limit = math.inf if timeout_s is None else time.monotonic() + timeout_s
-    while not looking.ended(min(watch.LOOK_S, limit - time.monotonic())):
+    while not looking.ended(min(LOOK_S, limit - time.monotonic())):
         if time.monotonic() >= limit:
             if looking.writes_report():
                 limit = math.inf
@@ -124,9 +122,9 @@ def _wait(
             stopper.step()
             limit = math.inf if stopper.sent[-1] == signal.SIGKILL else time.monotonic() + GRACE_S
         idle_s = looking.idle_s()
-        said, stopper.hanging = stopper.hanging, idle_s >= watch.SAID_S
+        said, stopper.hanging = stopper.hanging, idle_s >= SAID_S
         if stopper.hanging and not said:
-            left_s = max(0.0, watch.IDLE_S - idle_s)
+            left_s = max(0.0, IDLE_S - idle_s)
             state = (
                 "has ended but nsys has not, and it is doing"
                 if looking.began()
@@ -135,7 +133,7 @@ def _wait(
             _say(
                 f"the script {state} nothing; it will be stopped in {left_s:.0f} s if that does not change, at once with Ctrl-C"
             )
-        if idle_s >= watch.IDLE_S or stopper.gave_up or looking.stranded():
+        if idle_s >= IDLE_S or stopper.gave_up or looking.stranded():
             return True
     return False
 
@@ -146,7 +144,7 @@ def _ask_for_report(nsys: str, pid: int, messages: BinaryIO) -> None:
         subprocess.run(
             [nsys, "stop", f"--session=profile-{pid}"],
             cwd="/", stdin=subprocess.DEVNULL, stdout=messages, stderr=messages, start_new_session=True,
-            timeout=watch.IDLE_S,
+            timeout=IDLE_S,
         )  # fmt: skip
 
 
@@ -175,7 +173,7 @@ class _Stopper:
     def __init__(self, run_dir: str, handover: HandOver, *, profiled: bool) -> None:
         self._run_dir, self._handover, self._profiled = run_dir, handover, profiled
         self._process: subprocess.Popen | None = None
-        self.watch: watch.Watch | None = None
+        self.watch: Watch | None = None
         self.sent: list[int] = []
         self._since = 0.0
         self.timed_out = False
@@ -184,7 +182,7 @@ class _Stopper:
 
     def started(self, process: subprocess.Popen) -> None:
         self._process = process
-        self.watch = watch.Watch(process, self._run_dir, self._handover, profiled=self._profiled)
+        self.watch = Watch(process, self._run_dir, self._handover, profiled=self._profiled)
         for number in self.sent:
             self._signal(process, number)
 
@@ -257,3 +255,113 @@ def hold_signals() -> Iterator[None]:
 def _private(log: Path) -> BinaryIO:
     """Open for appending, readable by its owner only: nsys prints paths and its arguments."""
     return open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600))
+
+
+#: How long nsys may do nothing after the application ended: until the user is told, and until nsys is ended.
+SAID_S, IDLE_S = 30.0, 120.0
+#: How often to check.  While the application is alive a check is one read of a small file in /proc.
+LOOK_S = 5.0
+_IDLE_SHARE = 0.02  # threads that only poll compute less than this
+
+
+class Watch:
+    """Whether one `nsys profile` still has a reason to run: the application is alive, or nsys itself is working.  Also watches an
+    application that runs without nsys.
+
+    After the application ends nsys writes its report, which takes seconds, or an hour for a huge one.  If nsys hangs in that, it
+    uses no processor and writes nothing; only that is a reason to end it.
+    """
+
+    def __init__(
+        self, process: subprocess.Popen, run_dir: str, handover: HandOver, *, profiled: bool = True
+    ) -> None:
+        self._process, self._run_dir, self._handover, self._profiled = process, run_dir, handover, profiled
+        self._known: tuple[int, int] | None = None  # a living process of the application: (pid, start)
+        self._launcher_lives, self._orphaned = True, False
+        self._since = self._cpu_s = 0.0
+        self._mark: tuple | None = None
+
+    def ended(self, seconds: float) -> bool:
+        """Wait at most this long for the end of nsys, without waking up in between."""
+        try:
+            descriptor = os.pidfd_open(self._process.pid)
+        except (OSError, AttributeError):  # an old kernel
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(seconds)
+            return self._process.poll() is not None
+        try:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            if self._launcher_lives and self._handover.launcher_alive is not None:
+                poll.register(self._handover.launcher_alive, select.POLLIN)
+            poll.poll(max(0, seconds * 1e3))
+        finally:
+            os.close(descriptor)
+        self._look_at_launcher()
+        return self._process.poll() is not None
+
+    def _look_at_launcher(self) -> None:
+        launcher, application = self._handover.launcher_alive, self._handover.alive
+        if self._launcher_lives and None not in (launcher, application) and _has_ended(launcher):
+            self._launcher_lives = False
+            self._orphaned = not _has_ended(application)  # the application, if not killed, waits for it
+
+    def stranded(self) -> bool:
+        """Whether the application has ended without nsys ever noticing, because the nsys process that would report it is
+        gone."""
+        return self._profiled and self._orphaned and not self.application()
+
+    def idle_s(self) -> float:
+        """How long there has been no application while nsys did nothing."""
+        if not self._profiled or self._application_lives():
+            self._mark = None
+            return 0.0
+        now = time.monotonic()
+        own = {self._process.pid, *below(self._process.pid), *of_run(self._run_dir)}
+        cpu_s = sum(found.cpu_s for pid in own if (found := stat(pid)))
+        mark = (frozenset(own), _size(self._run_dir))
+        allowed = max(0.1, _IDLE_SHARE * (now - self._since))
+        if mark != self._mark or cpu_s - self._cpu_s > allowed:
+            self._since, self._cpu_s, self._mark = now, cpu_s, mark
+        return now - self._since
+
+    def application(self) -> list[int]:
+        """The application's processes."""
+        if not self._profiled:
+            return of_run(self._run_dir)
+        return application(self._run_dir, self._process.pid)
+
+    def began(self) -> bool:
+        """Whether the application was started."""
+        return self._handover.application is not None
+
+    def writes_report(self) -> bool:
+        """Whether the application has ended and nsys goes on: a signal would now cost the report."""
+        return self._profiled and self.began() and not self.application()
+
+    def _application_lives(self) -> bool:
+        if self._known and self._lives(*self._known):
+            return True
+        for pid in self.application():
+            if (found := stat(pid)) and found.state != "Z":
+                self._known = (pid, found.start)
+                return True
+        return False
+
+    @staticmethod
+    def _lives(pid: int, start: int) -> bool:
+        found = stat(pid)
+        return found is not None and found.start == start and found.state != "Z"
+
+
+def _has_ended(pidfd: int) -> bool:
+    return bool(select.select([pidfd], [], [], 0)[0])
+
+
+def _size(folder: str) -> int:
+    """Bytes in a run directory."""
+    total = 0
+    for path in Path(folder).rglob("*"):
+        with contextlib.suppress(OSError):  # renamed meanwhile
+            total += path.stat().st_size
+    return total

@@ -71,7 +71,6 @@ class CollectResult:
 
     run_dir: Path
     exit_status: int | None
-    rep: Path
     sqlite: Path
     event_logs: tuple[Path, ...]
     notes: tuple[str, ...]
@@ -132,7 +131,7 @@ def collect(
         if options.sample_python and "python-sampling" in nsys.flags:
             reading = progress and partial(progress, "reading the Python stacks")
             notes += keep_stacks(nsys, report, run_dir, run_dir / STACKS, working_directory(), reading)
-    result = CollectResult(run_dir, status, report, sqlite, tuple(logs), tuple(notes), ended.stopped)
+    result = CollectResult(run_dir, status, sqlite, tuple(logs), tuple(notes), ended.stopped)
     _write_manifest(result, nsys, took_s, options.conditions)
     return result
 

@@ -24,6 +24,7 @@ from nsysalign.collect.convert import shorten
 from nsysalign.collect.nsys import Nsys, export_json
 from nsysalign.errors import NsysError
 from nsysalign.files import write_lines
+from nsysalign.model import process_of
 
 #: Samples per second and thread; nsys's own default.
 FREQUENCY_HZ = 1000
@@ -104,7 +105,7 @@ class Samples:
             for begin in range(0, len(found), _AT_ONCE):
                 lot = found[begin : begin + _AT_ONCE]
                 yield {
-                    "process": thread & ~0xFFFFFF,
+                    "process": process_of(thread),
                     "thread": number,
                     "main": found[0][0] == first[thread],
                     "t_ns": [at for at, _ in lot],

@@ -80,7 +80,7 @@ def diff(
     from nsysalign.compare.label_changes import compare
     from nsysalign.engine import load
     from nsysalign.private import short_path
-    from nsysalign.report import changes
+    from nsysalign.report import diff as pages
     from nsysalign.store.objects import to_json
 
     if _measures(before, after):
@@ -94,13 +94,11 @@ def diff(
         seed=seed,
     )
     if output:
-        changes.write_page(comparison, output)
+        pages.write_page(comparison, output)
     if json_out:
-        deliver(to_json(changes.document(comparison)), json_out)
+        deliver(to_json(pages.document(comparison)), json_out)
     if not quiet and json_out != "-":
-        from nsysalign.report import diff_terminal
-
-        diff_terminal.render(comparison, console(), str(output) if output else None)
+        pages.render(comparison, console(), str(output) if output else None)
     ctx.exit(1 if failed(comparison, fail_on) else 0)
 
 

@@ -19,9 +19,9 @@ from nsysalign.commands.outputs import console
 from nsysalign.commands.progress import ProgressLine
 from nsysalign.errors import EventLogError, NsysAlignError, TraceError
 from nsysalign.ranks import spread
-from nsysalign.ranks.cluster import ANYWHERE, Place, placed
 from nsysalign.ranks.results import Source, SourceResult
 from nsysalign.ranks.sources import DOCUMENT, find
+from nsysalign.ranks.spread import ANYWHERE, Place, placed
 from nsysalign.rundir import PAGE, Inputs, RunDirectory
 from nsysalign.trace.lines import lines_of
 
@@ -85,7 +85,7 @@ def present_many(
             results[0].next_step or "nsysalign analyze TRACE, for one of them",
         )
     from nsysalign.ranks.compare import compare
-    from nsysalign.report import ranks_document as document
+    from nsysalign.report import ranks as document
 
     comparison = compare(results)
     document.write(comparison, target / DOCUMENT)
@@ -98,10 +98,8 @@ def present_many(
     if json_out == "-":
         click.echo(document.dumps(comparison), nl=False)
     elif not quiet:
-        from nsysalign.report import ranks_terminal
-
         shown = os.path.relpath(target / RANKS_PAGE) if output is None else str(target / RANKS_PAGE)
-        ranks_terminal.render(comparison, console(), shown)
+        document.render(comparison, console(), shown)
     return comparison
 
 

@@ -15,8 +15,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.diagnose import thresholds
-from nsysalign.diagnose.advice import Speaker
-from nsysalign.diagnose.finding import About
+from nsysalign.diagnose.finding import About, Speaker
 from nsysalign.model import CAUSES, OPERATION_KINDS, OTHERS_WORKED, Analysis, SegmentArrays
 from nsysalign.parts import parts_matrix
 
@@ -318,3 +317,28 @@ ALLOCATION_CALLS = (
     r"^cu(da)?(Malloc|Free|Mem(Alloc|Free|Host|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess)"
     r"|Host(Alloc|Register|Unregister))"
 )
+
+
+#: Host timers by where they synchronise: before which of their two readings.
+BOTH, BEFORE, AFTER, NEVER = "before and after", "only before", "only after", "never"
+
+
+def host_patterns(facts: Facts) -> np.ndarray:
+    """Per interval, one of the four in words; meaningless for kinds other than host."""
+    return facts.remember("host patterns", _patterns)
+
+
+def _patterns(facts: Facts) -> np.ndarray:
+    before, after = facts.flagged("synchronised-before"), facts.flagged("synchronised-after")
+    return np.where(before, np.where(after, BOTH, BEFORE), np.where(after, AFTER, NEVER)).astype(object)
+
+
+def host_pattern(facts: Facts, case: Case) -> str:
+    """The pattern of most of a case's intervals: a loop's first repetition may differ."""
+    names, count = np.unique(host_patterns(facts)[case.positions].astype(str), return_counts=True)
+    return str(names[int(count.argmax())])
+
+
+def idle_share(facts: Facts, case: Case) -> float:
+    """In how many of the case's intervals all earlier work had ended at the first reading."""
+    return float(facts.flagged("idle-before")[case.positions].mean())

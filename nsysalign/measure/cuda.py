@@ -1,5 +1,5 @@
 """The device through torch: clocks, events, a delay kernel, an L2 flush, capture, memory.  Imports torch lazily.
-`simulated.Device` has the same methods; times are nanoseconds.
+`Device` of tests/measure/simulated.py has the same methods; times are nanoseconds.
 """
 
 from __future__ import annotations

@@ -367,7 +367,7 @@ def _count(
 def _verdict(
     rows: Sequence[RankLabel], spread: float, repetitions: int, collectives: int
 ) -> tuple[str, int | None, int | None]:
-    """(one of model.VERDICTS, slowest rank, rank that waits most).
+    """(one of results.VERDICTS, slowest rank, rank that waits most).
 
     If ranks meet in collectives, all of them measure the time of the slowest: then the rank that arrives last matters, not the
     one with the longest time.

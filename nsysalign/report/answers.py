@@ -1,20 +1,23 @@
-"""Answers besides the budgets: labels split by kind of work, and ranges on the host, in lines and as the page's data."""
+"""Answers besides the budgets: labels split by kind of work, ranges on the host, and what the host did while streams waited
+for it; in lines and as the page's data."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nsysalign.model import Analysis
 from nsysalign.parts import parts_matrix
-from nsysalign.report import host_activity
+from nsysalign.report.overview import of_devices
 from nsysalign.report.rows import LabelRow, of_interval, unprofiled
-from nsysalign.report.run_summary import of_devices
-from nsysalign.text import duration, percent, safe_text
+from nsysalign.text import duration, percent, plural, safe_text
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from nsysalign.report.verdict import Loss
+
 
 #: Ranges that a terminal lists; rows of a table on the page.
 MOST_LINES, MOST_ROWS = 6, 150
@@ -88,9 +91,13 @@ def page_tables(analysis: Analysis) -> dict[str, Any]:
         ].head(MOST_ROWS)
     )
     predicted = unprofiled(analysis)
-    host = host_activity.page_rows(analysis)
+    host = analysis.host_activity
+    host = host[(host["view"] != "all") & (host["name"] != "")]
+    host = host.assign(view=host["view"].map(VIEWS).fillna(""))
     return {
-        "host": host,
+        "host": plain_rows(
+            host[["label", "view", "name", "place", "within", "share", "samples", "ns"]].head(MOST_ROWS)
+        ),
         "ranges": plain_rows(analysis.host_ranges.head(MOST_ROWS)),
         "gaps": plain_rows(gaps[["run", "ns", "next", "call", "call_ns"]]),
         "variants": [row | predicted.get(row["row_interval"], _NOTHING) for row in variants],
@@ -98,7 +105,7 @@ def page_tables(analysis: Analysis) -> dict[str, Any]:
             "ranges": max(0, len(analysis.host_ranges) - MOST_ROWS),
             "variants": max(0, len(analysis.variants) - MOST_ROWS),
             "gaps": 0,
-            "host": max(0, host_activity.named(analysis) - len(host)),
+            "host": max(0, len(host) - MOST_ROWS),
         },
     }
 
@@ -109,3 +116,60 @@ def plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
         {name: safe_text(value) if isinstance(value, str) else value for name, value in row.items()}
         for row in table.to_dict("records")
     ]
+
+
+#: Functions, ranges or calls in a sentence.
+MOST_NAMED = 3
+#: A share below this does not explain where the time went.
+_WORTH_NAMING = 0.02
+_MATTERS = 0.1
+#: Host gaps of a label from this length on are worth recording again: they give a handful of samples.
+_WORTH_SAMPLING_NS = 5_000_000
+VIEWS = {"python": "Python stacks", "range": "NVTX ranges", "os": "OS calls"}
+
+
+def host_sentences(analysis: Analysis, found: Mapping[str, Loss]) -> dict[str, str]:
+    """Label -> the contents of its host gaps, view by view; if unknown although much time was lost in warm intervals, how to
+    record them."""
+    table = analysis.host_activity
+    sampled = bool(table["samples"].any())
+    by_label: dict[str, list[Any]] = {}
+    for row in table.itertuples(index=False):
+        by_label.setdefault(str(row.label), []).append(row)
+    return {
+        label: said
+        for label, rows in by_label.items()
+        if (said := _sentence(rows, sampled, found[label].lost_ns if label in found else 0))
+    }
+
+
+def host_matters(row: LabelRow) -> bool:
+    """Whether waiting for the host is enough of the label's time to be worth explaining."""
+    return row.parts_ns.get("host", 0) >= _MATTERS * row.elapsed_ns
+
+
+def _sentence(rows: list[Any], sampled: bool, lost_ns: int) -> str:
+    whole = next(row for row in rows if row.view == "all")
+    parts = []
+    if whole.samples:
+        counted = plural(int(whole.samples), "sample")
+        parts.append(f"{_listed(rows, 'python')} ({counted} in {duration(whole.ns)} of gaps)")
+    elif sampled:
+        parts.append(f"not sampled: none of the samples fell into its {duration(whole.ns)} of gaps")
+    parts += [f"{VIEWS[view]}: {said}" for view in ("range", "os") if (said := _listed(rows, view))]
+    if not parts and min(whole.ns, lost_ns) >= _WORTH_SAMPLING_NS:
+        return "not recorded; nsysalign run --sample-python SCRIPT.py names its functions"
+    return "; ".join(parts)
+
+
+def _listed(rows: list[Any], view: str) -> str:
+    """ "63 % resize (transforms.py:41), 12 % read (loader.py:9, in open (io.py))": the largest, as far as they matter."""
+    mine = [r for r in rows if r.view == view and r.name and r.share >= _WORTH_NAMING]
+    return ", ".join(f"{percent(r.share)} {safe_text(r.name)}{_where(r)}" for r in mine[:MOST_NAMED])
+
+
+def _where(row: Any) -> str:
+    if not row.place:
+        return ""
+    within = f", in {safe_text(row.within)}" if row.within else ""
+    return f" ({safe_text(row.place)}{within})"

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from nsysalign.files import write_text
 from nsysalign.model import Analysis
-from nsysalign.report import baseline_rows
+from nsysalign.report import baseline
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.payload import payload
 from nsysalign.report.rows import LabelRow, causes_present, label_rows
@@ -53,7 +53,7 @@ def write(analysis: Analysis, path: str | os.PathLike[str], focus: int | None = 
 def page(analysis: Analysis, focus: int | None = None, run: str = "") -> str:
     """The whole page as text: style, data and script inside, no network.  `run`: the run's name."""
     data = payload(analysis, focus, run)
-    markup = {"baseline": baseline_rows.section(analysis), "headline": html.escape(data["headline"]["text"])}
+    markup = {"baseline": baseline.section(analysis), "headline": html.escape(data["headline"]["text"])}
     return assemble(ANALYSIS, data, markup)
 
 

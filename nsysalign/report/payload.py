@@ -11,16 +11,15 @@ import numpy as np
 from nsysalign import examples
 from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
 from nsysalign.parts import parts_matrix
-from nsysalign.report import answers, host_activity
+from nsysalign.report import answers
 from nsysalign.report.clock_chart import page_clocks, run_starts, summary
 from nsysalign.report.inside import inside
-from nsysalign.report.losses import Card, Entry, Loss, cards, losses
 from nsysalign.report.overview import RUN, headline
 from nsysalign.report.pack import packed
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, label_rows, placed_within_ns, unaligned_reasons
 from nsysalign.report.timeline_rows import Timelines, timelines
-from nsysalign.report.verdict import Verdict, advices, verdicts
+from nsysalign.report.verdict import Card, Entry, Loss, Verdict, advices, cards, losses, verdicts
 from nsysalign.store.confirmations import NOT_CONFIRMED
 from nsysalign.store.objects import to_json
 from nsysalign.text import duration, plural, safe_text
@@ -185,11 +184,11 @@ def _measured(analysis: Analysis) -> dict[str, list[float]]:
 
 def _host(analysis: Analysis, rows: list[LabelRow], found: Mapping[str, Loss]) -> dict[str, str]:
     """Label -> what the host did in its gaps, if waiting for it matters."""
-    said = host_activity.sentences(analysis, found)
+    said = answers.host_sentences(analysis, found)
     return {
         safe_text(row.label): said[row.label]
         for row in rows
-        if row.label in said and host_activity.matters(row)
+        if row.label in said and answers.host_matters(row)
     }
 
 

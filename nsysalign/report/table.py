@@ -65,8 +65,8 @@ def layout(rows: Sequence[LabelRow], width: int) -> Layout:
     longest = max(len("label"), *(len(label_text(row)) for row in rows))
     unprofiled = _unprofiled(rows, unit_ns)
 
-    def room(columns: Sequence[Column], beside: Column | None) -> int:
-        taken = sum(c.width + GAP for c in [*columns, *([beside] if beside else [])])
+    def room(columns: Sequence[Column], predicted: Column | None) -> int:
+        taken = sum(c.width + GAP for c in [*columns, *([predicted] if predicted else [])])
         return width - taken - _count_width(rows) - GAP - _mark_width(rows) - 2
 
     for fold in range(len(by_weight) + 1):
@@ -78,11 +78,11 @@ def layout(rows: Sequence[LabelRow], width: int) -> Layout:
             left = room(columns, unprofiled)
             if left >= min(longest, LABEL_WIDTH) and not _hidden(rows, folded):
                 return Layout(unit, columns, folded, min(left, longest), unprofiled)
-    for named, beside in ((3, unprofiled), (2, unprofiled), (1, unprofiled), (1, None)):
+    for named, predicted in ((3, unprofiled), (2, unprofiled), (1, unprofiled), (1, None)):
         columns = _largest(rows, named, unit_ns, decimals - 1)
-        left = room(columns, beside)
-        if left >= min(longest, LABEL_WIDTH) or beside is None:
-            return Layout(unit, columns, (), max(min(left, longest), 8), beside)
+        left = room(columns, predicted)
+        if left >= min(longest, LABEL_WIDTH) or predicted is None:
+            return Layout(unit, columns, (), max(min(left, longest), 8), predicted)
     raise AssertionError("the last layout is taken whatever its width")
 
 
@@ -147,7 +147,7 @@ def _columns(
             texts = cells([row.parts_ns["kernel"] + row.parts_ns["graph"] for row in rows])
             texts = tuple(
                 f"({fixed(row.meanwhile_ns, unit_ns=unit_ns, decimals=decimals)})"
-                if beside(row)
+                if only_meanwhile(row)
                 else ("<=" if row.parts_ns["graph"] else "") + t
                 for row, t in zip(rows, texts, strict=True)
             )
@@ -159,7 +159,7 @@ def _columns(
     return tuple(columns)
 
 
-def beside(row: LabelRow) -> bool:
+def only_meanwhile(row: LabelRow) -> bool:
     """Whether the GPU worked on what a host timer issued without that work being part of the timer's own time."""
     return bool(row.meanwhile_ns) and not row.parts_ns["kernel"] + row.parts_ns["graph"]
 
@@ -241,7 +241,7 @@ def legend(rows: Sequence[LabelRow], plan: Layout) -> list[str]:
         )
     if any(row.parts_ns["graph"] for row in rows):
         lines.append("<= a CUDA graph traced as one row: the gaps and copies inside it are not visible")
-    if any(beside(row) for row in rows):
+    if any(only_meanwhile(row) for row in rows):
         lines.append("(in brackets: how long kernels ran meanwhile; the row shows the host's time)")
     if plan.folded:
         folded = [_folded(c, rows, plan.unit) for c in LOOKS if c in plan.folded]

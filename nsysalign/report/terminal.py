@@ -19,14 +19,10 @@ from rich.text import Text
 
 from nsysalign.model import Analysis
 from nsysalign.parts import parts_matrix
-from nsysalign.report import answers, host_activity, table
-from nsysalign.report import baseline_terminal as baseline_terminal
-from nsysalign.report import run_summary as whole
+from nsysalign.report import answers, baseline, overview, table
 from nsysalign.report.clock_chart import summary
-from nsysalign.report.losses import Card, Entry, cards, losses
-from nsysalign.report.overview import headline
 from nsysalign.report.rows import LabelRow, label_rows, placed_within_ns, unaligned_reasons
-from nsysalign.report.verdict import advices, verdicts
+from nsysalign.report.verdict import Card, Entry, advices, cards, losses, verdicts
 from nsysalign.store.confirmations import NOT_CONFIRMED
 from nsysalign.text import duration, middle, plural, safe_text
 
@@ -64,12 +60,12 @@ def render(
             console.print(Text(f"  … {plural(left_out, 'more label')} in the report", "dim"))
     elif len(analysis.runs):
         console.print()
-        table.render(whole.run_rows(analysis)[:MOST_RUNS], console)
+        table.render(overview.run_rows(analysis)[:MOST_RUNS], console)
         _what_ran(analysis, console)
     else:
         console.print(Text("  no interval was placed", "yellow"))
     _listed(answers.range_lines(analysis), console)
-    baseline_terminal.render(analysis, console, max_labels=max_labels)
+    baseline.render(analysis, console, max_labels=max_labels)
     _findings(analysis, console, labels, only)
     _unaligned(analysis, console)
     if only is None:
@@ -90,7 +86,11 @@ def _report(console: Console, path: str) -> None:
 
 def _run(analysis: Analysis, console: Console, rows: list[LabelRow]) -> None:
     """The run as a whole in a sentence; if nothing was measured, everything that can be said about it."""
-    said = [headline(analysis, rows, parts_matrix(analysis))["text"]] if rows else whole.sentences(analysis)
+    said = (
+        [overview.headline(analysis, rows, parts_matrix(analysis))["text"]]
+        if rows
+        else overview.sentences(analysis)
+    )
     if said:
         console.print()
     for sentence in said:
@@ -99,7 +99,7 @@ def _run(analysis: Analysis, console: Console, rows: list[LabelRow]) -> None:
 
 def _what_ran(analysis: Analysis, console: Console) -> None:
     """Kernels and gaps: if nothing was measured they are the answer, otherwise the page has them."""
-    for lines in (whole.kernel_lines(analysis), whole.gap_lines(analysis)):
+    for lines in (overview.kernel_lines(analysis), overview.gap_lines(analysis)):
         _listed(lines, console)
 
 
@@ -146,7 +146,7 @@ def _findings(
             if (v.label, v.rule) == only and loss is not None
         ]
     source = dict(analysis.source_lines.itertuples(index=False))
-    host = host_activity.sentences(analysis, found)
+    host = answers.host_sentences(analysis, found)
     for card, entry in chosen:
         console.print()
         # once per label: what its host did is the same for all its findings
@@ -193,7 +193,7 @@ def _finding(
     evidence = ", ".join(f"{what} {number}" for what, number in v.evidence)
     if evidence:
         _hanging(console, "  Evidence:", evidence, "dim")
-    if did and row is not None and host_activity.matters(row):
+    if did and row is not None and answers.host_matters(row):
         _hanging(console, "  Host:    ", did, "dim")
     for head, sentence, code in advices(v):
         _hanging(console, " ", f"{head}: {sentence[:1].lower()}{sentence[1:]}", "")

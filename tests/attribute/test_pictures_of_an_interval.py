@@ -13,6 +13,7 @@ from simulator.style import Style
 from simulator.world import LEGACY, NON_BLOCKING, Range, World
 
 from nsysalign import frames
+from nsysalign.align import solve
 from nsysalign.attribute import timeline as module
 from nsysalign.attribute.timeline import clock_rows, everything
 from nsysalign.trace.read import read_trace
@@ -93,6 +94,15 @@ def test_records_with_their_bars_and_calls(rows):
         ("stream 7", "record", 84, 84, 3, 9, bars),
         ("stream 7", "wait", 12, 63, 7, 0, {}),
     ]
+
+
+def test_a_wait_for_nobody_knows_what_is_not_drawn(tmp_path, monkeypatch):
+    def nothing(trace, waits, records):
+        return np.full_like(awaited(trace, waits, records), -1)
+
+    awaited = solve.awaited
+    monkeypatch.setattr(solve, "awaited", nothing)
+    assert "wait" not in set(drawn(waiting(), tmp_path)["kind"])
 
 
 def test_a_wait_begins_when_the_stream_has_reached_it(tmp_path):

@@ -37,6 +37,7 @@ def test_a_range_without_gpu_work_has_its_time(analysis):
     item = table.loc["item"]
     assert (item["host_ns"], item["sync_ns"], item["outside_ns"]) == (40_000, 36_000, 4_000)
     assert (item["with_work"], item["gpu_ns"]) == (0, 0)
+    assert (analysis.intervals[["start_record", "end_record"]] == -1).all(axis=None), "a range has no events"
 
 
 def test_a_range_has_its_host_time_beside_the_gpu(analysis):
@@ -84,3 +85,15 @@ def test_numbered_ranges_are_one_label(tmp_path):
 )
 def test_which_names_are_numbered(names, together):
     assert set(grouped(names).values()) == together
+
+
+def test_where_a_log_says_what_was_measured_ranges_are_no_table(tmp_path):
+    made = World(latency=dict.fromkeys(("kernel", "memcpy"), 1_000))
+    start = made.record(1, 0, 1)
+    made.kernel(6, 8, made.call("launch", 3, 5))
+    made.pair(start, made.record(9, 6, 7))
+    made.sync(10, 20)
+    made.ranges.append(Range("step", 0, 10, made.pid))
+    trace, logs = export.write(in_nanoseconds(made), tmp_path)
+    assert check.analyze(trace, logs).host_ranges.empty
+    assert check.analyze(trace, []).host_ranges["label"].tolist() == ["step"]

@@ -24,7 +24,7 @@ def invoked(monkeypatch, tmp_path):
 
         def collect(command, options, progress):
             calls["collect"] = (list(command), options)
-            return session.CollectResult(tmp_path, status, tmp_path / "r", tmp_path / "s", (), ("a note",))
+            return session.CollectResult(tmp_path, status, tmp_path / "s", (), ("a note",))
 
         def present(run_dir, *, quiet, json_out):
             calls["present"] = (run_dir, quiet, json_out)

@@ -32,9 +32,9 @@ def pair(n=1):
 #: nsysalign with less patience.
 IMPATIENT = """
 import sys
-from nsysalign.collect import launch, watch
+from nsysalign.collect import launch
 launch.GRACE_S = 0.7
-watch.SAID_S, watch.IDLE_S, watch.LOOK_S = 0.5, {idle_s}, 0.2
+launch.SAID_S, launch.IDLE_S, launch.LOOK_S = 0.5, {idle_s}, 0.2
 from nsysalign.cli import main
 main(sys.argv[1:])
 """

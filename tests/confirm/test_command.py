@@ -43,7 +43,7 @@ def machine(monkeypatch, tmp_path):
         body = (state.after or state.body) if told else state.body
         runs.run(folder, body, told.get("intervention", ""), pairs=state.pairs)
         return session.CollectResult(
-            folder, state.status[len(state.calls) - 1], folder / "r", folder / "trace.sqlite", (), ()
+            folder, state.status[len(state.calls) - 1], folder / "trace.sqlite", (), ()
         )
 
     def page(analysis, path, focus=None):  # 5 MB each: only where a test looks at it

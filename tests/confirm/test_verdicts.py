@@ -5,13 +5,16 @@ from __future__ import annotations
 import lzma
 from dataclasses import replace
 from importlib.resources import files
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import nsysalign
+from nsysalign.attribute.partial import _intervened
 from nsysalign.compare.experiment import Plan, Refusal, choose, confirmable, rows_of
 from nsysalign.compare.judge import LATE, attach, decide, judge, table
 from nsysalign.compare.planners import plan, spans
@@ -319,3 +322,12 @@ def test_what_two_runs_measured_needs_no_re_run():
     measured, advice = statuses(analysis)
     assert measured.verdict == "measured" and advice.verdict == "not confirmed"
     assert advice.text == "nsysalign confirm --label x SCRIPT.py"
+
+
+def test_a_host_timer_beside_the_intervened_record_is_not_intervened():
+    """It has no start record; the label's first record is number 1, and the next one was left as it is."""
+    windows = pd.DataFrame({"start": [-1, 0, 1], "log_process": [0, 0, 0]})
+    alignment = SimpleNamespace(windows=windows, records=pd.DataFrame({"seq": [1, 2]}))
+    records = pd.DataFrame({"process": [0, 0], "seq": [1, 2], "intervened": [True, False]})
+    assert _intervened(alignment, SimpleNamespace(records=records)) == [False, True, False]
+    assert _intervened(alignment, None) == [False, False, False]

@@ -9,7 +9,7 @@ import pytest
 
 from nsysalign import frames
 from nsysalign.diagnose import words
-from nsysalign.diagnose.advice import _ANYWHERE
+from nsysalign.diagnose.finding import _ANYWHERE
 from nsysalign.diagnose.rules import REGISTRY, diagnose
 from nsysalign.model import OTHERS_WORKED, UNSURE
 

@@ -81,6 +81,24 @@ def test_phases_share_an_sm_by_warps_and_the_innermost_range_counts(tmp_path):
     assert phases["unclosed"].sum() == 0
 
 
+def test_every_launch_has_the_time_of_its_own_phases(tmp_path):
+    gpu = Gpu(sms=1, slots=1)
+    for number, ns in enumerate((3_200, 6_400, 1_600)):
+        gpu.launch(number, 1, lambda b, w, n=ns: [("load", n)], warps=1)
+    _, found = looked_into(gpu, tmp_path)
+    table = found.sm_time[found.sm_time["part"] == "phase"]
+    assert table["kernel"].tolist() == [0, 1, 2]
+    assert (abs(table["ns"].to_numpy() - [3_200, 6_400, 1_600]) <= 64).all()
+
+
+def test_an_sm_without_blocks_is_not_there_for_all_of_the_kernel(tmp_path):
+    gpu = Gpu(sms=2, slots=1)
+    gpu.launch(0, 1, lambda b, w: [("load", 3_200)], warps=1)
+    marked, found = looked_into(gpu, tmp_path)
+    duration = int((marked.launches["end_ns"] - marked.launches["start_ns"]).iloc[0])
+    assert parts(found, 0)["none"] == duration
+
+
 def test_marks_that_were_dropped_make_a_launch_incomplete_and_its_rest_unknown(tmp_path):
     gpu = Gpu(sms=4, slots=1)
     gpu.launch(0, 4, nested, room=4)
@@ -120,6 +138,19 @@ def test_a_warp_that_comes_apart_is_where_its_first_lane_is(tmp_path):
     assert found.phases[["count", "total_ns", "unclosed"]].to_numpy().tolist() == [[2, 2_560, 0]]
     assert abs(parts(found, 0)["phase"] - 1_280) <= 1  # of the first lane's half
     assert found.kernels["marks"].tolist() == [4]
+
+
+def test_neighbouring_warps_that_come_apart_alike_are_told_apart(tmp_path):
+    gpu = Gpu(sms=1, slots=1)
+    gpu.launch(0, 1, lambda b, w: [("", 6_400)], warps=2, ramp=640)
+    begin = int(gpu.chunks[0]["head"]["time"])
+    for warp, name, first, last in ((0, "left", 640, 1_920), (1, "right", 1_280, 3_840)):
+        stray(gpu, warp, begin + first, name_hash(name) << 2 | layout.BEGIN, 0xFFFF0000)
+        stray(gpu, warp, begin + last, name_hash(name) << 2 | layout.END, 0xFFFF0000)
+        gpu.names.add(name)
+    _, found = looked_into(gpu, tmp_path)
+    phases = found.phases.set_index("phase").loc[[name_hash("left"), name_hash("right")]]
+    assert phases["total_ns"].tolist() == [1_280, 2_560] and phases["unclosed"].tolist() == [0, 0]
 
 
 def test_ten_million_marks_take_seconds_and_a_gigabyte(tmp_path):

@@ -11,7 +11,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # tests/: for `browsing`
 from nsysalign.measure.plan import Options, Target
 from nsysalign.measure.session import Session
 
+#: The backend of tests: a device whose truth is known, found by workers through PYTHONPATH.
+SIMULATED = "tests.measure.simulated:Device"
 CALLS = Path(__file__).parent / "programs" / "calls.py"
+
+
+@pytest.fixture(autouse=True)
+def _workers_find_the_tests(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
 
 
 @pytest.fixture
@@ -21,7 +28,7 @@ def measured(tmp_path):
     def go(*names: str, **more):
         more = {"profile": False, "processes": 2, "most_processes": 2, "seed": 1} | more
         targets = tuple(Target(f"calls.py:{n}", f"{CALLS}:{n}") for n in names)
-        session = Session(Options(targets, backend="simulated", output=tmp_path / "out", **more))
+        session = Session(Options(targets, backend=SIMULATED, output=tmp_path / "out", **more))
         session.run()
         return session
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import CALLS
+from .conftest import CALLS, SIMULATED
 
 ROOT = Path(__file__).parents[2]
 FAKE_NVML = ROOT / "tests" / "collect" / "fakenvml"
@@ -20,7 +20,7 @@ FAKE_NVML = ROOT / "tests" / "collect" / "fakenvml"
 def ended(folder, *arguments, path=(), **env):
     """(status, standard error, the measurement or None)."""
     done = subprocess.run(
-        [sys.executable, "-m", "nsysalign", "measure", "--backend", "simulated", "--no-profile", "-q", "-o", "out", *arguments],
+        [sys.executable, "-m", "nsysalign", "measure", "--backend", SIMULATED, "--no-profile", "-q", "-o", "out", *arguments],
         cwd=folder, capture_output=True, text=True, timeout=120,
         env={k: v for k, v in os.environ.items() if not k.startswith("CUDA_")}
         | {"PYTHONPATH": os.pathsep.join(map(str, [*path, ROOT])), **env},

@@ -9,11 +9,11 @@ import pytest
 from nsysalign.measure import failures, runner
 from nsysalign.measure.plan import Job, Options, Target
 
-from .conftest import CALLS
+from .conftest import CALLS, SIMULATED
 
 
 def outcome(tmp_path, name, *, batch=None, limit_s=60.0, **more):
-    options = Options((Target(name, f"{CALLS}:{name}"),), backend="simulated")
+    options = Options((Target(name, f"{CALLS}:{name}"),), backend=SIMULATED)
     workers = runner.Workers(options, tmp_path)
     job = Job(0, 0, batch, 0, "time", ("event",), ("warm",), 2.0, limit_s)
     return runner.run(job, options, tmp_path, workers, **more)
@@ -36,7 +36,7 @@ def outcome(tmp_path, name, *, batch=None, limit_s=60.0, **more):
 )  # fmt: skip
 def test_each_is_said_as_what_it_is(tmp_path, name, kind, stage, words):
     modes = ("device",) if name == "no_work" else ("event",)
-    options = Options((Target(name, f"{CALLS}:{name}"),), backend="simulated")
+    options = Options((Target(name, f"{CALLS}:{name}"),), backend=SIMULATED)
     job = Job(0, 0, None, 0, "time", modes, ("warm",), 2.0, 60.0)
     failure = runner.run(job, options, tmp_path, runner.Workers(options, tmp_path), killed=lambda: 0).failure
     assert (failure.kind, failure.stage) == (kind, stage) and words in failure.message
@@ -85,7 +85,7 @@ def test_a_hang_is_ended_and_says_where(tmp_path):
 
 
 def test_above_the_devices_limit_the_worker_is_ended(tmp_path):
-    options = Options((Target("hangs", f"{CALLS}:hangs"),), backend="simulated")
+    options = Options((Target("hangs", f"{CALLS}:hangs"),), backend=SIMULATED)
     job = Job(0, 0, None, 0, "probe", ("event",), ("warm",), 2.0, 60.0, 0.9, 10 << 30)
     done = runner.run(job, options, tmp_path, runner.Workers(options, tmp_path), used_bytes=lambda: 11 << 30)
     assert done.failure.kind == "oom-limit" and done.failure.memory and done.wall_s < 30
@@ -107,7 +107,7 @@ def test_workers_have_no_injection_no_probe_and_no_nvtx(tmp_path, monkeypatch):
 
 
 def test_a_worker_that_waits_is_used_and_none_is_left_behind(tmp_path):
-    options = Options((Target("default", f"{CALLS}:default"),), backend="simulated")
+    options = Options((Target("default", f"{CALLS}:default"),), backend=SIMULATED)
     workers = runner.Workers(options, tmp_path)
     workers._ahead = True
     started = []

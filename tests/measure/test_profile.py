@@ -6,14 +6,15 @@ import math
 from dataclasses import replace
 
 from nsysalign.compare.side_by_side import measured
-from nsysalign.measure import profile, simulated
+from nsysalign.measure import profile
 from nsysalign.measure.plan import Job, Options, Target
 from nsysalign.measure.profile import Profile
 from nsysalign.measure.worker import Worker
 from nsysalign.report.measure_terminal import proof
 from nsysalign.trace.eventlog import read_event_logs
+from tests.measure import simulated
 
-from .conftest import CALLS
+from .conftest import CALLS, SIMULATED
 from .programs import calls
 
 
@@ -42,7 +43,7 @@ def test_the_error_of_the_prediction_decides():
 def test_without_nsys_there_is_no_profile_and_the_reason_is_said(tmp_path):
     (tmp_path / "workers").mkdir()
     options = Options(
-        (Target("default", f"{CALLS}:default"),), backend="simulated", nsys=str(tmp_path / "no-nsys")
+        (Target("default", f"{CALLS}:default"),), backend=SIMULATED, nsys=str(tmp_path / "no-nsys")
     )
     job = Job(0, 0, None, 0, "profile", ("event",), ("warm",), 1.0, 30.0)
     found = profile.profile(job, options, tmp_path, {"warm": [1_000]}, {})
@@ -51,7 +52,7 @@ def test_without_nsys_there_is_no_profile_and_the_reason_is_said(tmp_path):
 
 def test_a_worker_that_fails_under_nsys_is_the_profiles_problem(tmp_path, nsys):
     (tmp_path / "workers").mkdir()
-    options = Options((Target("fails", f"{CALLS}:fails_in_warm_up"),), backend="simulated", nsys=nsys or None)
+    options = Options((Target("fails", f"{CALLS}:fails_in_warm_up"),), backend=SIMULATED, nsys=nsys or None)
     job = Job(0, 0, None, 0, "profile", ("event",), ("warm",), 1.0, 60.0)
     found = profile.profile(job, options, tmp_path, {"warm": [1_000]}, {})
     assert "under nsys the worker failed: ValueError" in found.problem

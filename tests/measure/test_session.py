@@ -20,7 +20,7 @@ from nsysalign.measure import sampler, session
 from nsysalign.measure.result import load
 from nsysalign.measure.session import MeasureError, Session
 
-from .conftest import CALLS
+from .conftest import CALLS, SIMULATED
 from .programs import calls
 
 MEMORY = 80 << 30
@@ -154,7 +154,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path, monkeypatch):
 
     monkeypatch.setattr(runner, "run", second_is_interrupted)
     o = session.Options(
-        (session_target("make"),), backend="simulated", output=tmp_path / "o", profile=False, modes=("event",)
+        (session_target("make"),), backend=SIMULATED, output=tmp_path / "o", profile=False, modes=("event",)
     )
     m = Session(o).run()
     assert not m.complete and len(load(tmp_path / "o").samples) and "interrupted" in m.notes[0]
@@ -173,7 +173,7 @@ def test_sigterm_keeps_what_was_measured_and_leaves_no_process(tmp_path):
         "--mode",
         "event",
         "--backend",
-        "simulated",
+        SIMULATED,
     ]
     process = subprocess.Popen(
         [*command, "--no-profile", "-o", str(tmp_path / "o"), "--seed", "5"],
@@ -193,7 +193,7 @@ def test_sigterm_keeps_what_was_measured_and_leaves_no_process(tmp_path):
 
 def test_ctrl_c_in_the_middle_of_a_process_keeps_its_blocks(tmp_path):
     r = nsysalign.benchmark(
-        lambda: calls.is_interrupted_late(), backend="simulated", modes=["event"], output=tmp_path / "o"
+        lambda: calls.is_interrupted_late(), backend=SIMULATED, modes=["event"], output=tmp_path / "o"
     )
     assert not r.complete and len(r.samples) > 0 and any("interrupted" in n for n in r.notes)
 
@@ -233,7 +233,7 @@ def test_processes_that_differ_get_seven(tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "run", differing)
     o = session.Options(
         (session_target("make"),),
-        backend="simulated",
+        backend=SIMULATED,
         output=tmp_path / "o",
         profile=False,
         modes=("event", "steady"),
@@ -288,7 +288,7 @@ def test_a_gpu_that_others_use_is_a_caveat(monkeypatch):
 
 def test_a_neighbours_memory_is_not_the_searchs(tmp_path):
     """Half the GPU is somebody else's: the limit is a share of the other half."""
-    o = session.Options((session_target("make"),), backend="simulated", output=tmp_path / "o", search=True)
+    o = session.Options((session_target("make"),), backend=SIMULATED, output=tmp_path / "o", search=True)
     s = Session(o)
     s.gpu.used_bytes = lambda: 40 << 30
     fraction, most = s._memory_limit(80 << 30, "probe")
@@ -299,7 +299,7 @@ def test_benchmark_from_python(tmp_path):
     r = nsysalign.benchmark(
         calls.make,
         batch=[1, 4],
-        backend="simulated",
+        backend=SIMULATED,
         profile=False,
         processes=2,
         modes=["latency", "steady"],
@@ -310,11 +310,11 @@ def test_benchmark_from_python(tmp_path):
 
 
 def test_a_function_that_no_other_process_finds_is_measured_here_and_marked(tmp_path):
-    from nsysalign.measure import simulated
+    from tests.measure import simulated
 
     r = nsysalign.benchmark(
         lambda: lambda: simulated.device().launch(9_000),
-        backend="simulated",
+        backend=SIMULATED,
         modes=["latency"],
         output=tmp_path / "o",
     )
@@ -369,7 +369,7 @@ def test_the_command_its_files_and_diff(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     common = [
         "--backend",
-        "simulated",
+        SIMULATED,
         "--no-profile",
         "--processes",
         "3",

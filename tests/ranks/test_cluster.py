@@ -21,9 +21,9 @@ from nsysalign import __version__
 from nsysalign.commands.ranks import Job, analyse, present_many
 from nsysalign.errors import TraceError, UsageError
 from nsysalign.ranks import spread
-from nsysalign.ranks.cluster import Place, Seen, _merged, _refuse_unlike, look
 from nsysalign.ranks.results import Source
 from nsysalign.ranks.sources import find
+from nsysalign.ranks.spread import Place, Seen, _merged, _refuse_unlike, look
 
 TESTS = Path(__file__).parents[1]
 DASK = [sys.executable, "-m", "dask"]

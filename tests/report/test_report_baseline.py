@@ -12,12 +12,12 @@ import pytest
 from rich.console import Console
 
 from nsysalign import engine, frames
-from nsysalign.report import baseline_rows, html, terminal
+from nsysalign.report import baseline, html, terminal
 from nsysalign.store import database, document
 
 
 @pytest.fixture
-def beside(analysis):
+def both_runs(analysis):
     """The fixture's analysis with a run without nsys: its first label 1.5 times shorter, another one there only."""
     label = analysis.labels.iloc[0]
     parts = analysis.parts[(analysis.parts["interval"] == label["row_interval"]) & (analysis.parts["ns"] > 0)]
@@ -50,42 +50,42 @@ def printed(analysis, width=100) -> str:
     return out.getvalue()
 
 
-def test_terminal_has_both_numbers_the_prediction_and_its_error(beside):
-    text = printed(beside)
+def test_terminal_has_both_numbers_the_prediction_and_its_error(both_runs):
+    text = printed(both_runs)
     line = next(x for x in text.splitlines() if " 300.00 " in x)
     for cell in ("5/4", "300.00", "200.00", "1.50", "190 ±10", "-5 % !"):
         assert cell in line
     assert "5 intervals under nsys, 4 without" in text and "measured without nsys only" in text
     assert "61.50 us since the interval before (91.00 under nsys)" in text
     assert "Predicted budgets without nsys" in text and "\x1b[31m" not in text
-    assert max(map(len, printed(beside, 80).splitlines())) <= 80
+    assert max(map(len, printed(both_runs, 80).splitlines())) <= 80
 
 
 def test_without_a_second_run_nothing_is_said(analysis):
     assert "Profiled and unprofiled" not in printed(analysis)
-    assert baseline_rows.section(analysis) == ""
+    assert baseline.section(analysis) == ""
     assert 'id="baseline"' not in html.page(analysis)
     assert document.document(analysis)["baseline"] is None
 
 
-def test_the_page_has_a_table_that_needs_no_script(beside):
-    section = baseline_rows.section(beside)
-    assert section in html.page(beside)
+def test_the_page_has_a_table_that_needs_no_script(both_runs):
+    section = baseline.section(both_runs)
+    assert section in html.page(both_runs)
     for cell in (">300.00<", ">200.00<", ">1.50<", "190 ±10", "-5 % !", "61.50 us since the interval"):
         assert cell in section
     assert "<script>alert" not in section and "&lt;script&gt;alert(1)&lt;/script&gt;" in section
 
 
 @pytest.mark.parametrize("name", ["analysis.db", "analysis.json"])
-def test_round_trip(beside, tmp_path, name):
-    (database if name.endswith("db") else document).write(beside, tmp_path / name)
+def test_round_trip(both_runs, tmp_path, name):
+    (database if name.endswith("db") else document).write(both_runs, tmp_path / name)
     loaded = engine.load(tmp_path / name)
     for table in ("baseline", "unprofiled", "unprofiled_parts"):
-        pd.testing.assert_frame_equal(getattr(loaded, table), getattr(beside, table))
+        pd.testing.assert_frame_equal(getattr(loaded, table), getattr(both_runs, table))
 
 
-def test_json_names_the_parts_of_every_replayed_interval(beside):
-    written = json.loads(document.dumps(beside))
+def test_json_names_the_parts_of_every_replayed_interval(both_runs):
+    written = json.loads(document.dumps(both_runs))
     first, second = written["unprofiled"]
     assert sum(first["parts_ns"].values()) == first["predicted_ns"]
     assert second == {
@@ -94,28 +94,28 @@ def test_json_names_the_parts_of_every_replayed_interval(beside):
     assert written["baseline"]["labels"][1]["profiled_ns"] is None
 
 
-def test_an_older_database_has_no_such_tables(beside, tmp_path):
+def test_an_older_database_has_no_such_tables(both_runs, tmp_path):
     path = tmp_path / "analysis.db"
-    database.write(beside, path)
+    database.write(both_runs, path)
     with sqlite3.connect(path) as connection:
         for spec in frames.BASELINE_SPECS:
             connection.execute(f"drop table {spec.name}")
     connection.close()
     loaded = engine.load(path)
-    assert loaded.baseline.empty and len(loaded.intervals) == len(beside.intervals)
+    assert loaded.baseline.empty and len(loaded.intervals) == len(both_runs.intervals)
 
 
 @pytest.mark.parametrize("name", ["analysis.db", "analysis.json"])
-def test_an_analysis_stored_before_gaps_were_known(beside, tmp_path, name):
+def test_an_analysis_stored_before_gaps_were_known(both_runs, tmp_path, name):
     path, columns = tmp_path / name, ("gap_profiled_ns", "gap_baseline_ns")
     if name.endswith("db"):
-        database.write(beside, path)
+        database.write(both_runs, path)
         with sqlite3.connect(path) as connection:
             for column in columns:
                 connection.execute(f"alter table baseline drop column {column}")
         connection.close()
     else:
-        stored = json.loads(document.dumps(beside))
+        stored = json.loads(document.dumps(both_runs))
         for label in stored["baseline"]["labels"]:
             for column in columns:
                 del label[column]
@@ -123,5 +123,5 @@ def test_an_analysis_stored_before_gaps_were_known(beside, tmp_path, name):
     loaded = engine.load(path).baseline
     assert loaded["gap_baseline_ns"].isna().all() and loaded["gap_profiled_ns"].dtype == "float64"
     pd.testing.assert_frame_equal(
-        loaded.drop(columns=list(columns)), beside.baseline.drop(columns=list(columns))
+        loaded.drop(columns=list(columns)), both_runs.baseline.drop(columns=list(columns))
     )

@@ -8,7 +8,7 @@ from handmade import CASES, bad, build
 from rich.console import Console
 
 from nsysalign.compare.label_changes import compare
-from nsysalign.report import changes, diff_terminal
+from nsysalign.report import diff
 
 
 def twelve(factor, name=str):
@@ -26,9 +26,7 @@ def comparison():
 
 def shown(comparison, width):
     stream = io.StringIO()
-    diff_terminal.render(
-        comparison, Console(file=stream, width=width, color_system=None, legacy_windows=False)
-    )
+    diff.render(comparison, Console(file=stream, width=width, color_system=None, legacy_windows=False))
     return stream.getvalue()
 
 
@@ -46,7 +44,7 @@ def test_the_terminal_says_what_changed(comparison):
 
 
 def test_the_document_is_in_nanoseconds(comparison):
-    t1 = changes.document(comparison)["labels"][0]
+    t1 = diff.document(comparison)["labels"][0]
     assert (t1["label"], t1["verdict"]) == ("t1", "faster")
     assert t1["total"]["change_ns"] == pytest.approx(t1["parts"]["host"]["change_ns"])
 
@@ -97,7 +95,7 @@ def test_nothing_in_common_is_a_page_too(driver, tmp_path):
 
 
 def open_page(driver, comparison, tmp_path):
-    changes.write_page(comparison, tmp_path / "diff.html")
+    diff.write_page(comparison, tmp_path / "diff.html")
     driver.get_log("browser")
     driver.get_log("performance")
     driver.get((tmp_path / "diff.html").as_uri())

@@ -2,8 +2,7 @@
 
 from handmade import build
 
-from nsysalign.diagnose.advice import faster
-from nsysalign.diagnose.finding import Finding
+from nsysalign.diagnose.finding import Finding, faster
 from nsysalign.parts import parts_matrix
 from nsysalign.report.overview import headline
 from nsysalign.report.rows import label_rows

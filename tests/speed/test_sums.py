@@ -109,6 +109,13 @@ def test_the_text_of_a_document_is_that_of_its_objects(recording):
     assert text.isascii() and "\n" not in text
 
 
+def test_windows_with_an_operation_issued_after_their_end_are_explained_by_themselves():
+    """Four blocks, whose operations had been issued by 10, 20, 90, 95; every window ends at 50.  One block is all edge."""
+    latest, span = np.array([10, 20, 90, 95]), sums.Span(np.array([0, 0, 1, 2]), np.array([2, 4, 3, 3]))
+    assert sums._issued_late(np.full(4, 50), span, latest).tolist() == [False, True, True, False]
+    assert not sums._issued_late(np.full(1, 50), sums.Span(np.array([0]), np.array([0])), latest[:0]).any()
+
+
 def test_one_interval_over_all_and_many_in_it():
     """Every window takes its own pieces, however many windows hold them."""
     start = np.arange(0, 4000, 10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
 
@@ -299,3 +300,9 @@ def test_reading_changes_nothing(export, log, tmp_path):
     before = path.read_bytes(), sorted(p.name for p in tmp_path.iterdir())
     nsysalign.analyze(path, [log])
     assert (path.read_bytes(), sorted(p.name for p in tmp_path.iterdir())) == before
+
+
+def test_a_pipe_is_no_trace_and_nobody_waits_for_it(tmp_path):
+    os.mkfifo(tmp_path / "trace.sqlite")
+    with pytest.raises(TraceError, match="it is not a file"):
+        read_trace(tmp_path / "trace.sqlite")

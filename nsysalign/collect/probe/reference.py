@@ -28,6 +28,7 @@ from . import rawtime as time
 from .blame import pass_on
 from .layout import BETWEEN, CALIBRATION, DISTANCE, RECORD, REFERENCE
 
+#: After so long without a record a few microseconds cannot affect anything that is being timed.
 RENEW_NS = 100_000_000
 #: Beyond this float32 milliseconds may not name a tick of 32 ns (its spacing is 31 ns from 262 ms on).
 EXACT_MS = 250.0

@@ -90,65 +90,14 @@ class Timers:
 
     def _clock(self, slot: Any, builtin: Any, clock: int, name: str) -> Any:
         """Fills the slot of one clock: one function per phase, which keeps each one short."""
-        special, lost = self._special, self._lost
-        getframe, trie, tls, unit, end = sys._getframe, self.sites.trie, self._tls[clock], UNIT, _END
-        now, wall = rawtime.perf_counter_ns, name.startswith("time")
+        special, getframe, wall = self._special, sys._getframe, name.startswith("time")
+        now = rawtime.perf_counter_ns
+        quick = self._quick_wall if wall else self._quick
         pack = READING_STRUCTS[wall, name.endswith("_ns")].pack_into
 
         def early() -> Any:
             before = now() if wall else 0
             return special(getframe(1), builtin, clock, builtin(), before)
-
-        def quick(step: Any, area: Any) -> Any:
-            # The first reading of a function usually begins an interval: all that can be done before it is.  Any other
-            # one may end an interval: it comes first, and the rest follows.
-            def read() -> Any:
-                value = builtin()
-                at = frame = getframe(1)
-                node = IGNORED
-                try:
-                    node = trie[id(at.f_code) + at.f_lasti * unit]
-                    if node.__class__ is dict:
-                        while node.__class__ is dict:
-                            at = at.f_back
-                            node = node[end if at is None else id(at.f_code) + at.f_lasti * unit]
-                        if node > 0:
-                            place, word = step(), tls.word + node
-                            value = builtin()
-                            pack(area, place, value, word)
-                    elif node > 0:
-                        pack(area, step(), value, tls.word + node)
-                except KeyError as error:
-                    return special(frame, builtin, clock, value, 0, error)
-                except Exception as error:
-                    lost(error, clock, node, value, 0)
-                return special(frame, builtin, clock, value, 0) if node == LOOP else value
-
-            def read_wall() -> Any:
-                before = now()
-                value = builtin()
-                at = frame = getframe(1)
-                node = IGNORED
-                try:
-                    node = trie[id(at.f_code) + at.f_lasti * unit]
-                    if node.__class__ is dict:
-                        while node.__class__ is dict:
-                            at = at.f_back
-                            node = node[end if at is None else id(at.f_code) + at.f_lasti * unit]
-                        if node > 0:
-                            place, word = step(), tls.word + node
-                            before = now()
-                            value = builtin()
-                            pack(area, place, value, word, before)
-                    elif node > 0:
-                        pack(area, step(), value, tls.word + node, before)
-                except KeyError as error:
-                    return special(frame, builtin, clock, value, before, error)
-                except Exception as error:
-                    lost(error, clock, node, value, before)
-                return special(frame, builtin, clock, value, before) if node == LOOP else value
-
-            return read_wall if wall else read
 
         def switch(timers: Timers) -> None:
             if timers._over:
@@ -156,9 +105,72 @@ class Timers:
             elif timers._waiting:
                 slot.set(early)
             else:
-                slot.set(quick(timers._count.__next__, timers._area))
+                slot.set(quick(builtin, clock, pack, timers._count.__next__, timers._area))
 
         return switch
+
+    # The first reading of a function usually begins an interval: all that can be done before it is.  Any other one may end
+    # an interval: it comes first, and the rest follows.  What is used on the way are closures' variables: attributes are
+    # slower, and so is one function for both kinds of clock.
+
+    def _quick(self, builtin: Any, clock: int, pack: Any, step: Any, area: Any) -> Any:
+        special, lost, getframe = self._special, self._lost, sys._getframe
+        trie, tls, unit, end = self.sites.trie, self._tls[clock], UNIT, _END
+
+        def read() -> Any:
+            value = builtin()
+            at = frame = getframe(1)
+            node = IGNORED
+            try:
+                node = trie[id(at.f_code) + at.f_lasti * unit]
+                if node.__class__ is dict:
+                    while node.__class__ is dict:
+                        at = at.f_back
+                        node = node[end if at is None else id(at.f_code) + at.f_lasti * unit]
+                    if node > 0:
+                        place, word = step(), tls.word + node
+                        value = builtin()
+                        pack(area, place, value, word)
+                elif node > 0:
+                    pack(area, step(), value, tls.word + node)
+            except KeyError as error:
+                return special(frame, builtin, clock, value, 0, error)
+            except Exception as error:
+                lost(error, clock, node, value, 0)
+            return special(frame, builtin, clock, value, 0) if node == LOOP else value
+
+        return read
+
+    def _quick_wall(self, builtin: Any, clock: int, pack: Any, step: Any, area: Any) -> Any:
+        """The same for clocks that do not read CLOCK_MONOTONIC: that is read just before."""
+        special, lost, getframe, now = self._special, self._lost, sys._getframe, rawtime.perf_counter_ns
+        trie, tls, unit, end = self.sites.trie, self._tls[clock], UNIT, _END
+
+        def read() -> Any:
+            before = now()
+            value = builtin()
+            at = frame = getframe(1)
+            node = IGNORED
+            try:
+                node = trie[id(at.f_code) + at.f_lasti * unit]
+                if node.__class__ is dict:
+                    while node.__class__ is dict:
+                        at = at.f_back
+                        node = node[end if at is None else id(at.f_code) + at.f_lasti * unit]
+                    if node > 0:
+                        place, word = step(), tls.word + node
+                        before = now()
+                        value = builtin()
+                        pack(area, place, value, word, before)
+                elif node > 0:
+                    pack(area, step(), value, tls.word + node, before)
+            except KeyError as error:
+                return special(frame, builtin, clock, value, before, error)
+            except Exception as error:
+                lost(error, clock, node, value, before)
+            return special(frame, builtin, clock, value, before) if node == LOOP else value
+
+        return read
 
     def _switch(self) -> None:
         for switch in self._switches:

@@ -21,7 +21,7 @@ from typing import Any
 from . import failed
 from . import rawtime as time
 from .blame import is_ours, pass_on
-from .early import prepare_at_first_event
+from .calibrate import prepare_at_first_event
 from .layout import CALIBRATION, CAPTURED, CHUNK_BITS, CHUNK_SLOTS, ELAPSED, RECORD, SLOT, SLOT_SIZE, WAIT
 from .reference import RENEW_NS, References, nobody_is_timing
 from .runtime import Runtime
@@ -106,64 +106,44 @@ def _record(original: Any, module: Any, rt: Runtime, calibrate: Any) -> Any:
     def record(self, stream=None):
         if rt.aside:
             return original(self, stream)
-        if stream is None:
-            stream = current()
+        stream = current() if stream is None else stream
         try:
             try:
                 handle, device = stream.cuda_stream, stream.device_index
             except AttributeError as error:
                 pass_on(error)
                 handle, device = _describe(stream)
-            if not rt.ready:
-                rt.begin(device)
-            if device not in calibrated:
-                calibrate(stream, device, handle, first=True)
+            if not rt.ready or device not in calibrated:
+                _get_ready(rt, calibrate, stream, device, handle)
             try:
                 me = tls.state
             except AttributeError as error:
                 pass_on(error)
                 me = rt.me()
             context = context_of(getframe(1))
-            flags = CAPTURED if rt.captures and _captured(rt, handle) else 0
+            flags = CAPTURED if rt.captures and rt.driver.is_capturing(handle) else 0
             stream_id = ids.get(handle)
             if stream_id is None:
                 stream_id = -1 if flags else rt.driver.stream_id(stream, handle)
             if rt.references is not None and clock() - rt.last_record_ns > RENEW_NS:
-                # no record for a long time: a few microseconds cannot affect anything being timed
                 rt.references.renew(device, wait=False)
             if intervene is not None and not flags:
                 flags = intervene(stream, device, context, me)
-            begun = None
+            begun, t1 = None, 0
             if context in starts and not me.stack:
                 begun = [(key, rt.nvtx.start(text, 0)) for key, text in starts[context]]
             seq = next(rt.count)
         except Exception as error:
             failed(error)
             return original(self, stream)
-        t1 = 0
         try:
             t0 = clock()
             result = original(self, stream)
             t1 = clock()
             pack(
-                chunks.get(seq >> bits) or rt.chunk(seq),
-                (seq & mask) * size,
-                RECORD,
-                flags,
-                device,
-                context,
-                me.region,
-                me.repetition,
-                t0,
-                t1,
-                handle,
-                stream_id,
-                0.0,
-                me.tid,
-                0,
-                0,
-                RECORD,
-            )
+                chunks.get(seq >> bits) or rt.chunk(seq), (seq & mask) * size, RECORD, flags, device, context,
+                me.region, me.repetition, t0, t1, handle, stream_id, 0.0, me.tid, 0, 0, RECORD,
+            )  # fmt: skip
             if type(self) is plain:
                 self._nsysalign_record = (seq, context, me.tid, device)
             else:  # a subclass may have a __setattr__ of its own
@@ -185,6 +165,14 @@ def _record(original: Any, module: Any, rt: Runtime, calibrate: Any) -> Any:
         return result
 
     return record
+
+
+def _get_ready(rt: Runtime, calibrate: Any, stream: Any, device: int, handle: int) -> None:
+    """Before the first record of a process, and until its device is calibrated."""
+    if not rt.ready:
+        rt.begin(device)
+    if device not in rt.calibrated:
+        calibrate(stream, device, handle, first=True)
 
 
 def _cut_short(rt: Runtime, event: Any, seq: int, begun: list | None, me: Any, refused: bool) -> None:
@@ -373,7 +361,7 @@ def _log_call(rt: Runtime, kind: int, event: Any, stream: Any, t0: int, t1: int,
         handle, device = _describe(stream)
         if not rt.ready:
             rt.begin(device)
-        flags = CAPTURED if rt.captures and _captured(rt, handle) else 0
+        flags = CAPTURED if rt.captures and rt.driver.is_capturing(handle) else 0
         stream_id = rt.driver.ids.get(handle)
         if stream_id is None:
             stream_id = -1 if flags else rt.driver.stream_id(stream, handle)
@@ -401,10 +389,6 @@ def _describe(stream: Any) -> tuple[int, int]:
         handle = getattr(stream, "native_handle", None)
     device = getattr(stream, "device_index", None)
     return (handle if isinstance(handle, int) else -1), (device if isinstance(device, int) else -1)
-
-
-def _captured(rt: Runtime, handle: int) -> bool:
-    return rt.driver.is_capturing(handle)
 
 
 def _calibration(event: type, rt: Runtime) -> Any:

@@ -14,9 +14,8 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.diagnose.advice import spoken
 from nsysalign.diagnose.facts import Facts
-from nsysalign.diagnose.finding import SEVERITIES, CouldNotLook, Finding, Rule
+from nsysalign.diagnose.finding import SEVERITIES, CouldNotLook, Finding, Rule, spoken
 from nsysalign.diagnose.rules import (
     conditions,
     contents,

@@ -92,7 +92,7 @@ def _pinned_rates(rows: pd.DataFrame) -> dict[str, float]:
 
 
 def _advice(direction: str, computes: bool) -> str:
-    """How to measure the kernels without the copy; what makes the copy faster is in `advice.FASTER`."""
+    """How to measure the kernels without the copy; what makes the copy faster is in `finding.FASTER`."""
     if not computes or direction not in ("H2D", "D2H"):
         return ""
     if direction == "H2D":

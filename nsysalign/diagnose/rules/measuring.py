@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nsysalign.diagnose import host_pattern, thresholds, words
-from nsysalign.diagnose.facts import Facts
+from nsysalign.diagnose import thresholds, words
+from nsysalign.diagnose.facts import AFTER, BOTH, Facts, host_pattern, idle_share
 from nsysalign.diagnose.finding import About, CouldNotLook, Finding
 
 
@@ -29,10 +29,10 @@ def host_timer(facts: Facts) -> Iterator[Finding]:
     for case in facts.cases(mask):
         at = case.row
         rest = int(facts.elapsed[at] - gpu[at])
-        pattern = host_pattern.pattern_of(facts, case)
-        idle = host_pattern.idle_share(facts, case)
-        alone = pattern != host_pattern.AFTER
-        waits_itself = pattern in (host_pattern.BOTH, host_pattern.AFTER)
+        pattern = host_pattern(facts, case)
+        idle = idle_share(facts, case)
+        alone = pattern != AFTER
+        waits_itself = pattern in (BOTH, AFTER)
         what = (
             "launch, kernel and synchronisation" if waits_itself else "launches and the kernels beside them"
         )

@@ -6,8 +6,18 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nsysalign.diagnose import host_pattern, thresholds, words
-from nsysalign.diagnose.facts import Case, Facts, rows_of
+from nsysalign.diagnose import thresholds, words
+from nsysalign.diagnose.facts import (
+    BEFORE,
+    BOTH,
+    NEVER,
+    Case,
+    Facts,
+    host_pattern,
+    host_patterns,
+    idle_share,
+    rows_of,
+)
 from nsysalign.diagnose.finding import About, Finding
 
 _SYNC = "torch.cuda.synchronize()"
@@ -102,8 +112,8 @@ def enqueue_only(facts: Facts) -> Iterator[Finding]:
         yield _finding(facts, case, "error")
     # nothing in it waits, yet the GPU had finished most of the work: it kept up with the launches
     waits |= facts.part("kernel", "graph", "memcpy", "memset", "queued") > 0
-    pattern = host_pattern.patterns(facts)
-    open_ended = (pattern == host_pattern.NEVER) | (pattern == host_pattern.BEFORE)
+    pattern = host_patterns(facts)
+    open_ended = (pattern == NEVER) | (pattern == BEFORE)
     for case in facts.cases(issued & ~late & ~waits & open_ended):
         after = facts.kernel_outside[case.row] > thresholds.SAY_SHARE * facts.kernel_only[case.row]
         yield _finding(facts, case, "warning" if after else "info")
@@ -111,9 +121,9 @@ def enqueue_only(facts: Facts) -> Iterator[Finding]:
 
 def _finding(facts: Facts, case: Case, severity: str) -> Finding:
     at = case.row
-    pattern = host_pattern.pattern_of(facts, case)
-    before = pattern in (host_pattern.BEFORE, host_pattern.BOTH)
-    idle = host_pattern.idle_share(facts, case)
+    pattern = host_pattern(facts, case)
+    before = pattern in (BEFORE, BOTH)
+    idle = idle_share(facts, case)
     return case.finding(
         severity,
         _title(facts, case, severity, before, idle),

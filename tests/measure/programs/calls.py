@@ -5,8 +5,8 @@ import signal
 import time
 
 from nsysalign import Workload
-from nsysalign.measure import simulated
-from nsysalign.measure.simulated import device
+from tests.measure import simulated
+from tests.measure.simulated import device
 
 
 def make(batch):

@@ -1,0 +1,175 @@
+"""The profiled run and the run without nsys as plain rows, as the page's section, and in the terminal."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from nsysalign.model import CAUSES, Analysis
+from nsysalign.report.palette import LOOKS
+from nsysalign.text import fixed, middle, plural, safe_text, within
+
+#: A label's budget without nsys is shown from this inflation on.
+INFLATED = 1.10
+HEADS = ("label", "intervals", "under nsys", "without", "inflation", "predicted", "error")
+MEANING = (
+    "Means of the middle half of the intervals; the probe was active in both runs. Predicted: the time without nsys, "
+    "computed from the profiled trace alone, with its error bar. Error: the prediction against the measurement."
+)
+
+
+class BaselineRow(NamedTuple):
+    """A label of either run: its row of `frames.BASELINE`, and the budget without nsys of the interval in its row."""
+
+    both: Any
+    budget: list[tuple[str, int]]  # (cause, ns), largest first; [] if little changes
+    budget_ns: int  # their exact sum: the prediction for that one interval
+
+
+def baseline_rows(analysis: Analysis) -> list[BaselineRow]:
+    """One per label of either run, in the analysis' order."""
+    shown = dict(analysis.labels[["label", "row_interval"]].itertuples(index=False))
+    parts = analysis.unprofiled_parts
+    rows = []
+    for both in analysis.baseline.itertuples(index=False):
+        own = parts[parts["interval"] == shown.get(both.label, -1)]
+        budget = sorted(zip(own["cause"].tolist(), own["ns"].tolist(), strict=True), key=lambda p: -p[1])
+        rows.append(BaselineRow(both, budget if both.inflation >= INFLATED else [], int(own["ns"].sum())))
+    return rows
+
+
+def cells(row: BaselineRow) -> tuple[str, ...]:
+    """The numbers of HEADS from `intervals` on, as text."""
+    r = row.both
+    under, without = r.profiled_count, r.baseline_count
+    bounds = r.predicted_lower_ns, r.predicted_upper_ns
+    known = not math.isnan(r.predicted_ns)
+    outside = r.baseline_ns < bounds[0] or r.baseline_ns > bounds[1]
+    return (
+        str(under) if under == without else f"{under}/{without}",
+        fixed(r.profiled_ns),
+        fixed(r.baseline_ns),
+        "?" if math.isnan(r.inflation) else f"{r.inflation:.2f}",
+        within(r.predicted_ns, *bounds, 1_000) if known else "?",
+        "?" if math.isnan(r.error) else f"{round(100 * r.error):+d} %" + (" !" if outside else ""),
+    )
+
+
+def budget_text(row: BaselineRow) -> str:
+    """The budget scaled back, largest part first: "255 us: launch 104, host 61.2, kernel 45.0"."""
+    parts = ", ".join(f"{LOOKS[cause].short} {fixed(ns)}" for cause, ns in row.budget if cause in CAUSES)
+    return f"{fixed(row.budget_ns)} us: {parts}"
+
+
+def gap_text(row: BaselineRow) -> str:
+    """How long nothing was timed before the label's intervals; '' if that is not known for the run without nsys."""
+    if math.isnan(row.both.gap_baseline_ns):
+        return ""
+    under = "" if math.isnan(row.both.gap_profiled_ns) else f" ({fixed(row.both.gap_profiled_ns)} under nsys)"
+    return f"{fixed(row.both.gap_baseline_ns)} us since the interval before{under}"
+
+
+_UNITS = {"under nsys": "us", "without": "us", "predicted": "us"}
+
+
+def section(analysis: Analysis) -> str:
+    """The page's section, plain HTML with every text escaped, no script; '' if there was no run without nsys."""
+    rows = baseline_rows(analysis)
+    if not rows:
+        return ""
+    heads = "".join(
+        f'<th scope="col"{_number(k)}>{head}{f" <small>{_UNITS[head]}</small>" if head in _UNITS else ""}</th>'
+        for k, head in enumerate((*HEADS, "predicted budget without nsys"))
+    )
+    return "\n".join(
+        [
+            '  <section id="baseline" aria-labelledby="baseline-head">',
+            '    <h2 id="baseline-head">With and without nsys</h2>',
+            '    <div class="scroll" tabindex="0" role="region" aria-label="Table of both runs"><table>',
+            f"      <thead><tr>{heads}</tr></thead>",
+            f"      <tbody>{''.join(map(_row, rows))}</tbody>",
+            "    </table></div>",
+            f'    <p class="quiet">{html.escape(MEANING)} An error marked ! is larger than its bar.</p>',
+            "  </section>",
+        ]
+    )
+
+
+def _row(row: BaselineRow) -> str:
+    label = f'<th scope="row">{_text(row.both.label)}<span class="site">{_text(row.both.site)}</span></th>'
+    numbers = "".join(f'<td class="number">{_text(cell)}</td>' for cell in cells(row))
+    words = [budget_text(row) if row.budget else "", row.both.remark, gap_text(row)]
+    last = "".join(f"<div>{_text(w)}</div>" for w in words if w)
+    return f"<tr>{label}{numbers}<td>{last}</td></tr>"
+
+
+def _number(column: int) -> str:
+    return ' class="number"' if 0 < column < len(HEADS) else ""
+
+
+def _text(text: str) -> str:
+    return html.escape(safe_text(text))
+
+
+#: Gaps and budgets printed; the page and analysis.json have all.
+_MOST_LINES = 6
+
+
+def render(analysis: Analysis, console: Console, *, max_labels: int | None = 60) -> None:
+    """Print the section; nothing if there was no run without nsys.
+
+    label     intervals  under nsys  without  inflation     predicted  error
+                                 us       us                       us
+    small50          20      351.34   268.90       1.31  255 ±52   -5 %
+    """
+    rows = baseline_rows(analysis)
+    if not rows:
+        return
+    console.print()
+    console.print(Text("With and without nsys (us)", "bold"))
+    _table(rows[:max_labels], console)
+    if len(rows) > len(rows[:max_labels]):
+        console.print(
+            Text(f"  … {plural(len(rows) - len(rows[:max_labels]), 'more label')} in the report", "dim")
+        )
+    console.print(Text(MEANING, "dim"))
+    for row in rows:
+        if row.both.remark:
+            console.print(Text(f"  {safe_text(row.both.label)}: {safe_text(row.both.remark)}", "yellow"))
+    _lines("Time between the intervals, in which nothing was timed, without nsys:", rows, gap_text, console)
+    inflated = sorted((r for r in rows if r.budget), key=lambda r: -r.both.inflation)
+    _lines("Predicted budgets without nsys, of the interval in each row:", inflated, budget_text, console)
+
+
+def _lines(head: str, rows: list[BaselineRow], text: Callable[[BaselineRow], str], console: Console) -> None:
+    """A heading and a line per row with a remark; the page and analysis.json have all."""
+    telling = [(row.both.label, said) for row in rows if (said := text(row))]
+    if telling:
+        console.print(Text(head))
+    for label, said in telling[:_MOST_LINES]:
+        grid = Table.grid(padding=(0, 1, 0, 2))
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        grid.add_row(Text(middle(safe_text(label), 24)), Text(said))
+        console.print(grid)
+    if len(telling) > _MOST_LINES:
+        console.print(Text(f"  … and {len(telling) - _MOST_LINES} more in the report", "dim"))
+
+
+def _table(rows: list[BaselineRow], console: Console) -> None:
+    numbers = [cells(row) for row in rows]
+    needed = sum(max(len(head), *(len(n[k]) for n in numbers)) + 2 for k, head in enumerate(HEADS[1:]))
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="")
+    grid.add_column(HEADS[0], no_wrap=True)
+    for head in HEADS[1:]:
+        grid.add_column(head, justify="right", no_wrap=True)
+    room = max(8, console.width - needed - 2)
+    for row, values in zip(rows, numbers, strict=True):
+        grid.add_row(Text(middle(safe_text(row.both.label), room)), *map(Text, values))
+    console.print(grid)

@@ -1,0 +1,42 @@
+"""Event logs whose records do not say which thread made them: the format lets a program leave `tid` out."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import nsysalign
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+@pytest.fixture
+def both(request, tmp_path):
+    """The analysis of a recording, and the one without `tid` in its log."""
+    trace, log, bare = (tmp_path / name for name in ("trace.sqlite", "with.jsonl", "without.jsonl"))
+    trace.write_bytes(lzma.decompress((DATA / f"{request.param}.sqlite.xz").read_bytes()))
+    log.write_bytes(lzma.decompress((DATA / f"{request.param}.events.jsonl.xz").read_bytes()))
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    bare.write_text("".join(json.dumps({**x, "tid": None}) + "\n" for x in lines))
+    return nsysalign.analyze(trace, [log]), nsysalign.analyze(trace, [bare])
+
+
+@pytest.mark.parametrize("both", ["unprofiled_linears"], indirect=True)
+def test_a_program_with_one_thread_is_analysed_as_with_thread_ids(both):
+    for table in ("intervals", "parts", "segments", "unaligned"):
+        pd.testing.assert_frame_equal(getattr(both[1], table), getattr(both[0], table))
+    assert len(both[0].intervals) == 181
+
+
+@pytest.mark.parametrize("both", ["threads_h200"], indirect=True)
+def test_records_that_may_be_of_several_threads_are_left_out_and_say_so(both):
+    """Two threads may record within one another's calls: those records are nobody's, all others are found as before."""
+    known = {(x.elapsed_ns, x.tid): x.start_ns for x in both[0].intervals.itertuples()}
+    found = both[1].intervals
+    assert len(found) > 100 and len(found) + len(both[1].unaligned) == len(both[0].intervals)
+    assert all(abs(known[x.elapsed_ns, x.tid] - x.start_ns) <= 1 for x in found.itertuples())
+    assert both[1].unaligned["reason"].str.contains("names no thread").all()
