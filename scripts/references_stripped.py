@@ -120,7 +120,7 @@ def true_places(path: Path) -> pd.DataFrame:
 def classes(trace: Trace, log: EventLog, found) -> np.ndarray:
     """What each record met."""
     records = found.records
-    per_lane = lane_operations(trace, found.operation_lane, len(found.lanes))
+    per_lane = lane_operations(trace, found.operation_lane)
     around = neighbours(trace, per_lane, records["lane"].to_numpy(), records["call"].to_numpy())
     waits = lanes.wait_calls(trace, found.lanes)
     s = gather(trace, records, around, found.lanes, found.operation_lane, waits)

@@ -138,7 +138,7 @@ def _read(trace: Trace, log: EventLog, context: TraceContext | None) -> _Read:
         table,
         operation_lane,
         lanes.busy_lanes(table, operation_lane) if busy is None else busy,
-        lane_operations(trace, operation_lane, len(table)),
+        lane_operations(trace, operation_lane),
         notes + more,
     )
 

@@ -63,7 +63,7 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
     lane_device = alignment.lanes["device"].to_numpy()
     streams = Streams(trace, alignment.operation_lane, lane_device, devices(alignment.lanes))
     threads = Threads(trace)
-    per_lane = lane_operations(trace, alignment.operation_lane, len(alignment.lanes))
+    per_lane = lane_operations(trace, alignment.operation_lane)
     latency = launch_latency(trace) if latency is None else latency
     trim_memory()
     explainer = Explainer(trace, alignment, streams, threads, per_lane, latency)

@@ -65,7 +65,7 @@ class Scenes:
         )
         self.waits = waits
         self.outer = calls["outer"].to_numpy() == np.arange(len(calls))
-        self.lanes = lane_operations(trace, alignment.operation_lane, len(alignment.lanes))
+        self.lanes = lane_operations(trace, alignment.operation_lane)
         known = np.flatnonzero(self.op_call >= 0)
         self._by_call = known[np.argsort(self.op_call[known], kind="stable")]
         self._call_of = self.op_call[self._by_call]

@@ -27,7 +27,8 @@ from nsysalign.collect.processes import application, below, end_all, kill, of_ru
 
 #: How long a script may take to end after being asked to, before a stronger signal is sent.
 GRACE_S = 10.0
-_ENDING = tuple(getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, n))
+#: What asks a run to end, on this system.
+ENDING = tuple(getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, n))
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def launch(
     sys.stderr.flush()
     with HandOver(command, given) as handover, _private(log) as messages:
         stopper = _Stopper(env["NSYSALIGN_DIR"], handover, profiled=bool(profile))
-        with _handlers(lambda number, _frame: stopper.asked(number), _ENDING):
+        with _handlers(lambda number, _frame: stopper.asked(number), ENDING):
             process = subprocess.Popen(
                 [*profile, *handover.starter_command],
                 env=dict(env),
@@ -197,7 +198,7 @@ class _Stopper:
         """A signal arrived: pass it on if it is the first, escalate if the last one was long ago.  While the report is being
         written none is passed on: nsys would give the report up.
         """
-        number = signal.SIGTERM if number == signal.SIGHUP else number
+        number = number if number == signal.SIGINT else signal.SIGTERM  # a hang-up ends it as well
         if self.hanging:
             self.gave_up = True
         elif self.watch is not None and self.watch.writes_report():
@@ -248,7 +249,7 @@ def hold_signals() -> Iterator[None]:
     def wait(_number: int, _frame: object) -> None:
         _say("finishing the run directory, please wait")
 
-    with _handlers(wait, _ENDING):
+    with _handlers(wait, ENDING):
         yield
 
 

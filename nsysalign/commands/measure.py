@@ -140,7 +140,9 @@ def _stopping() -> Iterator[None]:
     def asked(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, asked) for number in (signal.SIGTERM, signal.SIGHUP)}
+    from nsysalign.collect.launch import ENDING
+
+    before = {number: signal.signal(number, asked) for number in ENDING if number != signal.SIGINT}
     try:
         yield
     finally:

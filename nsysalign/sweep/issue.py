@@ -82,7 +82,7 @@ class LaneOperations:
         return self._by_issued[1]
 
 
-def lane_operations(trace: Trace, operation_lane: np.ndarray, lane_count: int) -> dict[int, LaneOperations]:
+def lane_operations(trace: Trace, operation_lane: np.ndarray) -> dict[int, LaneOperations]:
     """Per lane, the operations with a known issuing call.  Those without a call cannot be ordered and are left out."""
     operations, calls = trace.operations, trace.calls
     call = operations["call"].to_numpy()
