@@ -80,6 +80,33 @@ def test_columns(facts):
     assert facts.loading.tolist() == [0, 0, 0, 0, 0, 5_000] and not facts.allocating.any()
 
 
+def test_calls_that_allocate_are_told_apart_from_calls_that_load():
+    told = Facts(
+        analysis(
+            interval("x", ("api", 7, "cudaMalloc"), ("kernel", 20)),
+            interval("x", ("api", 5, "cuModuleLoadData"), ("kernel", 20)),
+        )
+    )
+    assert told.allocating.tolist() == [7_000, 0] and told.loading.tolist() == [0, 5_000]
+
+
+def test_details_in_another_order_belong_to_the_same_intervals():
+    """As somebody may have written them: rises and one fall."""
+    table = drawn()
+    turned = pd.concat([table.details.iloc[3:], table.details.iloc[:3]], ignore_index=True)
+    told = Facts(replace(table, details=turned))
+    assert told.details["at"].is_monotonic_increasing
+    assert told.loading.tolist() == Facts(table).loading.tolist()
+
+
+def test_the_most_common_work_of_a_label_is_the_kind_with_most_intervals():
+    table = drawn()
+    rows = [("a", 1, (3,)), ("a", 3, (0, 2, 5))]
+    kinds = pd.DataFrame(rows, columns=["label", "count", "intervals"])
+    told = Facts(replace(table, variants=kinds))
+    assert told.most_common_work("a").tolist() == [0, 2, 5] and not len(told.most_common_work("b"))
+
+
 def test_an_interval_of_no_time_has_no_share():
     empty = Facts(analysis(interval("x", ("host", 0))))
     assert empty.share(empty.part("host")).tolist() == [0]
