@@ -229,6 +229,15 @@ def test_planted_secrets_stay_out_of_every_text_of_a_shared_log(tmp_path):
         assert "clock" not in line or line["type"] == "clock_reading" or line["clock"] == {}
 
 
+def test_lines_of_types_that_are_no_types_become_placeholders(tmp_path):
+    secret = {"text": SECRETS["home"]}
+    odd = [{"type": ["record"], **secret}, {"type": {}, **secret}, {"type": None, **secret}, secret]
+    log, out = tmp_path / "events-7.jsonl", tmp_path / "out.jsonl"
+    log.write_text("".join(json.dumps(line) + "\n" for line in [EVERY_LINE[0], *odd]))
+    redact_log(log, out)
+    assert out.read_text().splitlines()[1:] == ["{}"] * 4
+
+
 def test_lines_of_code_stay_behind(tmp_path, log):
     lines = log.read_text().splitlines()
     lines.insert(1, json.dumps({"type": "source", "site": "train.py:3", "text": "login(key='s3cr3t')"}))
