@@ -15,7 +15,6 @@ from nsysalign.align.belongs import other_runs
 from nsysalign.align.context import Seen
 from nsysalign.clocks.host import ClockMap, clock_map, contained, refine
 from nsysalign.model import CALL, EventLog, Trace, TraceInfo, pid_of, process_of, thread_of, tid_of
-from nsysalign.sweep.tiles import group
 
 #: A map this accurate needs no refinement on the record calls.
 _SHARP_NS = 2_000
@@ -90,8 +89,6 @@ def match_records(
     is_record = np.flatnonzero(
         (kind == CALL["record"]) & (calls["outer"].to_numpy() == np.arange(len(calls)))
     )
-    by_thread = group(thread[is_record], is_record)
-    of_process = group(process_of(thread[is_record]), is_record)
     out = pd.DataFrame({"call": -1, "thread": -1}, index=log.records.index, dtype=np.int64)
     clocks: dict[int, ClockMap] = {}
     notes: list[str] = []
@@ -100,9 +97,7 @@ def match_records(
         clock = (known or {}).get(number) or process_clock(log, number, trace.marks, trace.info)
         groups = []
         for tid, rows in mine.groupby("tid"):
-            # a log may leave out the thread: then any of the process
-            calls_of, key = (by_thread, thread_of(process, int(tid))) if tid >= 0 else (of_process, process)
-            positions = calls_of.get(key, np.empty(0, np.int64))
+            positions = is_record[of_thread(thread[is_record], process, int(tid))]
             order = np.argsort(rows["t0_ns"].to_numpy(), kind="stable")
             groups.append(
                 (
@@ -132,6 +127,12 @@ def match_records(
             out.loc[index, "call"] = call = np.append(positions, -1)[found]
             out.loc[index, "thread"] = asked if asked >= 0 else np.append(thread, -1)[call]
     return out, clocks, notes
+
+
+def of_thread(thread: np.ndarray, process: int, tid: int) -> np.ndarray:
+    """Positions of what a thread of a process did, among the threads (globalTid) of all; of any of the process where a log
+    leaves out which (-1)."""
+    return np.flatnonzero(thread == thread_of(process, tid) if tid >= 0 else process_of(thread) == process)
 
 
 def _other_thread_too(found: np.ndarray, hi: np.ndarray, end: np.ndarray, thread: np.ndarray) -> np.ndarray:

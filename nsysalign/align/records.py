@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from nsysalign.align.match import of_thread
 from nsysalign.clocks.host import ClockMap, contained
 from nsysalign.clocks.lookup import Lookup
-from nsysalign.model import CALL, ORIGIN, EventLog, Trace, process_of, thread_of
+from nsysalign.model import CALL, ORIGIN, EventLog, Trace
 from nsysalign.windows import Unplaced, unplaced
 
 
@@ -76,9 +77,7 @@ def match_waits(
     for (number, tid), rows in log.waits.groupby(["process", "tid"]):
         if number not in clocks:
             continue
-        process = processes[int(number)]  # a log may leave out the thread: then any of the process
-        whose = thread if tid >= 0 else process_of(thread)
-        here = np.flatnonzero(whose == (thread_of(process, int(tid)) if tid >= 0 else process))
+        here = of_thread(thread, processes[int(number)], int(tid))
         rows = rows.sort_values("t0_ns")
         clock = clocks[int(number)]
         found = contained(
