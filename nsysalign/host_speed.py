@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from nsysalign.clocks.events import log_ends
 from nsysalign.model import EventLog
 
 #: How many times longer such a call takes under nsys on an equally fast host: the median over 137 labels of ten pairs of runs on
@@ -24,7 +25,6 @@ _CREDIBLE = (1.1, 4.0)  # of what a header says instead
 _NEAR_NS = 500_000_000
 #: From this many records on a run shows what is usual on its host.
 _FEWEST = 16
-_SEQ_BITS = 40
 
 
 class HostSpeed:
@@ -92,12 +92,11 @@ class HostSpeed:
 def _bounding(log: EventLog) -> np.ndarray:
     """Bool, per record: whether it is an end of a pair that the program compared.  Others may stand close together: their
     calls are shorter."""
-    records, pairs = log.records, log.elapsed[(log.elapsed["error"] == "") & ~log.elapsed["calibration"]]
-    ends = np.concatenate(
-        [(pairs["process"].to_numpy() << _SEQ_BITS) | pairs[c].to_numpy() for c in ("start", "end")]
-    )
-    key = (records["process"].to_numpy() << _SEQ_BITS) | records["seq"].to_numpy()
-    return np.isin(key, ends) & (records["t1_ns"] > records["t0_ns"]).to_numpy()
+    compared = ((log.elapsed["error"] == "") & ~log.elapsed["calibration"]).to_numpy(dtype=bool)
+    out = np.zeros(len(log.records) + 1, dtype=bool)
+    for ends in log_ends(log):
+        out[ends[compared]] = True  # what the log does not have is -1, the place beyond the last
+    return out[:-1] & (log.records["t1_ns"] > log.records["t0_ns"]).to_numpy()
 
 
 def record_under_nsys(log: EventLog | None) -> float:
