@@ -141,7 +141,8 @@ class _Reader:
         good = _usable(items, line)
         bad = len(items) - len(good)
         if line.amend is not None:
-            good = [item for item in good if line.amend(item) is not False]
+            for item in good:
+                line.amend(item)
         if good:
             there = set().union(*good)
             rows: dict[str, frames.Values] = {"process": np.full(len(good), len(self.headers) - 1)}
@@ -321,7 +322,7 @@ class Line(NamedTuple):
     spec: frames.Spec
     times: tuple[str, ...] = ()  # what is needed: times,
     numbers: tuple[str, ...] = ()  # and other whole numbers
-    amend: Callable[[dict[str, Any]], bool | None] | None = None  # a check of the line; False: it is unusable
+    amend: Callable[[dict[str, Any]], None] | None = None  # adds to the line what follows from it
     columns: tuple[
         tuple[str, Callable[[list[Any]], frames.Values]], ...
     ] = ()  # key, and how its values are read
@@ -332,7 +333,7 @@ def _line(
     spec: frames.Spec,
     times: tuple[str, ...] = (),
     numbers: tuple[str, ...] = (),
-    amend: Callable[[dict[str, Any]], bool | None] | None = None,
+    amend: Callable[[dict[str, Any]], None] | None = None,
     also: tuple[str, ...] = (),
 ) -> Line:
     columns = (
