@@ -145,13 +145,7 @@ def main() -> None:
     work = small_work(torch, x) | waiting_work(torch, x) | model_work(torch)
     for name, call in work.items():
         timed(name, call)
-    inference = work["mlp_inference"]
-    graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        inference()
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
-        inference()
+    graph = bench_baseline.captured(torch, work["mlp_inference"])
     timed("graph_mlp", graph.replay)
     timed("graphs_between", lambda: (x.add_(1.0), graph.replay(), x.mul_(0.5), graph.replay()))
     delay = lambda: torch.cuda._sleep(6_000_000)  # noqa: E731

@@ -27,6 +27,11 @@ from nsysalign.collect.processes import application, below, end_all, kill, of_ru
 
 #: How long a script may take to end after being asked to, before a stronger signal is sent.
 GRACE_S = 10.0
+#: How long nsys may do nothing after the application ended: until the user is told, and until nsys is ended.
+SAID_S, IDLE_S = 30.0, 120.0
+#: How often to check.  While the application is alive a check is one read of a small file in /proc.
+LOOK_S = 5.0
+_IDLE_SHARE = 0.02  # threads that only poll compute less than this
 #: What asks a run to end, on this system.
 ENDING = tuple(getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, n))
 
@@ -256,13 +261,6 @@ def hold_signals() -> Iterator[None]:
 def _private(log: Path) -> BinaryIO:
     """Open for appending, readable by its owner only: nsys prints paths and its arguments."""
     return open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600))
-
-
-#: How long nsys may do nothing after the application ended: until the user is told, and until nsys is ended.
-SAID_S, IDLE_S = 30.0, 120.0
-#: How often to check.  While the application is alive a check is one read of a small file in /proc.
-LOOK_S = 5.0
-_IDLE_SHARE = 0.02  # threads that only poll compute less than this
 
 
 class Watch:
