@@ -68,8 +68,8 @@ LATE = np.array([1, -1, 1, -1])
 #: On their late side observations have a heavy tail (Student's t: outliers soon lose their weight), on the other they keep it
 #: (Huber).
 _STUDENT, _HUBER = 1.0, 4.0
-#: Where a record may be late by more than its scatter: next to kernels of other streams; while a copy to or from the host runs on
-#: another stream, which delays records by nothing or by 6 us (H100 and H200).
+#: How much more records scatter next to kernels of other streams (the weight of what they say falls with it), and how late they
+#: may be while a copy to or from the host runs on another stream: by nothing or by 6 us (H100 and H200).
 _CONTENDED_NS, _COPYING_NS = 1_200.0, 2_000.0
 #: Slow (cold) calls on an idle stream: their place is less certain by this share of the time beyond _KNEE_NS.
 _SLOW_SPREAD = 0.25
@@ -169,8 +169,8 @@ class LatencyModel:
             class_,
             np.where(busy, s.previous_end, s.call_start),
             np.where(busy[:, None], busy_x, idle_x),
-            SCATTER_NS[class_] + _SLOW_SPREAD * slow,
-            s.copying * _COPYING_NS + s.contended * _CONTENDED_NS + hidden * 0.5 * self.vector[_SPACING],
+            SCATTER_NS[class_] + _SLOW_SPREAD * slow + s.contended * _CONTENDED_NS,
+            s.copying * _COPYING_NS + hidden * 0.5 * self.vector[_SPACING],
             apart & ~s.copying & ~s.waits & (busy | ~s.contended) & (hidden == 0),
         )
 
