@@ -117,7 +117,7 @@ def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any)
               nsysalign measure old.py:make new.py:make
     """
     from nsysalign.commands.progress import ProgressLine
-    from nsysalign.measure.session import measure as run
+    from nsysalign.measure.schedule import measure as run
 
     options = _options(given)
     with ProgressLine(quiet) as tell, _stopping():
@@ -129,7 +129,7 @@ def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any)
 def _import_reports() -> None:
     """What is needed when the processes have ended: a second or two of imports, while the first of them starts."""
     with contextlib.suppress(ImportError, NsysAlignError):  # said where it is used
-        from nsysalign.measure import statistics, tables  # noqa: F401
+        from nsysalign.measure import dataframes, statistics  # noqa: F401
         from nsysalign.report import measure_html, measure_terminal  # noqa: F401
 
 
@@ -140,7 +140,7 @@ def _stopping() -> Iterator[None]:
     def asked(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    from nsysalign.collect.launch import ENDING
+    from nsysalign.collect.processes import ENDING
 
     before = {number: signal.signal(number, asked) for number in ENDING if number != signal.SIGINT}
     try:
@@ -155,7 +155,7 @@ def _options(given: dict[str, Any]) -> Any:
 
     from nsysalign.collect.command import refuse_nested
     from nsysalign.measure import plan
-    from nsysalign.measure.session import quickly
+    from nsysalign.measure.schedule import quickly
 
     refuse_nested(os.environ)
     batches, search = plan.batches(given["batch"])
@@ -177,13 +177,13 @@ def _options(given: dict[str, Any]) -> Any:
 
 def finish(result: Measure, *, json_out: str | None = None, quiet: bool = False) -> None:
     """Write the database and the page beside measure.json; print the table.  NoStatistics, once all samples are kept."""
-    from nsysalign.measure import tables
-    from nsysalign.measure.result import FILE
+    from nsysalign.measure import dataframes
     from nsysalign.report import measure_html, measure_terminal
+    from nsysalign.rundir import MEASUREMENT
 
     folder = result.folder
-    tables.write(result, folder / "analysis.db")
-    deliver(folder / FILE, json_out)
+    dataframes.write(result, folder / "analysis.db")
+    deliver(folder / MEASUREMENT, json_out)
     _ = result.points  # without scipy it ends here
     page = folder / "measure.html"
     measure_html.write(result, page)

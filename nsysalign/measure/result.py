@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from nsysalign import untrusted
 from nsysalign.errors import AnalysisError, NsysAlignError
 from nsysalign.measure.failures import MEMORY
-from nsysalign.measure.kind import FILE, FORMAT
 from nsysalign.measure.profile import Profile
 from nsysalign.measure.search import EQUAL, KNEE
+from nsysalign.rundir import MEASUREMENT, MEASUREMENT_FORMAT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -231,36 +231,36 @@ class Measure:
     @cached_property
     def curve(self) -> pd.DataFrame:
         """One row per target and batch (frames.CURVE)."""
-        from nsysalign.measure import tables
+        from nsysalign.measure import dataframes
 
-        return tables.curve(self)
+        return dataframes.curve(self)
 
     @cached_property
     def modes(self) -> pd.DataFrame:
         """One row per target, batch, mode and L2 (frames.MODES)."""
-        from nsysalign.measure import tables
+        from nsysalign.measure import dataframes
 
-        return tables.modes(self)
+        return dataframes.modes(self)
 
     @cached_property
     def samples(self) -> pd.DataFrame:
         """One row per sample (frames.SAMPLES)."""
-        from nsysalign.measure import tables
+        from nsysalign.measure import dataframes
 
-        return tables.samples(self)
+        return dataframes.samples(self)
 
     @cached_property
     def budgets(self) -> pd.DataFrame:
         """One row per profiled batch and cause (frames.MEASURED_BUDGETS)."""
-        from nsysalign.measure import tables
+        from nsysalign.measure import dataframes
 
-        return tables.budgets(self)
+        return dataframes.budgets(self)
 
     # --- files ---
 
     def document(self) -> dict[str, Any]:
         """measure.json: what was measured, then what follows from it (left out if scipy is missing)."""
-        out: dict[str, Any] = {"format": FORMAT, "version": VERSION}
+        out: dict[str, Any] = {"format": MEASUREMENT_FORMAT, "version": VERSION}
         out |= {
             f.name: getattr(self, f.name)
             for f in fields(self)
@@ -292,14 +292,15 @@ class Measure:
 
 def load(path: Path) -> Measure:
     """Load from its folder or measure.json.  Raises AnalysisError if it is not a measurement, or incomplete."""
-    file = path / FILE if path.is_dir() else path
+    file = path / MEASUREMENT if path.is_dir() else path
     try:
         if file.stat().st_size > LARGEST_FILE:
             raise AnalysisError(f"{file.name}: too large for a measurement", "nsysalign measure")
         data = json.loads(untrusted.contents(file))
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
+        if not isinstance(data, dict) or data.get("format") != MEASUREMENT_FORMAT:
             raise AnalysisError(
-                f"{file.name}: not a measurement (format {FORMAT})", "nsysalign measure FILE.py:FUNCTION"
+                f"{file.name}: not a measurement (format {MEASUREMENT_FORMAT})",
+                "nsysalign measure FILE.py:FUNCTION",
             )
         if data.get("version") != VERSION:
             raise AnalysisError(

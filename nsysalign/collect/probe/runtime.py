@@ -15,10 +15,10 @@ from typing import Any
 from . import failed, notes
 from . import rawtime as time
 from .blame import pass_on
-from .driver import Driver
+from .cuda_driver import Driver
 from .farewell import Farewell
-from .layout import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, SLOT, SLOT_SIZE
 from .sites import Sites
+from .slots import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, SLOT, SLOT_SIZE
 from .store import Store
 
 _SYNC_EVERY_NS = 5_000_000_000

@@ -22,9 +22,9 @@ from . import failed
 from . import rawtime as time
 from .blame import is_ours, pass_on
 from .calibrate import prepare_at_first_event
-from .layout import CALIBRATION, CAPTURED, CHUNK_BITS, CHUNK_SLOTS, ELAPSED, RECORD, SLOT, SLOT_SIZE, WAIT
 from .reference import RENEW_NS, References, nobody_is_timing
 from .runtime import Runtime
+from .slots import CALIBRATION, CAPTURED, CHUNK_BITS, CHUNK_SLOTS, ELAPSED, RECORD, SLOT, SLOT_SIZE, WAIT
 
 _MARK = "_nsysalign_wrapped"
 _LATEST = "_nsysalign_record"  # on an event: (seq, context, tid, device) of its latest record
