@@ -13,7 +13,7 @@ import pytest
 
 from nsysalign import frames
 from nsysalign.align import bounds, marked, ranges
-from nsysalign.align.records import compared_pairs
+from nsysalign.align.records import awaited, compared_pairs
 from nsysalign.model import CALL, EventLog
 
 US = 1_000
@@ -141,3 +141,45 @@ def test_the_place_of_one_launch_is_the_middle_of_what_its_row_allows():
     shift, rate, error = marked._clock(*one, known, cut, 32)
     assert (shift.tolist(), rate) == ([500_034 + 16], 0.0)
     assert error.tolist() == [int(np.ceil(66 + 1_000 * marked._DRIFT_UNKNOWN + 16))]
+
+
+def test_a_wait_is_for_the_record_of_its_synchronisation_then_of_the_log_then_of_its_event():
+    """Records 0 to 3; the first wait knows CUPTI's number of record 0 (and the log says 3), the second what the log says,
+    record 0 too, the third only its event, which record 2 recorded last before it, the fourth nothing but its thread."""
+    records = pd.DataFrame(
+        {
+            "process": [P] * 4,
+            "event": [5, 6, 0, -1],
+            "event_sync": [40, 41, -1, -1],
+            "thread": [P | 1] * 4,
+            "call": [0, 1, 2, 3],
+            "call_start_ns": [1 * US, 2 * US, 3 * US, 4 * US],
+            "log_process": [0] * 4,
+            "seq": [10, 11, 12, 13],
+        }
+    )
+    calls = [{"start_ns": n * US, "thread": P | 1, "process": P} for n in (1, 2, 3, 4, 6)]
+    columns = ["event_sync", "log_process", "seq", "event"]
+    said = [(40, 0, 13, -1), (-1, 0, 10, 6), (-1, 0, -1, 0), (99, 0, 99, -1)]
+    waits = pd.DataFrame(said, columns=columns).assign(process_id=P, call=4)
+    assert awaited(trace(calls=calls), waits, records).tolist() == [0, 0, 2, 3]
+    assert waits["inferred"].tolist() == [False, False, True, True]
+
+
+def test_bounds_of_a_clock_that_drifts_stay_narrow():
+    """40 launches over 4 s, each in a row 100 ns wider than its stamps, on a timer that is 30 parts per million slow."""
+    at = np.arange(40) * 100_000_000
+    first, last = at, at + 10_000
+    start, end = (np.rint(t * (1 + 30e-6)).astype(np.int64) for t in (first, last))
+    none = np.zeros(40, bool)
+    shift, rate, error = marked._clock(first, last, start - 50, end + 50, ~none, none, 1)
+    assert rate == pytest.approx(30e-6, rel=0.01)
+    assert np.abs(first + shift - start).max() <= 60 and error.max() <= 120
+
+
+def test_the_event_with_number_0_is_an_event():
+    """A query of event 0 that succeeds at 4 us; the record of event 1 is never asked for."""
+    calls = [{"start_ns": a * US, "end_ns": b * US, "kind": CALL[k], "process": P, "return_value": 0} for a, b, k in ((0, 1, "record"), (1, 2, "record"), (3, 4, "query_event"))]  # fmt: skip
+    records = pd.DataFrame({"event": [0, 1], "call": [0, 1], "process": [P, P]})
+    made = trace(calls=calls, syncs=[{"call": 2, "process": P, "event": 0}])
+    assert bounds.event_synchronised(made, records).tolist() == [4 * US, bounds.FAR]
