@@ -12,7 +12,6 @@ import click
 
 from nsysalign.commands import options as shared
 from nsysalign.commands.outputs import console, deliver
-from nsysalign.errors import NsysAlignError
 
 if TYPE_CHECKING:
     from nsysalign.measure.result import Measure
@@ -128,9 +127,8 @@ def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any)
 
 def _import_reports() -> None:
     """What is needed when the processes have ended: a second or two of imports, while the first of them starts."""
-    with contextlib.suppress(ImportError, NsysAlignError):  # said where it is used
-        from nsysalign.measure import dataframes, statistics  # noqa: F401
-        from nsysalign.report import measure_html, measure_terminal  # noqa: F401
+    from nsysalign.measure import dataframes, statistics  # noqa: F401
+    from nsysalign.report import measure_html, measure_terminal  # noqa: F401
 
 
 @contextlib.contextmanager
@@ -176,7 +174,7 @@ def _options(given: dict[str, Any]) -> Any:
 
 
 def finish(result: Measure, *, json_out: str | None = None, quiet: bool = False) -> None:
-    """Write the database and the page beside measure.json; print the table.  NoStatistics, once all samples are kept."""
+    """Write the database and the page beside measure.json; print the table."""
     from nsysalign.measure import dataframes
     from nsysalign.report import measure_html, measure_terminal
     from nsysalign.rundir import MEASUREMENT
@@ -184,7 +182,6 @@ def finish(result: Measure, *, json_out: str | None = None, quiet: bool = False)
     folder = result.folder
     dataframes.write(result, folder / "analysis.db")
     deliver(folder / MEASUREMENT, json_out)
-    _ = result.points  # without scipy it ends here
     page = folder / "measure.html"
     measure_html.write(result, page)
     if not quiet and json_out != "-":

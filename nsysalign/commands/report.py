@@ -65,7 +65,6 @@ def _measurement(path: Path, output: Path | None) -> Path:
     from nsysalign.rundir import MEASUREMENT
 
     measure = load(path)
-    _ = measure.points
     page = output or measure.folder / "measure.html"
     if path.is_dir():
         measure.write(path / MEASUREMENT)

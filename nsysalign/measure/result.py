@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nsysalign import untrusted
-from nsysalign.errors import AnalysisError, NsysAlignError
+from nsysalign.errors import AnalysisError
 from nsysalign.measure.failures import MEMORY
 from nsysalign.measure.profile import Profile
 from nsysalign.measure.search import EQUAL, KNEE
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 VERSION = 1
 LARGEST_FILE = 1 << 30
 NAN = float("nan")
-
-
-class NoStatistics(NsysAlignError):
-    """scipy is missing: samples are there, numbers are not."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +136,8 @@ class Measure:
     @cached_property
     def estimates(self) -> dict[tuple[int, int | None, str, str], Estimate]:
         """(target, batch, mode, L2) -> Estimate, for all that was measured."""
-        estimate = _statistics().estimate
+        from nsysalign.measure.statistics import estimate
+
         keys = dict.fromkeys(
             (r.target, r.batch, b.mode, b.l2) for r in self.runs for b in self._by_run.get(r.number, ())
         )
@@ -223,8 +220,10 @@ class Measure:
 
     def difference(self, batch: int | None, mode: str, l2: str = "warm") -> Difference | None:
         """B against A at one batch in one mode; None if one of them was not measured."""
+        from nsysalign.measure.statistics import difference
+
         sides = [self.estimates.get((t, batch, mode, l2)) for t in (0, 1)]
-        return _statistics().difference(*sides) if all(sides) else None
+        return difference(*sides) if all(sides) else None
 
     # --- tables ---
 
@@ -259,7 +258,7 @@ class Measure:
     # --- files ---
 
     def document(self) -> dict[str, Any]:
-        """measure.json: what was measured, then what follows from it (left out if scipy is missing)."""
+        """measure.json: what was measured, then what follows from it."""
         out: dict[str, Any] = {"format": MEASUREMENT_FORMAT, "version": VERSION}
         out |= {
             f.name: getattr(self, f.name)
@@ -268,11 +267,8 @@ class Measure:
         }
         out["runs"] = [asdict(r) for r in self.runs]
         out["profiles"] = [asdict(p) for p in self.profiles]
-        try:
-            out["points"] = self.curve.to_dict("records")
-            out["modes"] = self.modes.to_dict("records")
-        except NoStatistics:
-            out["points"] = out["modes"] = None
+        out["points"] = self.curve.to_dict("records")
+        out["modes"] = self.modes.to_dict("records")
         out["blocks"] = [asdict(b) for b in self.blocks]
         return out
 
@@ -338,14 +334,3 @@ def _block(row: Mapping[str, Any]) -> Block:
         NAN if mhz is None else float(mhz),
         values,
     )
-
-
-def _statistics() -> Any:
-    try:
-        from nsysalign.measure import statistics
-    except ImportError as error:
-        raise NoStatistics(
-            "scipy is missing, which the intervals need; the samples are kept",
-            "pip install scipy, then: nsysalign report DIR",
-        ) from error
-    return statistics

@@ -17,7 +17,7 @@ from nsysalign.measure import runner, sampler
 from nsysalign.measure.collected import collected, environment, rungs, trial
 from nsysalign.measure.memory import Trial
 from nsysalign.measure.plan import CURVE_MODES, Job, Options, check
-from nsysalign.measure.result import Measure, NoStatistics
+from nsysalign.measure.result import Measure
 from nsysalign.measure.runner import Failure, Outcome
 from nsysalign.measure.search import OutOfTime, Search, search
 from nsysalign.measure.time_left import LEAST_S, Budget
@@ -133,10 +133,7 @@ class Session:
         result looks good would favour lucky results (92 instead of 95 % of the intervals held the truth)."""
         o = self.options
         now = self.result()
-        try:
-            unclear = [p for p in pairs if self._unsure(now, *p)]
-        except NoStatistics:
-            return
+        unclear = [p for p in pairs if self._unsure(now, *p)]
         if len(o.targets) > 1:
             unclear = [p for p in pairs if any(b == p[1] for _, b in unclear)]
         jobs = [

@@ -348,23 +348,6 @@ def test_no_benchmark_inside_a_worker(monkeypatch):
         nsysalign.benchmark(calls.make)
 
 
-def test_without_scipy_the_samples_are_kept(measured, monkeypatch, tmp_path, capsys):
-    monkeypatch.setitem(sys.modules, "nsysalign.measure.statistics", None)
-    monkeypatch.delattr(nsysalign.measure, "statistics", raising=False)
-    done = measured("make", batches=(1,), processes=1, modes=("event",))
-    document = json.loads((done.folder / "measure.json").read_text())
-    assert document["points"] is None and document["blocks"]
-    from nsysalign.commands.measure import finish
-    from nsysalign.measure.result import NoStatistics
-
-    with pytest.raises(NoStatistics, match="the samples are kept"):
-        finish(load(done.folder))
-    monkeypatch.undo()
-    cli.main(["report", str(done.folder)], standalone_mode=False)
-    assert (done.folder / "measure.html").is_file()
-    assert json.loads((done.folder / "measure.json").read_text())["points"]
-
-
 def test_the_command_its_files_and_diff(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     common = [
