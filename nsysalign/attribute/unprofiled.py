@@ -1,11 +1,13 @@
 """What an interval would have measured without nsys, predicted from the profiled trace alone, and its budget then.
 
-The interval is replayed (`replay`) without what the profiler costs (`overhead`): as estimated, and with less and more of
-it.  The budget is the profiled one minus what was taken away, by cause; it adds up exactly to the prediction.
+The interval is replayed (`replay`) without what the profiler costs (`overhead`): as estimated, and with less of it, which says
+how much depends on each part of the estimate.  The budget is the profiled one minus what was taken away, by cause; it adds up
+exactly to the prediction.
 """
 
 from __future__ import annotations
 
+import math
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -14,13 +16,14 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.attribute.overhead import (
+    AFTER_ERROR,
     FITTED,
-    HOST_SPREAD,
-    REST_SPREAD,
-    SPREAD,
+    HOST_ERROR,
+    INSIDE_ERROR,
+    WORK_ERROR,
     Costs,
     overhead,
-    scaled,
+    part,
     waiting,
 )
 from nsysalign.attribute.replay import Call, replay
@@ -56,7 +59,7 @@ class Predictor:
     """`costs`: what the profiler adds; the defaults are the fitted ones."""
 
     def __init__(self, trace: Trace, alignment: Alignment, costs: Costs = FITTED) -> None:
-        self.cost, self.factors = overhead(trace, costs), (1.0, *SPREAD)
+        self.cost = overhead(trace, costs)
         self.scenes = Scenes(trace, alignment, waiting(trace), costs)
 
     def predict(self, window, working_ns: int = 0) -> Prediction:
@@ -64,22 +67,29 @@ class Predictor:
         scene = self.scenes.of(window)
         if scene.reason:
             return Prediction(-1, -1, -1, scene.reason)
-        found = [self._replayed(window, scene, factor) for factor in self.factors]
-        middle = found[0]
-        rest = min(working_ns, middle)
-        spread = round(HOST_SPREAD * (middle - rest) + REST_SPREAD * rest) + _TICK_NS
-        return Prediction(middle, max(min(found) - spread, 0), max(found) + spread, "")
+        middle = self._replayed(window, scene)
+        work = min(working_ns, middle)
+        bar = _TICK_NS + round(
+            math.hypot(
+                self._replayed(window, scene, inside=1 - INSIDE_ERROR) - middle,
+                self._replayed(window, scene, after=1 - AFTER_ERROR) - middle,
+                HOST_ERROR * (middle - work),
+                WORK_ERROR * work,
+            )
+        )
+        return Prediction(middle, max(middle - bar, 0), middle + bar, "")
 
-    def _replayed(self, window, scene: Scene, factor: float) -> int:
+    def _replayed(self, window, scene: Scene, inside: float = 1.0, after: float = 1.0) -> int:
+        """Its length without these shares of the estimated cost; what the profiler does on the GPU belongs to `inside`."""
+        cost = part(self.cost, scene.calls, inside, after)
         start, end = self.scenes.start[scene.calls], self.scenes.end[scene.calls]
-        cost = scaled(self.cost, scene.calls, end - start, factor)
         columns = (start, end, cost.inside, cost.after, cost.waits)
         rows = zip(*(column.tolist() for column in columns), strict=True)
         calls = [Call(*row)._replace(back=self.scenes.back) for row in rows]
         items = [
             i._replace(
-                gap=i.gap - min(round(factor * device), max(i.gap, 0)),
-                trim=min(round(factor * trim), (i.end - i.start) // 2),
+                gap=i.gap - min(round(inside * device), max(i.gap, 0)),
+                trim=min(round(inside * trim), (i.end - i.start) // 2),
             )
             for i, device, trim in zip(scene.items, scene.device, scene.trim, strict=True)
         ]
