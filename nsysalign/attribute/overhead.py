@@ -79,9 +79,7 @@ def overhead(trace: Trace, costs: Costs) -> Overhead:
 
 def part(cost: Overhead, calls: np.ndarray, inside: float = 1.0, after: float = 1.0) -> Overhead:
     """The overhead of some calls, of which only these shares (0 to 1) were the profiler's."""
-    return Overhead(
-        _whole(cost.inside[calls] * inside), _whole(cost.after[calls] * after), cost.waits[calls]
-    )
+    return Overhead(_whole(cost.inside[calls] * inside), _whole(cost.after[calls] * after), cost.waits[calls])
 
 
 def waiting(trace: Trace) -> np.ndarray:

@@ -249,7 +249,9 @@ class Scenes:
             return 0
         if item.call < 0 or item.gap >= 2 * _TIGHT_NS:
             return 0
-        after_memset = before is not None and before.operation >= 0 and self.op_kind[before.operation] == memset
+        after_memset = (
+            before is not None and before.operation >= 0 and self.op_kind[before.operation] == memset
+        )
         most = self.costs.memset_ns if after_memset else self.costs.device_ns
         return max(0, min(item.gap - self.costs.device_gap_ns, most))
 

@@ -29,7 +29,7 @@ from nsysalign.attribute.overhead import (
 from nsysalign.attribute.replay import Call, replay
 from nsysalign.attribute.scene import Scene, Scenes
 from nsysalign.attribute.segment_source import SegmentSource
-from nsysalign.host_speed import HostSpeed
+from nsysalign.host_speed import SLOW, HostSpeed
 from nsysalign.model import CAUSES, OPERATION_KINDS, Alignment, Trace
 from nsysalign.parts import matrices
 from nsysalign.text import times
@@ -41,9 +41,9 @@ _HOST_SIDE = ("host", "api_launch", "api", "event", "sync", "launch_latency")
 _TICK_NS = 64  # the event clock's, at both ends
 #: If more of an interval than this is unknown, it is not replayed.
 _UNKNOWN_SHARE = 0.05
-#: If both record calls of an interval took this many times as long as usual in the run, and the host decides more than this
-#: share of it, the profiled run was itself disturbed there (docs/cost.md).
-_SLOW, _HOST_DECIDES = 1.9, 0.3
+#: If both record calls of an interval took SLOW times as long as usual, and the host decides more than this share of it, the
+#: profiled run was itself disturbed there (docs/cost.md).
+_HOST_DECIDES = 0.3
 
 
 class Prediction(NamedTuple):
@@ -136,9 +136,9 @@ def predict_intervals(
     working = matrix[:, [CAUSES.index(c) for c in OPERATION_KINDS]].sum(axis=1)
     unknown = matrix[:, CAUSES.index("unknown")]
     windows = alignment.windows
-    slowdown = (host or HostSpeed(None)).slowdown(
-        *(windows[c].to_numpy() for c in ("log_process", "open_ns", "close_end_ns"))
-    )
+    host = host or HostSpeed(None)
+    spans = [windows[c].to_numpy() for c in ("log_process", "open_ns", "close_end_ns")]
+    slowdown, throughout = host.slowdown(*spans), host.slow_throughout(spans[0])
     decides = 1 - working / np.maximum(windows["elapsed_ns"].to_numpy(), 1)
     slowdown[decides <= _HOST_DECIDES] = np.nan
     predictor = None
@@ -146,7 +146,9 @@ def predict_intervals(
     lost = np.setdiff1d(wanted, chosen).tolist()
     rows += [(number, pd.NA, pd.NA, pd.NA, "the trace around it could not be read") for number in lost]
     for at, (number, window) in enumerate(zip(chosen.tolist(), windows.itertuples(index=False), strict=True)):
-        reason = _no_prediction(window, int(unknown[at]), osrt) or _slow_host(slowdown[at])
+        reason = _no_prediction(window, int(unknown[at]), osrt) or _slow_host(
+            slowdown[at], bool(throughout[at])
+        )
         if not reason:
             predictor = predictor or Predictor(trace, alignment)
             found = predictor.predict(window, int(working[at]))
@@ -172,11 +174,14 @@ def _no_prediction(window, unknown_ns: int, osrt: bool) -> str:
     return ""
 
 
-def _slow_host(slowdown: float) -> str:
-    """The same for a host that was slower than usual; NaN: not known, or of no consequence."""
-    if slowdown <= _SLOW or np.isnan(slowdown):
+def _slow_host(slowdown: float, throughout: bool) -> str:
+    """The same for a host that was slower than usual; NaN: not known, or of no consequence.  `throughout`: than on this machine."""
+    if slowdown <= SLOW or np.isnan(slowdown):
         return ""
-    return f"both of its record calls took {times(slowdown)} as long as usual in this run: the host was disturbed"
+    took = f"both of its record calls took {times(slowdown)} as long as usual"
+    if throughout:
+        return f"{took} on this machine (nsysalign doctor --calibrate): the host was slow throughout this run"
+    return f"{took} in this run: the host was disturbed"
 
 
 def chosen_intervals(intervals: pd.DataFrame, labels: pd.DataFrame, source: SegmentSource) -> list[int]:

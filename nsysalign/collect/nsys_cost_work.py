@@ -9,9 +9,11 @@ Standard library and torch only.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import socket
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -20,7 +22,7 @@ from typing import Any
 #: A stream's queue holds about 1,000 launches: a batch never waits for the GPU.
 _CALLS = 50
 _STATEMENTS = 60  # of Python between two calls: about the cost of one operator of a model
-#: Timed one by one on an idle GPU, as the probe times the records of intervals.
+#: Timed one by one on an idle GPU, as the probe times the records of intervals: the first one of each event, which creates it.
 RECORD = "record"
 
 
@@ -80,8 +82,8 @@ class _Ready:
         return lambda: (captured.replay(), x)  # which must be kept: the graph writes to it
 
     def record(self) -> Callable[[], object]:
-        event, stream = self.torch.cuda.Event(enable_timing=True), self.torch.cuda.current_stream()
-        return lambda: event.record(stream)
+        event, stream = self.torch.cuda.Event, self.torch.cuda.current_stream()
+        return lambda: functools.partial(event(enable_timing=True).record, stream)
 
     def elapsed_time(self) -> Callable[[], object]:
         start, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -118,13 +120,14 @@ def batch(name: str, call: Callable[[], object], synchronize: Callable[[], objec
     clock = time.perf_counter_ns
     synchronize()
     if name == RECORD:
-        took = 0
+        took = []
         for _ in range(_CALLS):
+            record = call()
             t0 = clock()
-            call()
-            took += clock() - t0
+            record()
+            took.append(clock() - t0)
             synchronize()
-        return took / _CALLS
+        return float(statistics.median(took))
     t0 = clock()
     for _ in range(_CALLS):
         call()

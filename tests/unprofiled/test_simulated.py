@@ -107,7 +107,9 @@ def test_any_program(program):
         read, log = engine.read_trace(trace), engine.read_event_logs(logs)
     alignment = align(read, log)
     nothing = np.zeros(len(read.calls), np.int64)
-    none, some = (Predictor(read, alignment, replace(FITTED, device_ns=0, memset_ns=0, graph_ns=g)) for g in (0, 1_200))
+    none, some = (
+        Predictor(read, alignment, replace(FITTED, device_ns=0, memset_ns=0, graph_ns=g)) for g in (0, 1_200)
+    )
     none.cost = Overhead(nothing, nothing, waiting(read))
     for window in alignment.windows.itertuples(index=False):
         found, still = some.predict(window), none.predict(window)
