@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from nsysalign.collect.nsys import Nsys, profile_arguments
-from nsysalign.collect.nsys_cost_work import RECORD
+from nsysalign.collect.nsys_cost_work import FIRST_RECORD, RECORD
 from nsysalign.errors import NsysAlignError, OutputError
 from nsysalign.files import write_lines
 from nsysalign.untrusted import open_regular
@@ -83,12 +83,16 @@ class NsysCost:
 
     @property
     def header(self) -> dict[str, Any]:
-        """What an event log records of it: how many times longer a record call takes under nsys, and how long it then takes, ns,
-        while nothing disturbs the host."""
-        if RECORD not in self.calls:
-            return {}
-        record = self.calls[RECORD]
-        return {"record_under_nsys": record.ratio, "record_undisturbed_ns": record.nsys_least_ns}
+        """What an event log records of it: how many times longer a record call takes under nsys, and how long an event's first one
+        then takes, ns, while nothing disturbs the host.
+
+        (nsys makes first ones 2.03 times longer on an H100, where the runs of programs differed by 1.75.)"""
+        out = {}
+        if RECORD in self.calls:
+            out["record_under_nsys"] = self.calls[RECORD].ratio
+        if FIRST_RECORD in self.calls:
+            out["record_undisturbed_ns"] = self.calls[FIRST_RECORD].nsys_least_ns
+        return out
 
 
 class Unusable(Exception):
