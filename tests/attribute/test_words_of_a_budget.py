@@ -11,6 +11,9 @@ from cases.drawing import MAIN, OTHER, ZERO, events, in_nanoseconds, kernel, ord
 from simulator import check, export
 from simulator.world import BLOCKING, D2H, LEGACY, NON_BLOCKING, HostInterval, Overhead, Range, World
 
+from nsysalign.attribute import pieces
+from nsysalign.attribute.describe import merged
+
 
 def world() -> World:
     return World(streams={7: LEGACY, 13: NON_BLOCKING, 14: BLOCKING})
@@ -253,3 +256,19 @@ def test_the_longest_is_found_in_whichever_gap_it_lies(tmp_path, lengths):
     row = details(analysis).query("cause == 'api'").iloc[0]
     calls = analysis.segments.query("interval == 0 and cause == 'api'")["ref_id"].tolist()
     assert (row["ns"], calls.index(row["ref_id"])) == (1_000 * sum(lengths), lengths.index(max(lengths)))
+
+
+def test_pieces_are_joined_where_nothing_tells_them_apart():
+    """Touching pieces: the second detail begins a piece of its own, which the next two continue; then a gap in time, another
+    cause, another reference, another window."""
+    made = pieces.make(
+        window=np.array([0, 0, 0, 0, 0, 0, 0, 1]),
+        start=np.array([0, 2, 4, 6, 9, 10, 11, 11]),
+        end=np.array([2, 4, 6, 8, 10, 11, 12, 12]),
+        cause=np.array([6, 6, 6, 6, 6, 5, 5, 5]),
+        ref_kind=1,
+        ref=np.array([3, 3, 3, 3, 3, 3, 4, 4]),
+        detail=np.array([4, 3, 3, 3, 3, 3, 3, 3]),
+    )
+    found = merged(made)
+    assert found.start.tolist() == [0, 2, 9, 10, 11, 11] and found.end.tolist() == [2, 8, 10, 11, 12, 12]
