@@ -51,18 +51,30 @@ _SPEED = "decides how something is worked out, not what comes out"
 SURVIVORS = (
     ("align/marked.py", "np.union1d(", "the union of two sets, in the other order"),
     ("align/marked.py", "strict=True", _ALIKE),
-    ("attribute/gaps.py", "g.previous < 0", "matters where the very first operation of a trace is followed by another thread's"),
+    (
+        "attribute/gaps.py",
+        "g.previous < 0",
+        "matters where the very first operation of a trace is followed by another thread's",
+    ),
     ("attribute/groups.py", "_PIECES_EACH", _SPEED),
     ("attribute/groups.py", "slots > _SLOTS", _SPEED),
     ("attribute/host_activity.py", "gaps.thread >= 0", "0 is no thread of nsys's"),
     ("attribute/host_activity.py", "strict=True", _ALIKE),
-    ("attribute/overhead.py", "after_from_ns", "a fitted constant: only recordings say how good it is (scripts/score_predictions.py)"),
+    (
+        "attribute/overhead.py",
+        "after_from_ns",
+        "a fitted constant: only recordings say how good it is (scripts/score_predictions.py)",
+    ),
     ("attribute/partial.py", "strict=True", _ALIKE),
     ("attribute/sm_time.py", "(1 << _TIME_BITS) - 1", "where a number of 2^40 ns is cut"),
     ("attribute/timeline.py", "_STRETCH", _SPEED),
     ("attribute/timeline.py", "strict=True", _ALIKE),
     ("attribute/work.py", "np.empty(0", "of a trace without operations, nothing of it is used"),
-    ("compare/label_changes.py", "abs(total.change_ns) < matters", "equal ones were called slower or faster before"),
+    (
+        "compare/label_changes.py",
+        "abs(total.change_ns) < matters",
+        "equal ones were called slower or faster before",
+    ),
     ("compare/label_changes.py", "sort=False", "a dictionary is made of it"),
     ("diagnose/facts.py", "np.diff(at) < 0", "sorts what is sorted"),
     ("diagnose/facts.py", "np.diff(number) >= 0", "sorts what is sorted"),
@@ -539,10 +551,20 @@ def show(work: Work) -> None:
     print(f"{'all':40} {len(results):4} {killed:4} killed {killed / max(len(results), 1):6.1%}\n")
     for r in results:
         if r["status"] != "killed":
+            known = known_reason(work, r)
             print(
                 f"{r['module']}:{r['line']} {r['kind']} ({r['tests']} tests{'' if r['all_tests'] else ', more exist'})"
+                f"{f': {known}' if known else ''}"
             )
             print(f"    - {r['before']}\n    + {r['after']}")
+
+
+def known_reason(work: Work, result: dict[str, Any]) -> str:
+    """Why nobody needs to look at this survivor again, '' if somebody should."""
+    lines = (work.tree / result["module"]).read_text("utf-8").splitlines()
+    text = "\n".join(lines[result["line"] - 1 : result["last_line"]])
+    found = (why for module, part, why in SURVIVORS if result["module"].endswith(module) and part in text)
+    return next(found, "")
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from simulator import check, export
 from simulator.world import BLOCKING, D2H, LEGACY, NON_BLOCKING, HostInterval, Overhead, Range, World
 
 from nsysalign.attribute import pieces
-from nsysalign.attribute.describe import merged
+from nsysalign.attribute.describe import DIRECTION, MEMORY, merged
 
 
 def world() -> World:
@@ -272,3 +272,32 @@ def test_pieces_are_joined_where_nothing_tells_them_apart():
     )
     found = merged(made)
     assert found.start.tolist() == [0, 2, 9, 10, 11, 11] and found.end.tolist() == [2, 8, 10, 11, 12, 12]
+
+
+#: ENUM_CUDA_MEMCPY_OPER and ENUM_CUDA_MEM_KIND of an export by nsys 2024.2.
+KINDS = {
+    1: "HTOD",
+    2: "DTOH",
+    8: "DTOD",
+    9: "HTOH",
+    10: "PTOP",
+    11: "UVM_HTOD",
+    12: "UVM_DTOH",
+    13: "UVM_DTOD",
+}
+MEMORIES = {
+    0: "PAGEABLE",
+    1: "PINNED",
+    2: "DEVICE",
+    3: "ARRAY",
+    4: "MANAGED",
+    5: "DEVICE_STATIC",
+    6: "MANAGED_STATIC",
+}
+
+
+def test_directions_and_memories_are_named_as_nsys_numbers_them():
+    assert {n: name.replace(" ", "_").replace("2", "TO") for n, name in DIRECTION.items()} == KINDS
+    assert {n: name.upper() for n, name in MEMORY.items()} == {
+        n: m.removesuffix("_STATIC") for n, m in MEMORIES.items()
+    }
