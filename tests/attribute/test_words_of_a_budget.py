@@ -258,6 +258,17 @@ def test_the_longest_is_found_in_whichever_gap_it_lies(tmp_path, lengths):
     assert (row["ns"], calls.index(row["ref_id"])) == (1_000 * sum(lengths), lengths.index(max(lengths)))
 
 
+def test_host_time_in_the_only_range_has_its_name_in_the_details(tmp_path):
+    """The first row of a table counts as any other: the range is position 0 of the trace's ranges."""
+    w = world()
+    ordinary_launches(w)
+    w.ranges.append(Range("load", -20, 40, MAIN))
+    kernel(w, (30, 34), (36, 50))
+    events(w, 6, (40, 42), 53)
+    table = details(analysed(w, tmp_path))
+    assert set(table.loc[table["cause"] == "host", "detail"]) == {"load"}
+
+
 def test_pieces_are_joined_where_nothing_tells_them_apart():
     """Touching pieces: the second detail begins a piece of its own, which the next two continue; then a gap in time, another
     cause, another reference, another window."""
