@@ -258,15 +258,17 @@ def test_the_longest_is_found_in_whichever_gap_it_lies(tmp_path, lengths):
     assert (row["ns"], calls.index(row["ref_id"])) == (1_000 * sum(lengths), lengths.index(max(lengths)))
 
 
-def test_host_time_in_the_only_range_has_its_name_in_the_details(tmp_path):
-    """The first row of a table counts as any other: the range is position 0 of the trace's ranges."""
+def test_first_rows_of_nsys_tables_have_their_names_in_the_details(tmp_path):
+    """The only range, the only work of the profiler: position 0 in the trace's tables."""
     w = world()
     ordinary_launches(w)
     w.ranges.append(Range("load", -20, 40, MAIN))
+    w.overheads.append(Overhead(20, 21, MAIN))
     kernel(w, (30, 34), (36, 50))
     events(w, 6, (40, 42), 53)
     table = details(analysed(w, tmp_path))
     assert set(table.loc[table["cause"] == "host", "detail"]) == {"load"}
+    assert set(table.loc[table["cause"] == "profiler", "detail"]) == {"CUPTI buffer flush"}
 
 
 def test_pieces_are_joined_where_nothing_tells_them_apart():
