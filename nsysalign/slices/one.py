@@ -20,6 +20,7 @@ from nsysalign.effort import trim_memory
 from nsysalign.errors import NsysAlignError
 from nsysalign.model import ORIGIN, Alignment, EventLog, PartialResult, Trace
 from nsysalign.slices.timed_log import Stretch
+from nsysalign.slices.without_log import Edges, edges
 from nsysalign.trace import fast
 from nsysalign.trace.index import FOREVER, Blocks, Excerpt
 from nsysalign.trace.read import read_trace
@@ -50,6 +51,7 @@ class Done:
     lost: dict[str, int]
     blocks: Mapping[str, Blocks]  # where the rows that the slice is responsible for really lie
     seen: Seen
+    edges: Edges | None = None  # without a log
 
 
 @dataclass(frozen=True)
@@ -112,18 +114,23 @@ def work(job: Job) -> Done | Narrow | Unseen:
     lanes, operation_lane = build_lanes(trace, job.context.lanes)
     if (operation_lane < 0).any():
         return Unseen(build_lanes(trace)[0], trace.blocks, look(trace))
-    alignment = own(align(trace, job.stretch.log, job.context, job.stretch.timers), job.stretch)
+    alignment = own(align(trace, job.stretch.log, job.context, job.stretch.timers), job.stretch, job.slice)
+    seen = (
+        edges(trace, alignment, job.slice, job.excerpt.spans[0])
+        if job.context.from_trace is not None
+        else None
+    )
     if narrow(trace, alignment, job.excerpt):
         return Narrow(trace.blocks)
     alignment = with_runs(trace, alignment, job.slice)
     budgets = attribute(trace, alignment, job.latency)
-    found = partial_result(trace, alignment, budgets, job.stretch.log)
+    found = partial_result(trace, alignment, budgets, job.stretch.log, job.slice)
     if job.segments:
         found = replace(found, segments=budgets.segments(np.arange(len(alignment.windows))))
-    return Done(found, busy_lanes(lanes, operation_lane), dict(trace.lost), trace.blocks, look(trace))
+    return Done(found, busy_lanes(lanes, operation_lane), dict(trace.lost), trace.blocks, look(trace), seen)
 
 
-def own(alignment: Alignment, stretch: Stretch) -> Alignment:
+def own(alignment: Alignment, stretch: Stretch, slice_: tuple[int, int]) -> Alignment:
     """Sets aside the windows at the edges, which belong to other slices and serve for reference only."""
 
     def mine(table: pd.DataFrame) -> np.ndarray:
@@ -133,7 +140,9 @@ def own(alignment: Alignment, stretch: Stretch) -> Alignment:
         return keep | (np.isin(origin, [ORIGIN["host"], ORIGIN["region"]]) & np.isin(source, stretch.hosts))
 
     windows, unaligned = alignment.windows, alignment.unaligned
-    own_windows = mine(windows)
+    own_windows, opened = mine(windows), windows["open_ns"].to_numpy()
+    of_trace = np.isin(windows["origin"].to_numpy(), [ORIGIN["records"], ORIGIN["range"]])
+    own_windows |= of_trace & (opened >= slice_[0]) & (opened < slice_[1])
     return replace(
         alignment,
         windows=windows[own_windows].reset_index(drop=True),
