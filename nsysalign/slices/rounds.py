@@ -15,6 +15,7 @@ from nsysalign.align.context import FromTrace
 from nsysalign.align.inferred import pairing_notes
 from nsysalign.attribute.partial import together, without_timed_regions
 from nsysalign.attribute.run_windows import joined
+from nsysalign.effort import trim_memory
 from nsysalign.model import PartialResult
 from nsysalign.slices.one import Done, Job, Narrow, Unseen, work
 from nsysalign.slices.one import read_ahead as ahead
@@ -84,10 +85,14 @@ def measure(
         now = amended(known, [], busy, [d.seen for d in done])
         assert known.context.busy is not None  # the survey determined it
         if np.array_equal(busy, known.context.busy) and now.context.processes == known.context.processes:
+            pool.prepare(trim_memory, [() for _ in range(pool.others)])
             lost = {what: sum(d.lost[what] for d in done) for what in done[0].lost}
-            portion = without_timed_regions(joined(together([d.portion for d in done])))
-            portion = replace(portion, notes=(*portion.notes, *round_.notes))
-            return Whole(portion, now, index, lost)
+            notes, portion = round_.notes, together([d.portion for d in done])
+            del round_, found, done  # their tables are in the portion now
+            trim_memory()
+            portion = without_timed_regions(joined(portion))
+            trim_memory()
+            return Whole(replace(portion, notes=(*portion.notes, *notes)), now, index, lost)
         known = now
     return None
 

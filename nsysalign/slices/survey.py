@@ -35,13 +35,14 @@ from nsysalign.trace.read import read_header, read_trace
 
 #: Calls and operations of one slice: enough that the fixed cost of a slice does not matter, few enough that several fit into a
 #: small machine.
-SLICE_ROWS = 1_300_000
+SLICE_ROWS = 1_000_000
 #: Blocks of calls that are read on either side of a slice, at first.
 MARGIN_BLOCKS = 1
 #: Intervals can be so long that slices overlap; the trace is read at most this many times over.
 _MOST_READ = 1.5
-#: How long records take is learned from this many stretches, spread over the run, with about this many pairs each.
-_STRETCHES, _PAIRS_EACH = 5, 100
+#: How long records take is learned from this many stretches, spread over the run, with about this many pairs each, and at most
+#: this many calls together.
+_STRETCHES, _PAIRS_EACH, _SURVEYED = 5, 100, 1_300_000
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Survey:
     notes: tuple[str, ...]  # on processes
 
 
-def survey(path: Path, given: EventLog | None, index: Index, slice_rows: int = SLICE_ROWS) -> Survey | None:
+def survey(path: Path, given: EventLog | None, index: Index, most_calls: int = _SURVEYED) -> Survey | None:
     """Examine some stretches of a trace: its processes and streams, how its clocks relate, how long records and launches take.
     None if nothing connects its clock with the log's."""
     whole = (index.first_ns, index.last_ns)
@@ -72,7 +73,7 @@ def survey(path: Path, given: EventLog | None, index: Index, slice_rows: int = S
             return None
         rough[number] = clock
     timed = TimedLog(given, {}, rough, whole, ranges)
-    excerpt = index.excerpt(_spread(timed, index, slice_rows // _STRETCHES))
+    excerpt = index.excerpt(_spread(timed, index, most_calls // _STRETCHES))
     trace = read_trace(path, excerpt)
     seen = together([look(trace), Seen(frozenset(), frozenset(), *whole)])
     processes, notes = match_processes(seen, info.session_start_utc_ns, log)
