@@ -16,7 +16,7 @@ from nsysalign.region import region
 if TYPE_CHECKING:
     from nsysalign.engine import analyze, load
     from nsysalign.measure.api import benchmark
-    from nsysalign.measure.workload import Workload
+    from nsysalign.measure.target import Workload
     from nsysalign.model import Analysis
 
 __version__ = "0.1.0"
@@ -26,7 +26,7 @@ _LAZY = {
     "analyze": "nsysalign.engine",
     "load": "nsysalign.engine",
     "Analysis": "nsysalign.model",
-    "Workload": "nsysalign.measure.workload",
+    "Workload": "nsysalign.measure.target",
     "benchmark": "nsysalign.measure.api",
 }
 

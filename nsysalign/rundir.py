@@ -23,7 +23,7 @@ from typing import Any
 
 from nsysalign.errors import NsysError, TraceError
 from nsysalign.text import natural
-from nsysalign.untrusted import contents
+from nsysalign.untrusted import contents, open_regular
 
 #: Where runs go, below the working directory.
 RUNS = "nsysalign-runs"
@@ -33,6 +33,8 @@ STACKS = "stacks.jsonl"
 RAW, BASELINE, RERUNS, MARKED = "raw", "baseline", "confirm", "marked"
 DOCUMENT, DATABASE, METADATA, PAGE = "analysis.json", "analysis.db", "analysis.metadata.json", "report.html"
 RESULTS = (DOCUMENT, DATABASE, METADATA, PAGE)
+#: A measurement (`nsysalign measure`): its file, and the format that the file names in its first bytes.
+MEASUREMENT, MEASUREMENT_FORMAT = "measure.json", "nsysalign-measure"
 REPORT_SUFFIXES = (".nsys-rep", ".qdrep")  # the latter until 2021.3
 TRACE_SUFFIXES = (*REPORT_SUFFIXES, ".sqlite")
 _LONGEST_S = 1e9  # 30 years; also no infinity and no NaN
@@ -262,3 +264,16 @@ def last_duration_s(stem: str, base: Path | None = None) -> float | None:
     ]
     took = _object(max(numbered)[1]).get("profiled_s") if numbered else None
     return float(took) if isinstance(took, int | float) and 0 <= took < _LONGEST_S else None
+
+
+def is_measure(path: Path) -> bool:
+    """Whether this is a measurement: a folder with measure.json, or such a file."""
+    if path.is_dir():
+        return (path / MEASUREMENT).is_file()
+    if path.suffix != ".json":
+        return False
+    try:
+        with open_regular(path) as file:
+            return f'"{MEASUREMENT_FORMAT}"'.encode() in file.read(200)
+    except OSError:
+        return False

@@ -139,7 +139,7 @@ def in_turns(call: Callable[[], Any], seconds: float) -> dict[str, Any]:
 
     from nsysalign.measure.cuda import Cuda
     from nsysalign.measure.modes import Modes
-    from nsysalign.measure.workload import Workload
+    from nsysalign.measure.target import Workload
 
     gpu, start, end = Cuda(), *(torch.cuda.Event(enable_timing=True) for _ in range(2))
 
@@ -344,7 +344,7 @@ def cold_with_clock(call: Callable[[], Any], seconds: float = 0.8) -> tuple[floa
 
     from nsysalign.measure.cuda import Cuda
     from nsysalign.measure.modes import Modes
-    from nsysalign.measure.workload import Workload
+    from nsysalign.measure.target import Workload
 
     gpu, kernel = Cuda(), cupy.RawKernel(STAMP, "stamp")
     mode = Modes(gpu, Workload(call), 1e5).make("device", "cold")

@@ -38,7 +38,8 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 #: What is mutated -> how many of 200 mutants it gets.
 MODULES = {
-    "nsysalign/attribute/*.py": 120,
+    "nsysalign/align/[bmr]*.py": 35,
+    "nsysalign/attribute/*.py": 85,
     "nsysalign/diagnose/facts.py": 20,
     "nsysalign/trace/redaction.py": 25,
     "nsysalign/commands/cache.py": 15,
@@ -47,7 +48,7 @@ MODULES = {
 #: Where tests are looked for.  Those that need a browser, a GPU or nsys are left out.
 FOLDERS = (
     "cases", "attribute", "compare", "diagnose", "privacy", "speed", "properties", "slices", "trace",
-    "unprofiled", "confirm", "report", "ranks", "commands",
+    "unprofiled", "confirm", "report", "ranks", "commands", "align", "clocks", "timers", "marks",
 )  # fmt: skip
 #: Processor time after which a mutant is taken for one that never ends.
 _LONGEST_S = 60

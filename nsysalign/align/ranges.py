@@ -7,7 +7,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.model import ORIGIN, Trace
-from nsysalign.sweep.tiles import distinct, least
+from nsysalign.sweep.tiles import any_open, distinct, least
 from nsysalign.windows import windows_frame
 
 
@@ -64,8 +64,8 @@ def _spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
     issue, thread = calls["start_ns"].to_numpy()[call], calls["thread"].to_numpy()[call]
     process, lane = operations["process"].to_numpy()[issued], operation_lane[issued]
     begin, end = operations["start_ns"].to_numpy()[issued], operations["end_ns"].to_numpy()[issued]
-    own = _inside_own_range(trace, issue, thread)
-    opened, closed = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
+    by_thread, opened, closed = (ranges[c].to_numpy() for c in ("thread", "start_ns", "end_ns"))
+    own = any_open(by_thread, opened, closed, thread, issue)  # a range of the launching thread itself
     pieces = []
 
     def add(rows: np.ndarray, which: np.ndarray) -> None:
@@ -86,8 +86,8 @@ def _spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
                 )
             )
 
-    for number in distinct(ranges["thread"].to_numpy()).tolist():  # launched by the range's own thread
-        add(np.flatnonzero(ranges["thread"].to_numpy() == number), np.flatnonzero(thread == number))
+    for number in distinct(by_thread).tolist():  # launched by the range's own thread
+        add(np.flatnonzero(by_thread == number), np.flatnonzero(thread == number))
     for number in distinct(
         ranges["process"].to_numpy()
     ).tolist():  # and by threads without ranges of their own
@@ -105,16 +105,3 @@ def _on_stream(text: str, several: bool, stream: int) -> str:
         return text
     name, mark, number = text.rpartition("#")
     return f"{name} (stream {stream})#{number}" if mark and number.isdigit() else f"{text} (stream {stream})"
-
-
-def _inside_own_range(trace: Trace, issue: np.ndarray, thread: np.ndarray) -> np.ndarray:
-    """Whether each launching thread had a range of its own open at the time."""
-    out = np.zeros(len(issue), dtype=bool)
-    ranges = trace.ranges
-    for number in np.unique(ranges["thread"].to_numpy()):
-        mine = ranges["thread"].to_numpy() == number
-        here = np.flatnonzero(thread == number)
-        opened = np.searchsorted(np.sort(ranges["start_ns"].to_numpy()[mine]), issue[here], side="right")
-        closed = np.searchsorted(np.sort(ranges["end_ns"].to_numpy()[mine]), issue[here], side="right")
-        out[here] = opened > closed
-    return out

@@ -19,7 +19,7 @@ from nsysalign import frames
 from nsysalign.attribute.labels import grouped, plain_region
 from nsysalign.model import CALL, ORIGIN, SYNC_CALLS, Alignment, Trace
 from nsysalign.sweep.issue import FAR
-from nsysalign.sweep.tiles import covered, group
+from nsysalign.sweep.tiles import any_open, covered, group
 
 #: Column -> kinds of calls whose time it holds; calls of all other kinds are `other_ns`.
 _KINDS = {
@@ -160,11 +160,5 @@ def _covered(trace: Trace) -> np.ndarray:
     operations, ranges = trace.operations, trace.ranges
     issued = np.flatnonzero(operations["call"].to_numpy() >= 0)
     issue = trace.calls["start_ns"].to_numpy()[operations["call"].to_numpy()[issued]]
-    process = operations["process"].to_numpy()[issued]
-    out = np.zeros(len(issued), dtype=bool)
-    for number, rows in group(ranges["process"].to_numpy(), np.arange(len(ranges))).items():
-        mine = process == number
-        opened, closed = (np.sort(ranges[c].to_numpy()[rows]) for c in ("start_ns", "end_ns"))
-        at = issue[mine]
-        out[mine] = np.searchsorted(opened, at, side="right") > np.searchsorted(closed, at, side="right")
-    return out
+    of, opened, closed = (ranges[c].to_numpy() for c in ("process", "start_ns", "end_ns"))
+    return any_open(of, opened, closed, operations["process"].to_numpy()[issued], issue)

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from nsysalign.collect.probe.layout import (
+from nsysalign.collect.probe.slots import (
     BETWEEN,
     CALIBRATION,
     CAPTURED,

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nsysalign.collect.handover import HandOver, Inheritance
-from nsysalign.collect.processes import application, below, end_all, kill, of_run, stat
+from nsysalign.collect.processes import ENDING, application, below, end_all, kill, of_run, stat
 
 #: How long a script may take to end after being asked to, before a stronger signal is sent.
 GRACE_S = 10.0
@@ -32,8 +32,6 @@ SAID_S, IDLE_S = 30.0, 120.0
 #: How often to check.  While the application is alive a check is one read of a small file in /proc.
 LOOK_S = 5.0
 _IDLE_SHARE = 0.02  # threads that only poll compute less than this
-#: What asks a run to end, on this system.
-ENDING = tuple(getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, n))
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nsysalign.collect.clock_sampler import visible
+from nsysalign.collect.processes import ENDING
 from nsysalign.errors import NsysError, UsageError
 
 _DONE = b"done\n"
-_SIGNALS = tuple(getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, n))
 _RIGHTS = (
     "run it as root (in a container: one that was given CAP_SYS_ADMIN), or let an administrator lock them: "
     "sudo nvidia-smi -lgc MHZ, and sudo nvidia-smi -rgc afterwards"
@@ -179,7 +179,7 @@ class _Stopping:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self._asked) for number in _SIGNALS}
+        before = {number: signal.signal(number, self._asked) for number in ENDING}
         try:
             yield
         finally:
@@ -222,7 +222,7 @@ def _guardian(nvml: Any, devices: Sequence[Any]) -> Iterator[None]:
 
 def guard(names: Sequence[str]) -> None:
     """The guardian's main loop."""
-    for number in _SIGNALS:
+    for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     if sys.stdin.buffer.read().endswith(_DONE):
         return

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+#: What asks a run to end, on this system.
+ENDING = tuple(getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, n))
 _SESSION = b"\0NSYS_PROFILING_SESSION_ID="  # set by nsys for the application, not for its own helpers
 
 _OWN = ("nsys", "Qdstrm")  # nsys, nsys-launcher, nsys-tee, QdstrmImporter

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nsysalign.collect.clockuse import Key, Source, Use
-from nsysalign.collect.probe.layout import (
+from nsysalign.collect.probe.slots import (
     CLOCK_BITS,
     CLOCKS,
     CONTEXT_BITS,

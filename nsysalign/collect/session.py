@@ -29,7 +29,7 @@ from nsysalign.collect.nsys import (
 )
 from nsysalign.collect.nsys_cost import for_header
 from nsysalign.collect.processes import of_run
-from nsysalign.collect.stacks import FREQUENCY_HZ, keep_stacks
+from nsysalign.collect.python_samples import FREQUENCY_HZ, keep_stacks
 from nsysalign.errors import NsysError
 from nsysalign.files import write_lines
 from nsysalign.rundir import (

@@ -80,7 +80,7 @@ def diff(
     from nsysalign.compare.label_changes import compare
     from nsysalign.engine import load
     from nsysalign.private import short_path
-    from nsysalign.report import diff as pages
+    from nsysalign.report import run_diff as pages
     from nsysalign.store.objects import to_json
 
     if _measures(before, after):
@@ -112,7 +112,7 @@ def failed(comparison, fail_on: tuple[str, ...]) -> bool:  # a compare.diff.Comp
 def _measures(before: Path, after: Path) -> bool:
     """Whether both are measurements.  Raises UsageError if only one of them is."""
     from nsysalign.errors import UsageError
-    from nsysalign.measure.kind import is_measure
+    from nsysalign.rundir import is_measure
 
     kinds = [is_measure(p) for p in (before, after)]
     if kinds[0] != kinds[1]:

@@ -12,7 +12,6 @@ import click
 
 from nsysalign.commands import options as shared
 from nsysalign.commands.outputs import console, deliver
-from nsysalign.errors import NsysAlignError
 
 if TYPE_CHECKING:
     from nsysalign.measure.result import Measure
@@ -117,7 +116,7 @@ def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any)
               nsysalign measure old.py:make new.py:make
     """
     from nsysalign.commands.progress import ProgressLine
-    from nsysalign.measure.session import measure as run
+    from nsysalign.measure.schedule import measure as run
 
     options = _options(given)
     with ProgressLine(quiet) as tell, _stopping():
@@ -128,9 +127,8 @@ def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any)
 
 def _import_reports() -> None:
     """What is needed when the processes have ended: a second or two of imports, while the first of them starts."""
-    with contextlib.suppress(ImportError, NsysAlignError):  # said where it is used
-        from nsysalign.measure import statistics, tables  # noqa: F401
-        from nsysalign.report import measure_html, measure_terminal  # noqa: F401
+    from nsysalign.measure import dataframes, statistics  # noqa: F401
+    from nsysalign.report import measure_html, measure_terminal  # noqa: F401
 
 
 @contextlib.contextmanager
@@ -140,7 +138,7 @@ def _stopping() -> Iterator[None]:
     def asked(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    from nsysalign.collect.launch import ENDING
+    from nsysalign.collect.processes import ENDING
 
     before = {number: signal.signal(number, asked) for number in ENDING if number != signal.SIGINT}
     try:
@@ -155,7 +153,7 @@ def _options(given: dict[str, Any]) -> Any:
 
     from nsysalign.collect.command import refuse_nested
     from nsysalign.measure import plan
-    from nsysalign.measure.session import quickly
+    from nsysalign.measure.schedule import quickly
 
     refuse_nested(os.environ)
     batches, search = plan.batches(given["batch"])
@@ -176,15 +174,14 @@ def _options(given: dict[str, Any]) -> Any:
 
 
 def finish(result: Measure, *, json_out: str | None = None, quiet: bool = False) -> None:
-    """Write the database and the page beside measure.json; print the table.  NoStatistics, once all samples are kept."""
-    from nsysalign.measure import tables
-    from nsysalign.measure.result import FILE
+    """Write the database and the page beside measure.json; print the table."""
+    from nsysalign.measure import dataframes
     from nsysalign.report import measure_html, measure_terminal
+    from nsysalign.rundir import MEASUREMENT
 
     folder = result.folder
-    tables.write(result, folder / "analysis.db")
-    deliver(folder / FILE, json_out)
-    _ = result.points  # without scipy it ends here
+    dataframes.write(result, folder / "analysis.db")
+    deliver(folder / MEASUREMENT, json_out)
     page = folder / "measure.html"
     measure_html.write(result, page)
     if not quiet and json_out != "-":

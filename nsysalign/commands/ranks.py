@@ -85,7 +85,7 @@ def present_many(
             results[0].next_step or "nsysalign analyze TRACE, for one of them",
         )
     from nsysalign.ranks.compare import compare
-    from nsysalign.report import ranks as document
+    from nsysalign.report import rank_diff as document
 
     comparison = compare(results)
     document.write(comparison, target / DOCUMENT)

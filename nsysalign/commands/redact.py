@@ -36,7 +36,7 @@ def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bo
     Example:  nsysalign redact nsysalign-runs/train-001 train-001.shared
               nsysalign redact trace.sqlite shared.sqlite --hash-names
     """
-    from nsysalign.measure.kind import is_measure
+    from nsysalign.rundir import is_measure
     from nsysalign.trace.redaction import pseudonyms
 
     rename = pseudonyms() if hash_names else None
@@ -96,13 +96,13 @@ def _folder(run_dir: Path, out: Path, rename: Rename, nsys: str | None, quiet: b
 
 def _measurement(path: Path, out: Path, rename: Rename, nsys: str | None, quiet: bool) -> int:
     """A measurement's folder, or a folder for its file: the numbers, and the run directories of its profiles."""
-    from nsysalign.measure.kind import FILE
-    from nsysalign.measure.redaction import redacted
     from nsysalign.measure.result import load
+    from nsysalign.measure.shareable import redacted
+    from nsysalign.rundir import MEASUREMENT
 
     measure, left = redacted(load(path), rename), 0
     with _new_folder(out) as partial:
-        measure.write(partial / FILE)
+        measure.write(partial / MEASUREMENT)
         for name in {p.run for p in measure.profiles if p.run and path.is_dir()}:
             if (path / name).is_dir():
                 left += _folder(path / name, partial / name, rename, nsys, quiet)

@@ -33,9 +33,8 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
     """
     from nsysalign.engine import load
     from nsysalign.files import file_name
-    from nsysalign.measure.kind import is_measure
     from nsysalign.report import html
-    from nsysalign.rundir import PAGE, RunDirectory
+    from nsysalign.rundir import PAGE, RunDirectory, is_measure
 
     if is_measure(analysis):
         page = _measurement(analysis, output)
@@ -60,16 +59,16 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
 
 def _measurement(path: Path, output: Path | None) -> Path:
     """The page of a measurement, with numbers computed again from the samples, and its tables."""
-    from nsysalign.measure import tables
-    from nsysalign.measure.result import FILE, load
+    from nsysalign.measure import dataframes
+    from nsysalign.measure.result import load
     from nsysalign.report import measure_html
+    from nsysalign.rundir import MEASUREMENT
 
     measure = load(path)
-    _ = measure.points
     page = output or measure.folder / "measure.html"
     if path.is_dir():
-        measure.write(path / FILE)
-        tables.write(measure, path / "analysis.db")
+        measure.write(path / MEASUREMENT)
+        dataframes.write(measure, path / "analysis.db")
     measure_html.write(measure, page)
     return page
 

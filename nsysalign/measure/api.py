@@ -13,7 +13,7 @@ from nsysalign.errors import UsageError
 from nsysalign.measure import plan
 from nsysalign.measure.plan import Options, Target
 from nsysalign.measure.result import Measure
-from nsysalign.measure.session import measure, quickly
+from nsysalign.measure.schedule import measure, quickly
 from nsysalign.measure.target import IN_WORKER
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from nsysalign.measure.cuda import Refused
 from nsysalign.measure.failures import NoWork
-from nsysalign.measure.workload import Workload
+from nsysalign.measure.target import Workload
 
 NAMES = ("latency", "event", "device", "steady", "graph", "transfer")
 BLOCK_NS = 60e6

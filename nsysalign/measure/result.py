@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nsysalign import untrusted
-from nsysalign.errors import AnalysisError, NsysAlignError
+from nsysalign.errors import AnalysisError
 from nsysalign.measure.failures import MEMORY
-from nsysalign.measure.kind import FILE, FORMAT
 from nsysalign.measure.profile import Profile
 from nsysalign.measure.search import EQUAL, KNEE
+from nsysalign.rundir import MEASUREMENT, MEASUREMENT_FORMAT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 VERSION = 1
 LARGEST_FILE = 1 << 30
 NAN = float("nan")
-
-
-class NoStatistics(NsysAlignError):
-    """scipy is missing: samples are there, numbers are not."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +136,8 @@ class Measure:
     @cached_property
     def estimates(self) -> dict[tuple[int, int | None, str, str], Estimate]:
         """(target, batch, mode, L2) -> Estimate, for all that was measured."""
-        estimate = _statistics().estimate
+        from nsysalign.measure.statistics import estimate
+
         keys = dict.fromkeys(
             (r.target, r.batch, b.mode, b.l2) for r in self.runs for b in self._by_run.get(r.number, ())
         )
@@ -223,44 +220,46 @@ class Measure:
 
     def difference(self, batch: int | None, mode: str, l2: str = "warm") -> Difference | None:
         """B against A at one batch in one mode; None if one of them was not measured."""
+        from nsysalign.measure.statistics import difference
+
         sides = [self.estimates.get((t, batch, mode, l2)) for t in (0, 1)]
-        return _statistics().difference(*sides) if all(sides) else None
+        return difference(*sides) if all(sides) else None
 
     # --- tables ---
 
     @cached_property
     def curve(self) -> pd.DataFrame:
         """One row per target and batch (frames.CURVE)."""
-        from nsysalign.measure import tables
+        from nsysalign.measure import dataframes
 
-        return tables.curve(self)
+        return dataframes.curve(self)
 
     @cached_property
     def modes(self) -> pd.DataFrame:
         """One row per target, batch, mode and L2 (frames.MODES)."""
-        from nsysalign.measure import tables
+        from nsysalign.measure import dataframes
 
-        return tables.modes(self)
+        return dataframes.modes(self)
 
     @cached_property
     def samples(self) -> pd.DataFrame:
         """One row per sample (frames.SAMPLES)."""
-        from nsysalign.measure import tables
+        from nsysalign.measure import dataframes
 
-        return tables.samples(self)
+        return dataframes.samples(self)
 
     @cached_property
     def budgets(self) -> pd.DataFrame:
         """One row per profiled batch and cause (frames.MEASURED_BUDGETS)."""
-        from nsysalign.measure import tables
+        from nsysalign.measure import dataframes
 
-        return tables.budgets(self)
+        return dataframes.budgets(self)
 
     # --- files ---
 
     def document(self) -> dict[str, Any]:
-        """measure.json: what was measured, then what follows from it (left out if scipy is missing)."""
-        out: dict[str, Any] = {"format": FORMAT, "version": VERSION}
+        """measure.json: what was measured, then what follows from it."""
+        out: dict[str, Any] = {"format": MEASUREMENT_FORMAT, "version": VERSION}
         out |= {
             f.name: getattr(self, f.name)
             for f in fields(self)
@@ -268,11 +267,8 @@ class Measure:
         }
         out["runs"] = [asdict(r) for r in self.runs]
         out["profiles"] = [asdict(p) for p in self.profiles]
-        try:
-            out["points"] = self.curve.to_dict("records")
-            out["modes"] = self.modes.to_dict("records")
-        except NoStatistics:
-            out["points"] = out["modes"] = None
+        out["points"] = self.curve.to_dict("records")
+        out["modes"] = self.modes.to_dict("records")
         out["blocks"] = [asdict(b) for b in self.blocks]
         return out
 
@@ -292,14 +288,15 @@ class Measure:
 
 def load(path: Path) -> Measure:
     """Load from its folder or measure.json.  Raises AnalysisError if it is not a measurement, or incomplete."""
-    file = path / FILE if path.is_dir() else path
+    file = path / MEASUREMENT if path.is_dir() else path
     try:
         if file.stat().st_size > LARGEST_FILE:
             raise AnalysisError(f"{file.name}: too large for a measurement", "nsysalign measure")
         data = json.loads(untrusted.contents(file))
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
+        if not isinstance(data, dict) or data.get("format") != MEASUREMENT_FORMAT:
             raise AnalysisError(
-                f"{file.name}: not a measurement (format {FORMAT})", "nsysalign measure FILE.py:FUNCTION"
+                f"{file.name}: not a measurement (format {MEASUREMENT_FORMAT})",
+                "nsysalign measure FILE.py:FUNCTION",
             )
         if data.get("version") != VERSION:
             raise AnalysisError(
@@ -337,14 +334,3 @@ def _block(row: Mapping[str, Any]) -> Block:
         NAN if mhz is None else float(mhz),
         values,
     )
-
-
-def _statistics() -> Any:
-    try:
-        from nsysalign.measure import statistics
-    except ImportError as error:
-        raise NoStatistics(
-            "scipy is missing, which the intervals need; the samples are kept",
-            "pip install scipy, then: nsysalign report DIR",
-        ) from error
-    return statistics

@@ -163,6 +163,20 @@ def run(
     return Outcome(job, facts, failure, time.monotonic() - began, text[-4000:] if failure else "", began_ns)
 
 
+def run_here(job: Job, options: Options, function: Callable[..., Any]) -> Outcome:
+    """A function that only this process can find (a lambda, a notebook's cell): the worker's loop in this process."""
+    from nsysalign.measure.worker import Worker
+
+    facts: list[dict[str, Any]] = []
+    began, began_ns = time.monotonic(), time.monotonic_ns()
+    spec = job.spec(options, Path("."), None) | {"memory_fraction": None}
+    with contextlib.suppress(KeyboardInterrupt):  # among the facts
+        Worker(spec, facts.append).run(function)
+    said = next((f for f in facts if f["type"] == "failed"), None)
+    failure = Failure(said["class"], said["message"], said["stage"], said["where"]) if said else None
+    return Outcome(job, facts, failure, time.monotonic() - began, "", began_ns, {"here": True})
+
+
 def command(job: Job, options: Options, folder: Path) -> tuple[list[str], Path]:
     """(the worker as a command, its facts' file), for a run under nsys."""
     out, spec = folder / f"{job.number:04d}.jsonl", folder / f"{job.number:04d}.json"

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from nsysalign.collect.clock_sampler import sampling, visible
+from nsysalign.text import gibibytes
 
 #: If more memory than this is in use, or more work than this is done, before the first worker starts, there are other
 #: processes.
@@ -62,7 +63,7 @@ class Gpu:
         used, busy = self.used_bytes(), self._busy_percent()
         others = self._before = self._processes() or 0
         if (used or 0) > IDLE_BYTES or others or (busy or 0) > IDLE_PERCENT:
-            what = f"{(used or 0) / 2**30:.1f} GiB of its memory were in use" + (
+            what = f"{gibibytes(used or 0)} of its memory were in use" + (
                 f", it was {busy} % busy" if busy else ""
             )
             who = f" by {others} other process{'es' if others > 1 else ''}" if others else ""

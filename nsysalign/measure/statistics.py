@@ -2,8 +2,7 @@
 duration is the mean of the processes' medians, with a 95 % interval from Student's t: this does not depend on how long
 repetitions influence each other, and processes may differ.  Three medians can agree by chance, so the interval is never
 narrower than what the repetitions within the processes allow: order statistics of the median on the effective sample size
-(stop.py), of the samples minus their linear trend.  scipy provides the quantiles; without it this module cannot be imported,
-and only the samples are kept.
+(stop.py), of the samples minus their linear trend.  scipy provides the quantiles.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The function to measure: found, checked, called.  Worker side; standard library only."""
+"""The function to measure: found, checked, called; and what it may return.  Worker side; standard library only."""
 
 from __future__ import annotations
 
@@ -12,10 +12,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsysalign.measure.failures import Usage
-from nsysalign.measure.workload import Workload
 
 #: Set in every worker: calling `nsysalign.benchmark` again from the file's top level would recurse for ever.
 IN_WORKER = "NSYSALIGN_MEASURE_WORKER"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A call, and what it is called with.
+
+    call: called as `call(*inputs)`; must only enqueue its work on the current stream, and need not wait for it.
+    inputs: tensors on the GPU.  Inputs given here can be rotated (cold L2), copied in (`--include-transfer`) and checked (all
+    zeros?); those held by a closure cannot.
+    outputs_per_call: what one call makes (images, tokens): the unit of throughput.  None: the batch size, else 1.
+
+        >>> Workload(abs, inputs=(-3,)).run()
+        3
+    """
+
+    call: Callable[..., Any]
+    inputs: Sequence[Any] = ()
+    outputs_per_call: float | None = None
+
+    def run(self) -> Any:
+        """One call with the inputs as they are."""
+        return self.call(*self.inputs)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from nsysalign.files import write_text
 from nsysalign.report import measure_terminal as words
 from nsysalign.report.html import Page, assemble
 from nsysalign.report.payload import cause_looks
-from nsysalign.text import duration, safe_text
+from nsysalign.text import change, change_between, duration, gibibytes, milliseconds, rate, reach, safe_text
 
 if TYPE_CHECKING:
     from nsysalign.measure.result import Measure, Point
@@ -56,10 +56,8 @@ def headline(measure: Measure) -> str:
         return _verdict(measure)
     if best is not None and any("best" in m for m in best.marks):
         within = (best.rate_high - best.rate_low) / 2 / best.rate
-        known = (
-            f" ± {words.share(within)}" if math.isfinite(within) else " (too few repetitions for an interval)"
-        )
-        text = f"Best batch: {best.batch}, {words.rate(best.rate)} outputs per second{known}."
+        known = f" ± {reach(within)}" if math.isfinite(within) else " (too few repetitions for an interval)"
+        text = f"Best batch: {best.batch}, {rate(best.rate)} outputs per second{known}."
         largest = next((p for p in points if any(m.startswith("largest") for m in p.marks)), None)
         return text + (
             f" The {next(m for m in largest.marks if m.startswith('largest'))}: {largest.batch}."
@@ -68,8 +66,8 @@ def headline(measure: Measure) -> str:
         )
     p = points[0]
     value, share = (p.latency.value, p.latency.share) if p.latency else (math.nan, math.inf)
-    per = f", {words.rate(p.rate)} per second with calls queued" if p.rate > 0 else ""
-    return f"One call takes {duration(value)} ± {words.share(share)}{per}."
+    per = f", {rate(p.rate)} per second with calls queued" if p.rate > 0 else ""
+    return f"One call takes {duration(value)} ± {reach(share)}{per}."
 
 
 def _verdict(measure: Measure) -> str:
@@ -86,10 +84,10 @@ def _verdict(measure: Measure) -> str:
         if not here:
             continue
         where = "" if None in here else f" at batch {', '.join(map(str, here))}"
-        ratios = sorted(100 * d.ratio for d in here.values())
-        change = f"{ratios[0]:+.1f} %" if len(ratios) == 1 else f"{ratios[0]:+.1f} to {ratios[-1]:+.1f} %"
+        ratios = sorted(d.ratio for d in here.values())
+        said = change(ratios[0]) if len(ratios) == 1 else change_between(ratios[0], ratios[-1])
         parts.append(
-            f"B is {text} than A{where} (latency {change})" if text else f"they cannot be told apart{where}"
+            f"B is {text} than A{where} (latency {said})" if text else f"they cannot be told apart{where}"
         )
     return "; ".join(parts)[0].upper() + "; ".join(parts)[1:] + "."
 
@@ -110,7 +108,7 @@ def _environment(measure: Measure) -> list[list[str]]:
     rows = [
         ["GPU", e.get("device", "?")], ["torch", f"{e.get('torch', '?')}, CUDA {e.get('cuda', '?')}"],
         ["processes", f"{sum(r.role == 'time' for r in fresh)} timed, {sum(r.role == 'probe' for r in fresh)} of the search, {len(measure.profiles)} profiled"],
-        ["precision asked for", words.share(o.get("precision", math.nan))], ["L2", ", ".join(o.get("l2", ()))],
+        ["precision asked for", reach(o.get("precision", math.nan))], ["L2", ", ".join(o.get("l2", ()))],
     ]  # fmt: skip
     first = [r.first_ns for r in fresh if r.first_ns]
     if first:
@@ -168,7 +166,7 @@ def _budgets(measure: Measure) -> list[dict[str, Any]]:
         {
             "target": p.target, "batch": p.batch, "parts": p.parts_ns, "elapsed": p.elapsed_ns, "idle": p.idle_share(),
             "measured": _finite(p.measured_ns), "predicted": _finite(p.predicted_ns),
-            "verdict": "no prediction" if not math.isfinite(p.error) else f"{'proven' if p.proven else 'not proven'} ({100 * p.error:+.0f} %)",
+            "verdict": "no prediction" if not math.isfinite(p.error) else f"{'proven' if p.proven else 'not proven'} ({change(p.error, 0)})",
         }
         for p in measure.profiles
         if not p.problem and p.elapsed_ns
@@ -184,7 +182,7 @@ def _spreads(measure: Measure) -> list[dict[str, Any]]:
         high = min(float(pooled.max()), float(np.quantile(pooled, 0.99)) * 1.05 - 0.05 * float(pooled.min()))
         low = float(pooled.min())
         high = max(high, low + 64.0)
-        name = f"{_named(measure, t, b)}: {mode}" + (", cold L2" if l2 == "cold" else "")
+        name = f"{_named(measure, t, b)}: {words.mode_name(mode, l2)}"
         out.append(
             {
                 "key": name, "low": low, "high": high, "counts": [np.histogram(p, BINS, (low, high))[0].tolist() for p in processes],
@@ -195,24 +193,16 @@ def _spreads(measure: Measure) -> list[dict[str, Any]]:
 
 
 def _differences(measure: Measure) -> list[dict[str, Any]]:
-    out = []
-    for batch in dict.fromkeys(p.batch for p in measure.points) if len(measure.targets) > 1 else ():
-        for mode in measure.options["modes"]:
-            for l2 in measure.options["l2"]:
-                d = measure.difference(batch, mode, l2)
-                if d is None:
-                    continue
-                a, b = (measure.estimates[t, batch, mode, l2].value for t in (0, 1))
-                bounds = (
-                    f"{100 * d.low:+.2f} to {100 * d.high:+.2f} %" if math.isfinite(d.low) else "no bounds"
-                )
-                out.append(
-                    {
-                        "batch": "-" if batch is None else str(batch), "mode": mode + (", cold L2" if l2 == "cold" else ""), "a": a, "b": b,
-                        "change": f"{100 * d.ratio:+.2f} %", "bounds": bounds, "verdict": {"slower": "B is slower", "faster": "B is faster"}.get(d.verdict, "cannot tell"),
-                    }
-                )  # fmt: skip
-    return out
+    said = {"slower": "B is slower", "faster": "B is faster"}
+    return [
+        {
+            "batch": "-" if batch is None else str(batch), "mode": words.mode_name(mode, l2),
+            **{side: measure.estimates[target, batch, mode, l2].value for target, side in enumerate("ab")},
+            "change": change(d.ratio, 2), "bounds": change_between(d.low, d.high, 2) or "no bounds",
+            "verdict": said.get(d.verdict, "cannot tell"),
+        }
+        for batch, mode, l2, d in words.compared(measure)
+    ]  # fmt: skip
 
 
 def fragment(measure: Measure) -> str:
@@ -223,9 +213,9 @@ def fragment(measure: Measure) -> str:
     for p in measure.points:
         e = p.latency
         cells = [
-            measure.targets[p.target], "-" if p.batch is None else p.batch, words.milliseconds(e.value if e else math.nan), words.share(e.share if e else math.inf),
-            words.milliseconds(e.percentiles[99][0] if e else math.nan), words.rate(p.rate),
-            words.share((p.rate_high - p.rate_low) / 2 / p.rate if p.rate > 0 else math.inf), f"{p.memory / 2**30:.1f} GiB", "; ".join(p.marks),
+            measure.targets[p.target], "-" if p.batch is None else p.batch, milliseconds(e.value if e else math.nan), reach(e.share if e else math.inf),
+            milliseconds(e.percentiles[99][0] if e else math.nan), rate(p.rate),
+            reach((p.rate_high - p.rate_low) / 2 / p.rate if p.rate > 0 else math.inf), gibibytes(p.memory), "; ".join(p.marks),
         ]  # fmt: skip
         rows.append("<tr>" + "".join(f"<td>{text(c)}</td>" for c in cells) + "</tr>")
     notes = "".join(f"<li>{text(n)}</li>" for n in measure.notes)

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from nsysalign.report.palette import LOOKS
-from nsysalign.text import duration, percent, safe_text
+from nsysalign.text import (
+    change,
+    change_between,
+    duration,
+    gibibytes,
+    milliseconds,
+    percent,
+    rate,
+    reach,
+    safe_text,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,7 +26,7 @@ if TYPE_CHECKING:
     from nsysalign.measure.merge import Change
     from nsysalign.measure.profile import Profile
     from nsysalign.measure.result import Measure, Point
-    from nsysalign.measure.statistics import Estimate
+    from nsysalign.measure.statistics import Difference, Estimate
 
 MODE_WORDS = {
     "latency": "one request on an idle GPU, by the host's clock",
@@ -71,9 +82,9 @@ def _row(point: Point, tail: str) -> list[str]:
     rate_share = (point.rate_high - point.rate_low) / 2 / point.rate if point.rate > 0 else math.inf
     p, bounded = e.percentiles.get(float(tail[1:]), (math.nan, True)) if e else (math.nan, True)
     return [
-        "-" if point.batch is None else str(point.batch), milliseconds(e.value if e else math.nan), share(e.share if e else math.inf),
-        ("" if bounded else "≥") + milliseconds(p), rate(point.rate), share(rate_share),
-        f"{point.memory / 2**30:.1f} GiB" if point.memory else "?", f"{point.sm_mhz:.0f}" if point.sm_mhz == point.sm_mhz else "?",
+        "-" if point.batch is None else str(point.batch), milliseconds(e.value if e else math.nan), reach(e.share if e else math.inf),
+        ("" if bounded else "≥") + milliseconds(p), rate(point.rate), reach(rate_share),
+        gibibytes(point.memory) if point.memory else "?", f"{point.sm_mhz:.0f}" if point.sm_mhz == point.sm_mhz else "?",
         "; ".join(point.marks),
     ]  # fmt: skip
 
@@ -94,36 +105,6 @@ def _budgets(measure: Measure, target: int) -> Table | None:
         cells += [percent(p.parts_ns.get(c, 0) / p.elapsed_ns) if p.parts_ns.get(c) else "." for c in causes]
         table.add_row(*cells, percent(p.idle_share()))
     return table
-
-
-def milliseconds(ns: float) -> str:
-    """Three significant digits: 0.0662, 3.02, 28.3."""
-    if not math.isfinite(ns):
-        return "?"
-    ms = ns / 1e6
-    return (
-        f"{ms:.4f}"
-        if ms < 0.1
-        else f"{ms:.3f}"
-        if ms < 1
-        else f"{ms:.2f}"
-        if ms < 10
-        else f"{ms:.1f}"
-        if ms < 1000
-        else f"{ms:,.0f}"
-    )
-
-
-def share(value: float) -> str:
-    """0.004 -> "0.4 %"; a question mark if unbounded."""
-    return f"{100 * value:.1f} %" if math.isfinite(value) else "?"
-
-
-def rate(value: float) -> str:
-    """A throughput: without decimals from 100 on."""
-    if not math.isfinite(value):
-        return "?"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def explanations(measure: Measure) -> list[str]:
@@ -194,7 +175,7 @@ def proof(profile: Profile) -> str:
         )
     elif not profile.proven:
         verdict = "NOT proven: the profile explains another number than was measured"
-    return f"profile: {duration(profile.measured_ns)} measured, {duration(profile.predicted_ns)} predicted from the profile ({100 * profile.error:+.0f} %): {verdict}"
+    return f"profile: {duration(profile.measured_ns)} measured, {duration(profile.predicted_ns)} predicted from the profile ({change(profile.error, 0)}): {verdict}"
 
 
 def cold(measure: Measure, point: Point, profile: Profile | None) -> list[str]:
@@ -208,37 +189,35 @@ def cold(measure: Measure, point: Point, profile: Profile | None) -> list[str]:
         return []
     text = f"cold L2: {duration(pair[1].value)} instead of {duration(pair[0].value)}"
     if profile and profile.kernel_ns and profile.kernel_cold_ns:
-        change = profile.kernel_cold_ns / profile.kernel_ns - 1
-        text += f"; kernels under nsys take {100 * change:+.1f} %" + (
-            "" if change > 0.005 else ": nothing shows that the L2 mattered"
+        grown = profile.kernel_cold_ns / profile.kernel_ns - 1
+        text += f"; kernels under nsys take {change(grown)}" + (
+            "" if grown > 0.005 else ": nothing shows that the L2 mattered"
         )
     return [text]
 
 
-def differences(measure: Measure) -> list[str]:
-    """B against A, per batch and mode."""
-    if len(measure.targets) < 2:
-        return []
-    lines = []
-    for batch in dict.fromkeys(p.batch for p in measure.points):
-        name = "" if batch is None else f"batch {batch}, "
+def compared(measure: Measure) -> Iterator[tuple[int | None, str, str, Difference]]:
+    """(batch, mode, L2, B against A) of all that was measured of both; nothing of one target alone."""
+    for batch in dict.fromkeys(p.batch for p in measure.points) if len(measure.targets) > 1 else ():
         for mode in measure.options["modes"]:
             for l2 in measure.options["l2"]:
-                d = measure.difference(batch, mode, l2)
-                if d is None:
-                    continue
-                key = mode if l2 == "warm" else f"{mode}, cold L2"
-                bounds = (
-                    f"{100 * d.low:+.2f} to {100 * d.high:+.2f} %"
-                    if math.isfinite(d.low)
-                    else "no bounds: one process each"
-                )
-                verdict = {
-                    "slower": "B is slower",
-                    "faster": "B is faster",
-                    "unclear": "cannot tell them apart",
-                }[d.verdict]
-                lines.append(f"{name}{key}: {verdict} ({100 * d.ratio:+.2f} %, {bounds})")
+                if (found := measure.difference(batch, mode, l2)) is not None:
+                    yield batch, mode, l2, found
+
+
+def mode_name(mode: str, l2: str) -> str:
+    """ "device", "device, cold L2"."""
+    return mode if l2 == "warm" else f"{mode}, cold L2"
+
+
+def differences(measure: Measure) -> list[str]:
+    """B against A, per batch and mode."""
+    said = {"slower": "B is slower", "faster": "B is faster", "unclear": "cannot tell them apart"}
+    lines = []
+    for batch, mode, l2, d in compared(measure):
+        name = "" if batch is None else f"batch {batch}, "
+        bounds = change_between(d.low, d.high, 2) or "no bounds: one process each"
+        lines.append(f"{name}{mode_name(mode, l2)}: {said[d.verdict]} ({change(d.ratio, 2)}, {bounds})")
     return lines
 
 
@@ -257,15 +236,14 @@ def render_changes(both: Measure, found: list[Change], console: Console, report:
             head, justify="right" if head in ("batch", "A", "B", "change") else "left", no_wrap=True
         )
     for c in found:
-        bounds = f"{100 * c.low:+.2f} to {100 * c.high:+.2f} %" if math.isfinite(c.low) else "no bounds"
         mode = c.mode if c.l2 == "warm" else f"{c.mode}, cold"
         table.add_row(
             "-" if c.batch is None else str(c.batch),
             mode,
             duration(c.a_ns),
             duration(c.b_ns),
-            f"{100 * c.ratio:+.2f} %",
-            bounds,
+            change(c.ratio, 2),
+            change_between(c.low, c.high, 2) or "no bounds",
             c.verdict,
         )
     console.print(table)

@@ -13,7 +13,7 @@ from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.report import answers
 from nsysalign.report.clock_chart import page_clocks, run_starts, summary
-from nsysalign.report.inside import inside
+from nsysalign.report.kernel_insides import inside
 from nsysalign.report.overview import RUN, headline
 from nsysalign.report.pack import packed
 from nsysalign.report.palette import LOOKS

@@ -11,11 +11,12 @@ from nsysalign.model import CAUSES, Analysis
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Columns of dtype object that hold dicts; the others hold tuples of texts.
+#: Columns of dtype object that hold dicts.
 _DICTS = {("findings", "evidence"), ("timeline", "detail")}
 #: Numbers of the latency model, by situation.
 _BY_SITUATION = ("latency_ns", "latency_std_ns", "scale_ns", "launch_latency_ns")
-_TUPLES = {"intervals": ("callers", "flags", "findings")}
+#: Columns of the intervals that hold tuples of texts.
+_TUPLES = ("callers", "flags", "findings")
 
 
 def refuse_unsound(analysis: Analysis, name: str) -> None:
@@ -28,9 +29,28 @@ def refuse_unsound(analysis: Analysis, name: str) -> None:
 
 
 def _problems(analysis: Analysis) -> Iterator[str]:
+    yield from _wrong_sums(analysis)
+    numbers, labels = analysis.intervals["interval"], analysis.labels
+    for table in ("parts", "segments", "details", "other_streams", "timeline"):
+        if not getattr(analysis, table)["interval"].isin(numbers).all():
+            yield f"{table} names an interval that is not there"
+    if not labels["label"].is_unique or set(labels["label"]) != set(analysis.measured["label"]):
+        yield "the labels are not those of the intervals"
+    if not labels["row_interval"].isin(numbers).all():
+        yield "a label's row is not among the intervals"
+    if not _calibration(analysis.calibration):
+        yield "calibration holds something other than names and values"
+    for table, column in _DICTS:
+        if not all(isinstance(value, dict) for value in getattr(analysis, table)[column]):
+            yield f"{table}.{column} holds something other than names and values"
+    for column in _TUPLES:
+        if not all(_texts(value) for value in analysis.intervals[column]):
+            yield f"intervals.{column} holds something other than texts"
+
+
+def _wrong_sums(analysis: Analysis) -> Iterator[str]:
     intervals, parts, segments = analysis.intervals, analysis.parts, analysis.segments
-    numbers = intervals["interval"]
-    if not numbers.is_unique or (numbers < 0).any():
+    if not intervals["interval"].is_unique or (intervals["interval"] < 0).any():
         yield "two intervals have the same number"
     elapsed = intervals.set_index("interval")["elapsed_ns"]
     if not (intervals["end_ns"] - intervals["start_ns"]).equals(intervals["elapsed_ns"]):
@@ -43,23 +63,6 @@ def _problems(analysis: Analysis) -> Iterator[str]:
         covered = _sums(segments["interval"], segments["end_ns"] - segments["start_ns"])
         if not covered.equals(elapsed.reindex(covered.index, fill_value=-1)):
             yield "the pieces of an interval do not add up"
-    for table in ("parts", "segments", "details", "other_streams", "timeline"):
-        if not getattr(analysis, table)["interval"].isin(numbers).all():
-            yield f"{table} names an interval that is not there"
-    labels = analysis.labels
-    if not labels["label"].is_unique or set(labels["label"]) != set(analysis.measured["label"]):
-        yield "the labels are not those of the intervals"
-    if not labels["row_interval"].isin(numbers).all():
-        yield "a label's row is not among the intervals"
-    if not _calibration(analysis.calibration):
-        yield "calibration holds something other than names and values"
-    for table, column in _DICTS:
-        if not all(isinstance(value, dict) for value in getattr(analysis, table)[column]):
-            yield f"{table}.{column} holds something other than names and values"
-    for table, names in _TUPLES.items():
-        for column in names:
-            if not all(_texts(value) for value in getattr(analysis, table)[column]):
-                yield f"{table}.{column} holds something other than texts"
 
 
 def _sums(numbers: pd.Series, values: pd.Series) -> pd.Series:

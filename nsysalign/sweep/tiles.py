@@ -198,3 +198,15 @@ def least(values: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray
         table = np.minimum(table[:-step], table[step:]) if len(table) > step else table[:0]
         power += 1
     return out
+
+
+def any_open(
+    key: np.ndarray, start: np.ndarray, end: np.ndarray, whose: np.ndarray, at: np.ndarray
+) -> np.ndarray:
+    """Whether at each time (`at`, `whose` key: bool of their shape) one of the spans with that key is open, half-open."""
+    out = np.zeros(len(at), dtype=bool)
+    for number, rows in group(key, np.arange(len(key))).items():
+        mine = np.flatnonzero(whose == number)
+        begun, over = (np.searchsorted(np.sort(t[rows]), at[mine], side="right") for t in (start, end))
+        out[mine] = begun > over
+    return out

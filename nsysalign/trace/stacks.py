@@ -1,4 +1,4 @@
-"""Sampled Python stacks (`stacks.jsonl`, written by collect/stacks.py) as tables."""
+"""Sampled Python stacks (`stacks.jsonl`, written by collect/python_samples.py) as tables."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Recordings on a real GPU: what alignment is scored against, made in one go.
 
-    PYTHONPATH=. python scripts/clock_truth/run.py OUT [--set a|b|ddp] [--nsys PATH] [--limit SECONDS] [--only A,B]
+    PYTHONPATH=. python scripts/clock_truth/run.py OUT [--set a|b|c|ddp] [--nsys PATH] [--limit SECONDS] [--only A,B]
                                                        [--keep MIB]
 
 Every program runs twice, each time with the probe: under CUPTI with event timestamps (the truth), and under nsys in the
@@ -73,7 +73,7 @@ SITUATIONS = (
     "cold_calls", "chain", "since_start", "two_streams", "negative", "reused_pair", "graph_loop", "forked",
     "effnet_copy",
 )  # fmt: skip
-#: In order of value: --limit cuts at the end.  Nothing was ever set with the seeds of `b` in view.
+#: In order of value: --limit cuts at the end.  Nothing was ever set with the seeds of `b` and `c` in view.
 SETS: dict[str, tuple[Program, ...]] = {
     "a": (
         own("positions", baseline=True), own("thirty", seconds=90), own("decode"), own("prefetch"), LINEARS, random_program(101),
@@ -84,6 +84,11 @@ SETS: dict[str, tuple[Program, ...]] = {
         own("positions", baseline=True), own("thirty", seconds=90), own("decode", "11"), own("prefetch", "11"), LINEARS, random_program(707),
         *(own(name) for name in SITUATIONS),
         random_program(808), random_program(909),
+    ),
+    "c": (
+        own("positions", baseline=True), own("decode", "12"), own("prefetch", "12"), random_program(1010), LINEARS,
+        *(own(name) for name in SITUATIONS),
+        own("thirty", seconds=90), random_program(1111),
     ),
     "ddp": tuple(
         Program(
@@ -98,7 +103,11 @@ SETS: dict[str, tuple[Program, ...]] = {
     ),
 }  # fmt: skip
 #: Mostly asleep: beside all the others.
-ASLEEP = {"a": own("pauses", seconds=90), "b": own("pauses", "3", seconds=60)}
+ASLEEP = {
+    "a": own("pauses", seconds=90),
+    "b": own("pauses", "3", seconds=60),
+    "c": own("pauses", "4", seconds=60),
+}
 
 
 class Session:

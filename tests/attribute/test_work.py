@@ -51,6 +51,17 @@ def test_another_kernel_that_takes_longer_is_not(tmp_path):
     assert analysis.variants["variant"].tolist() == ["add", "mul"]
 
 
+def test_labels_that_are_told_apart_come_in_the_order_of_their_first_intervals(tmp_path):
+    """f was there first, although g's second interval comes before f's."""
+    made = World(latency=dict.fromkeys(("kernel", "memcpy"), 1_000))
+    for k, label in enumerate("fggggggfffff"):
+        at, us = 1000 * k, (40, 90)[k % 2]
+        made.kernel(at + 20, at + 20 + us, made.call("launch", at + 2, at + 8), name=f"work{us}").grid = us
+        made.ranges.append(Range(label, at, at + 900, made.pid))
+    analysis = analysed(in_nanoseconds(made), tmp_path)
+    assert analysis.variants["label"].drop_duplicates().tolist() == ["f", "g"]
+
+
 def test_a_first_repetition_that_does_more_splits_nothing(tmp_path):
     world = repeated([("gemm", 64, 40)], times=12)
     setup = world.calls[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nsysalign.collect.convert import convert, shorten
-from nsysalign.collect.probe.layout import (
+from nsysalign.collect.probe.slots import (
     CHUNK_BYTES,
     ELAPSED,
     READING_SIZE,

@@ -134,7 +134,7 @@ case "$OUT" in
   */late-*) kill -STOP $$;;
   */hangs-*) APP "$@"; kill -STOP $$;;
   */impatient-*) APP "$@"; kill -STOP $$;;
-  */busy-*) APP "$@"; end=$((${EPOCHREALTIME/[.,]/} + 4000000))
+  */busy-*) APP "$@"; end=$((${EPOCHREALTIME/[.,]/} + 7000000))
     while [ ${EPOCHREALTIME/[.,]/} -lt $end ]; do :; done; FINISH; exit 7;;
   */writes-*) APP "$@"; mkfifo fifo; exec 5<>fifo
     for i in 1 2 3 4 5 6 7 8 9 10 11 12 13; do read -t 0.3 -u 5; echo $i >>"$OUT.part"; done; FINISH; exit 8;;
@@ -142,7 +142,7 @@ case "$OUT" in
 esac""",
         export=f'{DATABASE} >"$OUT"',
     )
-    patience = {"late": 3, "hangs": 3, "impatient": 600, "busy": 3, "writes": 3, "long": 3}
+    patience = {"late": 3, "hangs": 3, "impatient": 600, "busy": 6, "writes": 3, "long": 3}
     text = {name: "pair(3)" for name in patience} | {"long": "import time\npair(3)\ntime.sleep(4)"}
     runs = {name: user.run(text[name], script=f"{name}.py", impatient=s) for name, s in patience.items()}
     while "at once with Ctrl-C" not in (said := runs["impatient"].stderr.readline()):

@@ -10,7 +10,7 @@ import types
 
 import pytest
 
-from nsysalign.collect.probe import layout, reference
+from nsysalign.collect.probe import reference, slots
 
 MS = 1_000_000
 
@@ -102,7 +102,7 @@ def ms_of(bits):
 def test_a_pair_is_measured_against_a_reference(world):
     world.references.renew(0, wait=True)
     world.compare(world.pair(1))
-    assert world.kinds() == [layout.RECORD, layout.REFERENCE, layout.DISTANCE]
+    assert world.kinds() == [slots.RECORD, slots.REFERENCE, slots.DISTANCE]
     told = world.written[-1][1]
     assert ms_of(told["t1"]) - ms_of(told["t0"]) == pytest.approx(0.05, abs=1e-6)
     assert told["b"] == 100, "the reference is named by the seq of its own record"
@@ -112,13 +112,13 @@ def test_references_are_renewed_and_linked_while_nothing_is_timed(world):
     world.references.renew(0, wait=True)
     world.now += 150 * MS
     world.compare(world.pair(1), alone=False)
-    assert world.kinds().count(layout.REFERENCE) == 1, "something may be timed"
+    assert world.kinds().count(slots.REFERENCE) == 1, "something may be timed"
     world.compare(world.pair(3))
-    first, second = [v for k, v in world.written if k == layout.REFERENCE]
+    first, second = [v for k, v in world.written if k == slots.REFERENCE]
     assert first["b"] == -1 and second["b"] == first["a"]
     assert second["x"] == pytest.approx(150, abs=1), "milliseconds from the one before"
     world.compare(world.pair(5))
-    assert world.kinds().count(layout.REFERENCE) == 2, "a new one after 100 ms, not sooner"
+    assert world.kinds().count(slots.REFERENCE) == 2, "a new one after 100 ms, not sooner"
 
 
 def test_after_a_pause_some_pairs_are_measured_against_the_old_reference_too(world):
@@ -126,8 +126,8 @@ def test_after_a_pause_some_pairs_are_measured_against_the_old_reference_too(wor
     world.now += 10_000 * MS
     for n in range(12):
         world.compare(world.pair(2 * n))
-    references = [v["a"] for k, v in world.written if k == layout.REFERENCE]
-    from_old = [v for k, v in world.written if k == layout.DISTANCE and v["b"] == references[0]]
+    references = [v["a"] for k, v in world.written if k == slots.REFERENCE]
+    from_old = [v for k, v in world.written if k == slots.DISTANCE and v["b"] == references[0]]
     assert len(references) == 2 and len(from_old) == reference._AGAIN
 
 
@@ -139,7 +139,7 @@ def test_pairs_far_from_every_reference_are_linked_to_each_other(world):
         pairs.append(world.pair(2 * n))
     for pair in pairs:
         world.compare(pair, alone=False)
-    links = [(v["a"], v["b"]) for k, v in world.written if k == layout.BETWEEN]
+    links = [(v["a"], v["b"]) for k, v in world.written if k == slots.BETWEEN]
     assert links == [(2 * n - 1, 2 * n) for n in range(1, 6)]
 
 
@@ -173,10 +173,10 @@ def test_a_reference_that_does_not_complete_is_not_waited_for(world):
     world.references.renew(0, wait=True)
     began = world.now
     world.compare(world.pair(1))
-    assert layout.REFERENCE not in world.kinds() and world.now - began < 2 * reference._PATIENCE_NS
+    assert slots.REFERENCE not in world.kinds() and world.now - began < 2 * reference._PATIENCE_NS
     world.complete = True
     world.compare(world.pair(3))
-    assert layout.DISTANCE in world.kinds()
+    assert slots.DISTANCE in world.kinds()
 
 
 def test_an_event_recorded_again_meanwhile_costs_its_pair_and_no_more(world):
@@ -185,7 +185,7 @@ def test_an_event_recorded_again_meanwhile_costs_its_pair_and_no_more(world):
     end.stamp = None
     world.compare((start, end))
     world.compare(world.pair(3))
-    assert world.kinds().count(layout.DISTANCE) == 1 and world.references is not None
+    assert world.kinds().count(slots.DISTANCE) == 1 and world.references is not None
     for _ in range(reference._FAILURES - 1):
         world.compare((start, end))
     assert world.references is None and len(world.failures) == 1, "then the probe does without"
@@ -207,7 +207,7 @@ def test_a_child_begins_anew(world):
     world.references.renew(0, wait=True)
     world.references.after_fork()
     world.compare(world.pair(1), alone=False)
-    assert layout.DISTANCE not in world.kinds()
+    assert slots.DISTANCE not in world.kinds()
 
 
 def state(last, compared):

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from nsysalign.collect.nsys import Nsys, profile_arguments
+from nsysalign.collect.python_samples import Samples
 from nsysalign.collect.session import CollectOptions, collect
-from nsysalign.collect.stacks import Samples
 from nsysalign.trace.stacks import read_stacks
 
 STRINGS = ["zero", "resize", "/home/me/app/transforms.py", "&lt;module&gt;", "/usr/lib/python3.11/io.py"]

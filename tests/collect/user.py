@@ -34,7 +34,7 @@ IMPATIENT = """
 import sys
 from nsysalign.collect import launch
 launch.GRACE_S = 0.7
-launch.SAID_S, launch.IDLE_S, launch.LOOK_S = 0.5, {idle_s}, 0.2
+launch.SAID_S, launch.IDLE_S, launch.LOOK_S = min(1.5, {idle_s} / 4), {idle_s}, 0.2
 from nsysalign.cli import main
 main(sys.argv[1:])
 """

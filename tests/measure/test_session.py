@@ -16,9 +16,9 @@ from waiting import wait_until
 import nsysalign
 from nsysalign.cli import cli
 from nsysalign.errors import UsageError
-from nsysalign.measure import sampler, session
+from nsysalign.measure import sampler, schedule
 from nsysalign.measure.result import load
-from nsysalign.measure.session import MeasureError, Session
+from nsysalign.measure.schedule import MeasureError, Session
 
 from .conftest import CALLS, SIMULATED
 from .programs import calls
@@ -153,7 +153,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path, monkeypatch):
         return run(*a, **k)
 
     monkeypatch.setattr(runner, "run", second_is_interrupted)
-    o = session.Options(
+    o = schedule.Options(
         (session_target("make"),), backend=SIMULATED, output=tmp_path / "o", profile=False, modes=("event",)
     )
     m = Session(o).run()
@@ -231,7 +231,7 @@ def test_processes_that_differ_get_seven(tmp_path, monkeypatch):
         return outcome
 
     monkeypatch.setattr(runner, "run", differing)
-    o = session.Options(
+    o = schedule.Options(
         (session_target("make"),),
         backend=SIMULATED,
         output=tmp_path / "o",
@@ -288,7 +288,7 @@ def test_a_gpu_that_others_use_is_a_caveat(monkeypatch):
 
 def test_a_neighbours_memory_is_not_the_searchs(tmp_path):
     """Half the GPU is somebody else's: the limit is a share of the other half."""
-    o = session.Options((session_target("make"),), backend=SIMULATED, output=tmp_path / "o", search=True)
+    o = schedule.Options((session_target("make"),), backend=SIMULATED, output=tmp_path / "o", search=True)
     s = Session(o)
     s.gpu.used_bytes = lambda: 40 << 30
     fraction, most = s._memory_limit(80 << 30, "probe")
@@ -346,23 +346,6 @@ def test_no_benchmark_inside_a_worker(monkeypatch):
     monkeypatch.setenv("NSYSALIGN_MEASURE_WORKER", "1")
     with pytest.raises(UsageError, match="called again"):
         nsysalign.benchmark(calls.make)
-
-
-def test_without_scipy_the_samples_are_kept(measured, monkeypatch, tmp_path, capsys):
-    monkeypatch.setitem(sys.modules, "nsysalign.measure.statistics", None)
-    monkeypatch.delattr(nsysalign.measure, "statistics", raising=False)
-    done = measured("make", batches=(1,), processes=1, modes=("event",))
-    document = json.loads((done.folder / "measure.json").read_text())
-    assert document["points"] is None and document["blocks"]
-    from nsysalign.commands.measure import finish
-    from nsysalign.measure.result import NoStatistics
-
-    with pytest.raises(NoStatistics, match="the samples are kept"):
-        finish(load(done.folder))
-    monkeypatch.undo()
-    cli.main(["report", str(done.folder)], standalone_mode=False)
-    assert (done.folder / "measure.html").is_file()
-    assert json.loads((done.folder / "measure.json").read_text())["points"]
 
 
 def test_the_command_its_files_and_diff(tmp_path, monkeypatch, capsys):

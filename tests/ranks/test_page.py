@@ -14,8 +14,8 @@ from rich.console import Console
 from simulator.ranks import run
 
 from nsysalign.ranks.compare import compare
-from nsysalign.report import ranks
-from nsysalign.report.ranks import document
+from nsysalign.report import rank_diff
+from nsysalign.report.rank_diff import document
 
 BAD = "</script><img src=x onerror=alert(1)>\x1b[31m{{@@data@@"
 
@@ -37,7 +37,7 @@ def comparison():
 
 def text(comparison, width: int) -> str:
     console = Console(file=io.StringIO(), width=width, highlight=False)
-    ranks.render(comparison, console, "out/ranks.html")
+    rank_diff.render(comparison, console, "out/ranks.html")
     return console.file.getvalue()
 
 
@@ -61,7 +61,7 @@ def test_more_ranks_than_fit_are_fastest_and_slowest():
 
 
 def test_the_document_holds_no_nan_and_reads_back(comparison):
-    from nsysalign.report.ranks import dumps
+    from nsysalign.report.rank_diff import dumps
 
     again = json.loads(dumps(comparison))
     assert again["format"] == "nsysalign-ranks" and again["version"] == 1
@@ -69,7 +69,7 @@ def test_the_document_holds_no_nan_and_reads_back(comparison):
 
 
 def test_the_page_is_one_file_and_its_data_cannot_end_it(comparison):
-    page = ranks.page(comparison)
+    page = rank_diff.page(comparison)
     assert not re.search(r"""(src|href)=["']https?:""", page)
     assert "onerror=alert(1)>" not in page.replace("\\u003e", "")
 
@@ -77,7 +77,7 @@ def test_the_page_is_one_file_and_its_data_cannot_end_it(comparison):
 @pytest.mark.browser
 def test_in_a_browser(comparison, tmp_path):
     path = tmp_path / "ranks.html"
-    ranks.write_page(comparison, path)
+    rank_diff.write_page(comparison, path)
     driver = browsing.start()
     try:
         driver.get(path.as_uri())

@@ -13,7 +13,7 @@ from nsysalign.errors import UsageError
 from nsysalign.ranks import spread
 from nsysalign.ranks.compare import compare
 from nsysalign.ranks.sources import find
-from nsysalign.report.ranks import dumps
+from nsysalign.report.rank_diff import dumps
 
 
 @pytest.fixture(scope="module")

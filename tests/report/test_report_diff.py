@@ -8,7 +8,7 @@ from handmade import CASES, bad, build
 from rich.console import Console
 
 from nsysalign.compare.label_changes import compare
-from nsysalign.report import diff
+from nsysalign.report import run_diff as diff
 
 
 def twelve(factor, name=str):

@@ -15,7 +15,7 @@ from typing import Any
 
 from . import failed
 from . import rawtime as time
-from .layout import ELAPSED, RECORD
+from .slots import ELAPSED, RECORD
 
 _REPEAT = 10
 _LONG_US, _TINY_US, _MIDDLE_US = 100, 2, 50

@@ -30,7 +30,6 @@ import sys
 from typing import Any
 
 from . import failed
-from .layout import END_TIME
 from .machine import (
     Call,
     Function,
@@ -49,6 +48,7 @@ from .machine import (
     function_of,
     succeed,
 )
+from .slots import END_TIME
 
 #: A crash: the handler has to wait, since the failed instruction is executed next.
 _CRASHES = (_signal.SIGSEGV, _signal.SIGBUS, _signal.SIGFPE, _signal.SIGILL, _signal.SIGABRT)

@@ -24,7 +24,7 @@ from typing import Any
 from . import failed
 from . import rawtime as time
 from .blame import pass_on
-from .layout import INTERVENED, NONE
+from .slots import INTERVENED, NONE
 
 #: torch.cuda._sleep counts cycles of the SM clock; a device that does not report its clock is assumed to run at this rate.
 _CYCLES_PER_US = 2_000

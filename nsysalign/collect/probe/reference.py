@@ -26,7 +26,7 @@ from typing import Any
 from . import failed
 from . import rawtime as time
 from .blame import pass_on
-from .layout import BETWEEN, CALIBRATION, DISTANCE, RECORD, REFERENCE
+from .slots import BETWEEN, CALIBRATION, DISTANCE, RECORD, REFERENCE
 
 #: After so long without a record a few microseconds cannot affect anything that is being timed.
 RENEW_NS = 100_000_000

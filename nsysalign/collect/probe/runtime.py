@@ -15,10 +15,10 @@ from typing import Any
 from . import failed, notes
 from . import rawtime as time
 from .blame import pass_on
-from .driver import Driver
+from .cuda_driver import Driver
 from .farewell import Farewell
-from .layout import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, SLOT, SLOT_SIZE
 from .sites import Sites
+from .slots import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, SLOT, SLOT_SIZE
 from .store import Store
 
 _SYNC_EVERY_NS = 5_000_000_000
@@ -256,10 +256,17 @@ class Runtime:
             begun.append(((start, end), self.text(self.sites.labels[start])))
             self.ends.setdefault(end, []).append((start, end))
 
-    def close_range(self, open_ranges: dict, key: tuple[int, int]) -> None:
-        range_id = open_ranges.pop(key, None)
-        if range_id is not None:
-            self.nvtx.end(range_id)
+    def turn_ranges(self, open_ranges: dict, context: int, begun: list | None) -> None:
+        """End the ranges that a record at `context` ends, and remember those that `begun` before it, [(key, range)]."""
+        for key in self.ends.get(context, ()):
+            range_id = open_ranges.pop(key, None)
+            if range_id is not None:
+                self.nvtx.end(range_id)
+        for key, range_id in begun or ():
+            before = open_ranges.pop(key, None)  # a start that was never compared with an end
+            if before is not None:
+                self.nvtx.end(before)
+            open_ranges[key] = range_id
 
     # --- clocks ------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import os
 import threading
 
 from .blame import pass_on
-from .layout import CHUNK_BITS, CHUNK_BYTES, CHUNK_SLOTS, TEXT_CHUNK
+from .slots import CHUNK_BITS, CHUNK_BYTES, CHUNK_SLOTS, TEXT_CHUNK
 
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, which the module mmap does not name
 _FLAGS = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)

@@ -25,7 +25,8 @@ from typing import Any
 from . import failed, rawtime
 from .blame import pass_on
 from .clocksites import IGNORED, LOOP, UNIT, ClockSites, loop_frame
-from .layout import (
+from .sites import _END
+from .slots import (
     CLOCK_BITS,
     CLOCKS,
     CONTEXT_BITS,
@@ -37,7 +38,6 @@ from .layout import (
     REGION_LEFT,
     THREAD_BITS,
 )
-from .sites import _END
 
 _EARLY = 512  # readings kept from before CUDA is used
 #: One in this many readings is examined: a site seen this often has used up its share (a loop that polls the clock).  The step

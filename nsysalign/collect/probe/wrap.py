@@ -22,9 +22,9 @@ from . import failed
 from . import rawtime as time
 from .blame import is_ours, pass_on
 from .calibrate import prepare_at_first_event
-from .layout import CALIBRATION, CAPTURED, CHUNK_BITS, CHUNK_SLOTS, ELAPSED, RECORD, SLOT, SLOT_SIZE, WAIT
 from .reference import RENEW_NS, References, nobody_is_timing
 from .runtime import Runtime
+from .slots import CALIBRATION, CAPTURED, CHUNK_BITS, CHUNK_SLOTS, ELAPSED, RECORD, SLOT, SLOT_SIZE, WAIT
 
 _MARK = "_nsysalign_wrapped"
 _LATEST = "_nsysalign_record"  # on an event: (seq, context, tid, device) of its latest record
@@ -45,7 +45,8 @@ def wrap_streams(module: Any, rt: Runtime) -> None:
     _replace(event, "wait", _wait(event.wait, module, rt))
     _replace(stream, "wait_event", _foreign(stream.wait_event, event, WAIT, rt))
     _replace(stream, "record_event", _foreign(stream.record_event, event, RECORD, rt))
-    _replace(event, "record", _record(event.record, module, rt, calibrate))
+    current = _current_stream(module.torch)
+    _replace(event, "record", _record(event.record, event, current, rt, calibrate, _intervention(rt)))
     prepare_at_first_event(event, rt, calibrate)
 
 
@@ -94,12 +95,10 @@ def _skip_dynamo(function: Any) -> None:
         pass_on(error)
 
 
-def _record(original: Any, module: Any, rt: Runtime, calibrate: Any) -> Any:
-    clock, getframe, pack = time.perf_counter_ns, sys._getframe, SLOT.pack_into
+def _record(original: Any, plain: type, current: Any, rt: Runtime, calibrate: Any, intervene: Any) -> Any:
+    clock, getframe, pack, put = time.perf_counter_ns, sys._getframe, SLOT.pack_into, object.__setattr__
     context_of, tls, ids, chunks = rt.sites.context, rt.tls, rt.driver.ids, rt.chunks
     starts, ends, calibrated = rt.starts, rt.ends, rt.calibrated
-    intervene = _intervention(rt)
-    current, plain, put = _current_stream(module.torch), module.Event, object.__setattr__
     mask, bits, size = CHUNK_SLOTS - 1, CHUNK_BITS, SLOT_SIZE
 
     @functools.wraps(original)
@@ -109,17 +108,12 @@ def _record(original: Any, module: Any, rt: Runtime, calibrate: Any) -> Any:
         stream = current() if stream is None else stream
         try:
             try:
-                handle, device = stream.cuda_stream, stream.device_index
-            except AttributeError as error:
+                handle, device, me = stream.cuda_stream, stream.device_index, tls.state
+            except AttributeError as error:  # no Stream of torch's, or the first record of a thread
                 pass_on(error)
-                handle, device = _describe(stream)
+                (handle, device), me = _describe(stream), rt.me()
             if not rt.ready or device not in calibrated:
                 _get_ready(rt, calibrate, stream, device, handle)
-            try:
-                me = tls.state
-            except AttributeError as error:
-                pass_on(error)
-                me = rt.me()
             context = context_of(getframe(1))
             flags = CAPTURED if rt.captures and rt.driver.is_capturing(handle) else 0
             stream_id = ids.get(handle)
@@ -150,13 +144,8 @@ def _record(original: Any, module: Any, rt: Runtime, calibrate: Any) -> Any:
                 put(self, _LATEST, (seq, context, me.tid, device))
             rt.last_record = me.last = seq
             rt.last_record_ns = t1
-            if context in ends:
-                for key in ends[context]:
-                    rt.close_range(me.open, key)
-            if begun is not None:
-                for key, range_id in begun:
-                    rt.close_range(me.open, key)  # a start that was never compared with an end
-                    me.open[key] = range_id
+            if begun is not None or context in ends:
+                rt.turn_ranges(me.open, context, begun)
         except BaseException as error:
             _cut_short(rt, self, seq, begun, me, not t1 and is_ours(error))
             if not t1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,23 +93,19 @@ def budgets(measure: Measure) -> pd.DataFrame:
 
 
 def write(measure: Measure, path: Path) -> None:
-    """analysis.db with the tables of frames.MEASURE_SPECS, documented inside; whole or not at all.  Without scipy it only has
-    the samples and budgets."""
+    """analysis.db with the tables of frames.MEASURE_SPECS, documented inside; whole or not at all."""
     import sqlite_utils
 
     from nsysalign.files import replacing
-    from nsysalign.measure.result import NoStatistics
 
-    found: dict[str, pd.DataFrame] = {"samples": measure.samples, "measured_budgets": measure.budgets}
-    with suppress(NoStatistics):
-        found |= {"curve": measure.curve, "modes": measure.modes}
+    found = {
+        "curve": measure.curve, "modes": measure.modes, "samples": measure.samples, "measured_budgets": measure.budgets
+    }  # fmt: skip
     with replacing(path) as temporary, closing(sqlite3.connect(temporary)) as connection:
         connection.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
         database = sqlite_utils.Database(connection)
         documentation = []
         for spec in frames.MEASURE_SPECS:
-            if spec.name not in found:
-                continue
             database[spec.name].create({c.name: _SQL[c.dtype] for c in spec.columns})
             table = found[spec.name].astype(object).where(found[spec.name].notna(), None)
             places = ", ".join("?" * len(spec.columns))

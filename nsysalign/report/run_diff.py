@@ -13,7 +13,8 @@ from nsysalign.files import write_text
 from nsysalign.report.html import Page, assemble
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.payload import cause_looks
-from nsysalign.text import duration, fixed, middle, percent, plural, safe_text
+from nsysalign.text import change as relative
+from nsysalign.text import change_between, duration, fixed, middle, percent, plural, safe_text
 
 if TYPE_CHECKING:
     from nsysalign.compare.label_changes import Change, Comparison, LabelChange
@@ -127,7 +128,7 @@ def signed(ns: float) -> str:
 
 def share(change: Change) -> str:
     """The change relative to the time before: "+12.3 %"."""
-    return f"{100 * change.change_ns / change.before_ns:+.1f} %" if change.before_ns else "new"
+    return relative(change.change_ns / change.before_ns) if change.before_ns else "new"
 
 
 def where(label: LabelChange, most: int = 3) -> str:
@@ -245,5 +246,4 @@ def between(total: Change) -> str:
     """The bounds relative to the time before: "-80.1 to -70.3 %"."""
     if not total.before_ns:
         return ""
-    low, high = (100 * ns / total.before_ns for ns in (total.low_ns, total.high_ns))
-    return f"{low:+.1f} to {high:+.1f} %"
+    return change_between(total.low_ns / total.before_ns, total.high_ns / total.before_ns)

@@ -14,16 +14,15 @@ from nsysalign.collect.lock import locked
 from nsysalign.errors import NsysAlignError, UsageError
 from nsysalign.measure import profile as proof
 from nsysalign.measure import runner, sampler
-from nsysalign.measure.collected import collected, environment
+from nsysalign.measure.collected import collected, environment, rungs, trial
 from nsysalign.measure.memory import Trial
 from nsysalign.measure.plan import CURVE_MODES, Job, Options, check
-from nsysalign.measure.result import FILE, Measure, NoStatistics
+from nsysalign.measure.result import Measure
 from nsysalign.measure.runner import Failure, Outcome
 from nsysalign.measure.search import OutOfTime, Search, search
 from nsysalign.measure.time_left import LEAST_S, Budget
-from nsysalign.measure.trials import rungs, trial
 from nsysalign.private import without_paths
-from nsysalign.rundir import make_run_dir
+from nsysalign.rundir import MEASUREMENT, make_run_dir
 
 PROBE_S, QUICK_S, PROFILED_S = 1.0, 1.5, 1.0
 #: Points that are measured in full: 1, the best, its equals, the knee, the largest, the best below the limit.
@@ -91,7 +90,7 @@ class Session:
             self.gpu.close()
             measure = self.result()
             if measure.blocks:
-                measure.write(self.folder / FILE)
+                measure.write(self.folder / MEASUREMENT)
                 if self.complete and not any(o.failure for o in self.outcomes):
                     shutil.rmtree(self.work, ignore_errors=True)  # everything in it is in the file now
         self._raise_if_nothing(measure)
@@ -134,10 +133,7 @@ class Session:
         result looks good would favour lucky results (92 instead of 95 % of the intervals held the truth)."""
         o = self.options
         now = self.result()
-        try:
-            unclear = [p for p in pairs if self._unsure(now, *p)]
-        except NoStatistics:
-            return
+        unclear = [p for p in pairs if self._unsure(now, *p)]
         if len(o.targets) > 1:
             unclear = [p for p in pairs if any(b == p[1] for _, b in unclear)]
         jobs = [
@@ -292,9 +288,7 @@ class Session:
             **more,
         )
         if o.targets[target].function is not None:
-            from nsysalign.measure import here
-
-            outcome = here.run(job, o, o.targets[target].function)
+            outcome = runner.run_here(job, o, o.targets[target].function)
         else:
             outcome = runner.run(
                 job,

@@ -1,0 +1,185 @@
+"""What alignment is made of, one function at a time: bounds of records, compared pairs, work of ranges, rows of kernels.
+
+Each case was a fault put in by hand or by `scripts/mutants.py` that whole recordings did not show.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from nsysalign import frames
+from nsysalign.align import bounds, marked, ranges
+from nsysalign.align.records import awaited, compared_pairs
+from nsysalign.model import CALL, EventLog
+
+US = 1_000
+P, Q = 1 << 24, 2 << 24  # two processes, as globalPid
+
+
+def table(spec: frames.Spec, rows: list[dict]) -> pd.DataFrame:
+    """Rows with the columns that matter; the others hold what means nothing."""
+    plain = {"int64": -1, "float64": np.nan, "bool": False, "str": "", "object": ()}
+    full = [{c.name: plain.get(c.dtype, 0) for c in spec.columns} | row for row in rows]
+    return frames.check(pd.DataFrame(full, columns=spec.names), spec) if full else frames.empty(spec)
+
+
+def trace(**tables: list[dict]) -> SimpleNamespace:
+    """As much of a trace as the function looks at."""
+    return SimpleNamespace(
+        **{name: table(getattr(frames, name.upper()), rows) for name, rows in tables.items()}
+    )
+
+
+@pytest.mark.parametrize(
+    ("elapsed_ns", "wanted"),
+    [(0, 1), (5 * US, 1), (20_000_000, 402), (3_600_000_000_000, 72_250_001)],
+)
+def test_how_far_elapsed_time_may_be_from_the_trace(elapsed_ns, wanted):
+    """A tick and a step of the clock, 20 parts per million, and what a float32 of milliseconds cannot hold."""
+    fixed = bounds.TICK_NS + bounds.CLOCK_STEP_NS
+    assert bounds.slack_ns(np.array([elapsed_ns]))[0] - fixed == pytest.approx(wanted, abs=1)
+
+
+def test_only_synchronisations_of_its_stream_bound_a_record():
+    """A record at 1 us; at 2 us a synchronisation of an unknown stream, at 4 us an event's, at 6 us its own stream's."""
+    kinds = [("sync_stream", 2), ("sync_event", 4), ("sync_stream", 6), ("sync_stream", 8)]
+    calls = [
+        {"start_ns": at * US, "end_ns": (at + 1) * US, "kind": CALL[kind], "process": P, "return_value": 0}
+        for kind, at in kinds
+    ]
+    streams = [99, 7, 7, 7]
+    syncs = [{"call": n, "process": P, "device": 0, "context": 1, "stream": s} for n, s in enumerate(streams)]
+    lanes = pd.DataFrame({"process": [P], "device": [0], "context": [1], "stream": [7]})
+    records = pd.DataFrame(
+        {"call": [0], "call_start_ns": [0], "call_end_ns": [US], "process": [P], "lane": [0]}
+    )
+    around = pd.DataFrame({"safe_previous_end_ns": [-1], "safe_next_start_ns": [bounds.FAR]})
+    made = trace(calls=calls, syncs=syncs)
+    lower, upper = bounds.own_bounds(made, lanes, records, around, np.array([bounds.FAR]))
+    assert (lower.tolist(), upper.tolist()) == ([0], [7 * US])
+
+
+def test_why_a_compared_pair_cannot_be_placed():
+    """Of four comparisons one has both records and an end after its start."""
+    records = pd.DataFrame({"log_process": [0, 0], "seq": [0, 1], "site": ["a.py:1", "a.py:2"]})
+    asked = [(0, 1, 0.5, ""), (0, 9, 0.5, ""), (9, 1, 0.5, ""), (1, 0, -0.5, ""), (0, 1, np.nan, "not ready")]
+    elapsed = table(
+        frames.ELAPSED,
+        [{"process": 0, "start": s, "end": e, "ms": ms, "error": error} for s, e, ms, error in asked],
+    )
+    empty = {spec.name: frames.empty(spec) for spec in frames.LOG_SPECS}
+    pairs, left_out = compared_pairs(
+        EventLog(headers=({},), notes=(), **{**empty, "elapsed": elapsed}), records
+    )
+    assert pairs[["start", "end", "elapsed_ns"]].to_numpy().tolist() == [[0, 1, 500_000]]
+    assert [u["reason"].split(":")[0] for u in left_out] == [
+        "a record of the pair was not seen by the probe",
+        "a record of the pair was not seen by the probe",
+        "negative elapsed_time",
+        "elapsed_time failed",
+    ]
+    assert [u["site"] for u in left_out] == ["a.py:1", "a.py:2", "a.py:2", "a.py:1"]
+
+
+def test_a_range_holds_work_of_threads_of_its_process_without_ranges_of_their_own():
+    """Four kernels in one range of P's first thread: its own; autograd's; a thread's with a range of its own; and Q's."""
+    threads = [P | 1, P | 2, P | 3, Q | 1]
+    calls = [{"start_ns": (n + 1) * US, "end_ns": (n + 1) * US + 500, "thread": t, "process": t & ~0xFFFFFF} for n, t in enumerate(threads)]  # fmt: skip
+    operations = [
+        {"call": n, "start_ns": (n + 10) * US, "end_ns": (n + 11) * US, "process": t & ~0xFFFFFF}
+        for n, t in enumerate(threads)
+    ]
+    opened = [{"thread": t, "process": P, "start_ns": 0, "end_ns": 9 * US} for t in (P | 1, P | 3)]
+    made = trace(calls=calls, operations=operations, ranges=opened)
+    spans = ranges._spans_of_ranges(made, np.zeros(4, np.int64)).set_index("range")
+    assert spans.loc[0, ["start", "end"]].tolist() == [10 * US, 12 * US]
+    assert spans.loc[1, ["start", "end"]].tolist() == [11 * US, 13 * US], "of the thread, and of the helper"
+
+
+def test_a_range_is_over_when_it_closes():
+    """A kernel launched at the very end of its thread's only range is the work of what other threads have open then."""
+    calls = [{"start_ns": 3 * US, "end_ns": 4 * US, "thread": P | 3, "process": P}]
+    operations = [{"call": 0, "start_ns": 10 * US, "end_ns": 11 * US, "process": P}]
+    opened = [
+        {"thread": P | n, "process": P, "start_ns": 0, "end_ns": end * US} for n, end in ((1, 9), (3, 3))
+    ]
+    made = trace(calls=calls, operations=operations, ranges=opened)
+    assert ranges._spans_of_ranges(made, np.zeros(1, np.int64))["range"].tolist() == [0]
+
+
+def test_rows_of_kernels_that_may_have_been_cut_are_those_of_one_stream():
+    """1 ns lies between the first two of stream 7, the first two rows of all, and between streams 8's and 7's next."""
+    rows = pd.DataFrame(
+        [(0, 7, 0, 100), (0, 7, 101, 200), (0, 8, 201, 300), (0, 7, 301, 400), (1, 7, 401, 500), (1, 8, 400, 401), (1, 8, 401, 500)],
+        columns=["device", "stream", "start_ns", "end_ns"],
+    )  # fmt: skip
+    assert np.flatnonzero(marked._cut(rows)).tolist() == [0, 5]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_bounds_of_a_clock_loosen_with_the_distance_on_both_sides(seed):
+    """At every time the tightest of all bounds, each loosened by what the clock may have drifted until then."""
+    random = np.random.default_rng(seed)
+    times = np.sort(random.integers(0, 10_000_000, 40))
+    lows, highs = -random.integers(1, 500, 40).astype(float), random.integers(1, 500, 40).astype(float)
+    query, drift = random.integers(-1_000_000, 11_000_000, 60), 5e-5
+    away = drift * np.abs(query[:, None] - times[None, :])
+    lower, upper = marked._envelope(times, lows, highs, query, drift)
+    np.testing.assert_allclose(lower, (lows - away).max(axis=1))
+    np.testing.assert_allclose(upper, (highs + away).min(axis=1))
+
+
+def test_the_place_of_one_launch_is_the_middle_of_what_its_row_allows():
+    """Stamps at 1,000 and 2,000 of a timer with ticks of 32 ns, in a row from 501,000 to 502,100 ns: the timer is between
+    499,968 and 500,100 behind the trace, and half a tick more."""
+    one = [np.array([t], np.int64) for t in (1_000, 2_000, 501_000, 502_100)]
+    known, cut = np.array([True]), np.array([False])
+    shift, rate, error = marked._clock(*one, known, cut, 32)
+    assert (shift.tolist(), rate) == ([500_034 + 16], 0.0)
+    assert error.tolist() == [int(np.ceil(66 + 1_000 * marked._DRIFT_UNKNOWN + 16))]
+
+
+def test_a_wait_is_for_the_record_of_its_synchronisation_then_of_the_log_then_of_its_event():
+    """Records 0 to 3; the first wait knows CUPTI's number of record 0 (and the log says 3), the second what the log says,
+    record 0 too, the third only its event, which record 2 recorded last before it, the fourth nothing but its thread."""
+    records = pd.DataFrame(
+        {
+            "process": [P] * 4,
+            "event": [5, 6, 0, -1],
+            "event_sync": [40, 41, -1, -1],
+            "thread": [P | 1] * 4,
+            "call": [0, 1, 2, 3],
+            "call_start_ns": [1 * US, 2 * US, 3 * US, 4 * US],
+            "log_process": [0] * 4,
+            "seq": [10, 11, 12, 13],
+        }
+    )
+    calls = [{"start_ns": n * US, "thread": P | 1, "process": P} for n in (1, 2, 3, 4, 6)]
+    columns = ["event_sync", "log_process", "seq", "event"]
+    said = [(40, 0, 13, -1), (-1, 0, 10, 6), (-1, 0, -1, 0), (99, 0, 99, -1)]
+    waits = pd.DataFrame(said, columns=columns).assign(process_id=P, call=4)
+    assert awaited(trace(calls=calls), waits, records).tolist() == [0, 0, 2, 3]
+    assert waits["inferred"].tolist() == [False, False, True, True]
+
+
+def test_bounds_of_a_clock_that_drifts_stay_narrow():
+    """40 launches over 4 s, each in a row 100 ns wider than its stamps, on a timer that is 30 parts per million slow."""
+    at = np.arange(40) * 100_000_000
+    first, last = at, at + 10_000
+    start, end = (np.rint(t * (1 + 30e-6)).astype(np.int64) for t in (first, last))
+    none = np.zeros(40, bool)
+    shift, rate, error = marked._clock(first, last, start - 50, end + 50, ~none, none, 1)
+    assert rate == pytest.approx(30e-6, rel=0.01)
+    assert np.abs(first + shift - start).max() <= 60 and error.max() <= 120
+
+
+def test_the_event_with_number_0_is_an_event():
+    """A query of event 0 that succeeds at 4 us; the record of event 1 is never asked for."""
+    calls = [{"start_ns": a * US, "end_ns": b * US, "kind": CALL[k], "process": P, "return_value": 0} for a, b, k in ((0, 1, "record"), (1, 2, "record"), (3, 4, "query_event"))]  # fmt: skip
+    records = pd.DataFrame({"event": [0, 1], "call": [0, 1], "process": [P, P]})
+    made = trace(calls=calls, syncs=[{"call": 2, "process": P, "event": 0}])
+    assert bounds.event_synchronised(made, records).tolist() == [4 * US, bounds.FAR]
