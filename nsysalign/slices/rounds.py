@@ -1,4 +1,13 @@
-"""Runs the slices of a trace, one after the other or shared with other processes, and combines the results."""
+"""Runs the slices of a trace, one after the other or shared with other processes, and combines the results.
+
+Without an event log, slices must know of each other:
+
+    calls     |....... a ...............|..... b ........|         a launches what runs late, and records a start
+    stream            [ a's ]     [ a's |  ]   [ a's ] [ b's ]     in b it still runs, and there is the end
+
+A range may hold a launch that runs after what its slice read, and pairing goes by all records of a stream.  So slices pair the
+records that they see, and say what they saw at their edges (`one.Edges`): those that missed something are read again.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +21,15 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.align.context import FromTrace
-from nsysalign.align.inferred import pairing_notes
+from nsysalign.align.inferred import Pairs, marked_together, pairing_notes, pairs_of
 from nsysalign.attribute.partial import together, without_timed_regions
 from nsysalign.attribute.run_windows import joined
 from nsysalign.effort import trim_memory
 from nsysalign.model import PartialResult
-from nsysalign.slices.one import Done, Job, Narrow, Unseen, work
+from nsysalign.slices.one import Done, Edges, Job, Narrow, Unseen, by_thread, work
 from nsysalign.slices.one import read_ahead as ahead
 from nsysalign.slices.pool import WorkerPool
 from nsysalign.slices.survey import MARGIN_BLOCKS, Survey, amended, around, cuts, parted, too_much
-from nsysalign.slices.without_log import cut_short, paired
 from nsysalign.trace.index import FOREVER, Excerpt, Index
 
 #: How much is read around a slice (blocks of calls), then around one that did not see enough, attempt by attempt; finally all.
@@ -123,13 +131,13 @@ def _round(
         left = [n for n in left if isinstance(found[n], Narrow)]
         every = [found[n].edges for n in narrow if isinstance(found[n], Done) and found[n].edges]
         if not left and len(every) == len(slices):
-            left = cut_short(every, [excerpts[n].spans[-1][1] for n in narrow])
+            left = _cut_short(every, [excerpts[n].spans[-1][1] for n in narrow])
         for n in left:
             narrow[n] += 1
         # a buffer that came late, a call that lasts: rows that a slice needed, and did not look for where they are
         left += [n for n in found if n not in left and index.misses(excerpts[n])]
         if not left and len(every) == len(slices):
-            inferred, of_slices = paired(every, slices)
+            inferred, of_slices = _paired(every, slices)
             notes = pairing_notes(inferred)
             left = [
                 n
@@ -141,6 +149,32 @@ def _round(
             if left and too_much(index, [_until(known, slices[n], pairs[n]) for n in narrow]):
                 return None
     return _Round([found[n] for n in narrow], index, tuple(notes))
+
+
+def _cut_short(every: Sequence[Edges], read_until: Sequence[int]) -> list[int]:
+    """The slices whose calls issued operations that begin after what the slices read, or whose records lie too close to the
+    edge of it."""
+    issuing = {thread for one in every for thread, _ in one.marks.issued}
+    late = pd.concat([e.late for e in every], ignore_index=True)
+    process, number, start = (late[c].to_numpy() for c in ("process", "correlation", "start_ns"))
+    found = []
+    for n, (one, until) in enumerate(zip(every, read_until, strict=True)):
+        hidden = start > until
+        if one.doubtful & issuing or any(
+            (hidden & (process == mine) & (number >= low) & (number <= high)).any()
+            for mine, (low, high) in one.numbers.items()
+        ):
+            found.append(n)
+    return found
+
+
+def _paired(every: Sequence[Edges], slices: Sequence[tuple[int, int]]) -> tuple[Pairs, list[pd.DataFrame]]:
+    """The pairs of all records, and those (PAIRED) that begin in each slice."""
+    marks = marked_together([e.marks for e in every])
+    pairs = pairs_of(marks)
+    table = by_thread(pairs.table(marks.records))
+    opened = table["open_ns"].to_numpy()
+    return pairs, [table[(opened >= begin) & (opened < end)].reset_index(drop=True) for begin, end in slices]
 
 
 def _tell(tell: Progress, before: int, of: int, done: int) -> None:

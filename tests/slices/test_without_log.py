@@ -36,8 +36,9 @@ from .compare import same
 TESTS = Path(__file__).parents[1]
 
 
-def sliced(trace: Path, block_rows: int, count: int) -> run.Whole:
-    """The trace in about `count` slices, compared with the whole that was given the same knowledge."""
+def sliced(trace: Path, block_rows: int, count: int, *, busy: bool = True) -> run.Whole:
+    """The trace in about `count` slices, compared with the whole that was given the same knowledge.  `busy`: no stream is idle for
+    longer than what is read around a slice."""
     index = sampled(trace, block_rows)
     known = plan.survey(trace, None, index, most_calls=5_000)
     assert known is not None and len(plan.cuts(known.timed, index, count) or ()) >= 3
@@ -53,6 +54,9 @@ def sliced(trace: Path, block_rows: int, count: int) -> run.Whole:
     assert host_ranges(whole.on_host).equals(host_ranges(found.portion.on_host))
     assert left_out(whole.on_host) == left_out(found.portion.on_host)
     assert found.lost == read.lost
+    ran = [p.durations.groupby(["kernel", "kind", "ns"]) for p in (whole, found.portion)]
+    for column in ("count", *(("idle_before_ns",) if busy else ())):
+        assert ran[0][column].sum().equals(ran[1][column].sum()), column
     return found
 
 
@@ -72,7 +76,7 @@ def unpacked(name: str, folder: Path) -> Path:
     ],
 )
 def test_recordings(tmp_path, name, origins):
-    found = sliced(unpacked(name, tmp_path), 64, 4)
+    found = sliced(unpacked(name, tmp_path), 64, 4, busy=False)
     codes = set(found.portion.rows["origin"]) - {ORIGIN["run"]}
     assert codes == {ORIGIN[what] for what in origins}
 
