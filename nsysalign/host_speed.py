@@ -21,6 +21,9 @@ from nsysalign.model import EventLog
 #: H200 and H100 machines whose time the host decided; measured by itself, 1.78 on an H200 (docs/cost.md).
 RECORD_UNDER_NSYS = 1.75
 _CREDIBLE = (1.1, 4.0)  # of what a header says instead
+#: From this many times as long as usual on, the calls say that something disturbed the host (docs/cost.md).
+SLOW = 1.9
+_CREDIBLE_NS = (500, 100_000)  # of a record call on an undisturbed host, as a header says
 #: Where nothing was recorded in a span, what was recorded up to this long before or after counts.
 _NEAR_NS = 500_000_000
 #: From this many records on a run shows what is usual on its host.
@@ -35,6 +38,8 @@ class HostSpeed:
         #: Process -> begins and ends of the calls, and the sum of the logarithms of their lengths up to each.
         self._known: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
         self._usual: dict[int, float] = {}
+        #: Processes whose calls usually took SLOW times as long as they do on this machine, and how long that is.
+        self._undisturbed: dict[int, float] = {}
         if log is None:
             return
         for process, rows in log.records[_bounding(log)].groupby("process"):
@@ -47,7 +52,10 @@ class HostSpeed:
                 begin, end = (clocks[process].to_trace(t) for t in (begin, end))
             self._known[int(process)] = begin, end, np.append(0.0, np.cumsum(np.log(took)))
             if len(took) >= _FEWEST:
-                self._usual[int(process)] = float(np.percentile(took, 25))
+                usual = self._usual[int(process)] = float(np.percentile(took, 25))
+                undisturbed = _said(log.headers[process], "record_undisturbed_ns", _CREDIBLE_NS)
+                if undisturbed is not None and usual > SLOW * undisturbed:
+                    self._undisturbed[int(process)] = undisturbed
 
     def near(self, process: np.ndarray, begin_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
         """float64: geometric mean of the lengths, ns, of these calls in the spans (also of one that is under way at an end),
@@ -73,10 +81,10 @@ class HostSpeed:
         return np.array([self._usual.get(int(number), np.nan) for number in process], dtype=np.float64)
 
     def slowdown(self, process: np.ndarray, begin_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
-        """float64: how many times longer than usual in the run the shorter one of an interval's calls took; NaN if unknown.  The
-        longer one may only have found cold caches."""
+        """float64: how many times longer than usual the shorter one of an interval's calls took; NaN if unknown.  The longer one may
+        only have found cold caches.  Usual is what is usual in the run, unless that is slow on this machine."""
         out = np.full(len(process), np.nan)
-        for number, usual in self._usual.items():
+        for number, usual in (self._usual | self._undisturbed).items():
             begin, end, total = self._known[number]
             mine = np.flatnonzero(process == number)
             first = np.searchsorted(end, begin_ns[mine])
@@ -87,6 +95,11 @@ class HostSpeed:
                 bounds = np.column_stack([first, stop]).ravel()
                 out[mine] = np.minimum.reduceat(took, bounds)[::2] / usual
         return out
+
+    def slow_throughout(self, process: np.ndarray) -> np.ndarray:
+        """bool: whether the calls of these processes usually took SLOW times as long as on this machine when nothing disturbs it, as
+        `nsysalign doctor --calibrate` measured; False if it did not."""
+        return np.isin(process, list(self._undisturbed))
 
 
 def _bounding(log: EventLog) -> np.ndarray:
@@ -102,8 +115,11 @@ def _bounding(log: EventLog) -> np.ndarray:
 def record_under_nsys(log: EventLog | None) -> float:
     """How many times longer a record call takes under nsys: as measured on the log's machine (`nsysalign doctor --calibrate`),
     else RECORD_UNDER_NSYS."""
-    for header in log.headers if log is not None else ():
-        said = header.get("record_under_nsys")
-        if isinstance(said, int | float) and _CREDIBLE[0] <= said <= _CREDIBLE[1]:
-            return float(said)
-    return RECORD_UNDER_NSYS
+    said = (_said(h, "record_under_nsys", _CREDIBLE) for h in (log.headers if log is not None else ()))
+    return next((s for s in said if s is not None), RECORD_UNDER_NSYS)
+
+
+def _said(header: Mapping[str, Any], name: str, credible: tuple[float, float]) -> float | None:
+    """A number of a header, None if it has none that can be."""
+    said = header.get(name)
+    return float(said) if isinstance(said, int | float) and credible[0] <= said <= credible[1] else None

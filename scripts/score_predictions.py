@@ -130,6 +130,21 @@ def fastest(rows: pd.DataFrame) -> pd.Series:
     return under["predicted_ns"] / rows.groupby("label")["baseline_ns"].min() - 1
 
 
+def alike(rows: pd.DataFrame) -> str:
+    """Markdown, one line per label: the pair of runs whose hosts were most alike by the record calls, from the host's labels to
+    the GPU's: us under nsys, without, predicted, and the error."""
+    known = rows[rows["host_slowdown"].notna() & rows["error"].notna()].copy()
+    known["apart"] = np.log(known["host_slowdown"]).abs()
+    pairs = known.loc[known.groupby("label")["apart"].idxmin()].sort_values("gpu_share")
+    lines = []
+    for row in pairs.itertuples(index=False):
+        times = (row.profiled_ns, row.baseline_ns, row.predicted_ns)
+        cells = [f"{ns / 1e3:,.0f}" if ns >= 1e5 else f"{ns / 1e3:.1f}" for ns in times]
+        host = "" if row.apart <= np.log(EQUAL) else " (host)"
+        lines.append(f"| {row.label} | {' | '.join(cells)} | {100 * row.error:+.0f} %{host} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Print the tables; `--json` has every label."""
     parser = argparse.ArgumentParser(
@@ -137,6 +152,7 @@ def main() -> None:
     )
     parser.add_argument("programs", nargs="+", type=Path)
     parser.add_argument("--labels", default=".", help="a regular expression for the labels that count")
+    parser.add_argument("--table", action="store_true", help="a table of all labels as well, in Markdown")
     parser.add_argument("--json", type=Path, help="write the errors of every label here")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -180,6 +196,8 @@ def main() -> None:
             print(
                 f"  {name:36s} {100 * values.abs().median():5.1f} %  {(values.abs() <= 0.1).sum()} of {len(values)} within 10 %"
             )
+    if arguments.table:
+        print("\n" + alike(found))
     if arguments.json:
         arguments.json.write_text(json.dumps(found.to_dict("records"), indent=1, default=str))
 

@@ -6,8 +6,9 @@ cannot show what was added, only how long things took with it.  So it is a share
 slow or cold machine, and so are the callbacks in it) and a share of the time outside CUDA after it, up to a limit: after that
 long the caches are the program's again.
 
-The shares were fitted to pairs of runs, with and without nsys, of the same program on an H200 (torch 2.11, nsys 2024.2.3);
-docs/cost.md shows how well they predict runs they were not fitted to.  `SPREAD` says how uncertain they are.
+The shares were fitted to runs with and without nsys of the same programs on two H200s (torch 2.11, nsys 2024.2.3), where the
+host ran at full speed; that of a graph's launch is what `nsysalign doctor --calibrate` measured on an H200 and an H100.
+docs/cost.md shows how well they predict runs they were not fitted to; the `..._ERROR`s say how uncertain they are.
 """
 
 from __future__ import annotations
@@ -23,26 +24,27 @@ from nsysalign.model import CALL, ISSUING_CALLS, KIND, SYNC_CALLS, Trace
 class Costs:
     """Shares and limits (ns).  All were fitted; none is a property of CUDA."""
 
-    issue_share: float = 0.41  # of a call that launches, copies or sets
+    issue_share: float = 0.36  # of a call that launches, copies or sets
+    graph_share: float = 0.52  # of one that launches a graph
     other_share: float = 0.60  # of every other call that does not wait
     inside_most_ns: int = 12_000  # a call in which libraries load is long for other reasons
     wait_ns: int = 700  # of a call that waits for the GPU: for its return
-    after_share: float = 0.30  # of the time outside CUDA after a call ...
+    after_share: float = 0.35  # of the time outside CUDA after a call ...
     after_from_ns: int = 2_500  # ... beyond this: tight loops stay in their caches ...
-    after_most_ns: int = 6_000  # ... up to this
+    after_most_ns: int = 12_000  # ... up to this
     call_after_ns: int = 100  # after any call, at least
     device_ns: int = 280  # on the GPU before a kernel that was waiting for its predecessor ...
+    memset_ns: int = 1_000  # the same, if its predecessor was a memset
     device_gap_ns: int = 900  # ... whose gap without nsys is at least this
     graph_ns: int = 1_200  # on the GPU around a graph that is traced as a whole
 
 
 FITTED = Costs()
 
-#: The estimated overhead is uncertain by these factors ...
-SPREAD = (0.6, 1.4)
-#: ... and two runs without nsys on an equally fast host differ as well: by this share of the time that the host decides, and of
-#: the rest.  199 of 205 labels that neither was chosen with lay within their bars there (docs/cost.md).
-HOST_SPREAD, REST_SPREAD = 0.12, 0.02
+#: How far a prediction may be off, as shares: of what was taken away inside calls and on the GPU, of what was taken away between
+#: calls, of the rest of the time that the host decides, and of the GPU's work.  They are independent: their squares add up.
+#: Chosen so that 95 of 100 labels lie within, of workloads and on machines that were left out of the choice (docs/cost.md).
+INSIDE_ERROR, AFTER_ERROR, HOST_ERROR, WORK_ERROR = 0.25, 0.75, 0.12, 0.03
 
 PAGEABLE = 0  # CUDA_MEMOPR_MEMORY_KIND_PAGEABLE
 
@@ -62,6 +64,7 @@ def overhead(trace: Trace, costs: Costs) -> Overhead:
     start, end, kind, thread = (calls[c].to_numpy() for c in ("start_ns", "end_ns", "kind", "thread"))
     length, waits = end - start, waiting(trace)
     share = np.where(np.isin(kind, [CALL[k] for k in ISSUING_CALLS]), costs.issue_share, costs.other_share)
+    share[kind == CALL["graph_launch"]] = costs.graph_share
     inside = np.minimum(share * length, costs.inside_most_ns)
     inside = np.where(waits, np.minimum(costs.wait_ns, 0.5 * length), inside)
     outer = np.flatnonzero(calls["outer"].to_numpy() == np.arange(len(calls)))
@@ -74,12 +77,9 @@ def overhead(trace: Trace, costs: Costs) -> Overhead:
     return Overhead(_whole(inside), _whole(after), waits)
 
 
-def scaled(cost: Overhead, calls: np.ndarray, length: np.ndarray, factor: float) -> Overhead:
-    """The overhead of some calls times `factor`, but never more than a call's own `length`."""
-    inside, after, waits = cost.inside[calls], cost.after[calls], cost.waits[calls]
-    if factor == 1.0:
-        return Overhead(inside, after, waits)
-    return Overhead(np.minimum(_whole(inside * factor), length), _whole(after * factor), waits)
+def part(cost: Overhead, calls: np.ndarray, inside: float = 1.0, after: float = 1.0) -> Overhead:
+    """The overhead of some calls, of which only these shares (0 to 1) were the profiler's."""
+    return Overhead(_whole(cost.inside[calls] * inside), _whole(cost.after[calls] * after), cost.waits[calls])
 
 
 def waiting(trace: Trace) -> np.ndarray:

@@ -114,12 +114,10 @@ class Scenes:
         if self._overlap(here, int(window.open_ns)):
             return _none("several threads issue its work at once: their order without nsys is not known")
         work = self._work(window, here, first, last, begin)
-        items = [
-            self._item(w, work[n - 1] if n and work[n - 1].lane == w.lane else None, here)
-            for n, w in enumerate(work)
-        ]
+        before = [work[n - 1] if n and work[n - 1].lane == w.lane else None for n, w in enumerate(work)]
+        items = [self._item(w, b, here) for w, b in zip(work, before, strict=True)]
         items = self._dependencies(work, items, here)
-        device = [self._device(w, i) for w, i in zip(work, items, strict=True)]
+        device = [self._device(w, i, b) for w, i, b in zip(work, items, before, strict=True)]
         trim = [
             self.costs.graph_ns if w.operation >= 0 and self.op_kind[w.operation] == KIND["graph"] else 0
             for w in work
@@ -244,13 +242,18 @@ class Scenes:
             )
         return out
 
-    def _device(self, w: _Work, item: Item) -> int:
-        """What the profiler does on the GPU before a kernel that follows closely."""
-        if item.behind != NOTHING or w.operation < 0 or self.op_kind[w.operation] != KIND["kernel"]:
+    def _device(self, w: _Work, item: Item, before: _Work | None) -> int:
+        """What the profiler does on the GPU before a kernel or a memset that follows closely."""
+        kernel, memset = KIND["kernel"], KIND["memset"]
+        if item.behind != NOTHING or w.operation < 0 or self.op_kind[w.operation] not in (kernel, memset):
             return 0
         if item.call < 0 or item.gap >= 2 * _TIGHT_NS:
             return 0
-        return max(0, min(item.gap - self.costs.device_gap_ns, self.costs.device_ns))
+        after_memset = (
+            before is not None and before.operation >= 0 and self.op_kind[before.operation] == memset
+        )
+        most = self.costs.memset_ns if after_memset else self.costs.device_ns
+        return max(0, min(item.gap - self.costs.device_gap_ns, most))
 
 
 def _none(reason: str) -> Scene:

@@ -1,11 +1,13 @@
 """What an interval would have measured without nsys, predicted from the profiled trace alone, and its budget then.
 
-The interval is replayed (`replay`) without what the profiler costs (`overhead`): as estimated, and with less and more of
-it.  The budget is the profiled one minus what was taken away, by cause; it adds up exactly to the prediction.
+The interval is replayed (`replay`) without what the profiler costs (`overhead`): as estimated, and with less of it, which says
+how much depends on each part of the estimate.  The budget is the profiled one minus what was taken away, by cause; it adds up
+exactly to the prediction.
 """
 
 from __future__ import annotations
 
+import math
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -14,19 +16,20 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.attribute.overhead import (
+    AFTER_ERROR,
     FITTED,
-    HOST_SPREAD,
-    REST_SPREAD,
-    SPREAD,
+    HOST_ERROR,
+    INSIDE_ERROR,
+    WORK_ERROR,
     Costs,
     overhead,
-    scaled,
+    part,
     waiting,
 )
 from nsysalign.attribute.replay import Call, replay
 from nsysalign.attribute.scene import Scene, Scenes
 from nsysalign.attribute.segment_source import SegmentSource
-from nsysalign.host_speed import HostSpeed
+from nsysalign.host_speed import SLOW, HostSpeed
 from nsysalign.model import CAUSES, OPERATION_KINDS, Alignment, Trace
 from nsysalign.parts import matrices
 from nsysalign.text import times
@@ -38,9 +41,9 @@ _HOST_SIDE = ("host", "api_launch", "api", "event", "sync", "launch_latency")
 _TICK_NS = 64  # the event clock's, at both ends
 #: If more of an interval than this is unknown, it is not replayed.
 _UNKNOWN_SHARE = 0.05
-#: If both record calls of an interval took this many times as long as usual in the run, and the host decides more than this
-#: share of it, the profiled run was itself disturbed there (docs/cost.md).
-_SLOW, _HOST_DECIDES = 1.9, 0.3
+#: If both record calls of an interval took SLOW times as long as usual, and the host decides more than this share of it, the
+#: profiled run was itself disturbed there (docs/cost.md).
+_HOST_DECIDES = 0.3
 
 
 class Prediction(NamedTuple):
@@ -56,7 +59,7 @@ class Predictor:
     """`costs`: what the profiler adds; the defaults are the fitted ones."""
 
     def __init__(self, trace: Trace, alignment: Alignment, costs: Costs = FITTED) -> None:
-        self.cost, self.factors = overhead(trace, costs), (1.0, *SPREAD)
+        self.cost = overhead(trace, costs)
         self.scenes = Scenes(trace, alignment, waiting(trace), costs)
 
     def predict(self, window, working_ns: int = 0) -> Prediction:
@@ -64,22 +67,29 @@ class Predictor:
         scene = self.scenes.of(window)
         if scene.reason:
             return Prediction(-1, -1, -1, scene.reason)
-        found = [self._replayed(window, scene, factor) for factor in self.factors]
-        middle = found[0]
-        rest = min(working_ns, middle)
-        spread = round(HOST_SPREAD * (middle - rest) + REST_SPREAD * rest) + _TICK_NS
-        return Prediction(middle, max(min(found) - spread, 0), max(found) + spread, "")
+        middle = self._replayed(window, scene)
+        work = min(working_ns, middle)
+        bar = _TICK_NS + round(
+            math.hypot(
+                self._replayed(window, scene, inside=1 - INSIDE_ERROR) - middle,
+                self._replayed(window, scene, after=1 - AFTER_ERROR) - middle,
+                HOST_ERROR * (middle - work),
+                WORK_ERROR * work,
+            )
+        )
+        return Prediction(middle, max(middle - bar, 0), middle + bar, "")
 
-    def _replayed(self, window, scene: Scene, factor: float) -> int:
+    def _replayed(self, window, scene: Scene, inside: float = 1.0, after: float = 1.0) -> int:
+        """Its length without these shares of the estimated cost; what the profiler does on the GPU belongs to `inside`."""
+        cost = part(self.cost, scene.calls, inside, after)
         start, end = self.scenes.start[scene.calls], self.scenes.end[scene.calls]
-        cost = scaled(self.cost, scene.calls, end - start, factor)
         columns = (start, end, cost.inside, cost.after, cost.waits)
         rows = zip(*(column.tolist() for column in columns), strict=True)
         calls = [Call(*row)._replace(back=self.scenes.back) for row in rows]
         items = [
             i._replace(
-                gap=i.gap - min(round(factor * device), max(i.gap, 0)),
-                trim=min(round(factor * trim), (i.end - i.start) // 2),
+                gap=i.gap - min(round(inside * device), max(i.gap, 0)),
+                trim=min(round(inside * trim), (i.end - i.start) // 2),
             )
             for i, device, trim in zip(scene.items, scene.device, scene.trim, strict=True)
         ]
@@ -126,9 +136,9 @@ def predict_intervals(
     working = matrix[:, [CAUSES.index(c) for c in OPERATION_KINDS]].sum(axis=1)
     unknown = matrix[:, CAUSES.index("unknown")]
     windows = alignment.windows
-    slowdown = (host or HostSpeed(None)).slowdown(
-        *(windows[c].to_numpy() for c in ("log_process", "open_ns", "close_end_ns"))
-    )
+    host = host or HostSpeed(None)
+    spans = [windows[c].to_numpy() for c in ("log_process", "open_ns", "close_end_ns")]
+    slowdown, throughout = host.slowdown(*spans), host.slow_throughout(spans[0])
     decides = 1 - working / np.maximum(windows["elapsed_ns"].to_numpy(), 1)
     slowdown[decides <= _HOST_DECIDES] = np.nan
     predictor = None
@@ -136,7 +146,9 @@ def predict_intervals(
     lost = np.setdiff1d(wanted, chosen).tolist()
     rows += [(number, pd.NA, pd.NA, pd.NA, "the trace around it could not be read") for number in lost]
     for at, (number, window) in enumerate(zip(chosen.tolist(), windows.itertuples(index=False), strict=True)):
-        reason = _no_prediction(window, int(unknown[at]), osrt) or _slow_host(slowdown[at])
+        reason = _no_prediction(window, int(unknown[at]), osrt) or _slow_host(
+            slowdown[at], bool(throughout[at])
+        )
         if not reason:
             predictor = predictor or Predictor(trace, alignment)
             found = predictor.predict(window, int(working[at]))
@@ -162,11 +174,14 @@ def _no_prediction(window, unknown_ns: int, osrt: bool) -> str:
     return ""
 
 
-def _slow_host(slowdown: float) -> str:
-    """The same for a host that was slower than usual; NaN: not known, or of no consequence."""
-    if slowdown <= _SLOW or np.isnan(slowdown):
+def _slow_host(slowdown: float, throughout: bool) -> str:
+    """The same for a host that was slower than usual; NaN: not known, or of no consequence.  `throughout`: than on this machine."""
+    if slowdown <= SLOW or np.isnan(slowdown):
         return ""
-    return f"both of its record calls took {times(slowdown)} as long as usual in this run: the host was disturbed"
+    took = f"both of its record calls took {times(slowdown)} as long as usual"
+    if throughout:
+        return f"{took} on this machine (nsysalign doctor --calibrate): the host was slow throughout this run"
+    return f"{took} in this run: the host was disturbed"
 
 
 def chosen_intervals(intervals: pd.DataFrame, labels: pd.DataFrame, source: SegmentSource) -> list[int]:

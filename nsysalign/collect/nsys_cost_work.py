@@ -9,9 +9,11 @@ Standard library and torch only.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import socket
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -20,8 +22,9 @@ from typing import Any
 #: A stream's queue holds about 1,000 launches: a batch never waits for the GPU.
 _CALLS = 50
 _STATEMENTS = 60  # of Python between two calls: about the cost of one operator of a model
-#: Timed one by one on an idle GPU, as the probe times the records of intervals.
-RECORD = "record"
+#: Timed one by one on an idle GPU, as the probe times the records of intervals: again and again of one event, and the first one
+#: of each event, which creates it, as in most programs.
+RECORD, FIRST_RECORD = "record", "first record"
 
 
 class _Ready:
@@ -81,7 +84,11 @@ class _Ready:
 
     def record(self) -> Callable[[], object]:
         event, stream = self.torch.cuda.Event(enable_timing=True), self.torch.cuda.current_stream()
-        return lambda: event.record(stream)
+        return lambda: functools.partial(event.record, stream)
+
+    def first_record(self) -> Callable[[], object]:
+        event, stream = self.torch.cuda.Event, self.torch.cuda.current_stream()
+        return lambda: functools.partial(event(enable_timing=True).record, stream)
 
     def elapsed_time(self) -> Callable[[], object]:
         start, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -107,7 +114,8 @@ def kinds(torch: Any) -> dict[str, Callable[[], Callable[[], object]]]:
         "copy from pinned memory": ready.copy_from_pinned,
         "item": ready.item,
         "graph launch": ready.graph,
-        "record": ready.record,
+        RECORD: ready.record,
+        FIRST_RECORD: ready.first_record,
         "elapsed_time": ready.elapsed_time,
         "synchronize": ready.synchronize,
     }
@@ -117,14 +125,15 @@ def batch(name: str, call: Callable[[], object], synchronize: Callable[[], objec
     """Time per call, ns, of one batch that begins on an idle GPU."""
     clock = time.perf_counter_ns
     synchronize()
-    if name == RECORD:
-        took = 0
+    if name in (RECORD, FIRST_RECORD):
+        took = []
         for _ in range(_CALLS):
+            record = call()
             t0 = clock()
-            call()
-            took += clock() - t0
+            record()
+            took.append(clock() - t0)
             synchronize()
-        return took / _CALLS
+        return statistics.fmean(took) if name == RECORD else float(statistics.median(took))
     t0 = clock()
     for _ in range(_CALLS):
         call()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,6 +34,14 @@ class Change:
         return self.low_ns > 0 or self.high_ns < 0
 
 
+class Bounded(NamedTuple):
+    """Times, ns."""
+
+    ns: int
+    lower_ns: int
+    upper_ns: int
+
+
 @dataclass(frozen=True)
 class LabelChange:
     label: str
@@ -46,6 +55,8 @@ class LabelChange:
     verdict: str  # slower, faster, unclear, same
     reason: str  # why it cannot be said; '' otherwise
     library: bool
+    #: Of each side's median interval: what it would take without nsys, and its bounds, ns; None where that was not predicted.
+    unprofiled: tuple[Bounded | None, Bounded | None] = (None, None)
 
 
 @dataclass(frozen=True)
@@ -79,6 +90,7 @@ def compare(
 ) -> Comparison:
     """Every label of both sides.  `threshold`: the share of the time below which a change does not matter."""
     a, b = _runs(before), _runs(after)
+    without = [_unprofiled(side) for side in (before, after)]
     first = before.labels.set_index("label")
     labels = []
     for label in first.index:
@@ -87,19 +99,18 @@ def compare(
         # a label's random numbers depend on its name only: other labels do not change its answer
         number = seed + zlib.crc32(label.encode("utf-8", "replace"))
         row = first.loc[label]
-        labels.append(
-            _label(
-                label,
-                str(row["kind"]),
-                str(row["site"]),
-                bool(row["library"]),
-                a[label],
-                b[label],
-                confidence,
-                threshold,
-                number,
-            )
+        found = _label(
+            label,
+            str(row["kind"]),
+            str(row["site"]),
+            bool(row["library"]),
+            a[label],
+            b[label],
+            confidence,
+            threshold,
+            number,
         )
+        labels.append(replace(found, unprofiled=(without[0].get(label), without[1].get(label))))
     return Comparison(
         before=names[0],
         after=names[1],
@@ -120,6 +131,18 @@ def _runs(analysis: Analysis) -> dict[str, np.ndarray]:
     matrix = np.hstack([whole, parts_matrix(analysis)])
     groups = intervals.groupby("label", sort=False).indices
     return {str(label): matrix[groups[label]] for label in analysis.labels["label"]}
+
+
+def _unprofiled(analysis: Analysis) -> dict[str, Bounded]:
+    """Label -> what its median interval would take without nsys, where that was predicted."""
+    columns = ["predicted_ns", "lower_ns", "upper_ns"]
+    known = analysis.unprofiled.dropna(subset=columns).set_index("interval")[columns].astype("int64")
+    row = analysis.labels.set_index("label")["row_interval"]
+    return {
+        str(label): Bounded(*known.loc[number].tolist())
+        for label, number in row.items()
+        if number in known.index
+    }
 
 
 def _label(

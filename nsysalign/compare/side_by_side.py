@@ -24,6 +24,8 @@ CONFIDENCE = 0.95
 #: A host that was this many times slower in one run than in the other is worth a remark: nine in ten differences of the record
 #: calls that have another reason are smaller.
 _OTHER_SPEED = 1.3
+#: Record calls tell the hosts' difference with an error of its own: the bar reaches to this power of it (docs/cost.md).
+_UNCERTAIN = 1.2
 
 
 def side_by_side(
@@ -294,7 +296,7 @@ def _predicted(
     shift = profiled_ns - _midmean(elapsed)  # 0 if all were replayed
     predicted, lower, upper = (max(v + shift, 0.0) for v in values)
     if predicted and slowdown > 0:
-        there = max(1 - min(max(host / predicted, 0.0), 1.0) * (1 - 1 / slowdown), 0.0)
+        there = max(1 - min(max(host / predicted, 0.0), 1.0) * (1 - slowdown**-_UNCERTAIN), 0.0)
         lower, upper = lower * min(there, 1.0), upper * max(there, 1.0)
     return predicted, lower, upper, int(have.sum())
 

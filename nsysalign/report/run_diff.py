@@ -14,7 +14,7 @@ from nsysalign.report.html import Page, assemble
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.payload import cause_looks
 from nsysalign.text import change as relative
-from nsysalign.text import change_between, duration, fixed, middle, percent, plural, safe_text
+from nsysalign.text import change_between, duration, fixed, middle, percent, plural, safe_text, within
 
 if TYPE_CHECKING:
     from nsysalign.compare.label_changes import Change, Comparison, LabelChange
@@ -94,6 +94,9 @@ def _label(label: LabelChange) -> dict[str, Any]:
         "library": label.library,
         "total": _change(label.total),
         "kernel_only": _change(label.kernel_only),
+        "unprofiled": dict(
+            zip(("before", "after"), (u and u._asdict() for u in label.unprofiled), strict=True)
+        ),
         "parts": {cause: _change(change) for cause, change in label.parts.items()},
     }
 
@@ -118,6 +121,11 @@ def method(comparison: Comparison) -> str:
         "Times are means of the middle half of the intervals, so that a cold one does not count; the causes' changes add up "
         f"to the total's. Bounds hold the true change with {percent(comparison.confidence)} confidence per label "
         f"(bootstrap over intervals); changes below {100 * comparison.threshold:.3g} % do not matter."
+        + (
+            " Times are those under nsys; w/o nsys is predicted for the median interval of each side."
+            if any(any(label.unprofiled) for label in comparison.labels)
+            else ""
+        )
     )
 
 
@@ -137,6 +145,13 @@ def where(label: LabelChange, most: int = 3) -> str:
     clear.sort(key=lambda pair: -abs(pair[1].change_ns))
     said = [f"{LOOKS[cause].short} {signed(c.change_ns)}" for cause, c in clear[:most]]
     return ", ".join(said) + (f", … {len(clear) - most} more" if len(clear) > most else "")
+
+
+def without_nsys(label: LabelChange) -> str:
+    """What each side's median interval would take without nsys, us: "191 ±25 → 52.3 ±6.1"; '' if neither was predicted."""
+    if not any(label.unprofiled):
+        return ""
+    return " → ".join("?" if u is None else within(*u, 1_000) for u in label.unprofiled)
 
 
 STYLES = {"slower": "bold red", "faster": "bold green", "unclear": "yellow", "same": "dim"}
@@ -174,11 +189,13 @@ def render(comparison: Comparison, console: Console, report_path: str | None = N
 def _table(comparison: Comparison, console: Console) -> None:
     labels, wide = ordered(comparison), console.width >= _WIDE
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="")
-    rows = [_cells(label, wide) for label in labels]
+    predicted = wide and any(any(label.unprofiled) for label in labels)
+    rows = [_cells(label, wide, predicted) for label in labels]
     heads = [
         "runs",
         "A us",
         "B us",
+        *(["w/o nsys, us"] if predicted else []),
         "change",
         *([f"{percent(comparison.confidence)} between"] if wide else []),
     ]
@@ -208,18 +225,26 @@ def _table(comparison: Comparison, console: Console) -> None:
     else:
         _with_lines(
             grid,
-            ["; ".join(filter(None, (between(label.total), _because(label)))) for label in labels],
+            [
+                "; ".join(filter(None, (between(label.total), _because(label), _said(label))))
+                for label in labels
+            ],
             console,
         )
 
 
-def _cells(label: LabelChange, wide: bool) -> list[str]:
+def _said(label: LabelChange) -> str:
+    return f"w/o nsys {without_nsys(label)} us" if any(label.unprofiled) else ""
+
+
+def _cells(label: LabelChange, wide: bool, predicted: bool) -> list[str]:
     total = label.total
     places = 2 if max(total.before_ns, total.after_ns) < 1e7 else 1
     times = [fixed(ns, decimals=places) for ns in (total.before_ns, total.after_ns)]
     return [
         f"{label.before_count}/{label.after_count}",
         *times,
+        *([without_nsys(label)] if predicted else []),
         share(total),
         *([between(total)] if wide else []),
     ]

@@ -115,7 +115,7 @@ def metadata(analysis: Analysis) -> dict[str, Any]:
         for spec in frames.ANALYSIS_SPECS
     }
     tables["budgets"] = {
-        "description": "one row per interval, one column per cause: they add up to elapsed_ns"
+        "description": "one row per interval, one column per cause: they add up to elapsed_ns; unprofiled_ns: predicted without nsys"
     }
     queries = {
         "labels_by_lost_time": {
@@ -147,7 +147,9 @@ def _views(database: Any) -> None:
     )
     database.create_view(
         "budgets",
-        f"select {keys}, {sums} from intervals i left join parts p using (interval) group by i.interval",
+        f"select {keys}, {sums}, u.predicted_ns as unprofiled_ns, u.lower_ns as unprofiled_lower_ns, "
+        "u.upper_ns as unprofiled_upper_ns from intervals i left join parts p using (interval) "
+        "left join unprofiled u using (interval) group by i.interval",
     )
 
 

@@ -39,6 +39,9 @@ def tables(analysis: Analysis) -> dict[str, pd.DataFrame]:
     matrix = parts_matrix(analysis)
     for number, cause in enumerate(CAUSES):
         budgets[f"{cause}_ns"] = matrix[:, number]
+    predicted = analysis.unprofiled.set_index("interval").reindex(budgets["interval"])
+    for name in ("predicted_ns", "lower_ns", "upper_ns"):
+        budgets[f"unprofiled_{name}".replace("_predicted", "")] = predicted[name].array
     return {"budgets": budgets} | {spec.name: getattr(analysis, spec.name) for spec in frames.ANALYSIS_SPECS}
 
 

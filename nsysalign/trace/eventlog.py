@@ -368,7 +368,11 @@ def _keys(line: Line, *dtypes: str) -> set[str]:
 _IN_HEADER = ("version", "calibration_ns", "baseline", "stopped", *_HEADER_NUMBERS)
 #: What analysis reads of each type of line: numbers and flags, and texts.  (`callers` and `clock` are both.)
 PLAIN_KEYS = {name: _keys(line, "int64", "float64", "bool") | {*line.also} for name, line in LINES.items()}
-PLAIN_KEYS |= {"header": {*_IN_HEADER, "record_under_nsys"}, "note": set(), "end": {"signal"}}
+PLAIN_KEYS |= {
+    "header": {*_IN_HEADER, "record_under_nsys", "record_undisturbed_ns"},
+    "note": set(),
+    "end": {"signal"},
+}
 TEXT_KEYS = {name: _keys(line, "str") for name, line in LINES.items()}
 TEXT_KEYS |= {
     "header": {"format", "device_name", "torch", "python", "nvtx"},

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases.drawing import MAIN, ZERO, in_nanoseconds, kernel
+from cases.drawing import MAIN, OTHER, ZERO, in_nanoseconds, kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulator import check, export
@@ -231,3 +231,20 @@ def test_details_of_a_host_timer_name_a_stream_only_where_one_was_waited_for(tmp
         ("memcpy", "copy"): (2_000, -1), ("queued", "earlier-work"): (10_000, 7), ("sync", "cudaDeviceSynchronize"): (10_000, -1),
     }  # fmt: skip
     assert analysis.measured["start_ns"].tolist() == [ZERO]
+
+
+@pytest.mark.parametrize(("thread", "unknown"), [(None, 50), (MAIN, 45), (OTHER, 0)])
+def test_a_host_function_of_the_thread_whose_work_comes_next(tmp_path, thread, unknown):
+    """It counts for the stream where the same thread issued the operation before it, or where there is none before it (`None`:
+    then it is the trace's first call); not where another thread did."""
+    w = world()
+    if thread is None:
+        w.call("host_function", -10, -9.5)
+    start = w.record(6, 0, 2)
+    if thread is not None:
+        w.kernel(12, 20, w.call("launch", 8, 10, thread), 7)
+        w.call("host_function", 11, 11.5)
+    kernel(w, (13, 15), (65, 80))
+    w.pair(start, w.record(84, 16, 18))
+    w.sync(100, 110)
+    assert check.parts(analysed(w, tmp_path), 0).get("unknown", 0) == unknown * 1_000

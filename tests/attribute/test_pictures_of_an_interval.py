@@ -65,6 +65,13 @@ def test_calls_that_reach_into_the_picture(rows):
     ]
 
 
+def test_what_no_call_issued_has_no_link(rows):
+    """-1, as for every reference that leads nowhere."""
+    unlinked = rows[rows["link"] < 0]
+    assert len(unlinked) and set(unlinked["link"]) == {-1}
+    assert {"host", "nvtx"} & set(unlinked["lane_kind"])
+
+
 def test_work_with_the_call_that_issued_it(rows):
     shape = {"grid": (1, 1, 1), "block": (32, 1, 1)}
     assert of_kind(rows, "stream", "lane", "kind", "start", "end", "ref_kind", "link", "detail") == [

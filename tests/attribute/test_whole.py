@@ -38,6 +38,7 @@ def test_a_device_and_its_streams(analysis):
         "run (stream 7)": 70_000,
         "run (stream 13)": 14_000,
     }
+    assert (runs["tid"] == runs["pid"]).all() and runs["pid"].min() > 0, "as the host's, the main thread's"
     device = check.parts(analysis, runs["interval"]["run"])
     assert (device["kernel"], device["memcpy"], device["sync"]) == (24_000, 6_000, 20_000)
     assert device["api_launch"] == 8_000 and device["launch_latency"] == 2_000

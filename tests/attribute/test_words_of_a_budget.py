@@ -11,6 +11,9 @@ from cases.drawing import MAIN, OTHER, ZERO, events, in_nanoseconds, kernel, ord
 from simulator import check, export
 from simulator.world import BLOCKING, D2H, LEGACY, NON_BLOCKING, HostInterval, Overhead, Range, World
 
+from nsysalign.attribute import pieces
+from nsysalign.attribute.describe import DIRECTION, MEMORY, merged
+
 
 def world() -> World:
     return World(streams={7: LEGACY, 13: NON_BLOCKING, 14: BLOCKING})
@@ -253,3 +256,61 @@ def test_the_longest_is_found_in_whichever_gap_it_lies(tmp_path, lengths):
     row = details(analysis).query("cause == 'api'").iloc[0]
     calls = analysis.segments.query("interval == 0 and cause == 'api'")["ref_id"].tolist()
     assert (row["ns"], calls.index(row["ref_id"])) == (1_000 * sum(lengths), lengths.index(max(lengths)))
+
+
+def test_first_rows_of_nsys_tables_have_their_names_in_the_details(tmp_path):
+    """The only range, the only work of the profiler: position 0 in the trace's tables."""
+    w = world()
+    ordinary_launches(w)
+    w.ranges.append(Range("load", -20, 40, MAIN))
+    w.overheads.append(Overhead(20, 21, MAIN))
+    kernel(w, (30, 34), (36, 50))
+    events(w, 6, (40, 42), 53)
+    table = details(analysed(w, tmp_path))
+    assert set(table.loc[table["cause"] == "host", "detail"]) == {"load"}
+    assert set(table.loc[table["cause"] == "profiler", "detail"]) == {"CUPTI buffer flush"}
+
+
+def test_pieces_are_joined_where_nothing_tells_them_apart():
+    """Touching pieces: the second detail begins a piece of its own, which the next two continue; then a gap in time, another
+    cause, another reference, another window."""
+    made = pieces.make(
+        window=np.array([0, 0, 0, 0, 0, 0, 0, 1]),
+        start=np.array([0, 2, 4, 6, 9, 10, 11, 11]),
+        end=np.array([2, 4, 6, 8, 10, 11, 12, 12]),
+        cause=np.array([6, 6, 6, 6, 6, 5, 5, 5]),
+        ref_kind=1,
+        ref=np.array([3, 3, 3, 3, 3, 3, 4, 4]),
+        detail=np.array([4, 3, 3, 3, 3, 3, 3, 3]),
+    )
+    found = merged(made)
+    assert found.start.tolist() == [0, 2, 9, 10, 11, 11] and found.end.tolist() == [2, 8, 10, 11, 12, 12]
+
+
+#: ENUM_CUDA_MEMCPY_OPER and ENUM_CUDA_MEM_KIND of an export by nsys 2024.2.
+KINDS = {
+    1: "HTOD",
+    2: "DTOH",
+    8: "DTOD",
+    9: "HTOH",
+    10: "PTOP",
+    11: "UVM_HTOD",
+    12: "UVM_DTOH",
+    13: "UVM_DTOD",
+}
+MEMORIES = {
+    0: "PAGEABLE",
+    1: "PINNED",
+    2: "DEVICE",
+    3: "ARRAY",
+    4: "MANAGED",
+    5: "DEVICE_STATIC",
+    6: "MANAGED_STATIC",
+}
+
+
+def test_directions_and_memories_are_named_as_nsys_numbers_them():
+    assert {n: name.replace(" ", "_").replace("2", "TO") for n, name in DIRECTION.items()} == KINDS
+    assert {n: name.upper() for n, name in MEMORY.items()} == {
+        n: m.removesuffix("_STATIC") for n, m in MEMORIES.items()
+    }

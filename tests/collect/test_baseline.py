@@ -86,9 +86,10 @@ def test_both_runs_one_after_the_other(environment, nsys):
 
 @pytest.mark.nsys
 def test_a_stopped_run_is_not_run_again(environment, nsys):
-    process = command_line(
-        environment, "import time; time.sleep(60 if profiled else 0)", "--nsys", nsys.path, "--timeout", "1"
-    )
+    sleep = "import time; open('began', 'w').close(); time.sleep(60 if profiled else 0)"
+    process = command_line(environment, sleep, "--nsys", nsys.path)
+    wait_for(environment / "began")  # on a busy machine nsys takes seconds to start it
+    process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert "alone" not in out and "not repeated without nsys" in err
     assert not (environment / "run" / "baseline").exists()

@@ -88,6 +88,7 @@ def test_every_launch_has_the_time_of_its_own_phases(tmp_path):
     _, found = looked_into(gpu, tmp_path)
     table = found.sm_time[found.sm_time["part"] == "phase"]
     assert table["kernel"].tolist() == [0, 1, 2]
+    assert found.phases[["kernel", "count"]].to_numpy().tolist() == [[0, 1], [1, 1], [2, 1]]
     assert (abs(table["ns"].to_numpy() - [3_200, 6_400, 1_600]) <= 64).all()
 
 

@@ -1,13 +1,14 @@
 """A comparison on a page, in a terminal and as JSON."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from browsing import quiet, until
 from handmade import CASES, bad, build
 from rich.console import Console
 
-from nsysalign.compare.label_changes import compare
+from nsysalign.compare.label_changes import Bounded, compare
 from nsysalign.report import run_diff as diff
 
 
@@ -47,6 +48,37 @@ def test_the_document_is_in_nanoseconds(comparison):
     t1 = diff.document(comparison)["labels"][0]
     assert (t1["label"], t1["verdict"]) == ("t1", "faster")
     assert t1["total"]["change_ns"] == pytest.approx(t1["parts"]["host"]["change_ns"])
+
+
+@pytest.fixture
+def predicted(comparison):
+    """t1 is predicted on both sides, t2 on one, the others on none."""
+    t1, t2, *more = comparison.labels
+    known = Bounded(191_000, 166_000, 216_000), Bounded(52_340, 46_240, 58_440)
+    labels = replace(t1, unprofiled=known), replace(t2, unprofiled=(None, known[1])), *more
+    return replace(comparison, labels=labels)
+
+
+def test_times_without_nsys_stand_beside_the_measured_ones(predicted, comparison):
+    assert "w/o nsys" not in shown(comparison, 80) + shown(comparison, 200)
+    for width in (60, 80, 130, 200):
+        text = shown(predicted, width)
+        assert max(map(len, text.splitlines())) <= width
+        if width != 60:
+            assert "191 ±25 → 52.3 ±6.1" in text and "? → 52.3 ±6.1" in text
+    found = diff.document(predicted)["labels"]
+    assert found[0]["unprofiled"]["before"] == {"ns": 191_000, "lower_ns": 166_000, "upper_ns": 216_000}
+    assert found[1]["unprofiled"]["before"] is None and found[2]["unprofiled"] == {
+        "before": None,
+        "after": None,
+    }
+
+
+@pytest.mark.browser
+def test_the_page_shows_times_without_nsys(driver, predicted, tmp_path):
+    open_page(driver, predicted, tmp_path)
+    cells = "[...document.querySelectorAll('#table tbody tr')].map(r => r.cells[4].textContent)"
+    assert driver.execute_script(f"return {cells}") == ["191 ±25 → 52.3 ±6.1", "? → 52.3 ±6.1", "", ""]
 
 
 @pytest.mark.browser

@@ -140,10 +140,13 @@ def recorded(tmp_path_factory):
     return unpack("unprofiled_micro", tmp_path_factory.mktemp("micro"))
 
 
-def predicted(files, tmp_path, factor):
-    """The recording as if record calls had taken `factor(region)` times as long; by label, the first replayed interval."""
+def predicted(files, tmp_path, factor, **header):
+    """The recording as if record calls had taken `factor(region)` times as long, on a machine of which the log's header says
+    this; by label, the first replayed interval."""
     lines = list(map(json.loads, files["events.jsonl"].read_text().splitlines()))
     for line in lines:
+        if line["type"] == "header":
+            line.update(header)
         if line["type"] == "record" and not line.get("calibration"):
             took = (line["t1_ns"] - line["t0_ns"]) * factor(line.get("region", "").partition("#")[0])
             line["t1_ns"] = line["t0_ns"] + round(took)
@@ -167,6 +170,36 @@ def test_where_the_host_was_slow_there_is_a_reason_instead(recorded, tmp_path):
 
 
 def test_a_slow_run_as_a_whole_is_not_told_from_a_slow_machine(recorded, tmp_path):
+    """Without a calibration."""
     usual, slow = (predicted(recorded, tmp_path, lambda region, f=f: f) for f in (1, 2))
     columns = ["predicted_ns", "lower_ns", "upper_ns"]
     assert (usual[columns].to_numpy() == slow[columns].to_numpy()).all()
+
+
+def test_a_slow_run_as_a_whole_is_told_by_the_calibration(recorded, tmp_path):
+    """Record calls usually take 4.1 us in this recording."""
+    usual = predicted(recorded, tmp_path, lambda region: 1, record_undisturbed_ns=4_000.0)
+    slow = predicted(recorded, tmp_path, lambda region: 2, record_undisturbed_ns=4_000.0)
+    assert usual.loc["small50", "reason"] == ""
+    why = slow.loc["small50", "reason"]
+    assert why.startswith("both of its record calls took 2") and why.endswith(
+        "as long as usual on this machine (nsysalign doctor --calibrate): the host was slow throughout this run"
+    )
+    by_gpu = [label for label in usual.index if label in ("matmul", "mixed", "ahead_mixed")]
+    assert by_gpu and (slow.loc[by_gpu, "predicted_ns"] == usual.loc[by_gpu, "predicted_ns"]).all()
+
+
+@pytest.mark.parametrize("said", [None, 0, -4_000, "4000", float("nan"), 1e9, 100])
+def test_what_no_call_can_take_says_nothing_of_the_machine(tmp_path, said):
+    log = log_of(tmp_path, [(k, 8, 8) for k in range(20)], header={"record_undisturbed_ns": said})
+    speed, found = HostSpeed(log), spans(3)
+    assert speed.slowdown(*found) == pytest.approx([1]) and not speed.slow_throughout(found[0]).any()
+
+
+def test_usual_on_the_machine_counts_only_where_the_run_as_a_whole_was_slow(tmp_path):
+    pairs = [(k, 8, 8) for k in range(20)] + [(100, 16, 16)]
+    for undisturbed, throughout, slowdown in ((4.0, True, [2, 4]), (5.0, False, [1, 2])):
+        header = {"record_undisturbed_ns": undisturbed * US}
+        speed, found = HostSpeed(log_of(tmp_path, pairs, header=header)), spans(3, 100)
+        assert speed.slowdown(*found) == pytest.approx(slowdown)
+        assert (speed.slow_throughout(found[0]) == throughout).all()

@@ -46,6 +46,16 @@ def test_a_stream_that_becomes_busy_limits_the_gain():
     assert replay(calls, items).items == [0, 4]
 
 
+@pytest.mark.parametrize(("back", "host"), [(100, 0), (30, 0), (29, 1), (5, 25), (0, 30)])
+def test_a_wait_that_found_the_work_done_may_begin_earlier_by_what_it_came_too_late(back, host):
+    """
+    host    [c]---30 less---[sync ]       ends 30 after the operation: with `back` to return it could not end sooner than that
+    stream    ####
+    """
+    calls = [Call(0, 10, 0, 30, False), Call(40, 50, 0, 0, True, back)]
+    assert replay(calls, [Item(0, 12, 20, 0, 12, 0)]).host == host
+
+
 def test_a_wait_gives_back_what_the_host_was_early():
     """
     host    [c]---20 less---[sync          ] [c]

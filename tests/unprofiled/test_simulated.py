@@ -74,13 +74,13 @@ def both(request, tmp_path_factory):
 
 def predicted(both, inside: int, after: int) -> dict[str, int]:
     _, trace, alignment = both
-    predictor = Predictor(trace, alignment, replace(FITTED, device_ns=0))
+    predictor = Predictor(trace, alignment, replace(FITTED, device_ns=0, memset_ns=0))
     kind = trace.calls["kind"].to_numpy()
     waits = waiting(trace)
     named = [trace.names[n] for n in trace.calls["name_id"]]
     costly = np.array(["Launch" in n or "Malloc" in n for n in named])
     cost = Overhead(np.where(costly, inside, 0), np.full(len(kind), after), waits)
-    predictor.cost, predictor.factors = cost, (1.0,)
+    predictor.cost = cost
     return {w.region: predictor.predict(w).predicted_ns for w in alignment.windows.itertuples(index=False)}
 
 
@@ -107,8 +107,10 @@ def test_any_program(program):
         read, log = engine.read_trace(trace), engine.read_event_logs(logs)
     alignment = align(read, log)
     nothing = np.zeros(len(read.calls), np.int64)
-    none, some = (Predictor(read, alignment, replace(FITTED, device_ns=0, graph_ns=g)) for g in (0, 1_200))
-    none.cost, none.factors = Overhead(nothing, nothing, waiting(read)), (1.0,)
+    none, some = (
+        Predictor(read, alignment, replace(FITTED, device_ns=0, memset_ns=0, graph_ns=g)) for g in (0, 1_200)
+    )
+    none.cost = Overhead(nothing, nothing, waiting(read))
     for window in alignment.windows.itertuples(index=False):
         found, still = some.predict(window), none.predict(window)
         if found.reason:

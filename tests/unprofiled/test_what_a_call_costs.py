@@ -13,7 +13,7 @@ from nsysalign.attribute.gaps import launch_latency
 from nsysalign.attribute.overhead import Costs, overhead, waiting
 from nsysalign.model import CALL, KIND
 
-COSTS = Costs(issue_share=0.5, other_share=0.25, inside_most_ns=1_000, wait_ns=70, after_share=0.1, after_from_ns=200,
+COSTS = Costs(issue_share=0.5, graph_share=0.75, other_share=0.25, inside_most_ns=1_000, wait_ns=70, after_share=0.1, after_from_ns=200,
               after_most_ns=90, call_after_ns=10)  # fmt: skip
 PAGEABLE, PINNED, DEVICE = 0, 1, 2
 
@@ -41,7 +41,7 @@ def test_a_share_of_the_call_up_to_a_limit():
     assert inside(("launch", 0, 100), ("other", 200, 300), ("launch", 1_000, 3_000), ("launch", 4_000, 8_000)) == [
         50, 25, 1_000, 1_000,
     ]  # fmt: skip
-    assert inside(("graph_launch", 0, 100), ("memset", 200, 300), ("record", 400, 500)) == [50, 50, 25]
+    assert inside(("graph_launch", 0, 100), ("memset", 200, 300), ("record", 400, 500)) == [75, 50, 25]
 
 
 def test_of_a_call_that_waits_its_return():

@@ -113,6 +113,19 @@ def test_what_nsys_does_before_a_kernel_that_follows_closely(tmp_path, at, devic
     assert s.items[2][5] == pytest.approx(at - 30) and s.device[2] == device
 
 
+def test_nsys_does_more_before_a_kernel_that_follows_a_memset(tmp_path):
+    """As in recurrent networks: 0.1 of the gap before the memset, 0.7 of that before the kernel."""
+    w = world()
+    before(w)
+    start = w.record(6, 0, 2)
+    kernel(w, (10, 14), (16, 30))
+    w.op("memset", 31, 32, w.call("memset", 15, 19))
+    kernel(w, (20, 24), (33.6, 60))
+    w.pair(start, w.record(63, 35, 38))
+    w.sync(100, 150)
+    assert scene(w, tmp_path).device == [0, 280, 100, 700, 0]
+
+
 def test_a_launch_that_the_trace_begins_with(tmp_path):
     """The very first call of the trace launches: host timer."""
     w = world()

@@ -42,6 +42,11 @@ function forest(change, verdict) {
     end(low, beyond[0], low < WIDTH / 2 ? -1 : 1), end(high, beyond[1], high < WIDTH / 2 ? -1 : 1), svg("circle", { cx: point, cy: y, r: 4.5, class: "fill" }));
 }
 
+function withoutNsys(label) {
+  const sides = [label.unprofiled.before, label.unprofiled.after];
+  return sides.some((s) => s) ? sides.map((s) => (s ? within([s.ns, s.lower_ns, s.upper_ns]) : "?")).join(" → ") : "";
+}
+
 function side(label, which) {
   const parts = Object.fromEntries(DATA.causes.map((cause) => [cause.name, label.parts[cause.name] ? label.parts[cause.name][which] : 0]));
   return { parts, elapsed: label.total[which] || 1 };
@@ -58,6 +63,7 @@ const COLUMNS = [
   { key: "verdict", text: "verdict", value: (l) => Object.keys(VERDICT).indexOf(l.verdict) },
   { key: "before", text: "A us", number: true, value: (l) => l.total.before_ns, show: (l) => micro(l.total.before_ns), hint: DATA.before },
   { key: "after", text: "B us", number: true, value: (l) => l.total.after_ns, show: (l) => micro(l.total.after_ns), hint: DATA.after },
+  { key: "unprofiled", text: "w/o nsys us", number: true, value: (l) => l.unprofiled.after?.ns ?? -1, show: (l) => withoutNsys(l), hint: "the median interval of A and of B without nsys, predicted" },
   { key: "change", text: "change us", number: true, value: (l) => l.total.change_ns, show: (l) => microSigned(l.total.change_ns) },
   { key: "share", text: "change", number: true, value: (l) => share(l.total.change_ns, l.total.before_ns), show: (l) => percentText(l.total) },
   { key: "bounds", text: `bounds, ±${SCALE.toFixed(0)} %` },

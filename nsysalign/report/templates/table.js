@@ -21,15 +21,8 @@ function flag(label) {
   return label.flagged ? make("span", { class: "flag", title: label.findings.join(", ") }, " !", make("span", { class: "unseen" }, " has findings")) : null;
 }
 
-// "191 ±25": no more digits than the bar allows.
 function predictedText(label) {
   return within(DATA.predicted[label.label]?.ns);
-}
-
-function within(ns) {
-  if (!ns) return "?";
-  const reach = Math.max(ns[2] - ns[0], ns[0] - ns[1]) / 1e3, places = reach >= 10 ? 0 : reach >= 1 ? 1 : 2;
-  return `${(ns[0] / 1e3).toFixed(places)} ±${reach.toFixed(places)}`;
 }
 
 // The budget under nsys, and below it the predicted one without, to the same scale, where they differ.
