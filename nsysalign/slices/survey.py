@@ -35,7 +35,7 @@ from nsysalign.trace.read import read_header, read_trace
 
 #: Calls and operations of one slice: enough that the fixed cost of a slice does not matter, few enough that several fit into a
 #: small machine.
-SLICE_ROWS = 1_000_000
+SLICE_ROWS = 1_300_000
 #: Blocks of calls that are read on either side of a slice, at first.
 MARGIN_BLOCKS = 1
 #: Intervals can be so long that slices overlap; the trace is read at most this many times over.
