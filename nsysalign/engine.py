@@ -32,6 +32,7 @@ from nsysalign.attribute.host_activity import calls_after_gaps, host_activity, h
 from nsysalign.attribute.kernels import kernel_table, longest_gaps
 from nsysalign.attribute.labels import label_table
 from nsysalign.attribute.partial import intervals_table, parts_table
+from nsysalign.attribute.ranges import host_ranges, left_out
 from nsysalign.attribute.segment_source import InMemorySource, SegmentSource
 from nsysalign.attribute.timeline import chosen_intervals
 from nsysalign.attribute.unprofiled import predict, predict_intervals
@@ -124,8 +125,7 @@ def analyze_inputs(
     tell = progress or _silent
     tell("reading the trace", 0)
     found = None
-    rows = rows_at_most(inputs.trace) if inputs.events else 0
-    log = None
+    rows, log = rows_at_most(inputs.trace), None
     if rows >= SLICED_FROM_ROWS:
         with (
             nullcontext(others) if others is not None else worker_pool(wanted(inputs.trace, jobs)) as helpers
@@ -242,16 +242,16 @@ def _in_one(trace: Trace, log: EventLog | None, tell: Progress) -> Measured:
 
 def _in_slices(
     inputs: Inputs, rows: int, others: WorkerPool, all_segments: bool, tell: Progress
-) -> tuple[Measured | None, EventLog]:
+) -> tuple[Measured | None, EventLog | None]:
     """A long trace, stretch by stretch, and its log.  None if it cannot be cut: an interval as long as the run, or clocks that
     nothing connects."""
     trace = inputs.trace
-    slices = 2 * -(
-        -rows // (2 * SLICE_ROWS)
-    )  # independent of the number of processes: the same on every machine
+    # without a log there are more intervals for as much work; the same on every machine, whatever the number of processes
+    of_slice = SLICE_ROWS if inputs.events else 3 * SLICE_ROWS // 4
+    slices = 2 * -(-rows // (2 * of_slice))
     index = sampled(trace)
     read_ahead(others, trace, index, slices)
-    log = read_event_logs(inputs.events)
+    log = read_event_logs(inputs.events) if inputs.events else None
     _refuse_baseline(log)
     tell("surveying the trace", 10)
     known = survey(trace, log, index) if index.calls else None
@@ -265,7 +265,7 @@ def _in_slices(
     if found is None:
         return None, log
     known = found.known
-    context, log = known.context, known.timed.log
+    context, log = known.context, known.timed.given
     said = timer_notes(found.portion.rows, known.timed.timers.candidates, found.portion.alone)
     info = replace(known.info, notes=(*known.info.notes, *lost_notes(found.lost)))
     whole = replace(found.portion, notes=(*known.notes, *found.portion.notes, *said))
@@ -320,7 +320,7 @@ def _named(measured: Measured, log: EventLog | None, clocks: Path | None) -> Ana
     intervals = intervals_table(p)
     labels = label_table(intervals[intervals["kind"] != "run"])
     gpu_clocks, said = _gpu_clocks(measured, clocks)
-    notes = [*(log.notes if log else ()), *p.notes, *_disturbed(intervals), *said]
+    notes = [*(log.notes if log else ()), *p.notes, *left_out(p.on_host), *_disturbed(intervals), *said]
     unaligned = p.unaligned
     unaligned = unaligned.assign(label=unaligned["name"].astype(str).str.replace(REPETITION, "", regex=True))
     calibration = dict(measured.calibration) | {
@@ -341,7 +341,7 @@ def _named(measured: Measured, log: EventLog | None, clocks: Path | None) -> Ana
         kernels=kernel_table(p.durations, intervals),
         gaps=longest_gaps(p.gaps),
         variants=variant_table(p.rows, intervals, measured.source.blocks),
-        host_ranges=p.host_ranges,
+        host_ranges=host_ranges(p.on_host),
         notes=tuple(dict.fromkeys(notes)),
         calibration=calibration,
         gpu_clocks=gpu_clocks,

@@ -213,6 +213,8 @@ class Alignment:
     event_lines: Mapping[int, Any] = field(default_factory=dict)
     #: Windows that belong to other stretches, None if there are none; those of this stretch lie among them.
     around: pd.DataFrame | None = None
+    #: Of a stretch of a trace without an event log: what the pairing of its records goes by (align.inferred.Marks).
+    marks: Any = None
 
 
 @dataclass(frozen=True)
@@ -235,8 +237,8 @@ class PartialResult:
     alone: Mapping[str, int]
     durations: pd.DataFrame
     gaps: pd.DataFrame
-    #: Ranges on the host (frames.HOST_RANGES), if the trace was analysed as a whole.
-    host_ranges: pd.DataFrame
+    #: What ranges held on the host, and what lies outside of them (attribute.ranges.OnHost), part by part.
+    on_host: tuple[Any, ...]
     segments: pd.DataFrame | None = None  # of all intervals, if wanted
 
 

@@ -108,9 +108,10 @@ def measure_demo(repeat: int, before: Path | None) -> Measured:
     return Measured(first, first, None, median(earlier[1:]) if earlier else None)
 
 
-def measure(trace: Path, events: Path, nsys: str | None, repeat: int, before: Path | None) -> Measured:
+def measure(trace: Path, events: Path | None, nsys: str | None, repeat: int, before: Path | None) -> Measured:
     ours, again, theirs, earlier = [], [], [], []
-    analyze = [sys.executable, "-m", "nsysalign", "analyze", str(trace), "--events", str(events), "-q"]
+    log = ["--events", str(events)] if events is not None else []
+    analyze = [sys.executable, "-m", "nsysalign", "analyze", str(trace), *log, "-q"]
     weighed = weighed_before = None
     for _ in range(repeat):
         if before:
@@ -149,6 +150,7 @@ def main() -> None:
         "--nsys-up-to", type=int, default=10, help="no nsys on more copies than these (it takes long)"
     )
     parser.add_argument("--before", type=Path, metavar="TREE", help="another checkout, to be put beside")
+    parser.add_argument("--without-log", action="store_true", help="analyse the trace by itself")
     a = parser.parse_args()
     print(
         "| copies | trace MB | before s (CPU) | before peak MB | analyze s (CPU) | peak MB | again s (CPU) | "
@@ -159,9 +161,11 @@ def main() -> None:
         for copies in map(int, a.copies.split(",")):
             made = replicate(a.trace, a.events, copies, Path(folder).resolve()) if copies else ()
             nsys = a.nsys if copies <= a.nsys_up_to else None
-            ours, again, theirs, old = (
-                measure(*made, nsys, a.repeat, a.before) if made else measure_demo(a.repeat, a.before)
-            )
+            if made:
+                log = None if a.without_log else made[1]
+                ours, again, theirs, old = measure(made[0], log, nsys, a.repeat, a.before)
+            else:
+                ours, again, theirs, old = measure_demo(a.repeat, a.before)
             cells = [
                 str(copies),
                 f"{made[0].stat().st_size / 1e6:.0f}" if made else "-",

@@ -37,7 +37,7 @@ def main() -> None:
     trace, log = a.run / "trace.sqlite", read_event_logs(event_logs(a.run))
     begin = time.perf_counter()
     index = sampled(trace)
-    known = plan.survey(trace, log, index, a.slice_rows)
+    known = plan.survey(trace, log, index, most_calls=a.slice_rows)
     if known is None:
         sys.exit("nothing connects the clocks of this run")
     with worker_pool(a.jobs) as others:

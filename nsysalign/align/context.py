@@ -55,9 +55,19 @@ def look(trace: Trace) -> Seen:
 
 
 @dataclass(frozen=True)
+class FromTrace:
+    """Of a stretch of a trace without an event log: its begin and end, and the pairs of records (`inferred.PAIRED`) that start in
+    it, None if still to be worked out."""
+
+    stretch: tuple[int, int]
+    pairs: pd.DataFrame | None = None
+
+
+@dataclass(frozen=True)
 class TraceContext:
     """`processes`: log process -> globalPid.  `clocks`: clock maps of the processes that need no refinement on record calls.
-    `lanes`: all streams; `busy`: those on which work ran; `model`: how long records take, None if still to be worked out.
+    `lanes`: all streams; `busy`: those on which work ran; `from_trace`: given if intervals are
+    taken from the trace, because no log says what was measured; `model`: how long records take, None if still to be worked out.
     `event_clock`: covers the records of the log and possibly others; `event_lines`: where its lines lie, None if still to be
     worked out."""
 
@@ -68,6 +78,7 @@ class TraceContext:
     model: LatencyModel | None = None
     event_clock: EventClock | None = None
     event_lines: Mapping[int, Line] | None = None
+    from_trace: FromTrace | None = None
 
     def about(self, log: EventLog) -> TraceContext:
         """This context without what only other stretches of the log need."""

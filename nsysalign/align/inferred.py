@@ -11,7 +11,8 @@ A pair never joins two records of the same event, and always spans some work of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,11 +20,17 @@ import pandas as pd
 
 from nsysalign.align.ranges import nvtx_windows
 from nsysalign.model import CALL, ORIGIN, SYNC_CALLS, UNSURE, Trace, tid_of
+from nsysalign.sweep.issue import FAR
 from nsysalign.windows import windows_frame
 
 #: The first relevant call after a record on its thread: none of these, a wait, a query, the destruction of the event.
 _NOTHING, _WAITED, _ASKED, _DESTROYED = range(4)
 _WAITS = tuple(CALL[k] for k in SYNC_CALLS)
+#: `Mark.followed` where what was read of the trace ends before the thread's next call.
+_UNSEEN = -1
+_UNNAMED = "are on a stream that the trace does not name"
+#: A pair without positions: thread and lane of its records, when their calls began, whether it is unsure.
+PAIRED = ("thread", "lane", "open_ns", "close_ns", "unsure")
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,13 @@ class Pairs:
     def leave(self, reason: str, count: int = 1) -> None:
         if count:
             self.left[reason] = self.left.get(reason, 0) + count
+
+    def table(self, records: pd.DataFrame) -> pd.DataFrame:
+        """PAIRED of the pairs, whose positions are those of rows of `records` (thread, lane, call_start_ns)."""
+        start, end = np.array(self.start, np.int64), np.array(self.end, np.int64)
+        thread, lane, at = (records[c].to_numpy() for c in ("thread", "lane", "call_start_ns"))
+        columns = (thread[start], lane[start], at[start], at[end], np.array(self.unsure, dtype=bool))
+        return pd.DataFrame(dict(zip(PAIRED, columns, strict=True)))
 
 
 def pair(marks: Sequence[Mark]) -> Pairs:
@@ -109,29 +123,97 @@ def _forget(marks: Sequence[Mark], open_: list[int], number: int, out: Pairs) ->
         del open_[at:]
 
 
-def record_pairs(
-    trace: Trace, operation_lane: np.ndarray, records: pd.DataFrame, waits: pd.DataFrame
-) -> Pairs:
-    """Pairs of all records whose call and stream are known: positions in `records`, by the call of their start."""
+@dataclass(frozen=True)
+class Marks:
+    """What the pairing of the records of a trace, or of a stretch of it, goes by.
+
+    `records`: a row per record whose stream is known: position (in what was read), thread, lane, call_start_ns, event, `worked` (how many operations its
+    thread had issued to the lane before, since the stretch began), followed (_UNSEEN where the trace ends first).  `awaited`:
+    thread and call_start_ns of records that a stream waits for.  `issued`: operations per thread and lane.  `first`: thread ->
+    what its first call other than a record is.  `unnamed`: records whose stream is not known."""
+
+    records: pd.DataFrame
+    awaited: pd.DataFrame
+    issued: Mapping[tuple[int, int], int]
+    first: Mapping[int, int]
+    unnamed: int
+
+
+def record_marks(
+    trace: Trace,
+    operation_lane: np.ndarray,
+    records: pd.DataFrame,
+    waits: pd.DataFrame,
+    stretch: tuple[int, int] = (-int(FAR), int(FAR)),
+) -> Marks:
+    """The marks of the records whose calls were made in a stretch [begin, end) of what was read."""
+    lane, call, at = (records[c].to_numpy() for c in ("lane", "call", "call_start_ns"))
+    begin, end = stretch
+    mine = (at >= begin) & (at < end)
+    usable = mine & (lane >= 0) & (call >= 0)
+    columns = ["thread", "lane", "call_start_ns", "event"]
+    table = records.loc[usable, columns].assign(position=np.flatnonzero(usable)).reset_index(drop=True)
+    table["followed"] = _what_follows(trace, call[usable])
+    issue = _issues(trace, operation_lane, stretch)
+    worked = np.zeros(len(table), np.int64)
+    for key, rows in table.groupby(["thread", "lane"], sort=False).indices.items():
+        worked[rows] = np.searchsorted(issue.get(key, _NONE), table["call_start_ns"].to_numpy()[rows])
+    waited = waits.loc[waits["record"] >= 0]
+    made = trace.calls["start_ns"].to_numpy()[waited["call"].to_numpy()]
+    those = waited["record"].to_numpy()[(made >= begin) & (made < end)]
+    return Marks(
+        table.assign(worked=worked),
+        records.loc[those, ["thread", "call_start_ns"]].reset_index(drop=True),
+        {key: len(when) for key, when in issue.items()},
+        _first_calls(trace, stretch),
+        int((mine & ~usable).sum()),
+    )
+
+
+def marked_together(parts: Sequence[Marks]) -> Marks:
+    """The marks of a trace from those of stretches that follow each other."""
+    tables, before = [], Counter[tuple[int, int]]()
+    for number, part in enumerate(parts):
+        table = part.records
+        keys = zip(table["thread"].tolist(), table["lane"].tolist(), strict=True)
+        earlier = np.fromiter((before[key] for key in keys), np.int64, len(table))
+        followed = table["followed"].to_numpy().copy()
+        for at in np.flatnonzero(followed == _UNSEEN).tolist():
+            thread = int(table["thread"].iat[at])
+            followed[at] = next((p.first[thread] for p in parts[number + 1 :] if thread in p.first), _NOTHING)
+        tables.append(table.assign(worked=table["worked"] + earlier, followed=followed))
+        before.update(part.issued)
+    return Marks(
+        pd.concat(tables, ignore_index=True),
+        pd.concat([p.awaited for p in parts], ignore_index=True),
+        before,
+        {},
+        sum(p.unnamed for p in parts),
+    )
+
+
+def pairs_of(marks: Marks) -> Pairs:
+    """Pairs of all records whose stream is known: positions in `marks.records`, thread by thread, stream by stream, by the call
+    of their start."""
     out = Pairs()
-    columns = ("lane", "call", "thread", "call_start_ns", "event")
-    lane, call, thread, at, event = (records[c].to_numpy() for c in columns)
-    usable = (lane >= 0) & (call >= 0)
-    out.leave("are on a stream that the trace does not name", int((~usable).sum()))
-    awaited = np.zeros(len(records), dtype=bool)
-    awaited[waits["record"].to_numpy()[waits["record"].to_numpy() >= 0]] = True
-    followed = _what_follows(trace, call)
-    which = np.flatnonzero(usable)
-    which = which[np.lexsort((at[which], lane[which], thread[which]))]
+    out.leave(_UNNAMED, marks.unnamed)
+    table = marks.records
+    thread, lane, at, event, followed, worked = (
+        table[c].to_numpy() for c in ("thread", "lane", "call_start_ns", "event", "followed", "worked")
+    )
+    keys = ["thread", "call_start_ns"]
+    awaited = pd.MultiIndex.from_frame(table[keys]).isin(pd.MultiIndex.from_frame(marks.awaited[keys]))
+    which = np.lexsort((at, lane, thread))
     key = np.stack([thread[which], lane[which]])
     edges = np.flatnonzero((key[:, 1:] != key[:, :-1]).any(axis=0)) + 1
     for mine in np.split(which, edges) if len(which) else ():
-        worked = _work_before(trace, operation_lane, int(thread[mine[0]]), int(lane[mine[0]]), at[mine])
-        marks = [
-            Mark(int(event[n]), bool(w), bool(awaited[n]), int(followed[n]))
-            for n, w in zip(mine.tolist(), worked.tolist(), strict=True)
-        ]
-        found = pair(marks)
+        after_work = np.diff(worked[mine], prepend=-1) > 0
+        found = pair(
+            [
+                Mark(int(event[n]), bool(w), bool(awaited[n]), max(int(followed[n]), _NOTHING))
+                for n, w in zip(mine.tolist(), after_work.tolist(), strict=True)
+            ]
+        )
         for start, end, unsure in zip(found.start, found.end, found.unsure, strict=True):
             out.add(int(mine[start]), int(mine[end]), unsure)
         for reason, count in found.left.items():
@@ -139,39 +221,68 @@ def record_pairs(
     return out
 
 
-def _work_before(
-    trace: Trace, operation_lane: np.ndarray, thread: int, lane: int, at: np.ndarray
-) -> np.ndarray:
-    """Whether the thread issued an operation to the lane between each record and the one before it."""
+_NONE = np.empty(0, np.int64)
+
+
+def _issues(
+    trace: Trace, operation_lane: np.ndarray, stretch: tuple[int, int]
+) -> dict[tuple[int, int], np.ndarray]:
+    """(thread, lane) -> when the thread issued operations to the lane, sorted, in a stretch."""
     call = trace.operations["call"].to_numpy()
-    mine = call[(operation_lane == lane) & (call >= 0)]
-    mine = mine[trace.calls["thread"].to_numpy()[mine] == thread]
-    issue = np.sort(trace.calls["start_ns"].to_numpy()[mine])
-    return np.diff(np.searchsorted(issue, at), prepend=-1) > 0
+    known = np.flatnonzero(call >= 0)
+    at, thread = (trace.calls[c].to_numpy()[call[known]] for c in ("start_ns", "thread"))
+    here = np.flatnonzero((at >= stretch[0]) & (at < stretch[1]))
+    at, thread, lane = at[here], thread[here], operation_lane[known[here]]
+    order = np.lexsort((at, lane, thread))
+    edges = np.flatnonzero((np.diff(thread[order]) != 0) | (np.diff(lane[order]) != 0)) + 1
+    return {
+        (int(thread[mine[0]]), int(lane[mine[0]])): at[mine]
+        for mine in (np.split(order, edges) if len(order) else ())
+    }
 
 
-def _what_follows(trace: Trace, record_call: np.ndarray) -> np.ndarray:
-    """Per record: what its thread's next call other than a record is."""
-    calls = trace.calls
-    kind, outer = calls["kind"].to_numpy(), calls["outer"].to_numpy() == np.arange(len(calls))
-    meaning = np.zeros(len(calls), np.int64)
+def _meanings(trace: Trace) -> np.ndarray:
+    """What each call means to the records before it on its thread: _NOTHING, _WAITED, _ASKED or _DESTROYED."""
+    kind = trace.calls["kind"].to_numpy()
+    meaning = np.zeros(len(kind), np.int8)
     meaning[np.isin(kind, _WAITS)] = _WAITED
     meaning[kind == CALL["query_event"]] = _ASKED
-    names = calls["name_id"].to_numpy()
+    names = trace.calls["name_id"].to_numpy()
     for number in np.unique(names[kind == CALL["other"]]).tolist():
         text = trace.names.get(int(number), "")
         if "EventDestroy" in text or "EventElapsedTime" in text:
             meaning[names == number] = _DESTROYED if "Destroy" in text else _WAITED
-    out = np.zeros(len(record_call), np.int64)
-    known = np.flatnonzero(record_call >= 0)
-    thread = calls["thread"].to_numpy()
-    for number in np.unique(thread[record_call[known]]).tolist():
-        here = known[thread[record_call[known]] == number]
-        others = np.flatnonzero((thread == number) & outer & (kind != CALL["record"]))
+    return meaning
+
+
+def _what_follows(trace: Trace, record_call: np.ndarray) -> np.ndarray:
+    """Per record, given by its call: what its thread's next call other than a record is."""
+    out = np.full(len(record_call), _UNSEEN, np.int64)
+    if not len(record_call):
+        return out
+    meaning, other = _meanings(trace), _no_records(trace)
+    thread = trace.calls["thread"].to_numpy()
+    for number in np.unique(thread[record_call]).tolist():
+        here = np.flatnonzero(thread[record_call] == number)
+        others = np.flatnonzero((thread == number) & other)
         k = np.searchsorted(others, record_call[here], side="right")
         inside = k < len(others)
         out[here[inside]] = meaning[others[k[inside]]]
     return out
+
+
+def _no_records(trace: Trace) -> np.ndarray:
+    """Outermost calls that record no event."""
+    calls = trace.calls
+    return (calls["outer"].to_numpy() == np.arange(len(calls))) & (calls["kind"].to_numpy() != CALL["record"])
+
+
+def _first_calls(trace: Trace, stretch: tuple[int, int]) -> dict[int, int]:
+    """Thread -> what its first call other than a record means, of those made in a stretch."""
+    start, thread = (trace.calls[c].to_numpy() for c in ("start_ns", "thread"))
+    there = np.flatnonzero(_no_records(trace) & (start >= stretch[0]) & (start < stretch[1]))
+    threads, first = np.unique(thread[there], return_index=True)
+    return dict(zip(threads.tolist(), _meanings(trace)[there[first]].tolist(), strict=True))
 
 
 def windows_without_log(
@@ -181,21 +292,39 @@ def windows_without_log(
     records: pd.DataFrame,
     waits: pd.DataFrame,
     spread: np.ndarray,
+    given: pd.DataFrame | None = None,
 ) -> tuple[list[pd.DataFrame], list[str]]:
     """(windows, notes) of a trace without an event log: pairs of records, then NVTX ranges, then the unsure pairs.
 
     `records`: with lane, thread, t_ns and bounds; `waits`: with the record that each waits for; `spread`: the places'
-    half-widths.
+    half-widths; `given`: PAIRED where the pairs are known already, of which those are taken whose records are here.
     """
-    pairs = record_pairs(trace, operation_lane, records, waits)
-    found = inferred_windows(records, pairs, spread)
-    unsure = np.array(pairs.unsure, dtype=bool)
+    if given is None:
+        marks = record_marks(trace, operation_lane, records, waits)
+        pairs = pairs_of(marks)
+        at = marks.records["position"].to_numpy()
+        start, end = (at[np.array(n, np.int64)] for n in (pairs.start, pairs.end))
+        unsure, notes = np.array(pairs.unsure, dtype=bool), pairing_notes(pairs)
+    else:
+        start, end = (_positions(records, given, column) for column in ("open_ns", "close_ns"))
+        here = (start >= 0) & (end >= 0)
+        start, end, unsure, notes = start[here], end[here], given["unsure"].to_numpy()[here], []
+    found = inferred_windows(records, start, end, unsure, spread)
     ranges = nvtx_windows(trace, operation_lane, lanes)
     windows = [found[~unsure].reset_index(drop=True), ranges, found[unsure].reset_index(drop=True)]
-    return windows, _pairing_notes(pairs)
+    return windows, notes
 
 
-def _pairing_notes(pairs: Pairs) -> list[str]:
+def _positions(records: pd.DataFrame, wanted: pd.DataFrame, at: str) -> np.ndarray:
+    """Positions in `records` of those that `wanted` names by thread and by when their call began; -1 for none."""
+    known = np.flatnonzero(records["call"].to_numpy() >= 0)
+    keys = pd.MultiIndex.from_arrays([records[c].to_numpy()[known] for c in ("thread", "call_start_ns")])
+    known, keys = known[~keys.duplicated()], keys[~keys.duplicated()]
+    found = keys.get_indexer(pd.MultiIndex.from_arrays([wanted[c].to_numpy() for c in ("thread", at)]))
+    return np.append(known, -1)[found]
+
+
+def pairing_notes(pairs: Pairs) -> list[str]:
     """Notes: what was paired, on what grounds, and what was left over."""
     count, unsure, left = len(pairs.start), sum(pairs.unsure), sum(pairs.left.values())
     if not count and not left:
@@ -217,9 +346,10 @@ def _why_left(pairs: Pairs) -> str:
     return "; ".join(f"{n:,} {reason}" for reason, n in pairs.left.items())
 
 
-def inferred_windows(records: pd.DataFrame, pairs: Pairs, spread: np.ndarray) -> pd.DataFrame:
-    """Pairs of records as intervals whose length is itself an estimate."""
-    start, end = np.array(pairs.start, dtype=np.int64), np.array(pairs.end, dtype=np.int64)
+def inferred_windows(
+    records: pd.DataFrame, start: np.ndarray, end: np.ndarray, unsure: np.ndarray, spread: np.ndarray
+) -> pd.DataFrame:
+    """Pairs of records, given by their positions, as intervals whose length is itself an estimate."""
     t = _in_order(records)
 
     def of(column: str, index: np.ndarray) -> np.ndarray:
@@ -250,11 +380,13 @@ def inferred_windows(records: pd.DataFrame, pairs: Pairs, spread: np.ndarray) ->
             "origin": ORIGIN["records"],
             "region": [
                 f"records of thread {tid_of(x)}{' (unsure)' if u else ''}"
-                for x, u in zip(of("thread", start).tolist(), pairs.unsure, strict=True)
+                for x, u in zip(of("thread", start).tolist(), unsure.tolist(), strict=True)
             ],
         },
     )
-    out["remarks"] = pd.Series([(UNSURE,) if u else () for u in pairs.unsure], dtype=object, index=out.index)
+    out["remarks"] = pd.Series(
+        [(UNSURE,) if u else () for u in unsure.tolist()], dtype=object, index=out.index
+    )
     return out
 
 

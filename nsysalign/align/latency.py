@@ -37,6 +37,7 @@ _PRIOR = {
     "ahead_ns": (1_540.0, 60.0),  # record to the start of a queued kernel
 }
 PARAMETERS = tuple(_PRIOR)
+_SPACING = PARAMETERS.index("spacing_ns")
 #: The same with CUPTI's event tracing, under which records take longer.
 _TRACED = {
     "idle_ns": (5_100.0, 800.0), "idle_long": (0.37, 0.1), "busy_ns": (2_175.0, 1_800.0), "spacing_ns": (2_545.0, 1_800.0)
@@ -56,8 +57,8 @@ _KNEE_NS, _USUAL_CALL_NS = 3_000, 1_500
 _SLOW_NS = 30_000
 #: Where nothing in the trace shows how long records take.
 _UNSURE_NS = 850.0
-#: Of the gaps between two kernels with one record in between, the tightest are due to the record alone: those within _USUAL_NS
-#: of each other tell how long a record takes, with this uncertainty.
+#: The tightest gaps between two kernels with one record in between are due to the record alone, if they crowd: those between the
+#: percentiles _TIGHTEST and _PROMPT lie within _BY_GAPS_NS, the uncertainty of what they say, up to _USUAL_NS in this trace.
 _TIGHTEST, _USUAL_NS, _BY_GAPS_NS = 10, 150.0, 300.0
 #: Classes of observations: how far they scatter, and on which side of the expected place late ones lie.  A stamp of CUPTI's equals
 #: the event's to the tick, or is late.
@@ -67,9 +68,9 @@ LATE = np.array([1, -1, 1, -1])
 #: On their late side observations have a heavy tail (Student's t: outliers soon lose their weight), on the other they keep it
 #: (Huber).
 _STUDENT, _HUBER = 1.0, 4.0
-#: Where a record may be late by more than its scatter: next to kernels of other streams; while a copy to or from the host runs on
-#: another stream, which delays records by nothing or by 6 us (H100 and H200).
-_CONTENDED_NS, _COPYING_NS = 750.0, 2_000.0
+#: How much more records scatter next to kernels of other streams (the weight of what they say falls with it), and how late they
+#: may be while a copy to or from the host runs on another stream: by nothing or by 6 us (H100 and H200).
+_CONTENDED_NS, _COPYING_NS = 1_200.0, 2_000.0
 #: Slow (cold) calls on an idle stream: their place is less certain by this share of the time beyond _KNEE_NS.
 _SLOW_SPREAD = 0.25
 #: With event tracing CUPTI stamps an event by work of its own, pushed in the same call after the event's: in slow calls on an
@@ -141,7 +142,8 @@ class LatencyModel:
         """Everything that records say about their own places."""
         past = self._past(s)
         place = past.known_ns + past.x @ self.vector
-        queued = s.next_is_kernel & (s.next_start < FAR) & (s.next_issued + _MARGIN_NS < place) & ~s.copying
+        queued = s.next_is_kernel & (s.next_start < FAR) & (s.next_issued + _MARGIN_NS < place)
+        queued &= ~s.copying & ~s.held
         ahead = np.flatnonzero(queued)
         more = _columns(len(ahead), ahead_ns=-1.0, spacing_ns=-s.ahead[ahead])
         stamped = np.flatnonzero(s.stamp > 0)
@@ -160,15 +162,16 @@ class LatencyModel:
         busy = (s.previous_end > 0) & (behind > idle)
         class_ = np.where(busy, CLASSES.index("busy"), CLASSES.index("idle"))
         slow = ~busy * np.maximum(s.call_end - s.call_start - _KNEE_NS, 0)
+        hidden = busy * s.unseen  # each takes a spacing, if it is on this stream
         apart = (s.previous_end == 0) | (np.abs(behind - idle) > _APART_NS)
         return Observations(
             np.arange(len(busy)),
             class_,
             np.where(busy, s.previous_end, s.call_start),
             np.where(busy[:, None], busy_x, idle_x),
-            SCATTER_NS[class_] + _SLOW_SPREAD * slow,
-            s.copying * _COPYING_NS + s.contended * _CONTENDED_NS,
-            apart & ~s.copying & ~s.waits & (busy | ~s.contended),
+            SCATTER_NS[class_] + _SLOW_SPREAD * slow + s.contended * _CONTENDED_NS,
+            s.copying * _COPYING_NS + hidden * 0.5 * self.vector[_SPACING],
+            apart & ~s.copying & ~s.waits & (busy | ~s.contended) & (hidden == 0),
         )
 
     def fitted(self, vector: np.ndarray, covariance: np.ndarray, counts: Mapping[str, int]) -> LatencyModel:
@@ -224,6 +227,7 @@ def spacings(s: Surroundings, frame: np.ndarray, at: np.ndarray) -> np.ndarray:
     done = s.previous_end[two]
     pair = (frame[one] == frame[two]) & (s.previous_end[one] == done) & (s.behind[two] == s.behind[one] + 1)
     pair &= (done > s.call_end[two] + _QUEUED_NS) & ~s.waits[one] & ~s.waits[two]
+    pair &= s.unseen[one] == s.unseen[two]
     return (at[two] - at[one])[pair]
 
 
@@ -231,8 +235,17 @@ def _tight_gaps(s: Surroundings) -> np.ndarray:
     """From the end of one kernel to the start of the next, where both and the one record in between were queued."""
     tight = (s.previous_end > s.call_end + 2 * _MARGIN_NS) & ~s.previous_is_copy & (s.behind == 0) & ~s.waits
     tight &= s.next_is_kernel & (s.ahead == 0) & (s.next_start < FAR)
-    tight &= s.next_issued + _MARGIN_NS < s.previous_end
+    tight &= (s.next_issued + _MARGIN_NS < s.previous_end) & (s.unseen + s.unseen_next == 0) & ~s.held
     return (s.next_start - s.previous_end)[tight]
+
+
+def _usual_gap(gaps: np.ndarray) -> float:
+    """The gap that a record alone leaves, a floor where gaps crowd; 0 if none shows: without a crowd even the tightest are long for
+    other reasons."""
+    if len(gaps) < _ENOUGH:
+        return 0.0
+    tightest, more = np.percentile(gaps, [_TIGHTEST, _PROMPT])
+    return float(tightest) if more - tightest <= _BY_GAPS_NS else 0.0
 
 
 def assumed(tracing: str, spacings: np.ndarray, s: Surroundings) -> LatencyModel:
@@ -241,11 +254,10 @@ def assumed(tracing: str, spacings: np.ndarray, s: Surroundings) -> LatencyModel
     apart = float(np.percentile(spacings, _PROMPT)) if len(spacings) >= _ENOUGH else 0.0
     traced = tracing == "on" or (tracing == "unknown" and not 0 < apart <= _TRACED_FROM_NS)
     prior = _PRIOR | (_TRACED if traced else {})
-    gaps, unsure = _tight_gaps(s), 0.0 if apart else _UNSURE_NS
+    gap, unsure = _usual_gap(_tight_gaps(s)), 0.0 if apart else _UNSURE_NS
     sure = _TIED_NS
-    if not apart and len(gaps) >= _ENOUGH:
-        apart = float(np.percentile(gaps, _TIGHTEST)) - prior["ahead_ns"][0] + _BUSY_LESS_NS
-        sure, unsure = _USUAL_NS, _BY_GAPS_NS
+    if not apart and gap:
+        apart, sure, unsure = gap - prior["ahead_ns"][0] + _BUSY_LESS_NS, _USUAL_NS, _BY_GAPS_NS
     if apart:
         prior |= {"busy_ns": (apart - _BUSY_LESS_NS, sure), "spacing_ns": (apart, sure)}
     precision = np.diag([prior[p][1] ** -2 for p in PARAMETERS])

@@ -29,7 +29,7 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
         {
             "kind": "nvtx",
             "origin": ORIGIN["range"],
-            "source": r,
+            "source": ranges["row"].to_numpy()[r],
             "process": ranges["process"].to_numpy()[r],
             "thread": ranges["thread"].to_numpy()[r],
             "end_thread": ranges["thread"].to_numpy()[r],

@@ -15,7 +15,7 @@ from nsysalign.align import bounds
 from nsysalign.align import streams as lanes
 from nsysalign.align.context import TraceContext, look
 from nsysalign.align.fit import ClockPlaces, Line, PairPlaces, place_pairs, place_records
-from nsysalign.align.inferred import windows_without_log
+from nsysalign.align.inferred import record_marks, windows_without_log
 from nsysalign.align.latency import CLASSES, PARAMETERS, SCATTER_NS, LatencyModel
 from nsysalign.align.match import match_processes, match_records
 from nsysalign.align.records import (
@@ -71,12 +71,17 @@ def align(
     records, windows = _placed(known, best, read.lanes, places, on_clock, surroundings, likely)
     timed = read_timers(known, read.processes, read.clocks) if timers is None else timers
     others, lost, alone, said = _on_the_host(trace, known, read, timed, told=context is None)
-    if context is None and known.records.empty and known.hosts[~known.hosts["implicit"].to_numpy()].empty:
+    marks, excerpt = None, context.from_trace if context else None
+    if excerpt is not None or (context is None and untold(known)):
         spread = model.expected(surroundings)[1]
-        found, more = windows_without_log(trace, read.operation_lane, read.lanes, records, read.waits, spread)
+        found, more = windows_without_log(
+            trace, read.operation_lane, read.lanes, records, read.waits, spread, excerpt and excerpt.pairs
+        )
+        if excerpt is not None:
+            marks = record_marks(trace, read.operation_lane, records, read.waits, excerpt.stretch)
         regions = set(others["region"]) - {""}  # they are NVTX ranges as well
         others = pd.concat([others, *(w[~w["region"].isin(list(regions))] for w in found)])
-        said += more
+        said += more if excerpt is None else []  # of all its records, not of a stretch's
     every = [w for w in (windows, others) if len(w)] or [windows]
     return Alignment(
         records=frames.check(records, frames.PLACED_RECORDS),
@@ -92,7 +97,13 @@ def align(
         busy=read.busy,
         alone=alone,
         event_lines=places.lines if places is not None else {},
+        marks=marks,
     )
+
+
+def untold(log: EventLog | None) -> bool:
+    """Whether no log says what was measured, so that intervals are taken from the trace."""
+    return log is None or (log.records.empty and log.hosts[~log.hosts["implicit"].to_numpy()].empty)
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,9 @@ class Surroundings:
     next_is_kernel: np.ndarray
     ahead: np.ndarray  # records of this stream between this one and the next operation
     waits: np.ndarray  # a stream wait lies between the previous operation and the record
+    held: np.ndarray  # a stream wait lies between the record and the next operation
+    unseen: np.ndarray  # records of unknown streams made between the previous operation and this one
+    unseen_next: np.ndarray  # and between this one and the next operation
     stamp: np.ndarray  # CUPTI's timestamp
 
     def take(self, index: np.ndarray) -> Surroundings:
@@ -113,6 +116,16 @@ def gather(
     ahead[order] = group.cumcount(ascending=False).to_numpy()
     previous_end = around["previous_end_ns"].to_numpy()
     previous_kind = around["previous_kind"].to_numpy()
+    issue = trace.calls["start_ns"].to_numpy()
+    wait_lane, wait_call = waits["lane"].to_numpy(), waits["call"].to_numpy()
+    since = _issued(trace, around["previous_position"].to_numpy())
+    until = around["next_issued_ns"].to_numpy()
+    nowhere = (lane < 0) & (call_start > 0)
+    process = records["process"].to_numpy()
+
+    def unseen(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        return _made_between(process[nowhere], call_start[nowhere], process, low, high)
+
     return Surroundings(
         call_start=call_start,
         call_end=call_end,
@@ -127,9 +140,18 @@ def gather(
         next_issued=around["next_issued_ns"].to_numpy(),
         next_is_kernel=around["next_kind"].to_numpy() == KIND["kernel"],
         ahead=np.where(lane >= 0, ahead, 0),
-        waits=_waits_before(trace, waits, lane, call_start, around),
+        waits=_made_between(wait_lane, issue[wait_call], lane, since, call_start) > 0,
+        held=_made_between(wait_lane, issue[wait_call], lane, call_start, until) > 0,
+        unseen=unseen(since, call_start),
+        unseen_next=unseen(call_start, until),
         stamp=records["timestamp_ns"].to_numpy(),
     )
+
+
+def _issued(trace: Trace, position: np.ndarray) -> np.ndarray:
+    """When the operations at these positions were issued; -1 for none."""
+    call = np.append(trace.operations["call"].to_numpy(), -1)[position]
+    return np.append(trace.calls["start_ns"].to_numpy(), -1)[call]
 
 
 def _nodes(trace: Trace, position: np.ndarray) -> np.ndarray:
@@ -188,27 +210,13 @@ def _copying(
     return _elsewhere(begin, end, operation_lane[copy], table["device"].to_numpy(), lane, at)
 
 
-def _waits_before(
-    trace: Trace, waits: pd.DataFrame, lane: np.ndarray, call_start: np.ndarray, around: pd.DataFrame
+def _made_between(
+    key: np.ndarray, at: np.ndarray, mine: np.ndarray, low: np.ndarray, high: np.ndarray
 ) -> np.ndarray:
-    """Whether a wait was issued to the record's stream after its previous operation."""
-    out = np.zeros(len(lane), dtype=bool)
-    if waits.empty:
-        return out
-    calls = trace.calls
-    issue = calls["start_ns"].to_numpy()
-    previous = around["previous_position"].to_numpy()
-    call = trace.operations["call"].to_numpy()
-    last_issue = (
-        np.where(previous >= 0, issue[np.maximum(call[np.maximum(previous, 0)], 0)], -1)
-        if len(call)
-        else np.full(len(lane), -1)
-    )
-    for number in np.unique(waits["lane"].to_numpy()):
-        if number < 0:
-            continue
-        at = np.sort(issue[waits["call"].to_numpy()[waits["lane"].to_numpy() == number]])
-        here = np.flatnonzero(lane == number)
-        k = np.searchsorted(at, call_start[here])
-        out[here] = (k > 0) & (np.append(at, 0)[np.maximum(k - 1, 0)] > last_issue[here])
+    """Per row (key `mine`): how many of the calls with its key were made after `low` and before `high`."""
+    out = np.zeros(len(mine), dtype=np.int64)
+    for number in np.intersect1d(key[key >= 0], mine):
+        times, here = np.sort(at[key == number]), np.flatnonzero(mine == number)
+        first = np.searchsorted(times, low[here], side="right")
+        out[here] = np.maximum(np.searchsorted(times, high[here]) - first, 0)
     return out

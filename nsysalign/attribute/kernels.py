@@ -114,7 +114,6 @@ def gaps(ran: Ran) -> pd.DataFrame:
     for at in np.flatnonzero((w["kind"] == "run").to_numpy()).tolist():
         mine, idle = ran.of_lane(int(w["end_lane"].iloc[at]))
         start = trace.operations["start_ns"].to_numpy()[mine]
-        idle = np.minimum(idle, start - w["start_ns"].iloc[at])
         inside = (start >= w["start_ns"].iloc[at]) & (start < w["end_ns"].iloc[at]) & (idle > 0)
         there = np.flatnonzero(inside)
         if len(there) > MOST_GAPS:  # stretches that cannot be among the longest need not be sorted
@@ -208,7 +207,9 @@ def inside(ran: Ran, runs: bool = True) -> Iterator[tuple[np.ndarray, np.ndarray
             which = np.flatnonzero(there & (lane == number))
             mine, idle = ran.of_lane(number)
             for at, place in _lots(which, start[mine], opened, closed):
-                before = np.minimum(idle[place], start[mine[place]] - opened[at])
+                before = idle[place]
+                if not of_run:  # before a run nothing ran; a slice of it begins in the middle
+                    before = np.minimum(before, start[mine[place]] - opened[at])
                 yield at, mine[place], before
     hosts = np.flatnonzero(kind == "host")
     issued = np.flatnonzero(operations["call"].to_numpy() >= 0)

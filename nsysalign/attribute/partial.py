@@ -20,6 +20,7 @@ from nsysalign.model import (
     CAUSES,
     ORIGIN,
     OTHERS_WORKED,
+    UNSURE,
     Alignment,
     EventLog,
     PartialResult,
@@ -27,6 +28,7 @@ from nsysalign.model import (
     pid_of,
     tid_of,
 )
+from nsysalign.sweep.issue import FAR
 
 #: Columns that windows and intervals have under the same name.
 _SAME = (
@@ -55,6 +57,8 @@ _BESIDE = (
     "open_ns",
     "close_ns",
     "close_end_ns",
+    "thread",
+    "end_lane",
 )
 #: Of a portion: tables with one row per interval; tables that refer to intervals by number.
 _ARRAYS = ("total", "low", "high", "size")
@@ -63,9 +67,13 @@ _COMPUTED = ("kernel_only_ns", "kernel_only_upper_ns", "kernel_outside_ns", "ope
 
 
 def partial_result(
-    trace: Trace, alignment: Alignment, budgets: Budgets, log: EventLog | None
+    trace: Trace,
+    alignment: Alignment,
+    budgets: Budgets,
+    log: EventLog | None,
+    stretch: tuple[int, int] = (-int(FAR), int(FAR)),
 ) -> PartialResult:
-    """The results for all windows of an alignment."""
+    """The results for all windows of an alignment, of a trace or of a stretch of it."""
     ran = kernels.Ran(trace, alignment)
     return PartialResult(
         rows=_rows(ran, budgets, log),
@@ -76,11 +84,11 @@ def partial_result(
         other_streams=budgets.other_streams,
         size=budgets.size,
         unaligned=alignment.unaligned,
-        notes=(*alignment.notes, *ranges.left_out(trace, alignment)),
+        notes=tuple(alignment.notes),
         alone=alignment.alone,
         durations=kernels.durations(ran),
         gaps=kernels.gaps(ran),
-        host_ranges=ranges.host_ranges(trace, alignment),
+        on_host=ranges.on_host(trace, alignment, stretch),
     )
 
 
@@ -113,7 +121,7 @@ def intervals_table(p: PartialResult) -> pd.DataFrame:
 def together(portions: Sequence[PartialResult]) -> PartialResult:
     """Portions of one trace as one: intervals in the order in which the log has them, whichever portion they are of."""
     rows = pd.concat([p.rows for p in portions], ignore_index=True)
-    order = np.lexsort((rows["source"].to_numpy(), rows["origin"].to_numpy()))
+    order = _as_in_the_whole(rows)
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     first = np.cumsum([0, *(len(p.rows) for p in portions)])
@@ -125,11 +133,29 @@ def together(portions: Sequence[PartialResult]) -> PartialResult:
         unaligned=unaligned.sort_values(["origin", "source"], kind="stable", ignore_index=True),
         notes=tuple(dict.fromkeys(note for p in portions for note in p.notes)),
         alone=alone,
-        host_ranges=frames.empty(frames.HOST_RANGES),
+        on_host=()
+        if (rows["log_process"] >= 0).any()
+        else tuple(part for p in portions for part in p.on_host),
         **{name: np.concatenate([getattr(p, name) for p in portions])[order] for name in _ARRAYS},
         **{name: _renumbered([getattr(p, name) for p in portions], first, place) for name in _TABLES},
         segments=_renumbered(segments, first, place) if segments else None,
     )
+
+
+def _as_in_the_whole(rows: pd.DataFrame) -> np.ndarray:
+    """Positions of the rows in the order in which a trace that is not cut has them."""
+    origin, source, opened, thread, lane, process, device, stream = (
+        rows[c].to_numpy()
+        for c in ("origin", "source", "open_ns", "thread", "end_lane", "process", "device", "end_stream")
+    )
+    # by the log; else pairs of records by thread and lane, ranges by their begin, runs by device, which comes before its streams
+    pairs, ranges, runs = (origin == ORIGIN[what] for what in ("records", "range", "run"))
+    unsure = np.array([UNSURE in remarks for remarks in rows["remarks"].tolist()], dtype=bool) & pairs
+    kinds = [pairs, ranges, runs]
+    first = np.select(kinds, [thread, 0, process], 0)
+    then = np.select(kinds, [lane, opened, device], source)
+    last = np.select(kinds, [opened, source, (stream >= 0) * (lane + 1)], 0)
+    return np.lexsort((lane, last, then, first, unsure, np.where(unsure, ORIGIN["range"], origin)))
 
 
 def without_timed_regions(p: PartialResult) -> PartialResult:

@@ -9,12 +9,16 @@ A range's time includes that of all ranges inside it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
 
 from nsysalign import frames
 from nsysalign.attribute.labels import grouped, plain_region
 from nsysalign.model import CALL, ORIGIN, SYNC_CALLS, Alignment, Trace
+from nsysalign.sweep.issue import FAR
 from nsysalign.sweep.tiles import any_open, covered, group
 
 #: Column -> kinds of calls whose time it holds; calls of all other kinds are `other_ns`.
@@ -26,17 +30,68 @@ _KINDS = {
 _SPLIT = (*_KINDS, "other_ns")
 
 
-def host_ranges(trace: Trace, alignment: Alignment) -> pd.DataFrame:
+@dataclass(frozen=True)
+class OnHost:
+    """The ranges that begin in a stretch of a trace, and the work of its calls.
+
+    `ranges`: per range, its number among `texts` (text), host_ns, gpu_ns, with_work and the time in calls (_SPLIT).  `work`:
+    (operations, ns) that begin in the stretch; `issued`, `outside`: the same of those that its calls issued, and of those among
+    them issued outside of all ranges."""
+
+    texts: tuple[str, ...]
+    ranges: pd.DataFrame
+    work: np.ndarray
+    issued: np.ndarray
+    outside: np.ndarray
+
+
+def on_host(
+    trace: Trace, alignment: Alignment, stretch: tuple[int, int] = (-int(FAR), int(FAR))
+) -> tuple[OnHost, ...]:
+    """OnHost of a trace, or of a stretch [begin, end) of it; () if an event log says what was measured."""
+    ranges, windows, operations = trace.ranges, alignment.windows, trace.operations
+    if (windows["log_process"] >= 0).any() or (trace.blocks and alignment.marks is None):
+        return ()
+    begin, end = stretch
+
+    def here(start: np.ndarray) -> np.ndarray:
+        return (start >= begin) & (start < end)
+
+    mine = ranges[here(ranges["start_ns"].to_numpy())].reset_index(drop=True)
+    code, texts = pd.factorize(mine["text"].to_numpy(dtype=object))
+    rows = pd.DataFrame(
+        {"text": code, "host_ns": mine["end_ns"] - mine["start_ns"]} | _inside_calls(trace, mine)
+    )
+    rows["gpu_ns"], rows["with_work"] = _on_gpu(windows, mine)
+    took, call = (operations["end_ns"] - operations["start_ns"]).to_numpy(), operations["call"].to_numpy()
+    known = np.flatnonzero(call >= 0)
+    issued = here(trace.calls["start_ns"].to_numpy()[call[known]])
+    return (
+        OnHost(
+            tuple(map(str, texts)),
+            rows,
+            _amount(took[here(operations["start_ns"].to_numpy())]),
+            _amount(took[known[issued]]),
+            _amount(took[known[issued & ~_covered(trace)]]),
+        ),
+    )
+
+
+def _amount(took: np.ndarray) -> np.ndarray:
+    return np.array([len(took), took.sum()], dtype=np.int64)
+
+
+def host_ranges(parts: Sequence[OnHost]) -> pd.DataFrame:
     """`frames.HOST_RANGES`, the longest first; empty if an event log says what was measured."""
-    ranges, windows = trace.ranges, alignment.windows
-    if ranges.empty or (windows["log_process"] >= 0).any():
+    if not sum(len(part.ranges) for part in parts):
         return frames.empty(frames.HOST_RANGES)
-    start, end = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
-    rows = pd.DataFrame({"host_ns": end - start, "count": 1} | _inside_calls(trace))
+    texts = pd.Index(dict.fromkeys(text for part in parts for text in part.texts), dtype=object)
+    code = np.concatenate(
+        [texts.get_indexer(list(part.texts))[part.ranges["text"].to_numpy()] for part in parts]
+    )
+    rows = pd.concat([part.ranges for part in parts], ignore_index=True).assign(count=1)
     rows["outside_ns"] = rows["host_ns"] - rows[list(_SPLIT)].sum(axis=1)
-    rows["gpu_ns"], rows["with_work"] = _on_gpu(windows, len(ranges))
-    code, texts = pd.factorize(ranges["text"].to_numpy(dtype=object))
-    labels = [plain_region(str(text)) for text in texts]
+    labels = [plain_region(text) for text in texts]
     same = grouped(labels)
     rows["label"] = np.array([same.get(label, label) for label in labels], dtype=object)[code]
     groups = rows.groupby("label", sort=False)
@@ -48,36 +103,31 @@ def host_ranges(trace: Trace, alignment: Alignment) -> pd.DataFrame:
     return frames.check(out, frames.HOST_RANGES)
 
 
-def left_out(trace: Trace, alignment: Alignment) -> list[str]:
+def left_out(parts: Sequence[OnHost]) -> list[str]:
     """What neither ranges nor calls account for, in one note: [] if nothing is missing, or if an event log says what was
     measured."""
-    ranges, windows, operations = trace.ranges, alignment.windows, trace.operations
-    if trace.blocks or (windows["log_process"] >= 0).any():
+    if not parts:
         return []
     said = []
-    took = (operations["end_ns"] - operations["start_ns"]).to_numpy()
-    call = operations["call"].to_numpy()
-    if len(ranges):
-        idle = len(ranges) - int(_on_gpu(windows, len(ranges))[1].sum())
-        if idle:
-            said.append(f"{idle:,} of {len(ranges):,} NVTX ranges, which issued no work to a GPU")
-        outside = np.flatnonzero(call >= 0)[~_covered(trace)]
-        if len(outside):
-            said.append(f"{_operations(outside, took)} issued outside of all ranges")
-    lost = np.flatnonzero(call < 0)
-    if len(lost):
-        said.append(f"{_operations(lost, took)} of which the trace has no launch")
+    ranges = sum(len(part.ranges) for part in parts)
+    idle = ranges - sum(int(part.ranges["with_work"].sum()) for part in parts)
+    work, issued, outside = (sum(getattr(p, name) for p in parts) for name in ("work", "issued", "outside"))
+    if idle:
+        said.append(f"{idle:,} of {ranges:,} NVTX ranges, which issued no work to a GPU")
+    if ranges and outside[0]:
+        said.append(f"{_operations(*outside)} issued outside of all ranges")
+    if (work - issued)[0]:
+        said.append(f"{_operations(*(work - issued))} of which the trace has no launch")
     return [f"left out of the intervals, but in the run as a whole: {'; '.join(said)}"] if said else []
 
 
-def _operations(which: np.ndarray, took: np.ndarray) -> str:
-    ms = took[which].sum() / 1e6
-    return f"{len(which):,} operation{'s' * (len(which) != 1)} ({ms:,.3f} ms)"
+def _operations(count: int, ns: int) -> str:
+    return f"{count:,} operation{'s' * int(count != 1)} ({ns / 1e6:,.3f} ms)"
 
 
-def _inside_calls(trace: Trace) -> dict[str, np.ndarray]:
+def _inside_calls(trace: Trace, ranges: pd.DataFrame) -> dict[str, np.ndarray]:
     """Per range: how long its thread was in calls of each kind while it lasted."""
-    ranges, calls = trace.ranges, trace.calls
+    calls = trace.calls
     column = np.full(len(CALL), len(_KINDS), np.int8)
     for number, kinds in enumerate(_KINDS.values()):
         column[[CALL[kind] for kind in kinds]] = number
@@ -96,14 +146,13 @@ def _inside_calls(trace: Trace) -> dict[str, np.ndarray]:
     return found
 
 
-def _on_gpu(windows: pd.DataFrame, count: int) -> tuple[np.ndarray, np.ndarray]:
+def _on_gpu(windows: pd.DataFrame, ranges: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """Per range: (first start to last end of its work, on whichever streams; 1 where it has any, else 0)."""
     mine = windows[windows["origin"] == ORIGIN["range"]]
     spans = mine.groupby("source").agg(start=("start_ns", "min"), end=("end_ns", "max"))
-    length, there = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    at = spans.index.to_numpy(np.int64)
-    length[at], there[at] = (spans["end"] - spans["start"]).to_numpy(), 1
-    return length, there
+    of_range = spans.reindex(ranges["row"].to_numpy())
+    length = (of_range["end"] - of_range["start"]).fillna(0).to_numpy(np.int64)
+    return length, of_range["start"].notna().to_numpy(np.int64)
 
 
 def _covered(trace: Trace) -> np.ndarray:

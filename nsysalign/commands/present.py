@@ -69,7 +69,7 @@ def present(
         if cache is not None and cache.fresh():
             presented, text = Presented(output), cache.printed()
         else:
-            helpers = wanted(inputs.trace, jobs or cores()) if inputs.events else 1
+            helpers = wanted(inputs.trace, jobs or cores())
             with ProgressLine(quiet) as tell, worker_pool(helpers) as others:
                 engine = imported("nsysalign.engine")
                 analysis = engine.analyze_inputs(

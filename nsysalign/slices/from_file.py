@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.align.context import FromTrace, TraceContext
 from nsysalign.align.solve import align
 from nsysalign.attribute.budget import Budgets, attribute
 from nsysalign.attribute.timeline import timeline
-from nsysalign.model import ORIGIN, Alignment, Analysis, PartialResult, SegmentArrays, Trace
+from nsysalign.model import ORIGIN, UNSURE, Alignment, Analysis, PartialResult, SegmentArrays, Trace
 from nsysalign.slices.one import narrow
 from nsysalign.slices.survey import Survey
 from nsysalign.trace.index import FOREVER, Index
@@ -129,9 +130,9 @@ class FileSource:
         trace = read_trace(self._path, excerpt)
         of_timers = rows.loc[rows["origin"] == ORIGIN["timer"], "source"].tolist()
         stretch = known.timed.some(excerpt, of_timers)
-        alignment = align(trace, stretch.log, known.context, stretch.timers)
-        windows, keys = alignment.windows, ["origin", "source"]
-        at = pd.MultiIndex.from_frame(windows[keys]).get_indexer(pd.MultiIndex.from_frame(rows[keys]))
+        alignment = align(trace, stretch.log, _with_pairs(known, rows), stretch.timers)
+        windows = alignment.windows
+        at = _identity(windows).get_indexer(_identity(rows))
         there = at >= 0
         windows = windows.iloc[at[there]].reset_index(drop=True)
         for column in _SETTLED:
@@ -142,6 +143,25 @@ class FileSource:
         if margin is not None and narrow(trace, alignment, excerpt):
             same[:] = False
         return _Scene(which[there], trace, alignment, budgets), same
+
+
+def _with_pairs(known: Survey, rows: pd.DataFrame) -> TraceContext:
+    """The context of an excerpt that shows these intervals: which records are pairs is known by now."""
+    if known.timed.ranges is None:
+        return known.context
+    mine = rows[(rows["origin"] == ORIGIN["records"]).to_numpy()]
+    columns = {"thread": "thread", "lane": "end_lane", "open_ns": "open_ns", "close_ns": "close_ns"}
+    pairs = pd.DataFrame({name: mine[column].to_numpy() for name, column in columns.items()})
+    pairs["unsure"] = np.array([UNSURE in remarks for remarks in mine["remarks"].tolist()], dtype=bool)
+    return replace(known.context, from_trace=FromTrace((0, 0), pairs))
+
+
+def _identity(table: pd.DataFrame) -> pd.MultiIndex:
+    """What tells intervals apart: their numbers, and where no log numbers them, thread, lane and begin."""
+    origin = table["origin"].to_numpy()
+    of_trace = np.isin(origin, [ORIGIN["records"], ORIGIN["range"]])
+    more = [np.where(of_trace, table[c].to_numpy(), 0) for c in ("thread", "end_lane", "open_ns")]
+    return pd.MultiIndex.from_arrays([origin, table["source"].to_numpy(), *more])
 
 
 def _joined(tables: list[pd.DataFrame], spec: frames.Spec) -> pd.DataFrame:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.align.context import Seen, TraceContext, look
+from nsysalign.align.inferred import PAIRED, Marks
 from nsysalign.align.solve import align
 from nsysalign.align.streams import build_lanes, busy_lanes
 from nsysalign.attribute.budget import Budgets, attribute
@@ -18,7 +19,7 @@ from nsysalign.attribute.partial import partial_result
 from nsysalign.attribute.run_windows import with_runs
 from nsysalign.effort import trim_memory
 from nsysalign.errors import NsysAlignError
-from nsysalign.model import ORIGIN, Alignment, EventLog, PartialResult, Trace
+from nsysalign.model import ORIGIN, UNSURE, Alignment, EventLog, PartialResult, Trace
 from nsysalign.slices.timed_log import Stretch
 from nsysalign.trace import fast
 from nsysalign.trace.index import FOREVER, Blocks, Excerpt
@@ -42,6 +43,20 @@ class Job:
 
 
 @dataclass(frozen=True)
+class Edges:
+    """Of one slice.  `numbers`: process -> least and greatest number (correlation id) of the calls made in it; `late`: process,
+    correlation and start_ns of operations that begin in it and were issued before it; `marks` of the records in it; `pairs`
+    (PAIRED) that begin in it, as far as the slice knows; `doubtful`: threads of which it saw a record, but no work before or after
+    it, which says on which stream it is."""
+
+    numbers: dict[int, tuple[int, int]]
+    late: pd.DataFrame
+    marks: Marks
+    pairs: pd.DataFrame
+    doubtful: frozenset[int]
+
+
+@dataclass(frozen=True)
 class Done:
     """The results of a slice, and the processes and streams in it."""
 
@@ -50,6 +65,7 @@ class Done:
     lost: dict[str, int]
     blocks: Mapping[str, Blocks]  # where the rows that the slice is responsible for really lie
     seen: Seen
+    edges: Edges | None = None  # without a log
 
 
 @dataclass(frozen=True)
@@ -112,18 +128,64 @@ def work(job: Job) -> Done | Narrow | Unseen:
     lanes, operation_lane = build_lanes(trace, job.context.lanes)
     if (operation_lane < 0).any():
         return Unseen(build_lanes(trace)[0], trace.blocks, look(trace))
-    alignment = own(align(trace, job.stretch.log, job.context, job.stretch.timers), job.stretch)
+    alignment = own(align(trace, job.stretch.log, job.context, job.stretch.timers), job.stretch, job.slice)
+    seen = (
+        _edges(trace, alignment, job.slice, job.excerpt.spans[0])
+        if job.context.from_trace is not None
+        else None
+    )
     if narrow(trace, alignment, job.excerpt):
         return Narrow(trace.blocks)
     alignment = with_runs(trace, alignment, job.slice)
     budgets = attribute(trace, alignment, job.latency)
-    found = partial_result(trace, alignment, budgets, job.stretch.log)
+    found = partial_result(trace, alignment, budgets, job.stretch.log, job.slice)
     if job.segments:
         found = replace(found, segments=budgets.segments(np.arange(len(alignment.windows))))
-    return Done(found, busy_lanes(lanes, operation_lane), dict(trace.lost), trace.blocks, look(trace))
+    return Done(found, busy_lanes(lanes, operation_lane), dict(trace.lost), trace.blocks, look(trace), seen)
 
 
-def own(alignment: Alignment, stretch: Stretch) -> Alignment:
+def _edges(trace: Trace, alignment: Alignment, slice_: tuple[int, int], read: tuple[int, int]) -> Edges:
+    """Of a slice [begin, end), whose own windows are those of the alignment, and around which this much was `read`."""
+    begin, end = slice_
+    calls, operations, windows = trace.calls, trace.operations, alignment.windows
+    made, number = calls["start_ns"].to_numpy(), calls["correlation"].to_numpy()
+    here = calls.loc[(made >= begin) & (made < end) & (number > 0), ["process", "correlation"]]
+    numbers = here.groupby("process")["correlation"].agg(["min", "max"])
+    start, call = operations["start_ns"].to_numpy(), operations["call"].to_numpy()
+    late = (start >= begin) & (start < end) & ((call < 0) | (np.append(made, 0)[call] < begin))
+    pairs = windows[(windows["origin"] == ORIGIN["records"]).to_numpy()]
+    unsure = np.array([UNSURE in remarks for remarks in pairs["remarks"].tolist()], dtype=bool)
+    columns = (pairs[c].to_numpy() for c in ("thread", "start_lane", "open_ns", "close_ns"))
+    return Edges(
+        {int(process): (int(low), int(high)) for process, low, high in numbers.itertuples()},
+        operations.loc[late, ["process", "correlation", "start_ns"]],
+        alignment.marks,
+        by_thread(pd.DataFrame(dict(zip(PAIRED, (*columns, unsure), strict=True)))),
+        _doubtful(trace, alignment, slice_, read),
+    )
+
+
+def _doubtful(
+    trace: Trace, alignment: Alignment, slice_: tuple[int, int], read: tuple[int, int]
+) -> frozenset[int]:
+    calls, records = trace.calls, alignment.records
+    call = trace.operations["call"].to_numpy()
+    issuing = call[call >= 0]
+    issued = pd.Series(calls["start_ns"].to_numpy()[issuing]).groupby(calls["thread"].to_numpy()[issuing])
+    at, thread = records["call_start_ns"].to_numpy(), records["thread"].to_numpy()
+    mine = (at >= slice_[0]) & (at < slice_[1])
+    first, last = (bound.reindex(thread[mine]).to_numpy() for bound in (issued.min(), issued.max()))
+    # nothing at all is NaN, which is neither before nor after
+    doubt = ~(first < at[mine]) & (read[0] > -FOREVER) | ~(last > at[mine]) & (read[1] < FOREVER)
+    return frozenset(thread[mine][doubt].tolist())
+
+
+def by_thread(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Pairs in an order in which they can be compared."""
+    return pairs.sort_values(["thread", "lane", "open_ns"], ignore_index=True)
+
+
+def own(alignment: Alignment, stretch: Stretch, slice_: tuple[int, int]) -> Alignment:
     """Sets aside the windows at the edges, which belong to other slices and serve for reference only."""
 
     def mine(table: pd.DataFrame) -> np.ndarray:
@@ -133,7 +195,9 @@ def own(alignment: Alignment, stretch: Stretch) -> Alignment:
         return keep | (np.isin(origin, [ORIGIN["host"], ORIGIN["region"]]) & np.isin(source, stretch.hosts))
 
     windows, unaligned = alignment.windows, alignment.unaligned
-    own_windows = mine(windows)
+    own_windows, opened = mine(windows), windows["open_ns"].to_numpy()
+    of_trace = np.isin(windows["origin"].to_numpy(), [ORIGIN["records"], ORIGIN["range"]])
+    own_windows |= of_trace & (opened >= slice_[0]) & (opened < slice_[1])
     return replace(
         alignment,
         windows=windows[own_windows].reset_index(drop=True),

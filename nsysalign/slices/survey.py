@@ -24,13 +24,13 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.align.context import Seen, TraceContext, look, together
 from nsysalign.align.match import match_processes, process_clock
-from nsysalign.align.solve import align
+from nsysalign.align.solve import align, no_log, untold
 from nsysalign.attribute.gaps import launch_latency
 from nsysalign.clocks.events import event_clock
 from nsysalign.clocks.host import FROM_MARKS, ClockMap
 from nsysalign.model import EventLog, TraceInfo
 from nsysalign.slices.timed_log import TimedLog
-from nsysalign.trace.index import FOREVER, Index
+from nsysalign.trace.index import FOREVER, Index, RangeEnds
 from nsysalign.trace.read import read_header, read_trace
 
 #: Calls and operations of one slice: enough that the fixed cost of a slice does not matter, few enough that several fit into a
@@ -40,8 +40,9 @@ SLICE_ROWS = 1_300_000
 MARGIN_BLOCKS = 1
 #: Intervals can be so long that slices overlap; the trace is read at most this many times over.
 _MOST_READ = 1.5
-#: How long records take is learned from this many stretches, spread over the run, with about this many pairs each.
-_STRETCHES, _PAIRS_EACH = 5, 100
+#: How long records take is learned from this many stretches, spread over the run, with about this many pairs each, and at most
+#: this many calls together.
+_STRETCHES, _PAIRS_EACH, _SURVEYED = 5, 100, 1_300_000
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,12 @@ class Survey:
     notes: tuple[str, ...]  # on processes
 
 
-def survey(path: Path, log: EventLog, index: Index, slice_rows: int = SLICE_ROWS) -> Survey | None:
+def survey(path: Path, given: EventLog | None, index: Index, most_calls: int = _SURVEYED) -> Survey | None:
     """Examine some stretches of a trace: its processes and streams, how its clocks relate, how long records and launches take.
     None if nothing connects its clock with the log's."""
     whole = (index.first_ns, index.last_ns)
+    log = given if given is not None else no_log()
+    ranges = RangeEnds(path, index) if untold(given) else None
     info, marks = read_header(path)
     rough = {}
     for number in range(len(log.headers)):
@@ -69,8 +72,8 @@ def survey(path: Path, log: EventLog, index: Index, slice_rows: int = SLICE_ROWS
         if clock is None:
             return None
         rough[number] = clock
-    timed = TimedLog(log, {}, rough, whole)
-    excerpt = index.excerpt(_spread(timed, index, slice_rows // _STRETCHES))
+    timed = TimedLog(given, {}, rough, whole, ranges)
+    excerpt = index.excerpt(_spread(timed, index, most_calls // _STRETCHES))
     trace = read_trace(path, excerpt)
     seen = together([look(trace), Seen(frozenset(), frozenset(), *whole)])
     processes, notes = match_processes(seen, info.session_start_utc_ns, log)
@@ -88,7 +91,7 @@ def survey(path: Path, log: EventLog, index: Index, slice_rows: int = SLICE_ROWS
         of_events,
         alignment.event_lines,
     )
-    timed = TimedLog(log, processes, clocks, whole)
+    timed = TimedLog(given, processes, clocks, whole, ranges)
     calibration, latency = dict(alignment.calibration), launch_latency(trace)
     return Survey(info, context, latency, timed, seen, calibration, alignment.clock_maps, tuple(notes))
 
@@ -114,7 +117,7 @@ def amended(
     )
     timed = known.timed
     if processes != known.context.processes:
-        timed = TimedLog(timed.log, processes, timed.clocks, timed.whole)
+        timed = TimedLog(timed.given, processes, timed.clocks, timed.whole, timed.ranges)
     return replace(known, context=context, seen=everybody, timed=timed, notes=tuple(notes))
 
 
@@ -127,8 +130,13 @@ def cuts(timed: TimedLog, index: Index, count: int) -> list[tuple[int, int]] | N
     """The slices.  None if an interval is so long that each of them would hold much of the trace."""
     slices = parted(index, count)
     read = [around(index, begin, timed.longest_until(begin, end), MARGIN_BLOCKS) for begin, end in slices]
+    return None if too_much(index, read) else slices
+
+
+def too_much(index: Index, read: Sequence[tuple[int, int]]) -> bool:
+    """Whether slices that read this much overlap so far that they are no slices any more."""
     calls = index.calls_at(np.array(read)).reshape(-1, 2)
-    return slices if (calls[:, 1] - calls[:, 0]).sum() <= _MOST_READ * index.calls else None
+    return bool((calls[:, 1] - calls[:, 0]).sum() > _MOST_READ * index.calls)
 
 
 def around(index: Index, begin: int, end: int, margin: int) -> tuple[int, int]:

@@ -9,18 +9,19 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.align.solve import no_log
 from nsysalign.clocks.events import log_ends
 from nsysalign.clocks.host import ClockMap
 from nsysalign.model import EventLog
 from nsysalign.timers.windows import Timers, read_timers
-from nsysalign.trace.index import Excerpt
+from nsysalign.trace.index import Excerpt, RangeEnds
 
 
 @dataclass(frozen=True)
 class Stretch:
     """The lines of a log that matter for some spans of time."""
 
-    log: EventLog  # rows keep the numbers (index) that they have in the whole log
+    log: EventLog | None  # rows keep the numbers (index) that they have in the whole log
     timers: Timers
     # numbers of what begins in it: rows of `elapsed` and `hosts`, pairs of readings
     pairs: np.ndarray
@@ -29,16 +30,19 @@ class Stretch:
 
 
 class TimedLog:
-    """Times are trace ns, none before or after the trace (`whole`): every line is in some stretch of it."""
+    """Times are trace ns, none before or after the trace (`whole`): every line is in some stretch of it.  `ranges`: given if
+    intervals are taken from the trace, because no log says what was measured."""
 
     def __init__(
         self,
-        log: EventLog,
+        given: EventLog | None,
         processes: Mapping[int, int],
         clocks: Mapping[int, ClockMap],
         whole: tuple[int, int],
+        ranges: RangeEnds | None = None,
     ) -> None:
-        self.log = log
+        log = given if given is not None else no_log()
+        self.given, self.log, self.ranges = given, log, ranges
         self.clocks, self.whole = clocks, whole
         self._first, self._last = whole
         self._record = self._times(log.records, "t0_ns")
@@ -57,8 +61,8 @@ class TimedLog:
         return mine[np.argsort(self.open_ns[mine], kind="stable")]
 
     def longest_until(self, begin: int, end: int) -> int:
-        """Host time by which everything that begins in [begin, end) has ended."""
-        reach = end
+        """Host time by which everything that begins in [begin, end) has ended, but for pairs of records that no log names."""
+        reach = end if self.ranges is None else max(end, self.ranges.until(begin, end))
         for opened, closed in (
             (self.open_ns, self.close_ns),
             (self._host, self._host_end),
@@ -98,7 +102,13 @@ class TimedLog:
         own = (t >= begin) & (t < end)
         timers = self.timers.within(own | inside(t), own)
         timed = candidates.number[own[candidates.start]]
-        return Stretch(part, timers, np.flatnonzero(pairs), np.flatnonzero(own_hosts), timed)
+        return Stretch(
+            part if self.given is not None else None,
+            timers,
+            np.flatnonzero(pairs),
+            np.flatnonzero(own_hosts),
+            timed,
+        )
 
     def some(self, excerpt: Excerpt, pairs: Sequence[int]) -> Stretch:
         """The lines inside the excerpt's spans, and these pairs of readings (numbers of `timers.candidates`)."""

@@ -80,7 +80,7 @@ def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
     with replacing(path) as temporary, closing(sqlite3.connect(temporary)) as connection:
         # No other process sees the temporary file, so a journal and syncs would only cost time.
         connection.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
-        database = sqlite_utils.Database(connection)
+        database = sqlite_utils.Database(connection, execute_plugins=False)
         for spec in frames.ANALYSIS_SPECS:
             database.table(spec.name).create(
                 {c.name: _SQL_TYPES[c.dtype] for c in spec.columns},

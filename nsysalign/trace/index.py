@@ -95,8 +95,8 @@ class Excerpt:
 class Index:
     """Blocks of an export's big tables."""
 
-    def __init__(self, tables: Mapping[str, Blocks]) -> None:
-        self.tables = tables
+    def __init__(self, tables: Mapping[str, Blocks], last_range_ns: int = 0) -> None:
+        self.tables, self.last_range_ns = tables, last_range_ns
         calls = tables.get(schema.RUNTIME.name)
         none = np.empty(0, np.int64)
         filed = calls.filed if calls is not None else none
@@ -109,6 +109,11 @@ class Index:
     @property
     def calls(self) -> int:
         return int(self._calls_before[-1]) if len(self._calls_before) else 0
+
+    @property
+    def call_starts(self) -> np.ndarray:
+        """When the first call of each block of calls began, sorted."""
+        return self._call_start
 
     @property
     def first_ns(self) -> int:
@@ -174,9 +179,7 @@ class Index:
             runs[name] = b.runs(found.touches(b.start, b.end) | at_home)
             if home:
                 mine[name] = b.take(at_home)
-        ranges = self.tables.get(schema.NVTX.name)
-        closed = ranges.end[ranges.end < FOREVER] if ranges is not None else np.empty(0, np.int64)
-        return replace(found, runs=runs, home=mine, last_range_ns=int(closed.max(initial=0)))
+        return replace(found, runs=runs, home=mine, last_range_ns=self.last_range_ns)
 
     def corrected(self, observed: Sequence[Mapping[str, Blocks]]) -> Index:
         """The index with the true extents of the blocks that have been read."""
@@ -187,7 +190,7 @@ class Index:
                 at = np.searchsorted(blocks.first, found.first)
                 start[at], end[at] = found.start, found.end
             tables[name] = replace(blocks, start=start, end=end)
-        return Index(tables)
+        return Index(tables, self.last_range_ns)
 
     def misses(self, excerpt: Excerpt) -> bool:
         """Whether rows of the excerpt's spans lie in blocks that it does not include."""
@@ -217,7 +220,45 @@ def sampled(path: Path, block_rows: int = BLOCK_ROWS) -> Index:
         first, last = source.row_numbers(schema.RUNTIME)
         count = -(-(last - first + 1) // block_rows)
         found = {table.name: _blocks(source, table, count, block_rows) for table in _TABLES}
-    return Index({name: blocks for name, blocks in found.items() if blocks is not None})
+        last_range_ns = _last_range(source)
+    return Index({name: blocks for name, blocks in found.items() if blocks is not None}, last_range_ns)
+
+
+def _last_range(source: Source) -> int:
+    """When the last range begins or ends, which is where ranges end that were never closed; 0 if there is none."""
+    table = schema.NVTX
+    if table.name not in source.tables:
+        return 0
+    times = [f'max("{column}")' for name in ("start_ns", "end_ns") if (column := source.column(table, name))]
+    row = source.connection.execute(
+        f'select {", ".join(times)} from "{table.name}" where {table.where}'
+    ).fetchone()
+    return max((t for t in row if isinstance(t, int)), default=0)
+
+
+class RangeEnds:
+    """Until when the ranges last that begin in some stretch of time."""
+
+    def __init__(self, path: Path, index: Index) -> None:
+        with open_readonly(path) as connection:
+            found = Source(connection, path).read(_RANGE_TIMES)
+        self._begins = np.unique(index.call_starts)
+        self._reach = np.full(len(self._begins), -FOREVER)
+        if found is None or not len(self._begins):
+            return
+        start, end = found["start_ns"].to_numpy(), found["end_ns"].to_numpy()
+        block = np.maximum(np.searchsorted(self._begins, start, side="right") - 1, 0)
+        np.maximum.at(self._reach, block, np.where(end < start, index.last_range_ns, end))
+
+    def until(self, begin: int, end: int) -> int:
+        """When the last range that begins in [begin, end) has ended; -FOREVER if there is none.  Exact if both are times at
+        which a block of calls begins, as cuts are; else a little later."""
+        first = max(int(np.searchsorted(self._begins, begin, side="right")) - 1, 0)
+        stop = int(np.searchsorted(self._begins, end))
+        return int(self._reach[first:stop].max(initial=-FOREVER))
+
+
+_RANGE_TIMES = schema.NVTX._replace(fields=tuple(f for f in schema.NVTX.fields if f.name.endswith("_ns")))
 
 
 def _blocks(source: Source, table: schema.Table, count: int, most: int) -> Blocks | None:

@@ -80,9 +80,11 @@ def read_trace(path: Path, excerpt: Excerpt | None = None) -> Trace:
 
 
 def read_header(path: Path) -> tuple[TraceInfo, pd.DataFrame]:
-    """What an export says about itself, and the probe's marks (`frames.MARKS`), without reading any activity."""
+    """What an export says about itself, and the probe's marks (`frames.MARKS`), without reading any activity.  Raises TraceError
+    if it has no names."""
     with open_readonly(path) as connection:
         source = Source(connection, path)
+        _refuse_without_names(path, source)
         marks = _marks(source, source.strings())
         return _info(path, source, {}), marks
 
@@ -100,6 +102,10 @@ def _refuse_without_calls(path: Path, source: Source, calls: pd.DataFrame, opera
             f"{path.name} holds no CUDA API calls ({schema.RUNTIME.name} is absent): it is not known when work was issued",
             "profile with nsys profile -t cuda,nvtx ... from the program's start",
         )
+    _refuse_without_names(path, source)
+
+
+def _refuse_without_names(path: Path, source: Source) -> None:
     if not {"id", "value"} <= source.columns("StringIds"):
         raise TraceError(
             f"{path.name} holds no names of its API calls (StringIds is absent): launches and copies cannot be told apart",

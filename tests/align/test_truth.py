@@ -18,7 +18,7 @@ DATA = Path(__file__).parents[1] / "data"
 #: recording -> (p50, p95, p99) of the start's placement error in ns that must be met, blind in both ways
 LIMITS = {
     "event_timestamps": (180, 900, 1_500),
-    "random1": (100, 420, 700),
+    "random1": (100, 420, 800),
     "random4": (130, 520, 1_200),
     "oracle": (100, 480, 850),
     "linears": (180, 900, 1_400),

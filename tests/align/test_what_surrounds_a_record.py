@@ -23,12 +23,12 @@ NEAR = (
 
 
 def evidence(records, operations=(), *, devices=(0, 0, 1), near=None, waits=()):
-    """`records`: (start and end of the call, lane, end of the operation before); `operations`: (kind, start, end, lane),
-    issued one after the other at 0, 1, 2 ...; `waits`: (when issued, lane)."""
+    """`records`: (start and end of the call, lane, -1 for unknown, end of the operation before); `operations`: (kind, start,
+    end, lane), issued one after the other at 0, 1, 2 ...; `waits`: (when issued, lane)."""
     table = pd.DataFrame(
         records, columns=["call_start_ns", "call_end_ns", "lane", "previous_end_ns"], dtype="int64"
     )
-    table["timestamp_ns"] = 0
+    table["timestamp_ns"], table["process"] = 0, 7
     around = pd.DataFrame({name: np.full(len(table), -1) for name in NEAR})
     around["previous_end_ns"] = table["previous_end_ns"]
     for name, value in (near or {}).items():
@@ -94,3 +94,22 @@ def test_a_wait_between_the_operation_before_and_the_record(wait, lane, seen):
     """
     found = evidence([(12, 14, 0, 20)], [OWN], near={"previous_position": 0}, waits=[(wait, lane)])
     assert found.waits.tolist() == [seen]
+
+
+def test_a_wait_between_the_record_and_the_operation_after():
+    """
+    host   [op 0]  [record 12]  [wait 15]  [op 20]
+    """
+    near = {"previous_position": 0, "next_issued_ns": 20}
+    found = evidence([(12, 14, 0, 20)], [OWN], near=near, waits=[(15, 0)])
+    assert (found.waits.tolist(), found.held.tolist()) == ([False], [True])
+
+
+def test_records_of_unknown_streams_made_meanwhile():
+    """
+    host   [op 0]  [? 5]  [record 12]  [? 15]  [op 20]  [? 30]
+    """
+    near = {"previous_position": 0, "next_issued_ns": 20}
+    made = [(12, 14, 0, 20), *((at, at + 1, -1, 0) for at in (5, 15, 30))]
+    found = evidence(made, [OWN], near=near)
+    assert (found.unseen[0], found.unseen_next[0]) == (1, 1)

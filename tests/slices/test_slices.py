@@ -34,7 +34,7 @@ TESTS = Path(__file__).parents[1]
 def sliced(trace: Path, logs, *, block_rows: int, count: int, hosts_ns: int = 0) -> run.Whole:
     """The trace in about `count` slices, compared with the whole that was given the same knowledge."""
     log, index = read_event_logs(logs), sampled(trace, block_rows)
-    known = plan.survey(trace, log, index, slice_rows=5_000)
+    known = plan.survey(trace, log, index, most_calls=5_000)
     assert known is not None
     with worker_pool(1) as alone:
         found = run.measure(trace, index, known, count, alone, lambda done, of: None)
