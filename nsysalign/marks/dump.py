@@ -43,6 +43,7 @@ SM_LINE = np.dtype(
     [("given", "<u8"), ("dropped", "<u8"), ("counts", "<u8"), ("count_lanes", "<u8"), ("unused", "<u8", 4)]
 )
 _LATEST_NS = np.uint64(1 << 62)
+_MOST_LANES = np.uint64(1 << 38)  # of a warp: 32 threads that count to 2^32
 
 
 class MarksError(NsysAlignError):
@@ -177,11 +178,14 @@ def _records(parts: Parts) -> Dump:
     good = _possible(chunks["head"], layout.HEAD)
     damaged = int((~good & (chunks["head"]["kind"] != 0)).sum())
     chunks = chunks[good]
+    chunks["head"]["kind"] = layout.HEAD | layout.VERSION  # whichever version wrote it
     alone = _possible(strays, layout.STRAY) & (strays["id"] != 0)
     damaged += int((~alone & (strays["kind"] != 0)).sum())
     strays = strays[alone]
+    strays["kind"] = layout.STRAY | layout.VERSION
     marks = chunks["marks"]
-    there = marks["id"] != 0
+    told = counted_here(marks["id"])
+    there = (marks["id"] != 0) & ~told
     # a chunk's marks follow its head, up to the last one that was reached
     sound = there & (marks["time"] >= chunks["head"]["time"][:, None]) & (marks["time"] < _LATEST_NS)
     damaged += int((there & ~sound).sum())
@@ -194,16 +198,20 @@ def _records(parts: Parts) -> Dump:
     )
     counted &= (counters["warps"] < 1 << 62) & (counters["lanes"] < 1 << 62)
     damaged += int((~counted).sum())
+    records, heads = marks[told], chunks["head"][np.nonzero(told)[0]]
+    counts = records["time"] < _MOST_LANES
+    damaged += int((~counts).sum())
+    sums = _told(heads[counts], records[counts])
     return Dump(
         warps=np.concatenate([chunks["head"], strays]),
         of=np.concatenate([of, len(chunks) + np.arange(len(strays), dtype=np.int32)]),
         time=np.concatenate([marks["time"][sound], strays["time"]]).view(np.int64),
         clock=np.concatenate([marks["clock"][sound], strays["clock"].astype(np.uint32)]),
         id=np.concatenate([marks["id"][sound], strays["id"]]),
-        counters=counters[counted],
+        counters=_merged(np.concatenate([counters[counted], sums])) if len(sums) else counters[counted],
         damaged=damaged,
         path=parts.name,
-        refused=int(refused or (of_buffer if of_buffer != layout.VERSION else 0)),
+        refused=int(refused or (of_buffer if of_buffer not in layout.READS else 0)),
         dropped=int(lines_of_sms["dropped"].sum()),
         counts_dropped=int(lines_of_sms["counts"].sum()),
         capacity=lines // layout.LINES * layout.REGIONS * _CHUNK["marks"].shape[0],
@@ -211,8 +219,35 @@ def _records(parts: Parts) -> Dump:
     )
 
 
+def counted_here(ids: np.ndarray) -> np.ndarray:
+    """Which records of chunks are no marks, but what the warp counted."""
+    return (ids & 3 == layout.EXIT) & (ids != layout.EXIT)
+
+
+def _told(heads: np.ndarray, records: np.ndarray) -> np.ndarray:
+    """What warps wrote behind their marks, as slots of the table."""
+    slots = np.zeros(len(records), SLOT)
+    slots["tag"], slots["grid"], slots["sm"] = 1, heads["grid"], heads["sm"]
+    slots["id"], slots["lanes"] = records["id"] & ~np.uint32(3), records["time"]
+    slots["warps"] = np.maximum(records["clock"], 1)  # 0: what its lanes counted, once
+    return slots
+
+
+def _merged(slots: np.ndarray) -> np.ndarray:
+    """One slot for each launch, SM, counter and part."""
+    keys = ["grid", "sm", "id", "part"]
+    _, first, which = np.unique(slots[keys], return_index=True, return_inverse=True)
+    out = slots[first]
+    for name in ("warps", "lanes", "sum"):
+        out[name] = 0
+        np.add.at(out[name], which, slots[name])
+    for name in ("least", "most"):  # the least is kept as its complement
+        np.maximum.at(out[name], which, slots[name])
+    return out
+
+
 def _possible(heads: np.ndarray, kind: int) -> np.ndarray:
-    ok = heads["kind"] == (kind | layout.VERSION)
+    ok = np.isin(heads["kind"], [kind | version for version in layout.READS])
     ok &= (heads["lanes"] != 0) & (heads["threads"] > 0) & (heads["threads"] <= 1024)
     ok &= (heads["warp"] < 32) & (heads["sm"] < 4096)
     return ok & (heads["time"] > 0) & (heads["time"] < _LATEST_NS) & (heads["grid"] < 1 << 62)

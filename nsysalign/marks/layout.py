@@ -8,7 +8,9 @@ from __future__ import annotations
 import struct
 
 #: Of the buffer's layout: the header of another version is refused, by the kernel and here.
-VERSION = 1
+VERSION = 2
+#: Version 1 had no records of counters behind a warp's marks.
+READS = (1, VERSION)
 MAGIC = 0x4D41534E
 LINE, CHUNK, REGIONS, SM_LINES = 64, 1024, 64, 256
 LINES = CHUNK // LINE

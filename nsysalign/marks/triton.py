@@ -31,24 +31,55 @@ except ImportError:
 __all__ = ["begin", "end", "enter", "leave", "mark"]
 
 _ON = tl.constexpr(on())
-_CHUNK, _LINE, _LINES, _REGIONS, _SM_LINES = (
-    tl.constexpr(n) for n in (layout.CHUNK, layout.LINE, layout.LINES, layout.REGIONS, layout.SM_LINES)
-)
-_MAGIC, _VERSION, _HEAD = (
-    tl.constexpr(n) for n in (layout.MAGIC, layout.VERSION, layout.HEAD | layout.VERSION)
-)
-_FULL = tl.constexpr(layout.CHUNK)
+# Inline assembly: $0 is what `w` becomes, $1 what it was (_ENTER: 0), $2 the buffer's address and $3 a mark's number.
+#: What `w` is: in a program's first warp the address of the slot that was used last, or FULL where there is no room for more;
+#: OFF in all other warps, and where nothing is marked.
+_LAST, _OFF, _FULL = 0x3F0, 0x3F1, 0x7F0
+#: A fresh chunk from one of the regions in turn: its head is written, $0 becomes the slot before its first mark, or FULL; see
+#: marks.cuh.  A whole warp passes here, and what only one lane does is predicated: a branch of one lane would hold up all.
+_CLAIM = f"""
+  ld.global.v2.u32 {{lines, first}}, [$2+16]; mov.u32 sm, %smid; mov.u32 tried, 0; mov.u32 a, %laneid; setp.eq.u32 lead, a, 0;
+  REGION: add.u32 a, sm, tried; and.b32 a, a, {layout.REGIONS - 1}; mad.wide.u32 at, a, {layout.LINE}, $2;
+  mov.u32 b, 0; mov.u32 d, 0; @lead ld.volatile.global.v2.u32 {{b, d}}, [at+{layout.LINE}]; mad.lo.u32 b, b, {layout.LINES}, d;
+  setp.lt.and.u32 q, b, lines, lead; mov.u64 given, 1; @q atom.global.add.u64 given, [at+{layout.LINE}], given;
+  mov.b64 {{b, d}}, given; shl.b32 b, b, 4; add.u32 d, d, b; add.u32 d, d, {layout.LINES}; setp.le.and.u32 q, d, lines, q;
+  mad.lo.u32 a, a, lines, first; add.u32 a, a, b; selp.u32 a, a, 0, q;
+  shfl.sync.idx.b32 a, a, 0, 31, 0xffffffff; setp.ne.u32 q, a, 0; @q bra.uni CLAIMED;
+  add.u32 tried, tried, 1; setp.lt.u32 q, tried, {layout.REGIONS}; @q bra.uni REGION;
+  mov.u64 $0, {_FULL}; bra.uni FULL;
+  CLAIMED: mad.wide.u32 at, a, {layout.LINE}, $2; add.u64 $0, at, {layout.LINE - 16};
+  @lead st.global.v2.u64 [at+32], {{t, cycles}};
+  mov.u32 a, %ctaid.y; mov.u32 b, %ctaid.z; shl.b32 b, b, 16; or.b32 b, a, b; mov.u32 a, %ctaid.x;
+  mov.u32 d, 0; @lead st.global.v4.u32 [at+16], {{a, b, d, sm}};
+  mov.u32 a, 0xffffffff; mov.u32 b, 32; @lead st.global.v4.u32 [at+48], {{a, before, b, d}};
+  mov.u64 given, %gridid; @lead st.global.u64 [at+8], given; mov.u64 given, {layout.HEAD | layout.VERSION}; @lead st.global.u64 [at], given;
+  FULL:"""
+_REGISTERS = ".reg .pred p, q, r, lead; .reg .u32 a, b, c, d, n, lines, first, sm, tried, before; .reg .u64 t, at, given, cycles;"
+_ENTER = f"""{{ {_REGISTERS}
+  mov.u64 $0, {_OFF}; mov.u32 a, %tid.x; setp.ge.u32 p, a, 32; setp.eq.or.u64 p, $2, 0, p; vote.sync.any.pred p, p, 0xffffffff;
+  @p bra.uni DONE; ld.global.v2.u32 {{a, b}}, [$2]; setp.ne.u32 p, a, {layout.MAGIC}; vote.sync.any.pred p, p, 0xffffffff;
+  @p bra.uni DONE; setp.ne.u32 p, b, {layout.VERSION}; vote.sync.any.pred p, p, 0xffffffff; mov.u32 a, {layout.VERSION};
+  @p st.global.u32 [$2+8], a; @p bra.uni DONE; mov.u64 t, %globaltimer; mov.u64 cycles, %clock64; mov.u32 before, $1;
+  {_CLAIM} DONE: }}"""
+#: Two instructions where there is nothing to mark, and in a program's other warps.  What a claim takes
+#: lies outside of ranges.
+_MARK = f"""{{ {_REGISTERS} .reg .u32 low, high;
+  mov.b64 {{low, high}}, $1; mov.b64 $0, {{low, high}};
+  and.b32 b, low, 1; setp.ne.u32 r, b, 0; @r bra.uni DONE;
+  lop3.b32 a, low, {_LAST}, 0, 0x0c; setp.ne.u32 p, a, 0;
+  mov.u64 t, %globaltimer; mov.u32 c, %clock; mov.u32 n, $3; mov.b64 {{a, b}}, t; @!p bra.uni RARE;
+  add.u32 low, low, 16; mov.b64 $0, {{low, high}}; st.global.cs.v4.u32 [$0], {{a, b, c, n}}; bra.uni DONE;
+  RARE: setp.eq.u64 q, $0, {_FULL}; vote.sync.any.pred q, q, 0xffffffff; mov.u32 before, 1; @q bra.uni DROPPED;
+  mov.u64 cycles, %clock64; {_CLAIM}
+  setp.eq.u64 q, $0, {_FULL}; vote.sync.any.pred q, q, 0xffffffff; @q bra.uni DROPPED; AGAIN
+  add.u64 $0, $0, 16; mov.b64 {{a, b}}, t; st.global.cs.v4.u32 [$0], {{a, b, c, n}}; bra.uni DONE;
+  DROPPED: mov.u32 a, %smid; and.b32 a, a, {layout.SM_LINES - 1}; mad.wide.u32 at, a, {layout.LINE}, $2;
+  mov.u32 a, %laneid; setp.eq.u32 lead, a, 0; mov.u64 given, 1; @lead red.global.add.u64 [at+{layout.LINE + 8}], given; DONE: }}"""
+#: A mark or the end of a range, and the beginning of one.
+_POINT = _MARK.replace("AGAIN", "")
+_BEGINS = _MARK.replace("AGAIN", "mov.u64 t, %globaltimer; mov.u32 c, %clock;")
+_ENTER, _POINT, _BEGINS = (tl.constexpr(text) for text in (_ENTER, _POINT, _BEGINS))
 _AT, _BEGIN, _END, _EXIT = (tl.constexpr(n) for n in (layout.AT, layout.BEGIN, layout.END, layout.EXIT))
-#: The first thread writes {timer, clock, id}; the result is the address behind it.
-_WRITE = tl.constexpr(
-    "{ .reg .pred p; .reg .u32 t, c; .reg .u64 g; .reg .b32 a, b; "
-    "mov.u32 t, %tid.x; setp.eq.u32 p, t, 0; add.u64 $0, $1, 16; "
-    "mov.u64 g, %globaltimer; mov.u32 c, %clock; mov.b64 {a, b}, g; @p st.global.cs.v4.u32 [$0+-16], {a, b, c, $2}; }"
-)
-_TIMER, _CLOCK, _GRID, _SM = (
-    tl.constexpr(f"mov.{kind} $0, %{name};")
-    for kind, name in (("u64", "globaltimer"), ("u64", "clock64"), ("u64", "gridid"), ("u32", "smid"))
-)
 
 
 @constexpr_function
@@ -65,120 +96,44 @@ def _id(name, kind):
 
 
 @triton.jit
-def _read64(what: tl.constexpr):
-    return tl.inline_asm_elementwise(what, "=l", [], dtype=tl.int64, is_pure=False, pack=1)
-
-
-@triton.jit
-def _put32(address, value):
-    tl.store(address.to(tl.pointer_type(tl.int32)), value)
-
-
-@triton.jit
-def _put64(address, value):
-    tl.store(address.to(tl.pointer_type(tl.int64)), value)
-
-
-@triton.jit
-def _get32(address):
-    return tl.load(address.to(tl.pointer_type(tl.int32)), volatile=True)
-
-
-@triton.jit
-def _next_chunk(buffer, first):
-    """Claim a chunk in one of the regions and write its head; FULL if there is no room.  See marks.cuh."""
-    lines = _get32(buffer + 16)
-    start = _get32(buffer + 20)
-    sm = tl.inline_asm_elementwise(_SM, "=r", [], dtype=tl.int32, is_pure=False, pack=1)
-    found = tl.full([], _FULL, tl.int64)
-    tried = 0
-    while tried < _REGIONS:
-        region = (sm + tried) % _REGIONS
-        cursor = buffer + _LINE + _LINE * region
-        used = _get32(cursor) * _LINES + _get32(cursor + 4)
-        tried += 1
-        if used < lines:
-            given = tl.atomic_add(cursor.to(tl.pointer_type(tl.int64)), 1, sem="relaxed")
-            chunks = (given & 0xFFFFFFFF).to(tl.int32)
-            if chunks * _LINES + (given >> 32).to(tl.int32) + _LINES <= lines:
-                found = buffer + (start + lines * region + chunks * _LINES).to(tl.uint32).to(tl.int64) * _LINE
-                tried = tl.full([], _REGIONS, tl.int32)
-    if found != _FULL:
-        _put64(found + 32, _read64(_TIMER))
-        _put64(found + 40, _read64(_CLOCK))
-        _put32(found + 16, tl.program_id(0))
-        _put32(found + 20, tl.program_id(1) | tl.program_id(2) << 16)
-        _put64(found + 24, sm.to(tl.int64) << 32)
-        _put64(found + 48, (tl.where(first, 0, 1).to(tl.int64) << 32) | 0xFFFFFFFF)
-        _put64(found + 56, 32)  # one warp stands for the program
-        _put64(found + 8, _read64(_GRID))
-        _put64(found, _HEAD)
-        found += _LINE
-    return found
-
-
-@triton.jit
 def enter(marks):
     """Call this first in the kernel; returns the position for the program's marks."""
     w = tl.full([], 0, tl.int64)
     if _ON:
-        buffer = tl.cast(marks, tl.int64)
-        if buffer != 0:
-            if (_get32(buffer) == _MAGIC) & (_get32(buffer + 4) == _VERSION):
-                w = _next_chunk(buffer, True)
-            else:
-                _put32(buffer + 8, _VERSION)
+        none = tl.full([], 0, tl.int32)
+        w = tl.inline_asm_elementwise(
+            _ENTER, "=&l,r,l", [none, tl.cast(marks, tl.int64)], dtype=tl.int64, is_pure=False, pack=1
+        )
     return w
 
 
 @triton.jit
-def _long_way(marks, w, number: tl.constexpr):
-    if w != 0:
-        buffer = tl.cast(marks, tl.int64)
-        if w != _FULL:
-            w = _next_chunk(buffer, False)
-        if w != _FULL:
-            w = _write(w, number)
-        else:
-            sm = tl.inline_asm_elementwise(_SM, "=r", [], dtype=tl.int32, is_pure=False, pack=1)
-            dropped = buffer + _LINE + _LINE * (sm % _SM_LINES).to(tl.int64) + 8
-            tl.atomic_add(dropped.to(tl.pointer_type(tl.int64)), 1, sem="relaxed")
-    return w
-
-
-@triton.jit
-def _write(w, number: tl.constexpr):
-    return tl.inline_asm_elementwise(
-        _WRITE, "=l,l,r", [w, tl.full([], number, tl.int32)], dtype=tl.int64, is_pure=False, pack=1
-    )
-
-
-@triton.jit
-def _made(marks, w, number: tl.constexpr):
+def _made(marks, w, number: tl.constexpr, how: tl.constexpr):
     if _ON:
-        w = _write(w, number) if w & _CHUNK - 1 != 0 else _long_way(marks, w, number)
+        given = [w, tl.cast(marks, tl.int64), tl.full([], number, tl.int32)]
+        w = tl.inline_asm_elementwise(how, "=&l,l,l,r", given, dtype=tl.int64, is_pure=False, pack=1)
     return w
 
 
 @triton.jit
 def mark(marks, w, name: tl.constexpr):
     """A point in time."""
-    return _made(marks, w, _id(name, _AT))
+    return _made(marks, w, _id(name, _AT), _POINT)
 
 
 @triton.jit
 def begin(marks, w, name: tl.constexpr):
     """A range begins."""
-    return _made(marks, w, _id(name, _BEGIN))
+    return _made(marks, w, _id(name, _BEGIN), _BEGINS)
 
 
 @triton.jit
 def end(marks, w, name: tl.constexpr):
     """It ends."""
-    return _made(marks, w, _id(name, _END))
+    return _made(marks, w, _id(name, _END), _POINT)
 
 
 @triton.jit
 def leave(marks, w):
     """Call this last in the kernel."""
-    return _made(marks, w, _id("", _EXIT))
+    return _made(marks, w, _id("", _EXIT), _POINT)

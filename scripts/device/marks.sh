@@ -13,6 +13,8 @@ build() {
   compile checks checks-off & pids+=($!)
   compile triggers triggers -DNSYSALIGN_MARKS & pids+=($!)
   compile launches launches -DNSYSALIGN_MARKS & pids+=($!)
+  compile paths paths -DNSYSALIGN_MARKS & pids+=($!)
+  compile paths paths-off & pids+=($!)
   for pid in "${pids[@]}"; do wait "$pid" || status=1; done
   return $status
 }
@@ -61,16 +63,17 @@ run() {
   step machine 10 nvidia-smi -q -d CLOCK,MEMORY,UTILIZATION
   step cost 20 "$bin/checks" "$OUT" cost
   step work 20 "$bin/checks" "$OUT" work
-  step exact 60 bash -c 'checked "$@"' _ "$bin" "$OUT" paths together chase spins many overflow version long graph
-  step joined 50 bash -c 'joined "$@"' _ "$bin" "$OUT"
   step work-off 20 "$bin/checks-off" "$OUT" work
+  step exact 60 bash -c 'checked "$@"' _ "$bin" "$OUT" paths together chase spins many overflow version long graph
   step sanitizer 30 bash -c 'sanitized "$@"' _ "$bin" "$OUT"
-  step launches 30 bash -c 'launched "$@"' _ "$bin" "$OUT"
   step triton 40 "$PYTHON" scripts/marks/triton_check.py "$OUT"
-  step proton 50 "$PYTHON" scripts/marks/against.py proton "$OUT"
-  step ncu 50 "$PYTHON" scripts/marks/against.py ncu "$OUT"
+  step joined 50 bash -c 'joined "$@"' _ "$bin" "$OUT"
+  step ncu 30 "$PYTHON" scripts/marks/against.py ncu "$OUT" "$bin"
+  step proton 40 "$PYTHON" scripts/marks/against.py proton "$OUT"
   step example 60 "$PYTHON" -m nsysalign run --marks -o "$OUT/example" scripts/marks/example.py
+  step launches 30 bash -c 'launched "$@"' _ "$bin" "$OUT"
   step tests 90 "$PYTHON" -m pytest -q -m gpu tests/marks
+  step speed 60 "$PYTHON" scripts/marks/speed.py
   "$PYTHON" scripts/marks/figures.py "$OUT" | tee "$OUT/figures.txt"
 }
 case ${1:-} in

@@ -1,7 +1,7 @@
 """Marks beside Triton's Proton and NVIDIA's ncu, on a GPU; JSON lines.
 
     python scripts/marks/against.py proton FOLDER     the same matmul: plain, with our ranges, with Proton's scopes
-    python scripts/marks/against.py ncu FOLDER        how often warps took a path: NSYSALIGN_COUNT_WARPS, and ncu on the same kernel
+    python scripts/marks/against.py ncu FOLDER BIN    how often warps took a path: NSYSALIGN_COUNT_WARPS, and ncu on the same kernel
 
 What a machine lacks (Proton's instrumentation, ncu or the right to use its counters) is said, not hidden.
 """
@@ -25,27 +25,6 @@ METRICS = (
     "smsp__inst_executed_op_global_red.sum", "smsp__sass_inst_executed_op_global_red.sum",
     "smsp__inst_executed_op_global_atom.sum", "smsp__sass_inst_executed_op_global_atom.sum",
 )  # fmt: skip
-#: One reduction per execution of the path by a warp: what ncu counts in the build without marks, marks count in the other.
-PATHS = """
-#include <nsysalign/marks_host.h>
-__global__ void kernel(int n, unsigned long long* total, nsysalign_marks m) {
-  NSYSALIGN_WARP(w, m);
-  const int t = blockIdx.x * blockDim.x + threadIdx.x;
-  for (int i = 0; i < 20; i++)
-    if (t < n && (t / 32 + i) % 3 == 0 && t % 32 < 8 + i) {
-      NSYSALIGN_COUNT_WARPS(w, "path");
-      asm volatile("red.global.add.u64 [%0], 1;" ::"l"(total + threadIdx.x) : "memory");
-    }
-}
-int main(int argc, char** argv) {
-  unsigned long long* total;
-  if (cudaMalloc(&total, 1 << 16)) return 1;
-  NSYSALIGN_RECORDER(r, 16);
-  kernel<<<1000, 192>>>(150000, total, r.marks());
-  if (cudaDeviceSynchronize()) return 1;
-  if (argc > 1) r.write(argv[1]);
-}
-"""
 
 
 def say(**what: Any) -> None:
@@ -59,14 +38,9 @@ def expected() -> int:
 
 
 def ncu(folder: Path) -> None:
-    """Our count, ncu's and the one by hand."""
-    (folder / "paths.cu").write_text(PATHS)
-    for name, flag in (("marked", "-DNSYSALIGN_MARKS"), ("plain", "-DNOTHING")):
-        subprocess.run(
-            ["nvcc", "-arch=native", "-O3", flag, "-I", marks.include(), "paths.cu", "-o", name],
-            cwd=folder, check=True, timeout=200,
-        )  # fmt: skip
-    subprocess.run([folder / "marked", folder / "paths.nsam"], check=True, timeout=60)
+    """Our count, ncu's and the one by hand, with what `marks.sh build` made of paths.cu."""
+    programs = Path(sys.argv[3])
+    subprocess.run([programs / "paths", folder / "paths.nsam"], check=True, timeout=60)
     found = dump.read(folder / "paths.nsam").counters
     found = found[(found["id"] == name_hash("path") << 2) & (found["part"] == 0)]
     say(by_hand=expected(), marks=int(found["warps"].sum()))
@@ -75,7 +49,7 @@ def ncu(folder: Path) -> None:
         say(ncu="not installed")
         return
     done = subprocess.run(
-        [program, "--clock-control", "none", "--csv", "--metrics", ",".join(METRICS), str(folder / "plain")],
+        [program, "--clock-control", "none", "--csv", "--metrics", ",".join(METRICS), str(programs / "paths-off")],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     lines = [line for line in done.stdout.splitlines() if line.startswith('"')]

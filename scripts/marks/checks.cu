@@ -14,10 +14,10 @@ __device__ __forceinline__ unsigned smid() { unsigned g; asm volatile("mov.u32 %
 static int sms; static std::string out;
 static std::string path(const char* name) { return out + "/" + name + ".nsam"; }
 
-// --- cycles of one mark, of one count, of one latency; per warp ---
-template <int K> __global__ void cost(u64* cycles, char* memory, nsysalign_marks m) {
+// --- cycles of one mark, of one count, of one latency; per warp.  "nothing" is the loop that they are in ---
+template <int K> __global__ void cost(u64* cycles, char* memory, int n, nsysalign_marks m) {
   NSYSALIGN_WARP(w, m);
-  const int n = 280, me = (blockIdx.x * blockDim.x + threadIdx.x) >> 5;
+  const int me = (blockIdx.x * blockDim.x + threadIdx.x) >> 5;
   u64 p = reinterpret_cast<u64>(memory) + static_cast<u64>(me) * n * 16;
   (void)p;
   __syncthreads();
@@ -34,6 +34,32 @@ template <int K> __global__ void cost(u64* cycles, char* memory, nsysalign_marks
   }
   const u64 b = ck();
   if (threadIdx.x % 32 == 0) cycles[me] = b - a;
+}
+// --- the same without a loop: what the loop takes is part of the above ---
+__global__ void straight(u64* cycles, nsysalign_marks m) {
+  NSYSALIGN_WARP(w, m);
+  const int me = (blockIdx.x * blockDim.x + threadIdx.x) >> 5;
+  __syncthreads();
+  u64 a = ck();
+#pragma unroll 1
+  for (int turn = 0; turn < 2; turn++) {  // the first fetches the code
+    a = ck();
+#pragma unroll
+    for (int i = 0; i < 28; i++) NSYSALIGN_MARK(w, "straight");
+  }
+  const u64 b = ck();
+  if (threadIdx.x % 32 == 0) cycles[me] = b - a;
+}
+void run_straight(nsysalign_marks m, u64* cycles) {
+  const int shape[3][2] = {{1, 32}, {sms, 128}, {sms, 1024}};
+  for (auto& s : shape) {
+    for (int i = 0; i < 3; i++) straight<<<s[0], s[1]>>>(cycles, m);
+    OK(cudaDeviceSynchronize());
+    std::vector<u64> h(s[0] * s[1] / 32);
+    OK(cudaMemcpy(h.data(), cycles, h.size() * 8, cudaMemcpyDeviceToHost));
+    std::sort(h.begin(), h.end());
+    std::printf("{\"straight\":\"mark\",\"armed\":%d,\"blocks\":%d,\"threads\":%d,\"cycles\":%.2f,\"max\":%.2f}\n", m.address != 0, s[0], s[1], h[h.size() / 2] / 28., h.back() / 28.);
+  }
 }
 // --- what a warp pays once: where it begins, and where it ends with K counters ---
 template <int K> __global__ void once(u64* cycles, nsysalign_marks m) {
@@ -68,13 +94,13 @@ template <int K> void run_once(const char* name, nsysalign_marks m, u64* cycles)
 }
 template <int K> void run_cost(const char* name, nsysalign_marks m, u64* cycles, char* memory) {
   const int shape[3][2] = {{1, 32}, {sms, 128}, {sms, 1024}};
-  for (auto& s : shape) {
-    for (int i = 0; i < 3; i++) cost<K><<<s[0], s[1]>>>(cycles, memory, m);
+  for (int n : {56, 280}) for (auto& s : shape) {  // 56 fit into a warp's first chunk
+    for (int i = 0; i < 3; i++) cost<K><<<s[0], s[1]>>>(cycles, memory, n, m);
     OK(cudaDeviceSynchronize());
     std::vector<u64> h(s[0] * s[1] / 32);
     OK(cudaMemcpy(h.data(), cycles, h.size() * 8, cudaMemcpyDeviceToHost));
     std::sort(h.begin(), h.end());
-    std::printf("{\"cost\":\"%s\",\"armed\":%d,\"blocks\":%d,\"threads\":%d,\"cycles\":%.2f,\"max\":%.2f}\n", name, m.address != 0, s[0], s[1], h[h.size() / 2] / 280., h.back() / 280.);
+    std::printf("{\"cost\":\"%s\",\"armed\":%d,\"blocks\":%d,\"threads\":%d,\"n\":%d,\"cycles\":%.2f,\"max\":%.2f}\n", name, m.address != 0, s[0], s[1], n, static_cast<double>(h[h.size() / 2]) / n, static_cast<double>(h.back()) / n);
   }
 }
 void part_cost() {
@@ -85,6 +111,7 @@ void part_cost() {
     run_cost<0>("nothing", m, cycles, memory); run_cost<1>("mark", m, cycles, memory); run_cost<5>("mark after", m, cycles, memory);
     run_cost<2>("count", m, cycles, memory); run_cost<6>("count warps", m, cycles, memory); run_cost<3>("latency", m, cycles, memory);
     if (m.address) run_cost<4>("fence and store", m, cycles, memory);
+    run_straight(m, cycles);
     run_once<0>("warp", m, cycles); run_once<8>("warp with eight counters", m, cycles);
   }
   r.write(path("cost").c_str());
@@ -364,7 +391,7 @@ void part_graph() {
 void part_version() {
 #if defined(NSYSALIGN_MARKS)
   NSYSALIGN_RECORDER(r, 1);
-  unsigned two = 2; OK(cudaMemcpy(reinterpret_cast<char*>(r.marks().address) + 4, &two, 4, cudaMemcpyHostToDevice));
+  unsigned other = NSYSALIGN_MARKS_VERSION + 1; OK(cudaMemcpy(reinterpret_cast<char*>(r.marks().address) + 4, &other, 4, cudaMemcpyHostToDevice));
   many<<<4, 64>>>(10, 0, r.marks()); OK(cudaDeviceSynchronize());
   r.write(path("version").c_str());
 #endif

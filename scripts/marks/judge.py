@@ -28,7 +28,8 @@ def written(path: Path, whole: int = 400 << 20) -> tuple[int, int]:
     for chunks, strays in parts.regions():
         ids = chunks["marks"]["id"]
         total += len(strays) + sum(
-            int(np.count_nonzero(ids[i : i + 100_000])) for i in range(0, len(ids), 100_000)
+            int(np.count_nonzero((part := ids[i : i + 100_000]) != 0) - dump.counted_here(part).sum())
+            for i in range(0, len(ids), 100_000)
         )
     return total, int(lines["dropped"].sum())
 

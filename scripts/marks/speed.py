@@ -21,7 +21,12 @@ chunks = np.zeros(warps * per * 2, dump._CHUNK)
 heads = chunks["head"]
 launch = np.repeat(np.arange(per), warps * 2)
 warp = np.tile(np.repeat(np.arange(warps), 2), per)
-heads["kind"], heads["grid"], heads["lanes"], heads["threads"] = layout.HEAD | 1, launch + 1, 0xFFFFFFFF, 128
+heads["kind"], heads["grid"], heads["lanes"], heads["threads"] = (
+    layout.HEAD | layout.VERSION,
+    launch + 1,
+    0xFFFFFFFF,
+    128,
+)
 heads["x"], heads["warp"], heads["sm"] = warp // 4, warp % 4, warp // 4 % 132
 start = 1_700_000_000_000_000_000
 begin = start + launch * 1_000_000_000 + warp // 528 * 100_000

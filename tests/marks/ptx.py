@@ -180,7 +180,8 @@ class Machine:
                 lanes = []
                 for n in range(first, min(first + 32, threads)):
                     frame = Frame(function, memory=dict(zip(function.parameters, arguments, strict=True)))
-                    lanes.append(Lane(n - first, [frame], special | {"%tid.x": n, "%laneid": n - first}))
+                    own = {"%tid.x": n, "%laneid": n - first, "%lanemask_eq": 1 << n - first}
+                    lanes.append(Lane(n - first, [frame], special | own))
                 warps.append(lanes)
         while warps:
             warp = self.random.choice(warps)
@@ -314,11 +315,14 @@ class Machine:
 
     def _ld(self, now: Instruction, kind: list[str], lane: Lane) -> None:
         size = int(kind[-1][1:]) // 8
+        into, source = now.operands
         if "param" in kind:
-            value = lane.stack[-1].memory[now.operands[1].strip("[]").split("+")[0]]
-        else:
-            value = self.load(self._address(lane, now.operands[1]), size)
-        lane.stack[-1].values[now.operands[0]] = value
+            lane.stack[-1].values[into] = lane.stack[-1].memory[source.strip("[]").split("+")[0]]
+            return
+        address, names = self._address(lane, source), [n.strip() for n in into.strip("{}").split(",")]
+        self._at(address, size * len(names))  # aligned as a whole
+        for k, name in enumerate(names):
+            lane.stack[-1].values[name] = self.load(address + size * k, size)
 
     def _st(self, now: Instruction, kind: list[str], lane: Lane) -> None:
         size = int(kind[-1][1:]) // 8
@@ -380,6 +384,16 @@ class Machine:
         bits, signed = int(kind[-1][1:]), kind[-1][0] == "s"
         if name == "cvt":
             values[now.operands[0]] = _typed(given[0], bits, signed) % (1 << int(kind[1][1:]))
+            return
+        if name == "lop3":
+            a, b, c, table = (v % (1 << bits) for v in given)
+            chosen = [
+                (x, y, z) for x in (0, 1) for y in (0, 1) for z in (0, 1) if table >> (4 * x + 2 * y + z) & 1
+            ]
+            found = 0
+            for x, y, z in chosen:
+                found |= (a if x else ~a) & (b if y else ~b) & (c if z else ~c)
+            values[now.operands[0]] = found % (1 << bits)
             return
         if name in ("selp", "bfi"):
             found = given[0] if name == "selp" and given[2] else given[1]

@@ -91,7 +91,7 @@ class Gpu:
 
     def _warp(self, grid, block, warp, warps, sm, at, program, made, room):
         head = np.zeros((), dump.HEAD)
-        head["kind"], head["grid"], head["x"], head["warp"] = layout.HEAD | 1, grid, block, warp
+        head["kind"], head["grid"], head["x"], head["warp"] = layout.HEAD | layout.VERSION, grid, block, warp
         head["sm"], head["time"], head["lanes"], head["threads"] = sm, self.stamp(at), WHOLE, warps * 32
         marks: list[tuple[int, int]] = []
         t = self._run(program, at, marks, made, (grid, block, warp, sm))

@@ -86,6 +86,41 @@ def test_impossible_records_are_counted_and_left_out(tmp_path):
     assert "2 impossible records were left out" in warnings([found])[0]
 
 
+def test_counters_behind_marks_are_summed_for_each_launch_and_sm_with_those_of_the_table(tmp_path):
+    gpu = Gpu(sms=2)
+    gpu.launch(1, 4, lambda b, w: [("load", 500)], warps=1)
+    number = name_hash("path") << 2
+    for chunk in gpu.chunks:
+        chunk["marks"][3] = (7, 0, number | layout.EXIT)  # sum, executions by warps, whose counter
+        chunk["marks"][5] = (5, 2, number + 4 | layout.EXIT)
+    gpu.chunks[0]["marks"][6] = (1 << 40, 1, number | layout.EXIT)  # more than a warp can count
+    fixed = bytearray(layout.TABLE)
+    fixed[: layout.LINE] = layout.HEADER.pack(layout.MAGIC, layout.VERSION, 0, 0, 8_000, 400, 1024)
+    slot = np.zeros((), dump.SLOT)
+    slot["tag"], slot["grid"], slot["sm"], slot["id"], slot["warps"], slot["lanes"] = 9, 1, 0, number, 3, 90
+    about = {"pid": 5, "device": 0, "sms": 2, "names": ["path"]}
+    found = parsed(
+        file(fixed, [slot], np.array(gpu.chunks, dump._CHUNK), np.empty(0, dump.HEAD), about), tmp_path
+    )
+    assert (found.written, found.damaged) == (4 * 3, 1)
+    rows = {(int(r["sm"]), int(r["id"])): (int(r["warps"]), int(r["lanes"])) for r in found.counters}
+    on_first = sum(int(c["head"]["sm"]) == 0 for c in gpu.chunks)
+    assert rows == {
+        (0, number): (3 + on_first, 90 + 7 * on_first), (1, number): (4 - on_first, 7 * (4 - on_first)),
+        (0, number + 4): (2 * on_first, 5 * on_first), (1, number + 4): (2 * (4 - on_first), 5 * (4 - on_first)),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("version", layout.READS)
+def test_dumps_of_earlier_versions_are_read(content, tmp_path, version):
+    head = layout.HEADER.pack(layout.MAGIC, version, 0, 0, 8_000, 400, 1024)
+    now = layout.HEADER.pack(layout.MAGIC, layout.VERSION, 0, 0, 8_000, 400, 1024)
+    kind = (layout.HEAD | layout.VERSION).to_bytes(4, "little")
+    old = content.replace(now, head).replace(kind, (layout.HEAD | version).to_bytes(4, "little"))
+    found = parsed(old, tmp_path)
+    assert (found.written, found.refused, found.damaged) == (18, 0, 0)
+
+
 def test_a_refused_header_and_running_kernels_are_said(tmp_path):
     gpu = Gpu()
     gpu.launch(1, 1, lambda b, w: [])
@@ -96,7 +131,7 @@ def test_a_refused_header_and_running_kernels_are_said(tmp_path):
         file(fixed, [], np.array(gpu.chunks, dump._CHUNK), np.empty(0, dump.HEAD), about), tmp_path
     )
     said = " ".join(warnings([found]))
-    assert "compiled with version 3 of marks.cuh, this package has 1" in said
+    assert f"compiled with version 3 of marks.cuh, this package has {layout.VERSION}" in said
     assert "still running when it was copied" in said
 
 

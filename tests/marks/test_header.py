@@ -110,6 +110,57 @@ def test_marks_put_no_convergence_barrier_into_a_loop_without_divergence(tmp_pat
     assert barriers(code_of(compiled(LOOP, tmp_path, "-DNSYSALIGN_MARKS", arch=arch)[0])) <= 5
 
 
+def operations(code: bytes) -> list[int]:
+    """The operation of each instruction, by its low twelve bits."""
+    return [int.from_bytes(code[at : at + 2], "little") & 0xFFF for at in range(0, len(code), 16)]
+
+
+BRANCH, TIMER, STORE, LOAD, VOTE = 0x947, 0x805, 0x986, 0x981, 0x806
+
+
+@needs_nvcc
+def test_a_mark_is_twelve_instructions(tmp_path):
+    """From the branch that a null pointer takes to the one that passes over what is seldom."""
+    body = LOOP.replace('    NSYSALIGN_MARK_AFTER(w, "a", a);\n', "")
+    code = operations(code_of(compiled(body, tmp_path, "-DNSYSALIGN_MARKS")[0]))
+    store = next(i for i, op in enumerate(code) if op == STORE and TIMER in code[max(0, i - 8) : i])
+    first = max(i for i in range(store) if code[i] == BRANCH)
+    last = min(i for i in range(store, len(code)) if code[i] == BRANCH)
+    assert last - first + 1 <= 12
+
+
+@needs_nvcc
+def test_the_timer_is_read_after_a_value_that_a_mark_waits_for(tmp_path):
+    """A load, a vote that needs it, then the timer: instructions are issued in order."""
+    source = """
+    #include <nsysalign/marks.cuh>
+    extern "C" __global__ void kernel(float* x, nsysalign_marks m) {
+      NSYSALIGN_WARP(w, m);
+      for (int i = 0; i < 100; i++) { const float a = x[i * 32 + threadIdx.x]; NSYSALIGN_MARK_AFTER(w, "landed", a); }
+    }"""
+    code = operations(code_of(compiled(source, tmp_path, "-DNSYSALIGN_MARKS")[0]))
+    load = next(i for i, op in enumerate(code) if op == LOAD and STORE in code[i : i + 24])
+    timer = next(i for i in range(load, len(code)) if code[i] == TIMER)
+    assert VOTE in code[load:timer]
+
+
+@needs_nvcc
+@pytest.mark.parametrize("counter", [True, False])
+def test_counters_stay_in_registers(tmp_path, counter):
+    """Also where a compiler has no __COUNTER__, as NVRTC: what is not unrolled lies in local memory, and slows down every loop."""
+    folder = tmp_path / "nsysalign"
+    folder.mkdir()
+    text = HEADER.read_text()
+    assert text.count("defined(__COUNTER__)") > 1
+    (folder / "marks.cuh").write_text(text if counter else text.replace("defined(__COUNTER__)", "0"))
+    source = (Path(__file__).parents[2] / "scripts" / "marks" / "example.cu").read_text()
+    said = compiled(
+        source.replace("<nsysalign/marks.cuh>", '"nsysalign/marks.cuh"'), tmp_path, "-DNSYSALIGN_MARKS"
+    )[1]
+    assert said.count("0 bytes stack frame, 0 bytes spill stores") >= 3
+    assert not re.search(r"[1-9]\d* bytes (stack frame|cumulative stack)", said)
+
+
 @needs_nvcc
 def test_a_mark_without_a_warp_is_the_compilers_error(tmp_path):
     source = '#include <nsysalign/marks.cuh>\n__global__ void k() { NSYSALIGN_MARK(w, "x"); }'

@@ -9,10 +9,13 @@ from __future__ import annotations
 import gzip
 import hashlib
 import re
+import runpy
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -53,6 +56,7 @@ extern "C" __global__ void counts(int n, nsysalign_marks m) {
     NSYSALIGN_COUNT(w, "c");
     if (i & 1) NSYSALIGN_COUNT(w, "d");
     if (threadIdx.x == 2) NSYSALIGN_COUNT(w, "e");
+    if (threadIdx.x & 1) NSYSALIGN_COUNT_WARPS(w, "f");
   }
 }
 """
@@ -89,6 +93,7 @@ def launched(
     version=None,
     pointer=None,
     chunks_left=None,
+    text=None,
 ):
     """(what the dump says, the buffer's bytes)."""
     buffer = marks.buffer(mib=1)
@@ -101,7 +106,7 @@ def launched(
             content[layout.LINE * (1 + region)] = lines // layout.LINES
     if version is not None:
         content[4:8] = version.to_bytes(4, "little")
-    machine = Machine(kept(), BASE, content, seed, order)
+    machine = Machine(kept() if text is None else text, BASE, content, seed, order)
     machine.launch(kernel, [turns, buffer.address if pointer is None else pointer], blocks, threads)
     path = buffer.write(tmp_path / "m.nsam")
     buffer.address = 0
@@ -163,11 +168,23 @@ def test_a_warp_together_needs_no_strays_and_chunk_follows_chunk(memory, tmp_pat
     found, _ = launched(tmp_path, "together", 130, threads=64)
     assert found.written == 2 * 131 and found.dropped == 0 and found.damaged == 0
     heads = found.warps
-    assert len(heads) == 2 * 3 and (heads["kind"] == layout.HEAD | 1).all()
+    assert len(heads) == 2 * 3 and (heads["kind"] == layout.HEAD | layout.VERSION).all()
     assert (heads["previous"] == 0).sum() == 2
     for warp in range(2):
         mine = (heads["x"] == warp // 2) & (heads["warp"] == warp % 2)
         assert np.diff(found.time[mine[found.of]]).min() >= 0 and mine[found.of].sum() == 131
+
+
+def test_counters_are_records_behind_the_marks_or_in_the_table(memory, tmp_path):  # noqa: F811
+    """A warp that ends together writes records; without a chunk it counts in the table; what is read is the same."""
+    roomy, content = launched(tmp_path, "counts", 3, threads=64)
+    tight, full = launched(tmp_path, "counts", 3, threads=64, lines=0)
+    slots = layout.HEADER.unpack(bytes(content[: layout.LINE]))[6]
+    table = slice(layout.TABLE, layout.TABLE + layout.TAG * slots)
+    assert not any(content[table]) and any(full[table])
+    for name in ("sm", "id", "warps", "lanes"):
+        assert sorted(roomy.counters[name].tolist()) == sorted(tight.counters[name].tolist()), name
+    assert (roomy.written, tight.written, tight.dropped, tight.counts_dropped) == (2, 0, 2, 0)
 
 
 @pytest.mark.parametrize("lines", [0, 1])
@@ -188,31 +205,35 @@ def test_a_chunk_that_finds_no_successor_is_the_last(memory, tmp_path):  # noqa:
 
 @pytest.mark.parametrize("order", ["behind", "any", "meeting"])
 @pytest.mark.parametrize("threads", [1, 2, 3, 40])
-def test_a_lane_that_keeps_several_sums_writes_them_all(memory, tmp_path, threads, order):  # noqa: F811
-    """Five counters in warps of 1, 2, 3 and 8 lanes, and in a whole one."""
+def test_every_counter_is_written_where_a_warp_ends(memory, tmp_path, threads, order):  # noqa: F811
+    """Six counters in warps of 1, 2, 3 and 8 lanes, and in a whole one."""
     turns = 3
     found, _ = launched(tmp_path, "counts", turns, threads=threads, order=order)
     lanes = {
-        name: found.counters["lanes"][found.counters["id"] == name_hash(name) << 2].sum() for name in "abcde"
+        name: found.counters["lanes"][found.counters["id"] == name_hash(name) << 2].sum() for name in "abcdef"
     }
     odd = threads // 2
     assert lanes == {
         "a": turns * threads, "b": turns * odd, "c": turns * threads, "d": threads, "e": turns * (threads > 2),
+        "f": turns * odd,
     }  # fmt: skip
+    if order == "behind":  # else a warp's lanes may never come together again
+        mine = found.counters["id"] == name_hash("f") << 2
+        assert found.counters["warps"][mine].sum() == turns * ((threads > 1) + (threads > 33))
     assert found.counts_dropped == 0
 
 
-def test_chunks_are_claimed_one_two_then_four_at_a_time(memory, tmp_path):  # noqa: F811
+def test_one_chunk_is_claimed_then_four_at_a_time(memory, tmp_path):  # noqa: F811
     found, content = launched(tmp_path, "together", 599)
     claimed = [int.from_bytes(content[layout.LINE * (1 + r) :][:4], "little") for r in range(layout.REGIONS)]
-    assert sum(claimed) == 1 + 2 + 4 + 4
+    assert sum(claimed) == 1 + 4 + 4 + 4
     assert (found.written, found.dropped, found.damaged) == (600, 0, 0)
     assert len(found.warps) == 10 and len(set(found.warps["previous"])) == 10  # 0 and nine chunks
     assert np.diff(found.time).min() >= 0
 
 
 def test_of_a_run_as_much_is_taken_as_there_is(memory, tmp_path):  # noqa: F811
-    """Three chunks in each of two regions: one, two, then three where four are wanted."""
+    """Three chunks in each of two regions: one, and what is left of four that are wanted."""
     found, content = launched(tmp_path, "together", 500, lines=48, chunks_left=2)
     assert (found.written, found.dropped, found.damaged) == (6 * 60, 501 - 6 * 60, 0)
     first = layout.HEADER.unpack(bytes(content[: layout.LINE]))[5]
@@ -224,6 +245,59 @@ def test_nothing_is_written_to_another_version_and_to_no_buffer(memory, tmp_path
     assert found.written == 0 and found.dropped == 0 and not len(found.counters) and found.refused
     found, content = launched(tmp_path, "parts", 5, pointer=0)
     assert found.written == 0 and not any(content[layout.LINE :])
+
+
+@pytest.fixture
+def triton_kernel(monkeypatch) -> str:
+    """What Triton makes of a loop with a range and a mark in it: its inline assembly, and little else.  Triton itself, which
+    the assembly does not need, is a stand-in."""
+    language, stand_in = ModuleType("triton.language"), ModuleType("triton")
+    language.constexpr = stand_in.jit = stand_in.constexpr_function = lambda given: given
+    stand_in.language = language
+    monkeypatch.setitem(sys.modules, "triton", stand_in)
+    monkeypatch.setitem(sys.modules, "triton.language", language)
+    made = runpy.run_path(str(Path(marks.__file__).with_name("triton.py")))
+    inside = "".join(
+        made[asm].replace("$0", "%w").replace("$1", "%w").replace("$2", "%buffer").replace("$3", f"%n{kind}")
+        for kind, asm in ((1, "_BEGINS"), (0, "_POINT"), (2, "_POINT"))
+    )
+    number = name_hash("step") << 2
+    enter = made["_ENTER"].replace("$0", "%w").replace("$1", "0").replace("$2", "%buffer")
+    leave = made["_POINT"].replace("$0", "%w").replace("$1", "%w").replace("$2", "%buffer").replace("$3", "3")
+    return f""".visible .entry steps(.param .u32 n, .param .u64 marks) {{
+  .reg .pred %p; .reg .u32 %i, %n0, %n1, %n2; .reg .u64 %w, %buffer;
+  ld.param.u32 %i, [n]; ld.param.u64 %buffer, [marks];
+  mov.u32 %n0, {number}; mov.u32 %n1, {number | layout.BEGIN}; mov.u32 %n2, {number | layout.END};
+  {enter}
+  LOOP: {inside}
+  sub.u32 %i, %i, 1; setp.ne.u32 %p, %i, 0; @%p bra LOOP;
+  {leave}
+  ret; }}"""
+
+
+@pytest.mark.parametrize(("lines", "left", "written"), [(None, None, 2 * 151), (32, 2, 4 * 60), (0, None, 0)])
+def test_a_triton_program_marks_with_its_first_warp(memory, tmp_path, triton_kernel, lines, left, written):  # noqa: F811
+    """Two programs of three warps; with room, with two chunks in each of two regions, and with none."""
+    found, content = launched(
+        tmp_path, "steps", 50, blocks=2, threads=96, lines=lines, chunks_left=left, text=triton_kernel
+    )
+    assert (found.written, found.dropped, found.damaged) == (written, 2 * 151 - written, 0)
+    if lines is None:
+        marks_of = {k: int((found.id == (name_hash("step") << 2 | k)).sum()) for k in range(3)}
+        assert marks_of == {layout.AT: 100, layout.BEGIN: 100, layout.END: 100}
+        assert (found.warps["previous"] == 0).sum() == 2 and len(found.warps) == 2 * 3
+        for block in range(2):
+            assert np.diff(found.time[(found.warps["x"] == block)[found.of]]).min() >= 0
+    else:
+        first = layout.HEADER.unpack(bytes(content[: layout.LINE]))[5]
+        assert not any(content[(first + (left or 0) * lines) * layout.LINE :])
+
+
+def test_a_triton_program_marks_only_in_a_buffer_of_its_version(memory, tmp_path, triton_kernel):  # noqa: F811
+    found, content = launched(tmp_path, "steps", 3, pointer=0, text=triton_kernel)
+    assert found.written == 0 and not any(content[layout.LINE :])
+    found, _ = launched(tmp_path, "steps", 3, version=layout.VERSION + 1, text=triton_kernel)
+    assert found.written == 0 and found.dropped == 0 and found.refused == layout.VERSION
 
 
 def main() -> None:

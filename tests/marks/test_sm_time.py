@@ -115,7 +115,7 @@ def test_marks_that_were_dropped_make_a_launch_incomplete_and_its_rest_unknown(t
 def stray(gpu: Gpu, of: int, time: int, number: int, lanes: int) -> None:
     head = gpu.chunks[of]["head"].copy()
     head["kind"], head["id"], head["time"], head["lanes"], head["clock"] = (
-        layout.STRAY | 1,
+        layout.STRAY | layout.VERSION,
         number,
         time,
         lanes,
@@ -164,7 +164,12 @@ def test_ten_million_marks_take_seconds_and_a_gigabyte(tmp_path):
 
     heads = chunks["head"]
     warp = np.repeat(np.arange(warps), 2)
-    heads["kind"], heads["grid"], heads["lanes"], heads["threads"] = layout.HEAD | 1, 5, 0xFFFFFFFF, 32
+    heads["kind"], heads["grid"], heads["lanes"], heads["threads"] = (
+        layout.HEAD | layout.VERSION,
+        5,
+        0xFFFFFFFF,
+        32,
+    )
     heads["x"], heads["sm"] = warp, warp % 132
     start = 1_700_000_000_000_000_000
     begin = start + warp // 132 * 100_000

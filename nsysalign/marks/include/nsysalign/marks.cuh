@@ -6,7 +6,7 @@
 //       NSYSALIGN_MARK(w, "mma");
 //       NSYSALIGN_MARK_AFTER(w, "landed", value);            // not before the value is there
 //       NSYSALIGN_COUNT(w, "slow path");                     // threads that pass here
-//       NSYSALIGN_COUNT_WARPS(w, "slow path, by warp");      // and how often a warp does, at more cost
+//       NSYSALIGN_COUNT_WARPS(w, "slow path, by warp");      // and how often a warp does
 //       NSYSALIGN_LATENCY(w, "gather", cycles);
 //     }
 //
@@ -19,7 +19,7 @@ struct nsysalign_marks {
   unsigned long long address;
 };
 
-#define NSYSALIGN_MARKS_VERSION 1
+#define NSYSALIGN_MARKS_VERSION 2
 
 #if !defined(NSYSALIGN_MARKS)
 
@@ -48,13 +48,16 @@ typedef unsigned long long u64;
 //        8 marks dropped   16 counts dropped (executions by a warp)   24 counts dropped (lanes)
 //   64 + 64 * 256: the table: its tags, 8 bytes a slot, apart from what changes, so that they stay in the L1 cache; its
 // slots, 64 bytes each.  Then the regions, at an address that 1024 divides.  A line is 64 bytes.  A region is filled from its beginning by chunks of 1024 bytes, from its end by strays of 64.
+//   16 bytes of a chunk: a mark (timer, clock, 4 * name + kind), or behind a warp's last mark what it counted (threads, how often
+// by warps or 0, 4 * name + EXIT)
 constexpr u32 LINES = 16;  // of a chunk
 constexpr u32 MAGIC = 0x4d41534eu, CHUNK = 1024, LINE = 64, SM_LINES = 256, REGIONS = 64;
 constexpr u32 TABLE = LINE + LINE * SM_LINES, PROBES = 64;
 constexpr u32 HEAD = 0x4b434e00u, STRAY = 0x41525400u;
 constexpr u32 BEGIN = 1, END = 2, EXIT = 3;  // kinds of marks; 0 is a point in time
-constexpr u32 OFF = 0, FULL = CHUNK;  // no addresses, in place of the next slot's
-constexpr u32 LEFT = 3, RUN = 4, IN_RUN = 15;  // of chunks that were claimed together: see long_way()
+constexpr u32 LAST = CHUNK - 16;  // the bits that are all set in the address of a chunk's last slot
+constexpr u32 OFF = LAST, FULL = CHUNK | LAST;  // no addresses, in place of the last slot that was used: no room behind
+constexpr u32 RUN = 4, IN_RUN = 3;  // of chunks that are claimed together: see long_way()
 
 constexpr u32 TRIGGER = 0x3fffff00u;  // and above: __prof_trigger(0), (1), ...
 
@@ -115,9 +118,9 @@ static __device__ __noinline__ u64 taken(u64 mine, u64 p, u64 tag, u64 grid, u32
   return tag;
 }
 
-/// Add one execution by a warp to a counter of this launch and SM: 0 tag, 8 grid, 16 SM, 20 id, 24 warps, 32 lanes, 40 sum, 48 least, 52 most,
+/// Add executions to a counter of this launch and SM: 0 tag, 8 grid, 16 SM, 20 id, 24 warps, 32 lanes, 40 sum, 48 least, 52 most,
 /// 56 part (0, or 1 + the bin of a histogram).  For one lane.  `least` is kept as its complement: a fresh slot is zeros.
-static __device__ __noinline__ void tally(u64 buffer, u32 id, u32 part, u64 lanes, u64 sum, u32 least, u32 most) {
+static __device__ __noinline__ void tally(u64 buffer, u32 id, u32 part, u32 warps, u64 lanes, u64 sum, u32 least, u32 most) {
   const u32 slots = id ? word(buffer + 24) : 0, s = sm();  // id 0: it is not known which counter
   const u64 g = grid(), tag = mixed(mixed(mixed(g + 1) ^ (static_cast<u64>(id) << 32 | s)) + part) | 1;
   u64 at = tag >> 8;
@@ -127,7 +130,7 @@ static __device__ __noinline__ void tally(u64 buffer, u32 id, u32 part, u64 lane
     u64 found = cached(mine);  // a tag never changes once it is there
     if (!found) found = taken(mine, p, tag, g, s, id, part);
     if (found != tag) continue;
-    add(p + 24, 1);
+    add(p + 24, warps);
     add(p + 32, lanes);
     if (sum || most || least) {
       add(p + 40, sum);
@@ -136,7 +139,7 @@ static __device__ __noinline__ void tally(u64 buffer, u32 id, u32 part, u64 lane
     }
     return;
   }
-  add(line(buffer) + 16, 1);
+  add(line(buffer) + 16, warps);
   add(line(buffer) + 24, lanes);
 }
 
@@ -150,10 +153,18 @@ NSYSALIGN_DEVICE u64 sum_of(u32 mask, u32 value) {
 #endif
 }
 
+NSYSALIGN_DEVICE u32 few_of(u32 mask, u32 value) {
+#if __CUDA_ARCH__ >= 800
+  return __reduce_add_sync(mask, value);
+#else
+  return static_cast<u32>(sum_of(mask, value));
+#endif
+}
+
 /// Count one execution by the lanes that are here, at once.
 NSYSALIGN_DEVICE void count_now(u64 buffer, u32 id) {
   const u32 mask = __activemask();
-  if (first_of(mask)) tally(buffer, id, 0, __popc(mask), 0, 0, 0);
+  if (first_of(mask)) tally(buffer, id, 0, 1, __popc(mask), 0, 0, 0);
   __syncwarp(mask);
 }
 
@@ -180,13 +191,16 @@ NSYSALIGN_DEVICE void latency_now(u64 buffer, u32 id, u64 cycles) {
   const bool whole = first_of(idle ? idle : mask);
   const u32 all = __popc(mask);
   if (leads || whole)
-    tally(buffer, id, leads ? 1 + bin : 0, leads ? __popc(same) : all, leads ? 0 : sum, leads ? 0 : least, leads ? 0 : most);
-  if (!idle && whole) tally(buffer, id, 0, all, sum, least, most);
+    tally(buffer, id, leads ? 1 + bin : 0, 1, leads ? __popc(same) : all, leads ? 0 : sum, leads ? 0 : least, leads ? 0 : most);
+  if (!idle && whole) tally(buffer, id, 0, 1, all, sum, least, most);
   __syncwarp(mask);
 }
 
 // A warp passes through marks together: nothing branches on what differs between lanes, so the compiler puts no convergence
 // barrier around marks, nor around the loops that they are in (docs/marks.md, "Cost").  What one lane alone does is predicated.
+NSYSALIGN_DEVICE void put(u64 p, u32 a, u32 b, u32 c, u32 d) {
+  asm volatile("st.global.cs.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
 NSYSALIGN_DEVICE void put_if(bool mine, u64 p, u32 a, u32 b, u32 c, u32 d) {
   asm volatile("{\n\t.reg .pred q;\n\tsetp.ne.u32 q, %0, 0;\n\t@q st.global.cs.v4.u32 [%1], {%2,%3,%4,%5};\n\t}" ::"r"(static_cast<u32>(mine)),
                "l"(p), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
@@ -234,41 +248,40 @@ NSYSALIGN_DEVICE void head_if(bool mine, u64 p, u32 kind, u32 id, u64 time, u64 
   put_if(mine, p, kind | NSYSALIGN_MARKS_VERSION, id, static_cast<u32>(g), static_cast<u32>(g >> 32));
 }
 
-/// A warp's first chunk (`next` OFF), a chunk that is full, lanes that are alone, no room: all that a mark seldom is, so that
-/// its own code is short.  Takes the address of the next slot and returns it with `run` in its low bits; id 0 makes no mark.
-/// `run`: how many chunks behind this one are the warp's already, and above RUN the logarithm of how many it took the last time:
-/// 1, 2, 4, 4, ..., since the atomic that claims them takes longer than all else here.  What a claim takes lies outside of ranges:
-/// they begin after it and end before.  `here`: the lanes that made the call together.  It is not asked for in here: calls from
-/// both sides of a branch may meet in a function that is not inlined, and were one mark with one's name.
-static __device__ __noinline__ u64 long_way(u64 buffer, u64 next, u32 mask, u32 here, u32 id, u32 run) {
+/// A warp's first chunk (`last` OFF), a chunk that is full, lanes that are alone, no room: all that a mark seldom is, so that
+/// its own code is short.  Takes the address of the slot that was used last and returns it with `run` in its low bits; id 0
+/// makes no mark.
+/// `run`: how many chunks behind this one are the warp's already: it takes one, then RUN at a time, since the atomic that claims
+/// them takes longer than all else here.  What a claim takes lies outside of ranges: they begin after it and end before.
+/// `here`: the lanes that made the call together.  It is not asked for in here: calls from both sides of a branch may meet in a
+/// function that is not inlined, and were one mark with one's name.
+static __device__ __noinline__ u64 long_way(u64 buffer, u64 last, u32 mask, u32 here, u32 id, u32 run) {
   u64 t = timer();
   const u64 whole = clock_whole();
   u32 c = static_cast<u32>(whole);
   const bool leads = first_of(here);
-  if (__any_sync(here, next == OFF) && __any_sync(here, !accepted(buffer, leads))) return OFF;
-  const bool apart = __any_sync(here, here != mask), full = __any_sync(here, next == FULL);
-  const bool ended = !apart && !full && __any_sync(here, !(next & (CHUNK - 1)));
-  const bool claims = apart || (ended && __any_sync(here, !(run & LEFT)));
-  u64 fresh = ended ? next | (run - 1) : 0;  // the next chunk of the run begins where this one ends
-  if (claims) {
-    const u32 times = next == OFF ? 0 : run < 2 * RUN ? run / RUN + 1 : 2;
-    fresh = claim_together(buffer, here, leads, apart ? 0 : 1u << times) | times * RUN;
-  }
+  const bool follows = __all_sync(here, here == mask && run && (last & LAST) == LAST);  // the run's next chunk
+  if (!follows && __any_sync(here, last == OFF) && __any_sync(here, !accepted(buffer, leads))) return OFF;
+  const bool apart = !follows && __any_sync(here, here != mask), full = !follows && __any_sync(here, last == FULL);
+  const bool ended = follows || (!apart && !full && __any_sync(here, (last & LAST) == LAST));
+  const bool claims = !follows && (apart || ended);
+  u64 fresh = follows ? (last + 16) | (run - 1) : 0;  // it begins where this one ends
+  if (claims) fresh = claim_together(buffer, here, leads, apart ? 0 : last == OFF ? 1 : RUN);
   const u64 p = fresh & ~static_cast<u64>(IN_RUN);
   if (apart || ended)  // `previous`: the chunk before, in lines from the buffer, never 0
     head_if(leads && p, p, apart ? STRAY : HEAD, apart ? id : 0, t, whole, here,
-            apart || !next ? 0 : static_cast<u32>((next - CHUNK - buffer) / LINE));
+            apart || last == OFF ? 0 : static_cast<u32>((last - LAST - buffer) / LINE));
   add_if(leads && (id || apart) && (claims ? !p : full), line(buffer) + 8, 1);
-  if (apart) return next | run;
+  if (apart) return last | run;
   if (ended) {
     fresh = __shfl_sync(here, fresh, __ffs(static_cast<int>(here)) - 1);  // also where all know it: so that the compiler does
     run = static_cast<u32>(fresh) & IN_RUN;
-    next = fresh > IN_RUN ? fresh - run + LINE : FULL;
+    last = fresh > IN_RUN ? fresh - run + LINE - 16 : FULL;
     if ((id & 3) == BEGIN) t = timer(), c = clock_low();
   }
-  const bool written = id && next != FULL;
-  put_if(written, next, static_cast<u32>(t), static_cast<u32>(t >> 32), c, id);
-  return (written ? next + 16 : next) | run;
+  const bool written = id && last != FULL;
+  put_if(written, last + 16, static_cast<u32>(t), static_cast<u32>(t >> 32), c, id);
+  return (written ? last + 16 : last) | run;
 }
 
 #if defined(__COUNTER__)
@@ -276,24 +289,25 @@ constexpr bool SHARED_SITES = false;
 constexpr int SITES = 32;  // counters of a kernel that are kept in registers; others are added at once
 #define NSYSALIGN_SITE(name) __COUNTER__
 #define NSYSALIGN_BASE __COUNTER__
-#else  // NVRTC has no such counter: two names may meet in one place (of one line, or of lines 128 apart), then both are lost
+#else  // NVRTC has no such counter: two names may meet in one place (of one line, or of lines 64 apart), then both are lost
 constexpr bool SHARED_SITES = true;
-constexpr int SITES = 512;
+constexpr int SITES = 256;
 #define NSYSALIGN_BASE 0
 #define NSYSALIGN_SITE(name) static_cast<int>(1 + (__LINE__ * 4 + NSYSALIGN_HASH(name) % 4) % ::nsysalign::SITES)
 #endif
-/// What a warp carries along: the next mark's slot, its lanes, and what its threads have counted.
+/// What a warp carries along: where its last mark is, its lanes, and what its threads have counted.
 template <int BASE> struct warp {
   const u64 buffer;
-  u64 next;  // address of the next slot; OFF, or FULL where there is no room
-  u32 mask, ready;  // ready: `mask` while there is a slot, else 0; all that a mark compares with
-  u32 run;          // of chunks: see long_way()
-  u32 lanes[SITES], ids[SITES];  // ids: only where lanes is not 0, so it takes no register
+  u64 last;  // address of the slot that was used last; OFF, or FULL where there is no room
+  u64 at;    // the same, in registers of each lane: the compiler keeps `last` where only one for all is, far from a store
+  u32 mask;
+  u32 run;   // of chunks: see long_way()
+  u32 lanes[SITES], warps[SITES], ids[SITES];  // ids: only where lanes is not 0, so it takes no register
   u32 seen[SHARED_SITES ? SITES : 1];
 
-  NSYSALIGN_DEVICE explicit warp(nsysalign_marks marks) : buffer(marks.address), next(OFF), mask(0), ready(0), run(0) {
+  NSYSALIGN_DEVICE explicit warp(nsysalign_marks marks) : buffer(marks.address), last(OFF), at(OFF), mask(0), run(0) {
 #pragma unroll
-    for (int i = 0; i < SITES; ++i) lanes[i] = seen[SHARED_SITES ? i : 0] = 0;
+    for (int i = 0; i < SITES; ++i) lanes[i] = warps[i] = seen[SHARED_SITES ? i : 0] = 0;
     if (!buffer) return;
     mask = __activemask();
     take(mask, 0);
@@ -301,8 +315,9 @@ template <int BASE> struct warp {
   NSYSALIGN_DEVICE ~warp() {
     if (off()) return;
     mark(EXIT);
+    if (told()) return;
     // each sum is kept by a lane of its own, and all go to memory together: one after the other they would take a microsecond each
-    u32 id = 0;
+    u32 id = 0, times = 0;
     u64 sum = 0;
     bool lost = false;
 #pragma unroll
@@ -310,44 +325,52 @@ template <int BASE> struct warp {
       if (!lanes[i]) continue;
       const u32 here = __activemask(), from = here & (~0u << i % 32);
       const u64 all = sum_of(here, lanes[i]);
+      const u32 by_warps = few_of(here, warps[i]);
       const bool mine = first_of(from ? from : here);
       if (__builtin_expect(__any_sync(here, mine && sum), 0)) {  // a lane that keeps one already
-        if (mine && sum) tally(buffer, lost ? 0 : id, 0, sum, 0, 0, 0);
+        if (mine && sum) tally(buffer, lost ? 0 : id, 0, times ? times : 1, sum, 0, 0, 0);
         __syncwarp(here);
       }
       id = mine ? ids[i] : id;
       sum = mine ? all : sum;
+      times = mine ? by_warps : times;
       if (SHARED_SITES && __any_sync(here, seen[SHARED_SITES ? i : 0] != __shfl_sync(here, ids[i], __ffs(static_cast<int>(here)) - 1)))
         lost = mine || lost;
       else
         lost = !mine && lost;
     }
-    if (sum) tally(buffer, lost ? 0 : id, 0, sum, 0, 0, 0);
+    const u32 here = __activemask(), known = __ballot_sync(here, sum && !lost);
+    const bool fits = __all_sync(here, here == mask && __popc(known) <= left());
+    if (fits && sum && !lost)
+      put_if(true, at + 16 * (1 + __popc(known & ((1u << lane()) - 1))), static_cast<u32>(sum), static_cast<u32>(sum >> 32), times, id | EXIT);
+    else if (sum)
+      tally(buffer, lost ? 0 : id, 0, times ? times : 1, sum, 0, 0, 0);
   }
   warp(const warp&) = delete;
   warp& operator=(const warp&) = delete;
 
-  NSYSALIGN_DEVICE void mark(u32 id) { mark_if(id, true); }
-
-  template <class T> NSYSALIGN_DEVICE void mark_after(u32 id, const T& value) {
-    // the branch needs the value, and the timer is read behind the branch
-    mark_if(id, !__any_sync(__activemask(), folded(value) == 0x9e3779b9u));
+  NSYSALIGN_DEVICE void mark(u32 id) {
+    if (__builtin_expect(!buffer, 0)) return;  // before all else: one branch is what marks cost that are off
+    mark_if(id, false, 0);
   }
 
-  template <int SITE> NSYSALIGN_DEVICE void count(u32 id) {
+  template <class T> NSYSALIGN_DEVICE void mark_after(u32 id, const T& value) {
+    if (__builtin_expect(!buffer, 0)) return;
+    mark_if(id, true, folded(value) == 0x9e3779b9u);
+  }
+
+  /// `by_warps`: how often a warp does, is counted too, by the first of the lanes that are there.
+  template <int SITE> NSYSALIGN_DEVICE void count(u32 id, bool by_warps) {
     constexpr bool fits = SITE > BASE && SITE - BASE <= SITES;
     constexpr int i = fits ? SITE - BASE - 1 : 0;
     if (fits) {
       if (SHARED_SITES) seen[SHARED_SITES ? i : 0] |= id;
       lanes[i] += 1;  // each lane its own: no vote, which would hold up the code around it
+      if (by_warps) warps[i] += first_of(__activemask());
       ids[i] = id;
     } else if (!off()) {
       count_now(buffer, id);
     }
-  }
-
-  NSYSALIGN_DEVICE void count_warps(u32 id) {
-    if (!off()) count_now(buffer, id);
   }
 
   NSYSALIGN_DEVICE void latency(u32 id, u64 cycles) {
@@ -355,40 +378,81 @@ template <int BASE> struct warp {
   }
 
  private:
-  NSYSALIGN_DEVICE bool off() const { return next == OFF; }
+  NSYSALIGN_DEVICE bool off() const { return last == OFF; }
 
-  NSYSALIGN_DEVICE void take(u32 here, u32 id) {
-    const u64 slot = long_way(buffer, next, mask, here, id, run);
-    run = static_cast<u32>(slot) & IN_RUN;
-    next = slot & ~static_cast<u64>(IN_RUN);
-    ready = next & (CHUNK - 1) ? mask : 0;
+  /// Slots that are left in the chunk.
+  NSYSALIGN_DEVICE u32 left() const { return (LAST - (static_cast<u32>(last) & LAST)) / 16; }
+
+  /// What a warp counted that ends as it began, written behind its marks: a record for each counter, in a place of its own.
+  /// Plain stores that nobody waits for, where the table costs microseconds.
+  NSYSALIGN_DEVICE bool told() {
+#if __CUDA_ARCH__ >= 800 && defined(__COUNTER__)
+    u32 places = 0, large = 0;
+#pragma unroll
+    for (int i = 0; i < SITES; ++i) {
+      places = lanes[i] ? i + 1 : places;
+      large |= lanes[i];
+    }
+    const u32 here = __activemask();
+    if (__any_sync(here, here != mask || large >> 26)) return false;
+    if (__reduce_max_sync(here, places) > left()) return false;
+#pragma unroll
+    for (int i = 0; i < SITES; ++i) {
+      // not volatile: of a counter that the kernel has not, nothing is left
+      u32 sum, times;
+      asm("redux.sync.add.u32 %0, %1, %2;" : "=r"(sum) : "r"(lanes[i]), "r"(here));
+      asm("redux.sync.add.u32 %0, %1, %2;" : "=r"(times) : "r"(warps[i]), "r"(here));
+      if (lanes[i]) put(at + 16 * (i + 1), sum, 0, times, ids[i] | EXIT);  // each of these lanes the same
+    }
+    return true;
+#else
+    return false;
+#endif
   }
 
-  /// `usual`: false where a lane asks for the long way; it must be the same in all lanes that are here.  They agree on the
-  /// branch: they see the same lanes, and `next` differs in no two of `mask`.
-  NSYSALIGN_DEVICE void mark_if(u32 id, bool usual) {
-    if (__builtin_expect(!buffer, 0)) return;  // before all else: one branch is what marks cost that are off
-    u32 rare, here;
-    asm volatile(
-        "{\n\t.reg .pred p;\n\t.reg .b32 c, first, second;\n\t.reg .b64 t;\n\t"
-        "activemask.b32 %2;\n\tadd.u64 %0, %0, 16;\n\tsetp.eq.u32 p, %2, %3;\n\tsetp.ne.and.u32 p, %5, 0, p;\n\t"
-        "mov.u64 t, %%globaltimer;\n\tmov.u32 c, %%clock;\n\tmov.b64 {first, second}, t;\n\t"
+  NSYSALIGN_DEVICE void take(u32 here, u32 id) {
+    const u64 slot = long_way(buffer, last, mask, here, id, run);
+    run = static_cast<u32>(slot) & IN_RUN;
+    last = slot & ~static_cast<u64>(IN_RUN);
+    at = last;
+    u32 mine;
+    asm volatile("mov.u32 %0, %%lanemask_eq;" : "=r"(mine));
+    at += static_cast<u32>(__ffs(static_cast<int>(mine))) - 1 - lane();  // 0, which the compiler does not know
+  }
+
+  /// `odd`: false but for one value in 2^32; the timer is not read before it is known.
+  /// Whether it is a rare case, must be the same in all lanes that are here.  They agree on the branch: they see the same
+  /// lanes, and `last` differs in no two of `mask`.
+  NSYSALIGN_DEVICE void mark_if(u32 id, bool waits, u32 odd) {
+    u32 rare, here, low = static_cast<u32>(last);
+    // Into the slot behind the last one, if there is one in this chunk and all of the warp's lanes are here.  An address never
+    // leaves its chunk: its high half stays.
+#define NSYSALIGN_CHECK                                                                                       \
+  "{\n\t.reg .pred p, full;\n\t.reg .b32 left, a, b, c;\n\t.reg .b64 t;\n\tactivemask.b32 %1;\n\t"            \
+  "lop3.b32 left, %2, 1008, 0, 0x0c;\n\tsetp.eq.u32 full, left, 0;\n\tsetp.ne.or.u32 p, %1, %4, full;\n\t" \
+  "add.u32 %2, %2, 16;\n\tmov.b64 {a, b}, %3;\n\tadd.u32 a, a, 16;\n\tmov.b64 %3, {a, b};\n\t"
+#define NSYSALIGN_WAIT "setp.ne.u32 full, %6, 0;\n\tvote.sync.any.pred full, full, %1;\n\tor.pred p, p, full;\n\t"
+#define NSYSALIGN_TIME "mov.u64 t, %%globaltimer;\n\tmov.u32 c, %%clock;\n\tmov.b64 {a, b}, t;\n\t"
 #if __CUDA_ARCH__ >= 900
-        "@p st.global.cs.v4.u32 [%0+-16], {first, second, c, %4};\n\tselp.u32 %1, 0, 1, p;\n\t}"
+#define NSYSALIGN_STORE "@!p st.global.cs.v4.u32 [%3], {a, b, c, %5};\n\tselp.u32 %0, 1, 0, p;\n\t}"
 #else  // there the compiler has to be told that they agree
-        "mov.u32 %1, 1;\n\t@!p bra.uni DONE;\n\t"
-        "st.global.cs.v4.u32 [%0+-16], {first, second, c, %4};\n\tmov.u32 %1, 0;\n\tDONE:\n\t}"
+#define NSYSALIGN_STORE "mov.u32 %0, 1;\n\t@p bra.uni DONE;\n\tst.global.cs.v4.u32 [%3], {a, b, c, %5};\n\tmov.u32 %0, 0;\n\tDONE:\n\t}"
 #endif
-        : "+l"(next), "=&r"(rare), "=&r"(here)
-        : "r"(ready), "r"(id), "r"(static_cast<u32>(usual))
-        : "memory");
-    const u32 soon = static_cast<u32>(next) & (CHUNK - 1) ? mask : 0;  // behind the store: nothing waits for it
+    if (waits)
+      asm volatile(NSYSALIGN_CHECK NSYSALIGN_WAIT NSYSALIGN_TIME NSYSALIGN_STORE
+                   : "=&r"(rare), "=&r"(here), "+r"(low), "+l"(at) : "r"(mask), "r"(id), "r"(odd) : "memory");
+    else
+      asm volatile(NSYSALIGN_CHECK NSYSALIGN_TIME NSYSALIGN_STORE
+                   : "=&r"(rare), "=&r"(here), "+r"(low), "+l"(at) : "r"(mask), "r"(id) : "memory");
+    last = (last & 0xffffffff00000000ull) | low;
     if (__builtin_expect(rare, 0)) {
-      next -= 16;
+      last = (last & 0xffffffff00000000ull) | (low - 16);
       take(here, id);
-    } else {
-      ready = soon;
     }
+#undef NSYSALIGN_CHECK
+#undef NSYSALIGN_WAIT
+#undef NSYSALIGN_TIME
+#undef NSYSALIGN_STORE
   }
 
   template <class T> static NSYSALIGN_DEVICE u32 folded(const T& value) {
@@ -439,7 +503,7 @@ namespace nsysalign {
 static __device__ __noinline__ void trigger(u32 here, u32 n) {
   const u64 buffer = nsysalign_trigger_marks;
   const u32 same = __match_any_sync(here, n & 255u);
-  if (buffer && first_of(same) && accepted(buffer, true)) tally(buffer, (TRIGGER + (n & 255u)) << 2, 0, __popc(same), 0, 0, 0);
+  if (buffer && first_of(same) && accepted(buffer, true)) tally(buffer, (TRIGGER + (n & 255u)) << 2, 0, 1, __popc(same), 0, 0, 0);
   __syncwarp(here);
 }
 }  // namespace nsysalign
@@ -452,8 +516,8 @@ static __device__ __noinline__ void trigger(u32 here, u32 n) {
 #define NSYSALIGN_RANGE(w, name) if (auto&& nsysalign_range = ::nsysalign::ranged(::nsysalign::checked(w), NSYSALIGN_HASH(name) << 2)) {} else
 #define NSYSALIGN_MARK(w, name) ::nsysalign::checked(w).mark(NSYSALIGN_HASH(name) << 2)
 #define NSYSALIGN_MARK_AFTER(w, name, value) ::nsysalign::checked(w).mark_after(NSYSALIGN_HASH(name) << 2, value)
-#define NSYSALIGN_COUNT(w, name) ::nsysalign::checked(w).template count<NSYSALIGN_SITE(name)>(NSYSALIGN_HASH(name) << 2)
-#define NSYSALIGN_COUNT_WARPS(w, name) ::nsysalign::checked(w).count_warps(NSYSALIGN_HASH(name) << 2)
+#define NSYSALIGN_COUNT(w, name) ::nsysalign::checked(w).template count<NSYSALIGN_SITE(name)>(NSYSALIGN_HASH(name) << 2, false)
+#define NSYSALIGN_COUNT_WARPS(w, name) ::nsysalign::checked(w).template count<NSYSALIGN_SITE(name)>(NSYSALIGN_HASH(name) << 2, true)
 #define NSYSALIGN_LATENCY(w, name, cycles) ::nsysalign::checked(w).latency(NSYSALIGN_HASH(name) << 2, cycles)
 
 #endif
