@@ -106,10 +106,8 @@ def _batches(marked: Marked) -> Iterator[np.ndarray]:
 
 def _warps(marked: Marked, duration: np.ndarray) -> tuple[_Warps, np.ndarray]:
     """The warps, and how many marks of each launch lie outside its kernel row by more than the error bar."""
-    dump, count = marked.dump, int(marked.warp.max()) + 1 if len(marked.warp) else 0
-    at = np.full(count, -1, np.int64)
-    order = np.argsort(-dump.warps["time"].astype(np.int64), kind="stable")
-    at[marked.warp[order]] = order  # the earliest head of each warp
+    dump, at = marked.dump, marked.first_heads
+    count = len(at)
     launch, heads = marked.launch[at], dump.warps[at]
     begin = heads["time"].astype(np.int64)
     end = begin.copy()
@@ -177,10 +175,7 @@ def _ranges(
     stream = marked.warp[of] << 33
     stream[stray] |= (1 << 32) | dump.warps["lanes"][of[stray]].astype(np.int64)
     if (dump.warps["kind"] == layout.STRAY | layout.VERSION).any():
-        since = dump.clock[used] - dump.warps["clock"][of].astype(
-            np.uint32
-        )  # orders marks with the same tick
-        again = np.lexsort((since, dump.time[used], stream))
+        again = np.lexsort((marked.cycles(of, dump.clock[used]), dump.time[used], stream))
         used, of, stray, stream = used[again], of[again], stray[again], stream[again]
     launch, name = marked.launch[of], (dump.id[used] >> 2).astype(np.int64)
     time = np.clip(marked.relative(launch, dump.time[used]), 0, duration[launch])

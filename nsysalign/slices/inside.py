@@ -221,9 +221,8 @@ def _chosen_marks(marked: Marked, kernels: pd.DataFrame, names: _Names, notes: l
             "t_ns": start + marked.relative(which, timer), "timer_ns": timer, "clock": clock,
         }
     )  # fmt: skip
-    order = np.lexsort(
-        (np.where(kind == _ENTER, -1, kind), table["warp"], table["block_x"], table["t_ns"], which)
-    )
+    cycles = np.where(of_head, -1, marked.cycles(head, clock).astype(np.int64))
+    order = np.lexsort((cycles, table["warp"], table["block_x"], table["t_ns"], which))
     return table.iloc[order].reset_index(drop=True)
 
 

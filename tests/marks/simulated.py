@@ -54,6 +54,10 @@ class Gpu:
     def stamp(self, timer: float) -> int:
         return int(timer) // self.tick * self.tick
 
+    def cycles(self, timer: float) -> int:
+        """An SM's clock, at 2 GHz; it wraps soon after the start."""
+        return int(2 * (timer - self.start)) + (WHOLE - 30_000)
+
     def launch(
         self,
         grid: int,
@@ -93,9 +97,10 @@ class Gpu:
         head = np.zeros((), dump.HEAD)
         head["kind"], head["grid"], head["x"], head["warp"] = layout.HEAD | layout.VERSION, grid, block, warp
         head["sm"], head["time"], head["lanes"], head["threads"] = sm, self.stamp(at), WHOLE, warps * 32
-        marks: list[tuple[int, int]] = []
+        head["clock"] = self.cycles(at)
+        marks: list[tuple[float, int]] = []
         t = self._run(program, at, marks, made, (grid, block, warp, sm))
-        marks.append((self.stamp(t), layout.EXIT))
+        marks.append((t, layout.EXIT))
         if room is not None:
             self.dropped += max(0, len(marks) - room)
             marks = marks[:room]
@@ -104,9 +109,10 @@ class Gpu:
             chunk = np.zeros((), dump._CHUNK)
             chunk["head"] = head
             if first:
-                chunk["head"]["previous"], chunk["head"]["time"] = 7, marks[first][0]
+                chunk["head"]["previous"], chunk["head"]["time"] = 7, self.stamp(marks[first][0])
             for i, (time, number) in enumerate(marks[first : first + per]):
-                chunk["marks"][i] = (time, time * 2 & 0xFFFFFFFF, number)
+                clock = (self.cycles(time) + first + i + 1) & WHOLE  # a later mark has a later clock
+                chunk["marks"][i] = (self.stamp(time), clock, number)
             self.chunks.append(chunk)
         return t
 
@@ -114,15 +120,15 @@ class Gpu:
         for name, what in program:
             if name.startswith("!"):
                 self.names.add(name[1:])
-                marks.append((self.stamp(t), name_hash(name[1:]) << 2))
+                marks.append((t, name_hash(name[1:]) << 2))
                 continue
             if name:
                 self.names.add(name)
-                marks.append((self.stamp(t), name_hash(name) << 2 | layout.BEGIN))
+                marks.append((t, name_hash(name) << 2 | layout.BEGIN))
             begun = t
             t = self._run(what, t, marks, made, where) if isinstance(what, list) else t + what
             if name:
-                marks.append((self.stamp(t), name_hash(name) << 2 | layout.END))
+                marks.append((t, name_hash(name) << 2 | layout.END))
                 made.append((*where, name, begun, t))
         return t
 

@@ -12,6 +12,7 @@ import nsysalign
 from nsysalign import frames
 from nsysalign.cli import cli
 from nsysalign.report import html
+from nsysalign.report.kernel_insides import inside
 from nsysalign.report.payload import payload
 from nsysalign.report.perfetto import trace_events
 from nsysalign.slices.inside import warps_per_sm
@@ -49,6 +50,33 @@ def rules(analysis) -> dict[str, list[str]]:
     for f in analysis.findings.itertuples():
         found.setdefault(f.rule, []).append(f.title)
     return found
+
+
+def test_marks_of_one_tick_stand_in_the_order_they_were_made(gpu, tmp_path):
+    """A mark takes less than a tick of the timer: where one range ends and the next begins, the clock tells which came first."""
+    a = analysed(gpu, tmp_path)
+    mine = a.marks[a.marks["kernel"].isin(a.marked_kernels.query("name == 'even_kernel'")["kernel"])]
+    way = [
+        "enter",
+        "begin load",
+        "end load",
+        "begin mma",
+        "begin inner",
+        "end inner",
+        "end mma",
+        "mark done",
+        "exit",
+    ]
+    runs = 0
+    for _, marks in mine.groupby(["kernel", "block_x", "warp"]):
+        assert (marks["kind"] + " " + marks["name"]).str.strip().tolist() == way
+        runs += 1
+    assert runs >= 16
+    strips = [kernel["strip"] for kernel in inside(a) if kernel["name"] == "even_kernel" and kernel["strip"]]
+    for strip in strips:
+        names = [strip["names"][ord(digit) - ord("A")] for digit in strip["p"][1:]]  # packed, one digit each
+        assert names == ["load", "", "mma", "inner", "mma", ""] * (len(names) // 6)
+    assert strips
 
 
 def test_kernels_are_joined_opened_and_put_into_their_intervals(gpu, tmp_path):

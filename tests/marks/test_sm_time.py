@@ -119,9 +119,21 @@ def stray(gpu: Gpu, of: int, time: int, number: int, lanes: int) -> None:
         number,
         time,
         lanes,
-        time * 2,
+        gpu.cycles(time),
     )
     gpu.strays.append(head)
+
+
+def test_lanes_that_part_within_a_tick_end_what_the_warp_began(tmp_path):
+    gpu = Gpu(sms=1, slots=1)
+    gpu.launch(0, 1, lambda b, w: [("", 640), ("outer", 10), ("", 6_400)], warps=1)
+    gpu.names.add("m")
+    chunk = gpu.chunks[0]
+    chunk["marks"][1]["id"] = name_hash("m") << 2  # its first half ends the range, in the same tick
+    stray(gpu, 0, int(chunk["marks"][0]["time"]), name_hash("outer") << 2 | layout.END, 0x0000FFFF)
+    gpu.strays[0]["clock"] = int(chunk["marks"][0]["clock"]) + 20
+    _, found = looked_into(gpu, tmp_path)
+    assert found.phases[["count", "total_ns", "unclosed"]].to_numpy().tolist() == [[1, 0, 0]]
 
 
 def test_a_warp_that_comes_apart_is_where_its_first_lane_is(tmp_path):
