@@ -73,6 +73,7 @@ function drawInside() {
   $("inside-strips").hidden = !kernel.strip;
   $("inside-block").hidden = true;
   if (kernel.strip) drawSms(kernel);
+  if (insides.block) drawWarps();
 }
 
 // Blocks from warps; each SM has as many lanes as blocks were there at once.
