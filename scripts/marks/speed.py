@@ -1,4 +1,4 @@
-"""Time and memory of 10 million marks: python scripts/marks/speed.py [MILLIONS]"""
+"""Time and memory of 10 million marks, and the size of their page: python scripts/marks/speed.py [MILLIONS]"""
 
 import resource
 import sys
@@ -9,11 +9,14 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+import nsysalign
 from nsysalign import frames
 from nsysalign.marks import dump, layout
 from nsysalign.marks.layout import name_hash
+from nsysalign.report import html
 from nsysalign.slices.inside import mark_tables
 from tests.marks import simulated
+from tests.marks.export import export
 
 millions = float(sys.argv[1]) if len(sys.argv) > 1 else 10
 warps, per = int(millions * 1e6 / 118 / 4), 4  # warps of a launch; launches
@@ -68,7 +71,10 @@ with TemporaryDirectory() as folder:
     at = time.monotonic() - began
     tables = mark_tables([read], gpu.table(), frames.empty(frames.INTERVALS))
     took, cpu = time.monotonic() - began, time.process_time() - cpu
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    page = Path(folder, "page.html")
+    html.write(nsysalign.analyze(export(gpu, Path(folder, "trace.sqlite")), marks=[path]), page)
+    page_kb = page.stat().st_size // 1000
 print(
     {
         "marks": read.written,
@@ -76,6 +82,7 @@ print(
         "all_s": round(took, 2),
         "cpu_s": round(cpu, 2),
         "peak_mib": peak,
+        "page_kb": page_kb,
         "before_mib": before >> 10,
         "resident_before_mib": now,
     }
