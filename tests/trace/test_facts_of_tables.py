@@ -70,7 +70,7 @@ def test_records_in_a_row_count_those_behind_and_ahead():
         "next_kind",
         "previous_position",
     )
-    records["timestamp_ns"] = 0
+    records["timestamp_ns"], records["process"] = 0, 1
     around = pd.DataFrame({name: np.full(count, -1) for name in names})
     operations = pd.DataFrame(
         {
@@ -85,7 +85,7 @@ def test_records_in_a_row_count_those_behind_and_ahead():
         around,
         pd.DataFrame({"device": np.empty(0, np.int64)}),
         np.empty(0, np.int64),
-        pd.DataFrame(),
+        pd.DataFrame({"lane": np.empty(0, np.int64), "call": np.empty(0, np.int64)}),
     )
     assert found.behind.tolist() == [0, 1, 2, 0] and found.ahead.tolist() == [2, 1, 0, 0]
 
