@@ -122,7 +122,7 @@ def method(comparison: Comparison) -> str:
         f"to the total's. Bounds hold the true change with {percent(comparison.confidence)} confidence per label "
         f"(bootstrap over intervals); changes below {100 * comparison.threshold:.3g} % do not matter."
         + (
-            " Times are those under nsys; w/o nsys is predicted for the median interval of each side."
+            " Times are those under nsys; w/o nsys is predicted for the median interval of each side (? where that cannot be)."
             if any(any(label.unprofiled) for label in comparison.labels)
             else ""
         )
@@ -223,18 +223,17 @@ def _table(comparison: Comparison, console: Console) -> None:
     if wide:
         console.print(grid)
     else:
-        _with_lines(
-            grid,
-            [
-                "; ".join(filter(None, (between(label.total), _because(label), _said(label))))
-                for label in labels
-            ],
-            console,
-        )
+        _with_lines(grid, [_line(label, console.width - 2) for label in labels], console)
 
 
-def _said(label: LabelChange) -> str:
-    return f"w/o nsys {without_nsys(label)} us" if any(label.unprofiled) else ""
+def _line(label: LabelChange, room: int) -> str:
+    """The bounds, as many of the causes as fit, and the times without nsys."""
+    predicted = f"w/o nsys {without_nsys(label)} us" if any(label.unprofiled) else ""
+    for most in (3, 2, 1):
+        line = "; ".join(filter(None, (between(label.total), _because(label, most), predicted)))
+        if len(line) <= room:
+            break
+    return middle(line, room)
 
 
 def _cells(label: LabelChange, wide: bool, predicted: bool) -> list[str]:
@@ -259,12 +258,14 @@ def _with_lines(grid, lines: list[str], console: Console) -> None:
     for row, line in zip(rows, lines, strict=True):
         console.out(row, highlight=False)
         if line:
-            console.print(Text(f"  {middle(line, console.width - 2)}", "dim"))
+            console.print(Text(f"  {line}", "dim"))
 
 
-def _because(label: LabelChange) -> str:
+def _because(label: LabelChange, most: int = 3) -> str:
     """What changed, or why that is unclear."""
-    return label.reason if label.verdict == "unclear" else where(label) if label.verdict != "same" else ""
+    return (
+        label.reason if label.verdict == "unclear" else where(label, most) if label.verdict != "same" else ""
+    )
 
 
 def between(total: Change) -> str:

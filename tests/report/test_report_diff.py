@@ -74,6 +74,16 @@ def test_times_without_nsys_stand_beside_the_measured_ones(predicted, comparison
     }
 
 
+def test_causes_that_do_not_fit_are_counted_not_cut(predicted):
+    t1, *more = predicted.labels
+    host = t1.parts["host"]
+    parts = {"host": host} | {
+        cause: replace(host, change_ns=-20_000.0) for cause in ("api_launch", "launch_latency", "api")
+    }
+    text = shown(replace(predicted, labels=(replace(t1, parts=parts), *more)), 80)
+    assert "host -131 us, … 3 more; w/o nsys 191 ±25 → 52.3 ±6.1 us\n" in text
+
+
 @pytest.mark.browser
 def test_the_page_shows_times_without_nsys(driver, predicted, tmp_path):
     open_page(driver, predicted, tmp_path)
