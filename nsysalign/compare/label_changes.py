@@ -34,8 +34,8 @@ class Change:
         return self.low_ns > 0 or self.high_ns < 0
 
 
-class Bounded(NamedTuple):
-    """Times, ns."""
+class Predicted(NamedTuple):
+    """What an interval would take without nsys, ns, and its bounds."""
 
     ns: int
     lower_ns: int
@@ -56,7 +56,7 @@ class LabelChange:
     reason: str  # why it cannot be said; '' otherwise
     library: bool
     #: Of each side's median interval: what it would take without nsys, and its bounds, ns; None where that was not predicted.
-    unprofiled: tuple[Bounded | None, Bounded | None] = (None, None)
+    unprofiled: tuple[Predicted | None, Predicted | None] = (None, None)
 
 
 @dataclass(frozen=True)
@@ -133,13 +133,13 @@ def _runs(analysis: Analysis) -> dict[str, np.ndarray]:
     return {str(label): matrix[groups[label]] for label in analysis.labels["label"]}
 
 
-def _unprofiled(analysis: Analysis) -> dict[str, Bounded]:
+def _unprofiled(analysis: Analysis) -> dict[str, Predicted]:
     """Label -> what its median interval would take without nsys, where that was predicted."""
     columns = ["predicted_ns", "lower_ns", "upper_ns"]
     known = analysis.unprofiled.dropna(subset=columns).set_index("interval")[columns].astype("int64")
     row = analysis.labels.set_index("label")["row_interval"]
     return {
-        str(label): Bounded(*known.loc[number].tolist())
+        str(label): Predicted(*known.loc[number].tolist())
         for label, number in row.items()
         if number in known.index
     }

@@ -8,7 +8,7 @@ from browsing import quiet, until
 from handmade import CASES, bad, build
 from rich.console import Console
 
-from nsysalign.compare.label_changes import Bounded, compare
+from nsysalign.compare.label_changes import Predicted, compare
 from nsysalign.report import run_diff as diff
 
 
@@ -54,7 +54,7 @@ def test_the_document_is_in_nanoseconds(comparison):
 def predicted(comparison):
     """t1 is predicted on both sides, t2 on one, the others on none."""
     t1, t2, *more = comparison.labels
-    known = Bounded(191_000, 166_000, 216_000), Bounded(52_340, 46_240, 58_440)
+    known = Predicted(191_000, 166_000, 216_000), Predicted(52_340, 46_240, 58_440)
     labels = replace(t1, unprofiled=known), replace(t2, unprofiled=(None, known[1])), *more
     return replace(comparison, labels=labels)
 
