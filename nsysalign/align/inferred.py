@@ -20,8 +20,8 @@ import pandas as pd
 
 from nsysalign.align.ranges import nvtx_windows
 from nsysalign.model import CALL, ORIGIN, SYNC_CALLS, UNSURE, Trace, tid_of
-from nsysalign.sweep.issue import FAR
-from nsysalign.windows import windows_frame
+from nsysalign.sweep.issue import EVER
+from nsysalign.windows import is_unsure, windows_frame
 
 #: The first relevant call after a record on its thread: none of these, a wait, a query, the destruction of the event.
 _NOTHING, _WAITED, _ASKED, _DESTROYED = range(4)
@@ -68,6 +68,13 @@ class Pairs:
         thread, lane, at = (records[c].to_numpy() for c in ("thread", "lane", "call_start_ns"))
         columns = (thread[start], lane[start], at[start], at[end], np.array(self.unsure, dtype=bool))
         return pd.DataFrame(dict(zip(PAIRED, columns, strict=True)))
+
+
+def pairs_in(windows: pd.DataFrame) -> pd.DataFrame:
+    """PAIRED of the inferred pairs among windows, or among rows of intervals: both records of a pair are on one lane."""
+    mine = windows[(windows["origin"] == ORIGIN["records"]).to_numpy()]
+    columns = [mine[c].to_numpy() for c in ("thread", "end_lane", "open_ns", "close_ns")]
+    return pd.DataFrame(dict(zip(PAIRED, (*columns, is_unsure(mine)), strict=True)))
 
 
 def pair(marks: Sequence[Mark]) -> Pairs:
@@ -144,7 +151,7 @@ def record_marks(
     operation_lane: np.ndarray,
     records: pd.DataFrame,
     waits: pd.DataFrame,
-    stretch: tuple[int, int] = (-int(FAR), int(FAR)),
+    stretch: tuple[int, int] = EVER,
 ) -> Marks:
     """The marks of the records whose calls were made in a stretch [begin, end) of what was read."""
     lane, call, at = (records[c].to_numpy() for c in ("lane", "call", "call_start_ns"))
@@ -153,7 +160,8 @@ def record_marks(
     usable = mine & (lane >= 0) & (call >= 0)
     columns = ["thread", "lane", "call_start_ns", "event"]
     table = records.loc[usable, columns].assign(position=np.flatnonzero(usable)).reset_index(drop=True)
-    table["followed"] = _what_follows(trace, call[usable])
+    meaning, other = _meanings(trace), _no_records(trace)
+    table["followed"] = _what_follows(trace, call[usable], meaning, other)
     issue = _issues(trace, operation_lane, stretch)
     worked = np.zeros(len(table), np.int64)
     for key, rows in table.groupby(["thread", "lane"], sort=False).indices.items():
@@ -165,7 +173,7 @@ def record_marks(
         table.assign(worked=worked),
         records.loc[those, ["thread", "call_start_ns"]].reset_index(drop=True),
         {key: len(when) for key, when in issue.items()},
-        _first_calls(trace, stretch),
+        _first_calls(trace, stretch, meaning, other),
         int((mine & ~usable).sum()),
     )
 
@@ -255,12 +263,11 @@ def _meanings(trace: Trace) -> np.ndarray:
     return meaning
 
 
-def _what_follows(trace: Trace, record_call: np.ndarray) -> np.ndarray:
+def _what_follows(
+    trace: Trace, record_call: np.ndarray, meaning: np.ndarray, other: np.ndarray
+) -> np.ndarray:
     """Per record, given by its call: what its thread's next call other than a record is."""
     out = np.full(len(record_call), _UNSEEN, np.int64)
-    if not len(record_call):
-        return out
-    meaning, other = _meanings(trace), _no_records(trace)
     thread = trace.calls["thread"].to_numpy()
     for number in np.unique(thread[record_call]).tolist():
         here = np.flatnonzero(thread[record_call] == number)
@@ -277,12 +284,14 @@ def _no_records(trace: Trace) -> np.ndarray:
     return (calls["outer"].to_numpy() == np.arange(len(calls))) & (calls["kind"].to_numpy() != CALL["record"])
 
 
-def _first_calls(trace: Trace, stretch: tuple[int, int]) -> dict[int, int]:
+def _first_calls(
+    trace: Trace, stretch: tuple[int, int], meaning: np.ndarray, other: np.ndarray
+) -> dict[int, int]:
     """Thread -> what its first call other than a record means, of those made in a stretch."""
     start, thread = (trace.calls[c].to_numpy() for c in ("start_ns", "thread"))
-    there = np.flatnonzero(_no_records(trace) & (start >= stretch[0]) & (start < stretch[1]))
+    there = np.flatnonzero(other & (start >= stretch[0]) & (start < stretch[1]))
     threads, first = np.unique(thread[there], return_index=True)
-    return dict(zip(threads.tolist(), _meanings(trace)[there[first]].tolist(), strict=True))
+    return dict(zip(threads.tolist(), meaning[there[first]].tolist(), strict=True))
 
 
 def windows_without_log(

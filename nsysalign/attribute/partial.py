@@ -20,7 +20,6 @@ from nsysalign.model import (
     CAUSES,
     ORIGIN,
     OTHERS_WORKED,
-    UNSURE,
     Alignment,
     EventLog,
     PartialResult,
@@ -28,7 +27,8 @@ from nsysalign.model import (
     pid_of,
     tid_of,
 )
-from nsysalign.sweep.issue import FAR
+from nsysalign.sweep.issue import EVER
+from nsysalign.windows import is_unsure
 
 #: Columns that windows and intervals have under the same name.
 _SAME = (
@@ -71,7 +71,7 @@ def partial_result(
     alignment: Alignment,
     budgets: Budgets,
     log: EventLog | None,
-    stretch: tuple[int, int] = (-int(FAR), int(FAR)),
+    stretch: tuple[int, int] = EVER,
 ) -> PartialResult:
     """The results for all windows of an alignment, of a trace or of a stretch of it."""
     ran = kernels.Ran(trace, alignment)
@@ -150,12 +150,12 @@ def _as_in_the_whole(rows: pd.DataFrame) -> np.ndarray:
     )
     # by the log; else pairs of records by thread and lane, ranges by their begin, runs by device, which comes before its streams
     pairs, ranges, runs = (origin == ORIGIN[what] for what in ("records", "range", "run"))
-    unsure = np.array([UNSURE in remarks for remarks in rows["remarks"].tolist()], dtype=bool) & pairs
+    doubtful = is_unsure(rows) & pairs
     kinds = [pairs, ranges, runs]
     first = np.select(kinds, [thread, 0, process], 0)
     then = np.select(kinds, [lane, opened, device], source)
     last = np.select(kinds, [opened, source, (stream >= 0) * (lane + 1)], 0)
-    return np.lexsort((lane, last, then, first, unsure, np.where(unsure, ORIGIN["range"], origin)))
+    return np.lexsort((lane, last, then, first, doubtful, np.where(doubtful, ORIGIN["range"], origin)))
 
 
 def without_timed_regions(p: PartialResult) -> PartialResult:

@@ -18,7 +18,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.attribute.labels import grouped, plain_region
 from nsysalign.model import CALL, ORIGIN, SYNC_CALLS, Alignment, Trace
-from nsysalign.sweep.issue import FAR
+from nsysalign.sweep.issue import EVER
 from nsysalign.sweep.tiles import any_open, covered, group
 
 #: Column -> kinds of calls whose time it holds; calls of all other kinds are `other_ns`.
@@ -45,9 +45,7 @@ class OnHost:
     outside: np.ndarray
 
 
-def on_host(
-    trace: Trace, alignment: Alignment, stretch: tuple[int, int] = (-int(FAR), int(FAR))
-) -> tuple[OnHost, ...]:
+def on_host(trace: Trace, alignment: Alignment, stretch: tuple[int, int] = EVER) -> tuple[OnHost, ...]:
     """OnHost of a trace, or of a stretch [begin, end) of it; () if an event log says what was measured."""
     ranges, windows, operations = trace.ranges, alignment.windows, trace.operations
     if (windows["log_process"] >= 0).any() or (trace.blocks and alignment.marks is None):

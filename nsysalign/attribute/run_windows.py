@@ -18,16 +18,14 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.attribute.pieces import CAUSE
 from nsysalign.model import ORIGIN, Alignment, PartialResult, Trace, pid_of
-from nsysalign.sweep.issue import FAR
+from nsysalign.sweep.issue import EVER
 from nsysalign.windows import windows_frame
 
 #: Columns that identify the run a row belongs to.
 _WHOSE = ["region", "process", "device", "end_stream"]
 
 
-def with_runs(
-    trace: Trace, alignment: Alignment, stretch: tuple[int, int] = (-int(FAR), int(FAR))
-) -> Alignment:
+def with_runs(trace: Trace, alignment: Alignment, stretch: tuple[int, int] = EVER) -> Alignment:
     """The alignment with windows of kind run appended: for the whole trace, or for a stretch [begin, end)."""
     lanes, busy = alignment.lanes, np.asarray(alignment.busy)
     used = lanes[busy].assign(lane=np.flatnonzero(busy))

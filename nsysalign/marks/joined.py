@@ -48,5 +48,5 @@ class Marked:
     def cycles(self, head: np.ndarray, clock: np.ndarray) -> np.ndarray:
         """SM cycles from the beginning of a warp (rows `head` of `dump.warps`) to its marks' `clock`, modulo 2**32.  They order
         a warp's marks within one tick of the timer, which is longer than a mark takes."""
-        clocks = self.dump.warps["clock"].astype(np.uint32)
-        return clock.astype(np.uint32) - clocks[self.first_heads[self.warp[head]]]
+        began = self.dump.warps["clock"][self.first_heads[self.warp[head]]]
+        return clock.astype(np.uint32) - began.astype(np.uint32)

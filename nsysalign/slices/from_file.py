@@ -11,10 +11,11 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.align.context import FromTrace, TraceContext
+from nsysalign.align.inferred import pairs_in
 from nsysalign.align.solve import align
 from nsysalign.attribute.budget import Budgets, attribute
 from nsysalign.attribute.timeline import timeline
-from nsysalign.model import ORIGIN, UNSURE, Alignment, Analysis, PartialResult, SegmentArrays, Trace
+from nsysalign.model import ORIGIN, Alignment, Analysis, PartialResult, SegmentArrays, Trace
 from nsysalign.slices.one import narrow
 from nsysalign.slices.survey import Survey
 from nsysalign.trace.index import FOREVER, Index
@@ -149,11 +150,7 @@ def _with_pairs(known: Survey, rows: pd.DataFrame) -> TraceContext:
     """The context of an excerpt that shows these intervals: which records are pairs is known by now."""
     if known.timed.ranges is None:
         return known.context
-    mine = rows[(rows["origin"] == ORIGIN["records"]).to_numpy()]
-    columns = {"thread": "thread", "lane": "end_lane", "open_ns": "open_ns", "close_ns": "close_ns"}
-    pairs = pd.DataFrame({name: mine[column].to_numpy() for name, column in columns.items()})
-    pairs["unsure"] = np.array([UNSURE in remarks for remarks in mine["remarks"].tolist()], dtype=bool)
-    return replace(known.context, from_trace=FromTrace((0, 0), pairs))
+    return replace(known.context, from_trace=FromTrace((0, 0), pairs_in(rows)))
 
 
 def _identity(table: pd.DataFrame) -> pd.MultiIndex:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.align.context import Seen, TraceContext, look
-from nsysalign.align.inferred import PAIRED, Marks
+from nsysalign.align.inferred import Marks, pairs_in
 from nsysalign.align.solve import align
 from nsysalign.align.streams import build_lanes, busy_lanes
 from nsysalign.attribute.budget import Budgets, attribute
@@ -19,7 +19,7 @@ from nsysalign.attribute.partial import partial_result
 from nsysalign.attribute.run_windows import with_runs
 from nsysalign.effort import trim_memory
 from nsysalign.errors import NsysAlignError
-from nsysalign.model import ORIGIN, UNSURE, Alignment, EventLog, PartialResult, Trace
+from nsysalign.model import ORIGIN, Alignment, EventLog, PartialResult, Trace
 from nsysalign.slices.timed_log import Stretch
 from nsysalign.trace import fast
 from nsysalign.trace.index import FOREVER, Blocks, Excerpt
@@ -129,38 +129,33 @@ def work(job: Job) -> Done | Narrow | Unseen:
     if (operation_lane < 0).any():
         return Unseen(build_lanes(trace)[0], trace.blocks, look(trace))
     alignment = own(align(trace, job.stretch.log, job.context, job.stretch.timers), job.stretch, job.slice)
-    seen = (
-        _edges(trace, alignment, job.slice, job.excerpt.spans[0])
-        if job.context.from_trace is not None
-        else None
-    )
     if narrow(trace, alignment, job.excerpt):
         return Narrow(trace.blocks)
+    edges = None
+    if job.context.from_trace is not None:
+        edges = _edges(trace, alignment, job.slice, job.excerpt.spans[0])
     alignment = with_runs(trace, alignment, job.slice)
     budgets = attribute(trace, alignment, job.latency)
     found = partial_result(trace, alignment, budgets, job.stretch.log, job.slice)
     if job.segments:
         found = replace(found, segments=budgets.segments(np.arange(len(alignment.windows))))
-    return Done(found, busy_lanes(lanes, operation_lane), dict(trace.lost), trace.blocks, look(trace), seen)
+    return Done(found, busy_lanes(lanes, operation_lane), dict(trace.lost), trace.blocks, look(trace), edges)
 
 
 def _edges(trace: Trace, alignment: Alignment, slice_: tuple[int, int], read: tuple[int, int]) -> Edges:
     """Of a slice [begin, end), whose own windows are those of the alignment, and around which this much was `read`."""
     begin, end = slice_
-    calls, operations, windows = trace.calls, trace.operations, alignment.windows
+    calls, operations = trace.calls, trace.operations
     made, number = calls["start_ns"].to_numpy(), calls["correlation"].to_numpy()
     here = calls.loc[(made >= begin) & (made < end) & (number > 0), ["process", "correlation"]]
     numbers = here.groupby("process")["correlation"].agg(["min", "max"])
     start, call = operations["start_ns"].to_numpy(), operations["call"].to_numpy()
     late = (start >= begin) & (start < end) & ((call < 0) | (np.append(made, 0)[call] < begin))
-    pairs = windows[(windows["origin"] == ORIGIN["records"]).to_numpy()]
-    unsure = np.array([UNSURE in remarks for remarks in pairs["remarks"].tolist()], dtype=bool)
-    columns = (pairs[c].to_numpy() for c in ("thread", "start_lane", "open_ns", "close_ns"))
     return Edges(
         {int(process): (int(low), int(high)) for process, low, high in numbers.itertuples()},
         operations.loc[late, ["process", "correlation", "start_ns"]],
         alignment.marks,
-        by_thread(pd.DataFrame(dict(zip(PAIRED, (*columns, unsure), strict=True)))),
+        by_thread(pairs_in(alignment.windows)),
         _doubtful(trace, alignment, slice_, read),
     )
 

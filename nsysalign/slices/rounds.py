@@ -183,8 +183,10 @@ def _tell(tell: Progress, before: int, of: int, done: int) -> None:
 
 def _until(known: Survey, slice_: tuple[int, int], pairs: pd.DataFrame | None) -> tuple[int, int]:
     """From the begin of a slice to the end of its last interval."""
-    last = -FOREVER if pairs is None else int(pairs["close_ns"].max()) if len(pairs) else -FOREVER
-    return slice_[0], max(known.timed.longest_until(*slice_), last)
+    until = known.timed.longest_until(*slice_)
+    if pairs is not None:
+        until = int(pairs["close_ns"].to_numpy().max(initial=until))
+    return slice_[0], until
 
 
 def _excerpt(

@@ -16,6 +16,7 @@ from nsysalign.model import Trace
 from nsysalign.sweep.tiles import group, index_type, rising
 
 FAR = np.int64(1) << 62  # no such time
+EVER = (-int(FAR), int(FAR))
 
 
 class LaneOperations:
