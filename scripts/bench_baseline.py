@@ -13,7 +13,11 @@ from __future__ import annotations
 import statistics
 import sys
 
+import turns
+
 REPEATS = 30
+#: Where two processes take turns (`bench_turns.py`).
+TURNS, IN_TURN = 12, 5
 
 
 def summary(folders: list[str]) -> None:
@@ -43,19 +47,25 @@ def timed(name, work, before=None, repeats=REPEATS):
 
     from nsysalign import region
 
-    for _ in range(3):
-        work()
-    for _ in range(repeats):
-        torch.cuda.synchronize()
-        if before:
-            before()
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        with region(name):
-            start.record()
+    with turns.turn():
+        for _ in range(3):
             work()
-            end.record()
-        torch.cuda.synchronize()
-        start.elapsed_time(end)
+    several = turns.taking_turns()
+    for _ in range(TURNS if several else 1):
+        with turns.turn():
+            if several:
+                work()  # finds what the other process left in the caches
+            for _ in range(IN_TURN if several else repeats):
+                torch.cuda.synchronize()
+                if before:
+                    before()
+                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                with region(name):
+                    start.record()
+                    work()
+                    end.record()
+                torch.cuda.synchronize()
+                start.elapsed_time(end)
 
 
 def captured(torch, work):
@@ -86,22 +96,26 @@ def main() -> None:
 
     def linears(name, on_device):
         for _ in range(REPEATS):
-            shape = (16, 4096), (4096, 4096)
-            a, b = (
-                torch.rand(s, dtype=torch.float16, device="cuda")
-                if on_device
-                else torch.rand(s, dtype=torch.float16).cuda()
-                for s in shape
-            )
-            pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(3)]
-            for k, (start, end) in enumerate(pairs, 1):
-                with region(f"{name}_{k}"):
-                    start.record()
-                    F.linear(a, b)
-                    end.record()
-            torch.cuda.synchronize()
-            for start, end in pairs:
-                start.elapsed_time(end)
+            with turns.turn():
+                linears_once(name, on_device)
+
+    def linears_once(name, on_device):
+        shape = (16, 4096), (4096, 4096)
+        a, b = (
+            torch.rand(s, dtype=torch.float16, device="cuda")
+            if on_device
+            else torch.rand(s, dtype=torch.float16).cuda()
+            for s in shape
+        )
+        pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(3)]
+        for k, (start, end) in enumerate(pairs, 1):
+            with region(f"{name}_{k}"):
+                start.record()
+                F.linear(a, b)
+                end.record()
+        torch.cuda.synchronize()
+        for start, end in pairs:
+            start.elapsed_time(end)
 
     def busy():
         total = 0

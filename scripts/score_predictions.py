@@ -8,11 +8,15 @@ nsys is compared with every run without it, and the runs without nsys with each 
 off.  Labels are counted by how fast the host was in both runs, as their record calls tell (`host_slowdown`): within 10 % of each
 other, or not; nothing is left out.  With several runs, the fastest one under nsys is also compared with the fastest one without it,
 label by label: there the host ran at full speed in both, if it ever did.
+
+With `--turns` the runs are those of `bench_turns.py`: the host was equally fast in both, whatever the record calls say, and no
+label is left out because it was slow.  The halves of such a run (every other turn) say how exactly it tells what nsys adds.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import lzma
 import re
@@ -20,7 +24,9 @@ import sys
 import tempfile
 from itertools import combinations
 from pathlib import Path
+from unittest import mock
 
+import bench_baseline
 import numpy as np
 import pandas as pd
 
@@ -123,6 +129,28 @@ def show(rows: pd.DataFrame) -> None:
         print(equal.groupby(decides).apply(line).to_string())
 
 
+def halves(sqlite: Path, events: list[Path], baseline: list[Path]) -> pd.Series:
+    """Per label of a run in turns: how far the lengthening in its odd turns is from that in its even ones."""
+    sides = []
+    for logs in (events, baseline):
+        found = measured(read_event_logs(logs))
+        found["region"] = found["region"].str.replace(REPETITION, "", regex=True)
+        turn = found.groupby("region").cumcount() // bench_baseline.IN_TURN
+        sides.append(found.groupby(["region", turn % 2])["elapsed_ns"].median().unstack())
+    longer = (sides[0] / sides[1]).dropna()
+    return longer[0] / longer[1] - 1
+
+
+def show_turns(rows: pd.DataFrame, apart: pd.Series) -> None:
+    """All labels of runs in turns, by program."""
+    known = rows[rows["error"].notna()]
+    print(known.groupby("program").apply(line, include_groups=False).to_string())
+    print(
+        f"\nhow many times longer nsys makes a label, odd turns against even ones: median {100 * apart.abs().median():.1f} %, "
+        f"{(apart.abs() <= 0.1).sum()} of {len(apart)} within 10 %"
+    )
+
+
 def fastest(rows: pd.DataFrame) -> pd.Series:
     """Per label of a program: error of the prediction from the run under nsys that took least, against the run without nsys that
     took least."""
@@ -152,10 +180,13 @@ def main() -> None:
     )
     parser.add_argument("programs", nargs="+", type=Path)
     parser.add_argument("--labels", default=".", help="a regular expression for the labels that count")
+    parser.add_argument("--turns", action="store_true", help="the runs are those of bench_turns.py")
     parser.add_argument("--table", action="store_true", help="a table of all labels as well, in Markdown")
     parser.add_argument("--json", type=Path, help="write the errors of every label here")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        if arguments.turns:
+            stack.enter_context(mock.patch("nsysalign.attribute.unprofiled._slow_host", lambda *_: ""))
         programs: dict[str, dict[str, tuple]] = {}
         for path in arguments.programs:
             try:
@@ -163,19 +194,23 @@ def main() -> None:
                 programs.setdefault(re.sub(r"-\d+$", "", str(path)), {})[path.name] = files
             except OSError as error:  # one broken run must not hide the others
                 print(f"{path}: {error}", file=sys.stderr)
-        rows, plain = [], []
+        rows, plain, apart = [], [], []
         for program, runs in programs.items():
             for under, (sqlite, events, _) in runs.items():
                 for without, (_, _, baseline) in runs.items():
                     table = compared(sqlite, events, baseline)
                     rows.append(table.assign(program=program, under=under, without=without))
+            apart += [halves(*files) for files in runs.values() if arguments.turns]
             logs = [read_event_logs(baseline) for _, _, baseline in runs.values()]
             plain += [without_nsys(one, two) for one, two in combinations(logs, 2)]
     if not rows:
         sys.exit("nothing to score")
     found = pd.concat(rows, ignore_index=True)
     found = found[found["label"].str.contains(arguments.labels)].reset_index(drop=True)
-    show(found)
+    if arguments.turns:
+        show_turns(found, pd.concat(apart))
+    else:
+        show(found)
     several = found.groupby("program")["under"].transform("nunique") > 1
     best = [fastest(own) for _, own in found[several & found["error"].notna()].groupby("program")]
     if best:
