@@ -24,6 +24,11 @@ _CREDIBLE = (1.1, 4.0)  # of what a header says instead
 #: From this many times as long as usual on, the calls say that something disturbed the host (docs/cost.md).
 SLOW = 1.9
 _CREDIBLE_NS = (500, 100_000)  # of a record call on an undisturbed host, as a header says
+#: The share of the time of typical calls that nsys adds, as `nsysalign doctor --calibrate` measured it on three H100 and three
+#: H200 machines: 0.29 to 0.32 (two measurements of one machine: 0.30 and 0.32).  What lies outside is another profiler's, or a
+#: machine's of another kind.
+USUAL_SHARE, _SAME = 0.30, 1.1
+_CREDIBLE_SHARE = (0.02, 0.8)
 #: Where nothing was recorded in a span, what was recorded up to this long before or after counts.
 _NEAR_NS = 500_000_000
 #: From this many records on a run shows what is usual on its host.
@@ -40,8 +45,11 @@ class HostSpeed:
         self._usual: dict[int, float] = {}
         #: Processes whose calls usually took SLOW times as long as they do on this machine, and how long that is.
         self._undisturbed: dict[int, float] = {}
+        #: How many times as much nsys adds to calls on this machine as on those that costs were fitted to.
+        self.added = 1.0
         if log is None:
             return
+        self.added = _added(log)
         for process, rows in log.records[_bounding(log)].groupby("process"):
             if clocks is not None and process not in clocks:
                 continue
@@ -117,6 +125,14 @@ def record_under_nsys(log: EventLog | None) -> float:
     else RECORD_UNDER_NSYS."""
     said = (_said(h, "record_under_nsys", _CREDIBLE) for h in (log.headers if log is not None else ()))
     return next((s for s in said if s is not None), RECORD_UNDER_NSYS)
+
+
+def _added(log: EventLog) -> float:
+    """How many times as much nsys adds to calls as usual, as measured on the log's machine; 1 within what measurements of one
+    machine differ by, and where nothing was measured."""
+    said = (_said(h, "added_share", _CREDIBLE_SHARE) for h in log.headers)
+    times = next((s for s in said if s is not None), USUAL_SHARE) / USUAL_SHARE
+    return 1.0 if 1 / _SAME <= times <= _SAME else times
 
 
 def _said(header: Mapping[str, Any], name: str, credible: tuple[float, float]) -> float | None:

@@ -6,29 +6,34 @@ cannot show what was added, only how long things took with it.  So it is a share
 slow or cold machine, and so are the callbacks in it) and a share of the time outside CUDA after it, up to a limit: after that
 long the caches are the program's again.
 
-The shares were fitted to runs with and without nsys of the same programs on two H200s (torch 2.11, nsys 2024.2.3), where the
-host ran at full speed; that of a graph's launch is what `nsysalign doctor --calibrate` measured on an H200 and an H100.
-docs/cost.md shows how well they predict runs they were not fitted to; the `..._ERROR`s say how uncertain they are.
+The shares were fitted to runs with and without nsys of the same programs (torch 2.11, nsys 2024.2.3) on two H200s where the host
+ran at full speed, and on an H100 and an H200 where both ran at the same time, in turns, on the same cores (scripts/bench_turns.py);
+that of a graph's launch is what `nsysalign doctor --calibrate` measured.  docs/cost.md shows how well they predict programs and
+machines that they were not fitted to; the `..._ERROR`s say how uncertain they are.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nsysalign.model import CALL, ISSUING_CALLS, KIND, SYNC_CALLS, Trace
+from nsysalign.model import CALL, KIND, SYNC_CALLS, Trace
+
+_MOST_SHARE = 0.9  # something of a call is always its own
 
 
 @dataclass(frozen=True)
 class Costs:
     """Shares and limits (ns).  All were fitted; none is a property of CUDA."""
 
-    issue_share: float = 0.36  # of a call that launches, copies or sets
+    launch_share: float = 0.36  # of a call that launches
+    attributes_share: float = 0.20  # of one that launches with attributes: longer by itself (cuBLAS)
+    memory_share: float = 0.47  # of one that copies or sets
     graph_share: float = 0.52  # of one that launches a graph
     other_share: float = 0.60  # of every other call that does not wait
     inside_most_ns: int = 12_000  # a call in which libraries load is long for other reasons
-    wait_ns: int = 700  # of a call that waits for the GPU: for its return
+    wait_ns: int = 1_200  # of a call that waits for the GPU: for its return
     after_share: float = 0.35  # of the time outside CUDA after a call ...
     after_from_ns: int = 2_500  # ... beyond this: tight loops stay in their caches ...
     after_most_ns: int = 12_000  # ... up to this
@@ -38,6 +43,23 @@ class Costs:
     device_gap_ns: int = 900  # ... whose gap without nsys is at least this
     graph_ns: int = 1_200  # on the GPU around a graph that is traced as a whole
 
+    def times(self, by: float) -> Costs:
+        """Those of a machine on which nsys adds this many times as much to calls, and to the code after them."""
+        shares = (
+            "launch_share",
+            "attributes_share",
+            "memory_share",
+            "graph_share",
+            "other_share",
+            "after_share",
+        )
+        amounts = ("inside_most_ns", "wait_ns", "after_most_ns", "call_after_ns")
+        return replace(
+            self,
+            **{name: min(by * getattr(self, name), _MOST_SHARE) for name in shares},
+            **{name: round(by * getattr(self, name)) for name in amounts},
+        )
+
 
 FITTED = Costs()
 
@@ -45,6 +67,9 @@ FITTED = Costs()
 #: calls, of the rest of the time that the host decides, and of the GPU's work.  They are independent: their squares add up.
 #: Chosen so that 95 of 100 labels lie within, of workloads and on machines that were left out of the choice (docs/cost.md).
 INSIDE_ERROR, AFTER_ERROR, HOST_ERROR, WORK_ERROR = 0.25, 0.75, 0.12, 0.03
+
+#: CUPTI asks for the name of the kernel at the entry of cudaLaunchKernel, before the call begins in the trace.
+_ASKED, _WITH_ATTRIBUTES = "cuKernelGetName", "cudaLaunchKernelEx"
 
 PAGEABLE = 0  # CUDA_MEMOPR_MEMORY_KIND_PAGEABLE
 
@@ -61,11 +86,11 @@ class Overhead:
 def overhead(trace: Trace, costs: Costs) -> Overhead:
     """Estimate for every outermost call; the calls inside it are part of it."""
     calls = trace.calls
-    start, end, kind, thread = (calls[c].to_numpy() for c in ("start_ns", "end_ns", "kind", "thread"))
+    start, end, kind, thread, name = (
+        calls[c].to_numpy() for c in ("start_ns", "end_ns", "kind", "thread", "name_id")
+    )
     length, waits = end - start, waiting(trace)
-    share = np.where(np.isin(kind, [CALL[k] for k in ISSUING_CALLS]), costs.issue_share, costs.other_share)
-    share[kind == CALL["graph_launch"]] = costs.graph_share
-    inside = np.minimum(share * length, costs.inside_most_ns)
+    inside = np.minimum(_shares(trace, costs) * length, costs.inside_most_ns)
     inside = np.where(waits, np.minimum(costs.wait_ns, 0.5 * length), inside)
     outer = np.flatnonzero(calls["outer"].to_numpy() == np.arange(len(calls)))
     order = outer[np.argsort(thread[outer], kind="stable")]  # calls are sorted by start
@@ -74,7 +99,27 @@ def overhead(trace: Trace, costs: Costs) -> Overhead:
     gap[order[:-1]] = np.where(same, np.maximum(start[order][1:] - end[order][:-1], 0), 0)
     after = costs.call_after_ns + costs.after_share * np.maximum(gap - costs.after_from_ns, 0)
     after = np.minimum(np.minimum(after, costs.after_most_ns), gap)
+    asked = order[:-1][
+        same & (kind[order][1:] == CALL["launch"]) & np.isin(name[order][:-1], _named(trace, _ASKED))
+    ]
+    inside[asked], after[asked] = length[asked], gap[asked]
     return Overhead(_whole(inside), _whole(after), waits)
+
+
+def _shares(trace: Trace, costs: Costs) -> np.ndarray:
+    """Per call, which share of its length was added, by what it does."""
+    kind, name = (trace.calls[c].to_numpy() for c in ("kind", "name_id"))
+    out = np.full(len(kind), costs.other_share)
+    out[kind == CALL["launch"]] = costs.launch_share
+    out[np.isin(name, _named(trace, _WITH_ATTRIBUTES))] = costs.attributes_share
+    out[np.isin(kind, [CALL["memcpy"], CALL["memset"]])] = costs.memory_share
+    out[kind == CALL["graph_launch"]] = costs.graph_share
+    return out
+
+
+def _named(trace: Trace, api: str) -> list[int]:
+    """The name ids of a CUDA API function, in every version of it."""
+    return [number for number, name in trace.names.items() if name.startswith(api)]
 
 
 def part(cost: Overhead, calls: np.ndarray, inside: float = 1.0, after: float = 1.0) -> Overhead:

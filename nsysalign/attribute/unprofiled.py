@@ -150,7 +150,7 @@ def predict_intervals(
             slowdown[at], bool(throughout[at])
         )
         if not reason:
-            predictor = predictor or Predictor(trace, alignment)
+            predictor = predictor or Predictor(trace, alignment, FITTED.times(host.added))
             found = predictor.predict(window, int(working[at]))
             reason = found.reason
         rows.append((number, *((pd.NA,) * 3 if reason else found[:3]), reason))

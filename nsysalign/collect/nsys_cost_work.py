@@ -25,6 +25,8 @@ _STATEMENTS = 60  # of Python between two calls: about the cost of one operator 
 #: Timed one by one on an idle GPU, as the probe times the records of intervals: again and again of one event, and the first one
 #: of each event, which creates it, as in most programs.
 RECORD, FIRST_RECORD = "record", "first record"
+#: Together these say how much of the time of calls nsys adds: what programs consist of.
+TYPICAL = ("launch", "launch after Python", "matmul", "convolution", "memset", "copy on the device", "copy from pinned memory", "item")  # fmt: skip
 
 
 class _Ready:

@@ -369,7 +369,7 @@ _IN_HEADER = ("version", "calibration_ns", "baseline", "stopped", *_HEADER_NUMBE
 #: What analysis reads of each type of line: numbers and flags, and texts.  (`callers` and `clock` are both.)
 PLAIN_KEYS = {name: _keys(line, "int64", "float64", "bool") | {*line.also} for name, line in LINES.items()}
 PLAIN_KEYS |= {
-    "header": {*_IN_HEADER, "record_under_nsys", "record_undisturbed_ns"},
+    "header": {*_IN_HEADER, "record_under_nsys", "record_undisturbed_ns", "added_share"},
     "note": set(),
     "end": {"signal"},
 }

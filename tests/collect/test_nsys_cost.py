@@ -185,6 +185,11 @@ def test_event_logs_say_what_was_measured(machine, environ):
         "record_under_nsys": 1.75,
         "record_undisturbed_ns": 4_500.0,
     }
+    ratios = dict(zip(nsys_cost.TYPICAL, (1.25, 1.25, 1.25, 2, 2, 2, 4, 4), strict=True))
+    save(cost(calls={k: CallCost(4_000, 4_000 * r, 3_900 * r, r, r, r) for k, r in ratios.items()}), environ)
+    assert nsys_cost.for_header(NSYS, environ) == {
+        "added_share": pytest.approx((3 * 0.2 + 3 * 0.5 + 2 * 0.75) / 8)
+    }
     save(cost(calls={}), environ)
     assert nsys_cost.for_header(NSYS, environ) == {}
     cache_file(HERE, environ).write_text("{")

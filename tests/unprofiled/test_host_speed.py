@@ -120,6 +120,28 @@ def test_what_a_record_costs_under_nsys_is_the_machines_if_it_can_be(tmp_path, s
     assert record_under_nsys(None) == RECORD_UNDER_NSYS
 
 
+@pytest.mark.parametrize(
+    ("said", "times"),
+    [(0.30, 1), (0.32, 1), (0.28, 1), (0.45, 1.5), (0.15, 0.5), (0, 1), (-0.3, 1), (0.95, 1), ("0.45", 1), (None, 1), (float("nan"), 1)],
+)  # fmt: skip
+def test_how_much_more_than_usual_nsys_adds_on_a_machine(tmp_path, said, times):
+    """Only where it is more than two measurements of one machine differ by."""
+    log = log_of(tmp_path, [(3, 8, 8)], header={"added_share": said})
+    assert HostSpeed(log).added == pytest.approx(times) and HostSpeed(None).added == 1
+
+
+def test_a_prediction_takes_away_what_nsys_adds_on_the_machine(recorded, tmp_path):
+    """Half as much, twice as much as usual: a label that the host decides moves by that, one that the GPU decides hardly does."""
+    half, usual, twice = (
+        predicted(recorded, tmp_path, lambda region: 1, added_share=share)["predicted_ns"]
+        for share in (0.15, 0.30, 0.60)
+    )
+    measured = 2 * half["small50"] - usual["small50"]
+    assert half["small50"] - usual["small50"] > 0.1 * measured
+    assert usual["small50"] - twice["small50"] == pytest.approx(measured - usual["small50"], rel=0.15)
+    assert half["ahead_mixed"] == pytest.approx(twice["ahead_mixed"], rel=0.03)
+
+
 def test_lines_of_older_probes_are_passed_over(tmp_path):
     """They read a meter of the host's speed."""
     path = tmp_path / "old.jsonl"

@@ -13,20 +13,26 @@ from nsysalign.attribute.gaps import launch_latency
 from nsysalign.attribute.overhead import Costs, overhead, waiting
 from nsysalign.model import CALL, KIND
 
-COSTS = Costs(issue_share=0.5, graph_share=0.75, other_share=0.25, inside_most_ns=1_000, wait_ns=70, after_share=0.1, after_from_ns=200,
+COSTS = Costs(launch_share=0.5, attributes_share=0.4, memory_share=0.6, graph_share=0.75, other_share=0.25, inside_most_ns=1_000, wait_ns=70, after_share=0.1, after_from_ns=200,
               after_most_ns=90, call_after_ns=10)  # fmt: skip
 PAGEABLE, PINNED, DEVICE = 0, 1, 2
+NAMES = ("anything", "cudaLaunchKernelExC_v11060", "cuKernelGetName", "cudaLaunchKernel_v7000")
+ANYTHING, WITH_ATTRIBUTES, NAME_OF_KERNEL, LAUNCH = range(len(NAMES))
 
 
 def trace(calls, operations=()):
     """`calls`: (kind, start, end[, thread, outermost]); `operations`: (kind, start, end, call[, from, to])."""
     rows = [
-        (CALL[c[0]], c[1], c[2], *(c[3:] or (1,))[:1], c[4] if len(c) > 4 else n) for n, c in enumerate(calls)
+        (CALL[c[0]], c[1], c[2], *(c[3:] or (1,))[:1], c[4] if len(c) > 4 else n, c[5] if len(c) > 5 else 0)
+        for n, c in enumerate(calls)
     ]
-    table = pd.DataFrame(rows, columns=["kind", "start_ns", "end_ns", "thread", "outer"], dtype="int64")
+    columns = ["kind", "start_ns", "end_ns", "thread", "outer", "name_id"]
+    table = pd.DataFrame(rows, columns=columns, dtype="int64")
     work = [(KIND[o[0]], o[1], o[2], o[3], *(o[4:] or (-1, -1)), 0) for o in operations]
     names = ["kind", "start_ns", "end_ns", "call", "src_kind", "dst_kind", "device"]
-    return SimpleNamespace(calls=table, operations=pd.DataFrame(work, columns=names, dtype="int64"))
+    return SimpleNamespace(
+        calls=table, operations=pd.DataFrame(work, columns=names, dtype="int64"), names=dict(enumerate(NAMES))
+    )
 
 
 def inside(*calls, operations=()):
@@ -41,7 +47,35 @@ def test_a_share_of_the_call_up_to_a_limit():
     assert inside(("launch", 0, 100), ("other", 200, 300), ("launch", 1_000, 3_000), ("launch", 4_000, 8_000)) == [
         50, 25, 1_000, 1_000,
     ]  # fmt: skip
-    assert inside(("graph_launch", 0, 100), ("memset", 200, 300), ("record", 400, 500)) == [75, 50, 25]
+    assert inside(("graph_launch", 0, 100), ("memset", 200, 300), ("record", 400, 500)) == [75, 60, 25]
+
+
+def test_less_of_a_launch_with_attributes():
+    assert inside(("launch", 0, 100, 1, 0, WITH_ATTRIBUTES), ("launch", 200, 300, 1, 1, LAUNCH)) == [40, 50]
+
+
+def test_cupti_itself_asks_for_the_names_of_kernels():
+    """All of such a call before a launch, and the time between the two; one by the program is like any other.
+
+    thread 1   [ask 0-10]  [launch 15-115]    [ask 400-410]       [other 500-600]
+    thread 2             [ask 12-14]
+    """
+    calls = [
+        ("other", 0, 10, 1, 0, NAME_OF_KERNEL), ("other", 12, 14, 2, 1, NAME_OF_KERNEL), ("launch", 15, 115, 1, 2, LAUNCH),
+        ("other", 400, 410, 1, 3, NAME_OF_KERNEL), ("other", 500, 600),
+    ]  # fmt: skip
+    assert inside(*calls) == [10, 0, 50, 2, 25]
+    assert after(*calls) == [5, 0, 18, 10, 0]
+
+
+def test_a_machine_on_which_nsys_adds_more():
+    """Twice as much of every call and of the time after it, as far as that can be; nothing else on the GPU."""
+    twice = COSTS.times(2)
+    assert (twice.attributes_share, twice.other_share, twice.after_share) == (0.8, 0.5, 0.2)
+    assert twice.launch_share == twice.graph_share == 0.9, "something of a call is its own"
+    assert (twice.inside_most_ns, twice.wait_ns, twice.call_after_ns) == (2_000, 140, 20)
+    assert (twice.device_ns, twice.graph_ns, twice.after_from_ns) == (COSTS.device_ns, COSTS.graph_ns, 200)
+    assert COSTS.times(1) == COSTS
 
 
 def test_of_a_call_that_waits_its_return():
