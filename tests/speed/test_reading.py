@@ -77,7 +77,7 @@ def test_a_text_among_the_numbers_is_left_to_the_ordinary_reader(table, monkeypa
     path = table("update {table} set nameId = 'nothing' where rowid = " + str(row))
     with pytest.raises(TraceError, match="holds something else"):
         read(path, quick=True)
-    assert answers == [False]
+    assert answers and not answers[-1]
 
 
 def test_files_that_reading_could_change_are_left_to_the_ordinary_reader(table, monkeypatch):
