@@ -187,10 +187,14 @@ class Groups:
         """One row per window and key of these pieces, which are sorted by window."""
         if not len(window):
             return
-        self._note_sizes(window, lot)
-        new = np.concatenate([[True], window[1:] != window[:-1]])
-        local, keys = np.cumsum(new) - 1, len(self._keys)
-        code, slots = local * keys + lot.key, int(local[-1] + 1) * keys
+        used = distinct(lot.key)
+        self._note_sizes(window, lot, used)
+        local = np.cumsum(np.concatenate([[False], window[1:] != window[:-1]]))
+        place = np.zeros(
+            int(used[-1]) + 1, np.int64
+        )  # a trace has a key for every text of a range, a batch few of them
+        place[used] = np.arange(len(used))
+        code, slots = local * len(used) + place[lot.key], int(local[-1] + 1) * len(used)
         values = None
         if slots > _SLOTS + 4 * len(code):
             code, values = pd.factorize(code)
@@ -252,9 +256,9 @@ class Groups:
             self._of_size = np.array([k.cause in ("memcpy", "memset") for k in tuple(self._keys)], dtype=bool)
         return self._of_size
 
-    def _note_sizes(self, window: np.ndarray, lot: Lot) -> None:
+    def _note_sizes(self, window: np.ndarray, lot: Lot, used: np.ndarray) -> None:
         of_size = self._sized_keys()
-        if not of_size.any():
+        if not of_size[used].any():
             return
         sized = np.flatnonzero(of_size[lot.key] & np.isin(lot.ref_kind, OPERATION_REFS))
         if len(sized):
