@@ -146,7 +146,7 @@ def _drain(address: int, into: Sequence[Gathered], most: int) -> bool:
         try:
             most -= batch.length
             # what has no rows has no types either
-            if most < 0 or batch.length and formats != integers or not _take(batch, into):
+            if most < 0 or (batch.length and formats != integers) or not _take(batch, into):
                 return False
         finally:
             _RELEASE(batch.release)(ctypes.addressof(batch))

@@ -187,8 +187,10 @@ class Source:
 
     def _usual(self, plan: _Plan) -> dict[str, int]:
         """Columns that have one value in rows here and there, a process or a device, and this value; never all of them."""
-        some = plan.numbers[:: -(-len(plan.numbers) // _LOOKED_AT)].tolist()
-        look = plan._replace(runs=None, where=f"rowid in ({', '.join(map(str, some))})")
+        runs = plan.runs if plan.runs is not None else ((plan.first, plan.last),)
+        step = -(-_count(runs) // _LOOKED_AT)
+        some = ", ".join(str(row) for first, last in runs for row in range(first, last + 1, step))
+        look = plan._replace(runs=None, where=f"rowid in ({some})")
         columns = zip(*self.connection.execute(look.select(*plan.expressions)), strict=True)
         seen = {name: set(values) for name, values in zip(plan.names, columns, strict=False)}
         found = {
