@@ -151,9 +151,10 @@ def distinct(values: np.ndarray) -> np.ndarray:
         if high - low < min(
             _FEW, 8 * len(values)
         ):  # numbers of names, say: counting is much quicker than telling apart
-            return (np.flatnonzero(np.bincount(np.subtract(values, low, dtype=np.int64))) + low).astype(
-                values.dtype
-            )
+            there = np.zeros(high - low + 1, dtype=bool)
+            for first in range(0, len(values), _FEW):
+                there[values[first : first + _FEW] - np.int64(low)] = True
+            return (np.flatnonzero(there) + low).astype(values.dtype)
     return np.unique(values)
 
 
