@@ -190,7 +190,7 @@ class Source:
 
     def _usual(self, plan: _Plan) -> dict[str, int]:
         """Columns that have one value in rows here and there, a process or a device, and this value; never all of them."""
-        runs = plan.runs if plan.runs is not None else ((plan.first, plan.last),)
+        runs = _few(plan.runs) if plan.runs is not None else ((plan.first, plan.last),)
         step = -(-_count(runs) // _LOOKED_AT)
         some = ", ".join(str(row) for first, last in runs for row in range(first, last + 1, step))
         look = plan._replace(runs=None, where=f"rowid in ({some})")
@@ -326,6 +326,7 @@ def _fast(plan: _Plan, path: Path) -> dict[str, np.ndarray] | None:
     rest = _columns(plan, path, {"row": "rowid"} | sql, f"not ({alike})") if alike else {}
     if rest is None:
         return None
+    rows: dict[str, np.ndarray] | None
     if rest and count + len(rest["row"]) == len(numbers):
         rows = {"row": np.delete(numbers, np.searchsorted(numbers, rest["row"]))}
     else:
