@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 _threads = 2
+_LINEAR_ALGEBRA = "OPENBLAS_NUM_THREADS"
 
 
 def processors() -> int:
@@ -85,8 +86,17 @@ def look_for_garbage_less_often() -> None:
 
 
 def imported(module: str) -> Any:
-    """A module of ours in such a process: what importing creates is kept, so that it is never looked at for garbage."""
-    with keeping_everything():
-        found = importlib.import_module(module)
+    """A module of ours in such a process: what importing creates is kept, so that it is never looked at for garbage.
+
+    OpenBLAS reads its number of threads while numpy is imported.  Our matrices are small, and threads without work spin.
+    """
+    given = os.environ.get(_LINEAR_ALGEBRA)
+    os.environ[_LINEAR_ALGEBRA] = given or "1"
+    try:
+        with keeping_everything():
+            found = importlib.import_module(module)
+    finally:  # a program that we start is to see what the user has set
+        if given is None:
+            del os.environ[_LINEAR_ALGEBRA]
     gc.freeze()
     return found

@@ -38,10 +38,14 @@ class Workers(ProcessPoolExecutor):
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future:
         return super().submit(_work, function, *arguments, **named)
 
-    def stop(self) -> None:
-        """Their work is no longer needed: they end shortly, without being waited for."""
+    def dismiss(self) -> None:
+        """Their work is no longer needed: they end within _GRACE."""
         self._lifeline.close()
-        self.shutdown(wait=False, cancel_futures=True)
+
+    def stop(self) -> None:
+        """The same, and wait until they have: else Python, at exit, may wake a thread by a pipe that the thread is just closing."""
+        self.dismiss()
+        self.shutdown(wait=True, cancel_futures=True)
 
     def __exit__(self, kind: Any, value: Any, traceback: Any) -> bool | None:
         if kind is not None:

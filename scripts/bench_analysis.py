@@ -116,9 +116,9 @@ def measure(trace: Path, events: Path | None, nsys: str | None, repeat: int, bef
     for _ in range(repeat):
         if before:
             with tempfile.TemporaryDirectory(dir=trace.parent) as out:
-                old = of_tree(before, [*analyze, "-o", out, "--no-cache"])
+                old = of_tree(before, [*analyze, "-o", out])
                 earlier.append(cost(old))
-                weighed_before = weighed_before or cost(old, weighed=True)
+                weighed_before = weighed_before or cost([*old, "--no-cache"], weighed=True)
         with tempfile.TemporaryDirectory(dir=trace.parent) as out:
             ours.append(cost([*analyze, "-o", out]))
             again.append(cost([*analyze, "-o", out]))

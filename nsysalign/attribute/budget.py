@@ -226,7 +226,7 @@ def _columns(
             "kernel_only_ns": kernel,
             "kernel_only_upper_ns": kernel + total[:, CAUSE["graph"]],
             "kernel_outside_ns": outside,
-            "operations": np.where(run, _begun(trace, alignment), operations),
+            "operations": np.where(run, _begun(trace, alignment, streams), operations),
             "disturbed": _disturbed(trace, windows),
             "synchronised": pd.Series(synchronisation_flags(trace, alignment), dtype=object),
             "others_worked": _others_worked(alignment, streams, total),
@@ -252,14 +252,14 @@ def _others_worked(alignment: Alignment, streams: Streams, total: np.ndarray) ->
     return out
 
 
-def _begun(trace: Trace, alignment: Alignment) -> np.ndarray:
+def _begun(trace: Trace, alignment: Alignment, streams: Streams) -> np.ndarray:
     """Per window of kind run, the number of operations that begin in it, including those that overlap others; 0 for other
     kinds."""
-    windows, whole = alignment.windows, devices(alignment.lanes)
+    windows = alignment.windows
     out, start = np.zeros(len(windows), np.int64), trace.operations["start_ns"].to_numpy()
     for at in np.flatnonzero((windows["kind"] == "run").to_numpy()).tolist():
         lane = int(windows["end_lane"].iloc[at])
-        mine = start[np.isin(alignment.operation_lane, whole.get(lane, [lane]))]
+        mine = start[streams.positions(lane)]
         first, last = np.searchsorted(mine, [windows["start_ns"].iloc[at], windows["end_ns"].iloc[at]])
         out[at] = last - first
     return out

@@ -102,10 +102,11 @@ class Streams:
 
     def blocks(self, lane: int) -> Blocks:
         if lane not in self._blocks:
-            self._blocks[lane] = lane_blocks(self.trace, self._positions(lane))
+            self._blocks[lane] = lane_blocks(self.trace, self.positions(lane))
         return self._blocks[lane]
 
-    def _positions(self, lane: int) -> np.ndarray:
+    def positions(self, lane: int) -> np.ndarray:
+        """Positions of the operations of a lane, or of those that it stands for, by start."""
         if lane not in self.members:
             return self.by_lane.get(lane, np.empty(0, np.int64))
         return np.flatnonzero(np.isin(self.operation_lane, self.members[lane]))

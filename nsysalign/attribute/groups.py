@@ -100,7 +100,10 @@ class Groups:
         """Whole pieces, sorted by window and time."""
         for first in range(0, len(pieces), _AT_ONCE):
             window, lot = self.lot(pieces.take(slice(first, first + _AT_ONCE)))
-            self._reduce(window, lot)
+            owner = np.cumsum(np.concatenate([[False], window[1:] != window[:-1]])[: len(window)])
+            self._reduce(
+                window[np.flatnonzero(np.diff(owner, prepend=-1))], owner, np.arange(len(owner)), lot
+            )
 
     def add_ranges(
         self, window: np.ndarray, low: np.ndarray, high: np.ndarray, index: np.ndarray, lot: Lot
@@ -118,8 +121,7 @@ class Groups:
             count, lot = last - first, Lot(*(column[keep] for column in lot))
         before = np.cumsum(count) - count
         for part in _parts(before, count):
-            owner, at = ragged(first[part], count[part])
-            self._reduce(window[part][owner], Lot(*(column[at] for column in lot)))
+            self._reduce(window[part], *ragged(first[part], count[part]), lot)
 
     def lot(self, p: Pieces) -> tuple[np.ndarray, Lot]:
         """(windows, batch) of the pieces that belong in details."""
@@ -183,33 +185,34 @@ class Groups:
             )
         ]
 
-    def _reduce(self, window: np.ndarray, lot: Lot) -> None:
-        """One row per window and key of these pieces, which are sorted by window."""
-        if not len(window):
+    def _reduce(self, windows: np.ndarray, owner: np.ndarray, at: np.ndarray, lot: Lot) -> None:
+        """One row per window and key of the pieces `at` of a batch, which belong to windows[owner], ascending."""
+        if not len(at):
             return
-        self._note_sizes(window, lot)
-        new = np.concatenate([[True], window[1:] != window[:-1]])
-        local, keys = np.cumsum(new) - 1, len(self._keys)
-        code, slots = local * keys + lot.key, int(local[-1] + 1) * keys
-        values = None
+        key, ns = lot.key[at], lot.ns[at]
+        low, high = int(key.min()), int(key.max())
+        if self._sized_keys()[low : high + 1].any():
+            self._note_sizes(windows[owner], key, lot.ref_kind[at], lot.ref[at])
+        # a trace has a key for every text of a range, a batch few of them, which follow each other
+        code, slots = owner * (high - low + 1) + (key - low), int(owner[-1] + 1) * (high - low + 1)
         if slots > _SLOTS + 4 * len(code):
             code, values = pd.factorize(code)
             slots = len(values)
         # sums of nanoseconds below 2**53 are exact in float64
-        total = np.bincount(code, lot.ns, slots)
+        total = np.bincount(code, ns, slots)
         longest = np.zeros(slots, np.int64)
-        np.maximum.at(longest, code, lot.ns)
-        is_longest = np.flatnonzero(lot.ns == longest[code])
-        first = np.full(slots, np.iinfo(np.int64).max)
-        np.minimum.at(first, code[is_longest], lot.start[is_longest])
-        is_longest = is_longest[lot.start[is_longest] == first[code[is_longest]]]
+        np.maximum.at(longest, code, ns)
+        is_longest = np.flatnonzero(ns == longest[code])
+        start, first = lot.start[at[is_longest]], np.full(slots, np.iinfo(np.int64).max)
+        np.minimum.at(first, code[is_longest], start)
+        is_longest = is_longest[start == first[code[is_longest]]]
         which = np.zeros(slots, np.int64)
         which[code[is_longest][::-1]] = is_longest[::-1]
         there = np.flatnonzero(total)
-        at = which[there]
+        window, at = windows[owner[which[there]]], at[which[there]]
         self._rows.append(
             (
-                window[at],
+                window,
                 lot.key[at],
                 total[there].astype(np.int64),
                 lot.ns[at],
@@ -252,13 +255,10 @@ class Groups:
             self._of_size = np.array([k.cause in ("memcpy", "memset") for k in tuple(self._keys)], dtype=bool)
         return self._of_size
 
-    def _note_sizes(self, window: np.ndarray, lot: Lot) -> None:
-        of_size = self._sized_keys()
-        if not of_size.any():
-            return
-        sized = np.flatnonzero(of_size[lot.key] & np.isin(lot.ref_kind, OPERATION_REFS))
+    def _note_sizes(self, window: np.ndarray, key: np.ndarray, ref_kind: np.ndarray, ref: np.ndarray) -> None:
+        sized = np.flatnonzero(self._sized_keys()[key] & np.isin(ref_kind, OPERATION_REFS))
         if len(sized):
-            self._sized.append(np.stack([window[sized], lot.key[sized], lot.ref[sized]]))
+            self._sized.append(np.stack([window[sized], key[sized], ref[sized]]))
 
     def table(self) -> pd.DataFrame:
         """`details` of everything that was added."""

@@ -32,7 +32,7 @@ _CAUSE_OF_KIND = np.array([CAUSE[k] for k in OPERATION_KINDS], dtype=np.int8)
 
 @dataclass(frozen=True)
 class Chunk:
-    """Gaps and blocks first..last-1 of a lane; gap j lies before block j.  Running sums per cause, one row more than
+    """Gaps and blocks first..last-1 of a lane; gap j lies before block j.  Running sums per cause (row), one column more than
     there are gaps; batches with the gap (or block) of each of their pieces, ascending."""
 
     first: int
@@ -102,13 +102,13 @@ class Interior:
             special[:] = True
         open_ = end > start
         plain, odd = np.flatnonzero(open_ & ~special), np.flatnonzero(open_ & special)
-        sums = np.zeros((last - first, len(CAUSES)), np.int64)
+        sums = np.zeros((len(CAUSES), last - first), np.int64)
         lots: list[tuple[np.ndarray, Lot]] = []
         if len(odd):
             pieces = x.explain(
                 self._as_gaps(first, odd, start, end, previous, following, call, issue, issued)
             )
-            sums += by_cause(pieces.window, pieces.cause, pieces.end - pieces.start, len(sums))
+            sums += by_cause(pieces.window, pieces.cause, pieces.end - pieces.start, sums.shape[1])
             if with_lots:
                 window, lot = self.groups.lot(pieces)
                 lots.append((first + window, lot))
@@ -124,11 +124,11 @@ class Interior:
         """Rules 8 to 15 for gaps `at` that wait for nothing but their own launch; adds to `sums`."""
         lots = []
         low, high = np.maximum(start, issued), end
-        sums[at, CAUSE["launch_latency"]] += np.maximum(high - low, 0)
+        sums[CAUSE["launch_latency"], at] += np.maximum(high - low, 0)
         low, high = np.maximum(start, issue), np.minimum(end, issued)
         inside = np.flatnonzero(high > low)
         ns = (high - low)[inside]
-        sums[at[inside], CAUSE["api_launch"]] += ns
+        sums[CAUSE["api_launch"], at[inside]] += ns
         if with_lots and len(inside):
             key = self.groups.call_keys(CAUSE["api_launch"])[self.groups.call_names[call[inside]]]
             lots.append((first + at[inside], _lot(key, low[inside], ns, REF["api"], call[inside])))
@@ -149,7 +149,7 @@ class Interior:
             seen = np.searchsorted(t.over_end, start, side="right") < np.searchsorted(t.over_start, end)
             some = np.flatnonzero(seen)
             pieces = host_pieces(self.explainer.threads, thread, at[some], start[some], end[some])
-            sums += by_cause(pieces.window, pieces.cause, pieces.end - pieces.start, len(sums))
+            sums += by_cause(pieces.window, pieces.cause, pieces.end - pieces.start, sums.shape[1])
             if with_lots and len(some):
                 window, lot = self.groups.lot(pieces)
                 lots.append((first + window, lot))
@@ -160,8 +160,9 @@ class Interior:
         low, high = np.maximum(t.start[block], start[owner]), np.minimum(t.end[block], end[owner])
         ns = high - low
         busy = by_cause(owner, t.cause[block], ns, len(at))
-        busy[:, CAUSE["host"]] = (end - start) - busy.sum(axis=1)
-        sums[at] += busy
+        busy[CAUSE["host"]] = (end - start) - busy.sum(axis=0)
+        for cause in np.flatnonzero(busy.any(axis=1)).tolist():
+            sums[cause, at] += busy[cause]
         if not with_lots:
             return []
         call = t.ref[block]
@@ -250,6 +251,6 @@ def _lot(key: np.ndarray, start: np.ndarray, ns: np.ndarray, ref_kind: int, ref:
 
 
 def _running(sums: np.ndarray) -> np.ndarray:
-    out = np.zeros((len(sums) + 1, sums.shape[1]), np.int64)
-    np.cumsum(sums, axis=0, out=out[1:])
+    out = np.zeros((len(sums), sums.shape[1] + 1), np.int64)
+    np.cumsum(sums, axis=1, out=out[:, 1:])
     return out

@@ -209,7 +209,8 @@ def inside(ran: Ran, runs: bool = True) -> Iterator[tuple[np.ndarray, np.ndarray
             for at, place in _lots(which, start[mine], opened, closed):
                 before = idle[place]
                 if not of_run:  # before a run nothing ran; a slice of it begins in the middle
-                    before = np.minimum(before, start[mine[place]] - opened[at])
+                    first = np.flatnonzero(np.diff(at, prepend=-1))
+                    before[first] = np.minimum(before[first], start[mine[place[first]]] - opened[at[first]])
                 yield at, mine[place], before
     hosts = np.flatnonzero(kind == "host")
     issued = np.flatnonzero(operations["call"].to_numpy() >= 0)

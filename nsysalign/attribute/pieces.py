@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsysalign.model import CAUSES, OPERATION_KINDS
-from nsysalign.sweep.tiles import Columns
+from nsysalign.sweep.tiles import Columns, distinct
 
 CAUSE = {name: code for code, name in enumerate(CAUSES)}
 
@@ -84,14 +84,17 @@ _WHOLE = 1 << 53
 
 def sums(pieces: Pieces, windows: int) -> np.ndarray:
     """Nanoseconds per window and cause: int64 array (windows, causes)."""
-    return by_cause(pieces.window, pieces.cause, pieces.end - pieces.start, windows)
+    return by_cause(pieces.window, pieces.cause, pieces.end - pieces.start, windows).T
 
 
 def by_cause(row: np.ndarray, cause: np.ndarray, ns: np.ndarray, rows: int) -> np.ndarray:
-    """Sums per row and cause: int64 array (rows, causes), exact."""
-    width = len(CAUSES)
+    """Sums per cause and row: int64 array (causes, rows), exact."""
+    out = np.zeros((len(CAUSES), rows), np.int64)
     if ns.sum(dtype=np.float64) >= _WHOLE:  # a damaged time: 104 days
-        out = np.zeros(rows * width, np.int64)
-        np.add.at(out, row * width + cause, ns)
-        return out.reshape(rows, width)
-    return np.bincount(row * width + cause, ns, rows * width).astype(np.int64).reshape(rows, width)
+        np.add.at(out, (cause, row), ns)
+        return out
+    found = distinct(cause).tolist()
+    for code in found:
+        mine = cause == code if len(found) > 1 else slice(None)
+        out[code] = np.bincount(row[mine], ns[mine], rows)
+    return out

@@ -154,7 +154,7 @@ def _add_interiors(
             window, first, last = which[h], s.first[h], s.last[h]
             for running, until in ((chunk.gaps, last), (chunk.blocks, last - 1)):
                 from_, to = (np.clip(v, chunk.first, chunk.last) - chunk.first for v in (first, until))
-                totals[number][window] += running[np.maximum(to, from_)] - running[from_]
+                totals[number][window] += (running[:, np.maximum(to, from_)] - running[:, from_]).T
             if number == 0:
                 for index, lot in chunk.in_gaps:
                     groups.add_ranges(numbers[window], first, last, index, lot)

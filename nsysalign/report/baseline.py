@@ -5,15 +5,14 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nsysalign.model import CAUSES, Analysis
 from nsysalign.report.palette import LOOKS
 from nsysalign.text import fixed, middle, plural, safe_text, within
+
+if TYPE_CHECKING:  # the page, which needs the rows, is often written without a word in the terminal
+    from rich.console import Console
 
 #: A label's budget without nsys is shown from this inflation on.
 INFLATED = 1.10
@@ -128,6 +127,8 @@ def render(analysis: Analysis, console: Console, *, max_labels: int | None = 60)
                                  us       us                       us
     small50          20      351.34   268.90       1.31  255 ±52   -5 %
     """
+    from rich.text import Text
+
     rows = baseline_rows(analysis)
     if not rows:
         return
@@ -149,6 +150,9 @@ def render(analysis: Analysis, console: Console, *, max_labels: int | None = 60)
 
 def _lines(head: str, rows: list[BaselineRow], text: Callable[[BaselineRow], str], console: Console) -> None:
     """A heading and a line per row with a remark; the page and analysis.json have all."""
+    from rich.table import Table
+    from rich.text import Text
+
     telling = [(row.both.label, said) for row in rows if (said := text(row))]
     if telling:
         console.print(Text(head))
@@ -163,6 +167,9 @@ def _lines(head: str, rows: list[BaselineRow], text: Callable[[BaselineRow], str
 
 
 def _table(rows: list[BaselineRow], console: Console) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
     numbers = [cells(row) for row in rows]
     needed = sum(max(len(head), *(len(n[k]) for n in numbers)) + 2 for k, head in enumerate(HEADS[1:]))
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="")

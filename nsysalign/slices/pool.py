@@ -109,6 +109,8 @@ class WorkerPool:
     def close(self) -> None:
         """End the other processes; anything they are still doing is not needed."""
         for other in self._others:
+            other.dismiss()
+        for other in self._others:
             other.stop()
 
 

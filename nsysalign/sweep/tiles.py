@@ -146,12 +146,15 @@ def distinct(values: np.ndarray) -> np.ndarray:
     """Sorted distinct values; a column of one value (stride 0) is not scanned."""
     if len(values) and not any(values.strides):
         return values[:1].copy()
-    if len(values) > _FEW and values.dtype.kind == "i":
+    if len(values) and values.dtype.kind == "i":
         low, high = int(values.min()), int(values.max())
-        if high - low < _FEW:  # numbers of names, say: counting is much quicker than telling apart
-            return (np.flatnonzero(np.bincount(np.subtract(values, low, dtype=np.int64))) + low).astype(
-                values.dtype
-            )
+        if high - low < min(
+            _FEW, 8 * len(values)
+        ):  # numbers of names, say: counting is much quicker than telling apart
+            there = np.zeros(high - low + 1, dtype=bool)
+            for first in range(0, len(values), _FEW):
+                there[values[first : first + _FEW] - np.int64(low)] = True
+            return (np.flatnonzero(there) + low).astype(values.dtype)
     return np.unique(values)
 
 

@@ -135,9 +135,8 @@ def _drain(address: int, into: Sequence[Gathered], most: int) -> bool:
     if stream.get_schema(address, ctypes.addressof(schema)):
         return False
     formats = [schema.children[i].contents.format for i in range(schema.n_children)]
+    integers = [_INT64] * len(into)
     _RELEASE(schema.release)(ctypes.addressof(schema))
-    if formats != [_INT64] * len(into):  # a table without rows has no types either
-        return False
     while True:
         batch = _Array()
         if stream.get_next(address, ctypes.addressof(batch)):
@@ -146,7 +145,8 @@ def _drain(address: int, into: Sequence[Gathered], most: int) -> bool:
             return True
         try:
             most -= batch.length
-            if most < 0 or not _take(batch, into):
+            # what has no rows has no types either
+            if most < 0 or (batch.length and formats != integers) or not _take(batch, into):
                 return False
         finally:
             _RELEASE(batch.release)(ctypes.addressof(batch))

@@ -48,7 +48,7 @@ def read_trace(path: Path, excerpt: Excerpt | None = None) -> Trace:
         for name_id in ids:  # as in the documentation: without _v7000
             if name_id in names:
                 names[name_id] = schema.api_name(names[name_id])
-        contexts = source.read(schema.CONTEXT)
+        contexts, ranges = source.read(schema.CONTEXT), source.read(schema.NVTX)
         if excerpt is not None:
             bad_calls = source.lost.get(schema.RUNTIME.name, 0)
             bad_operations = sum(source.lost.get(t.name, 0) for t in schema.OPERATION_TABLES)
@@ -58,7 +58,7 @@ def read_trace(path: Path, excerpt: Excerpt | None = None) -> Trace:
             calls=calls,
             syncs=syncs,
             event_rows=_event_rows(source),
-            ranges=_ranges(source, names),
+            ranges=_ranges(source, ranges, names),
             marks=_marks(source, names),
             streams=_streams(source, operations, contexts),
             overhead=_overhead(source),
@@ -68,7 +68,7 @@ def read_trace(path: Path, excerpt: Excerpt | None = None) -> Trace:
                 path,
                 source,
                 lost if excerpt is None else {},
-                _cut(names, _names_used(source, operations, calls)),
+                _cut(names, _names_used(operations, calls, ranges)),
             ),
             lost=lost,
             blocks=source.observed,
@@ -176,12 +176,12 @@ def _texts(source: Source, table: schema.Table, frame: pd.DataFrame, names: dict
     ]
 
 
-def _ranges(source: Source, names: dict[int, str]) -> pd.DataFrame:
-    frame = source.read(schema.NVTX)
+def _ranges(source: Source, frame: pd.DataFrame | None, names: dict[int, str]) -> pd.DataFrame:
     if frame is None or frame.empty:
         return frames.empty(frames.RANGES)
-    frame["text"] = _texts(source, schema.NVTX, frame, names)
-    frame["process"] = process_of(frame["thread"].to_numpy())
+    frame = frame.assign(
+        text=_texts(source, schema.NVTX, frame, names), process=process_of(frame["thread"].to_numpy())
+    )
     last = int(max(frame["end_ns"].max(), frame["start_ns"].max()))
     if source.excerpt is not None:
         last = max(last, source.excerpt.last_range_ns)
@@ -290,8 +290,9 @@ def _newer(version: object) -> list[str]:
     ]
 
 
-def _names_used(source: Source, operations: pd.DataFrame, calls: pd.DataFrame) -> list[np.ndarray]:
-    ranges = source.read(schema.NVTX)
+def _names_used(
+    operations: pd.DataFrame, calls: pd.DataFrame, ranges: pd.DataFrame | None
+) -> list[np.ndarray]:
     columns = [table["name_id"].to_numpy() for table in (operations, calls)]
     return columns if ranges is None else [*columns, ranges["text_id"].to_numpy()]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,6 +28,7 @@ _LONGEST_NAME = 16 << 10  # bytes: C++ kernels have names of some kilobytes; the
 _WORTH_ROWS = 20_000
 _HOLE_ROWS = 200
 _MOST_RUNS = 400  # SELECTs in one statement: SQLite takes 500
+_LOOKED_AT = 64  # rows, to see which columns have one value
 
 
 def open_readonly(path: Path) -> AbstractContextManager[sqlite3.Connection]:
@@ -173,22 +174,42 @@ class Source:
                 constants[field.name] = field.default
             else:
                 names.append(field.name)
-                expressions.append(f'coalesce("{column}", {-1 if field.default is None else field.default})')
+                quoted = f'"{column}"'  # a needed column is hardly ever NULL, and each test takes time
+                expressions.append(
+                    quoted if field.default is None else f"coalesce({quoted}, {field.default})"
+                )
         runs = self.excerpt.runs.get(table.name) if self.excerpt else None
         path = None if table.where or not self.plain_table(table.name) else self.path
         if path is not None and fast.readable(path):
             first, last = self.row_numbers(table)
             count = _count(runs if runs is not None else ((first, last),))
             quick = count >= _WORTH_ROWS and last - first < fast.most_rows(path)
-            return _Plan(table.name, table.where, names, expressions, constants, runs, first, last, quick)
+            plan = _Plan(table.name, table.where, names, expressions, constants, runs, first, last, quick)
+            return plan._replace(usual=self._usual(plan)) if quick else plan
         return _Plan(table.name, table.where, names, expressions, constants, runs, 0, -1, False)
+
+    def _usual(self, plan: _Plan) -> dict[str, int]:
+        """Columns that have one value in rows here and there, a process or a device, and this value; never all of them."""
+        runs = _few(plan.runs) if plan.runs is not None else ((plan.first, plan.last),)
+        step = -(-_count(runs) // _LOOKED_AT)
+        some = ", ".join(str(row) for first, last in runs for row in range(first, last + 1, step))
+        look = plan._replace(runs=None, where=f"rowid in ({some})")
+        columns = zip(*self.connection.execute(look.select(*plan.expressions)), strict=True)
+        seen = {name: set(values) for name, values in zip(plan.names, columns, strict=False)}
+        found = {
+            name: values.pop()
+            for name, values in seen.items()
+            if len(values) == 1 and not name.endswith("_ns")
+        }
+        return {n: v for n, v in found.items() if isinstance(v, int)} if len(found) < len(plan.names) else {}
 
     def _end(self, sql: str) -> int | None:
         """Least or greatest rowid: each by itself is a look at one page, both at once a look at all."""
         return self.connection.execute(sql).fetchone()[0]
 
     def _slow(self, plan: _Plan) -> dict[str, np.ndarray]:
-        cursor = self.connection.execute(plan.select("rowid", *plan.expressions))
+        some = (f"coalesce({expression}, -1)" for expression in plan.expressions)
+        cursor = self.connection.execute(plan.select("rowid", *some))
         into = [Gathered(), *_gathered(plan)]
         while rows := cursor.fetchmany(_CHUNK):
             try:
@@ -255,6 +276,7 @@ class _Plan(NamedTuple):
     first: int  # least and greatest row number, where they were looked at
     last: int
     fast: bool  # worth a second connection, and fit for it
+    usual: Mapping[str, int] = {}  # what nearly all rows have in these columns, as far as rows were looked at
 
     def select(self, *expressions: str) -> str:
         """A SELECT of some expressions over the wanted rows, in the order of their numbers."""
@@ -287,16 +309,51 @@ def _gathered(plan: _Plan) -> list[Gathered]:
 
 
 def _fast(plan: _Plan, path: Path) -> dict[str, np.ndarray] | None:
-    """Through fast.py; None where something in the table is no integer."""
-    into = _gathered(plan)
-    if not fast.gather(path, plan.select(*plan.expressions), into):
+    """Through fast.py; None where something in the table is no integer, or a needed one is missing.
+
+    A value that nearly all rows share is compared in the WHERE, which takes a fourth of the time of fetching it; the few other
+    rows are fetched after that.
+    """
+    sql = dict(zip(plan.names, plan.expressions, strict=True))
+    alike = " and ".join(f"{sql[name]} is {value}" for name, value in plan.usual.items())
+    columns = _columns(plan, path, {n: e for n, e in sql.items() if n not in plan.usual}, alike)
+    if columns is None:
         return None
-    columns = {name: column.column() for name, column in zip(plan.names, into, strict=True)}
-    count, numbers = len(columns[plan.names[0]]), plan.numbers
+    count, numbers = len(next(iter(columns.values()))), plan.numbers
+    columns |= {name: np.broadcast_to(np.int64(value), count) for name, value in plan.usual.items()}
     if len(numbers) == count:  # no number is missing, and rows come in their order
         return {"row": numbers} | columns
-    rows = Gathered()
-    if not fast.gather(path, plan.select("rowid"), [rows]):
+    rest = _columns(plan, path, {"row": "rowid"} | sql, f"not ({alike})") if alike else {}
+    if rest is None:
         return None
-    columns["row"] = rows.column()
-    return columns if len(columns["row"]) == count else None
+    rows: dict[str, np.ndarray] | None
+    if rest and count + len(rest["row"]) == len(numbers):
+        rows = {"row": np.delete(numbers, np.searchsorted(numbers, rest["row"]))}
+    else:
+        rows = _columns(plan, path, {"row": "rowid"}, alike)
+    if rows is None or len(rows["row"]) != count:
+        return None
+    columns = rows | columns
+    return _in_order_of_rows(columns, rest) if rest and len(rest["row"]) else columns
+
+
+def _columns(plan: _Plan, path: Path, wanted: Mapping[str, str], where: str) -> dict[str, np.ndarray] | None:
+    """Some columns (SQL for each) of the rows for which a condition holds."""
+    plan = plan._replace(names=[*wanted], where=where)
+    into = _gathered(plan)
+    if not fast.gather(path, plan.select(*wanted.values()), into):
+        return None
+    return {name: column.column() for name, column in zip(plan.names, into, strict=True)}
+
+
+def _in_order_of_rows(
+    some: Mapping[str, np.ndarray], rest: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Some rows, and the few others, as one table whose columns are as narrow as their values allow."""
+    at = np.searchsorted(some["row"], rest["row"])
+    whole = {}
+    for name, values in some.items():
+        into = Gathered(len(values) + len(at), wide=name.endswith("_ns"))
+        into.add(np.insert(values.astype(np.int64, copy=False), at, rest[name]))
+        whole[name] = into.column()
+    return whole

@@ -124,7 +124,7 @@ def test_one_interval_over_all_and_many_in_it():
     )
     g = groups.Groups.__new__(groups.Groups)
     rows = []
-    g._reduce = lambda window, lot: rows.append((window, lot.ns))
+    g._reduce = lambda windows, owner, at, lot: rows.append((windows[owner], lot.ns[at]))
     windows = np.arange(401)
     low = np.append(0, np.arange(400))
     high = np.append(400, np.arange(400) + 1)
