@@ -200,7 +200,7 @@ def one(job: Job) -> SourceResult:
         trace = exported(source.trace, folder, nsys=job.nsys)
         shared = read_shared(trace)
         logs, notes = own_logs(source.logs, shared.processes) if source.pooled else (source.logs, ())
-        analysis = analyze_inputs(_inputs(source, trace, logs))
+        analysis = analyze_inputs(_inputs(source, trace, logs), collectives=shared.collectives)
         store(analysis, folder)
         ranks = summaries(analysis, shared, source.name)
     except NsysAlignError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,16 +26,17 @@ def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSumm
     collectives = shared.collectives
     pids = pid_of(collectives["process"].to_numpy())
     seen = sorted({*analysis.measured["pid"].unique().tolist(), *np.unique(pids).tolist()})
-    ranks = [
-        _summary(analysis, shared, source, pid, collectives[pids == pid].reset_index(drop=True), len(seen))
-        for pid in seen or [0]
-    ]
+    ranks = [_summary(analysis, shared, source, pid, pids == pid, len(seen)) for pid in seen or [0]]
     return tuple(sorted(ranks, key=lambda rank: (rank.device, rank.pid)))
 
 
 def _summary(
-    analysis: Analysis, shared: Shared, source: str, pid: int, collectives: pd.DataFrame, processes: int
+    analysis: Analysis, shared: Shared, source: str, pid: int, own: np.ndarray, processes: int
 ) -> RankSummary:
+    """`own`: which of the trace's collectives are those of the process."""
+    collectives = shared.collectives[own].reset_index(drop=True)
+    place = np.cumsum(own) - 1
+    couplings = [replace(c, rows=place[c.rows]) for c in analysis.couplings if c.pid == pid]
     intervals = analysis.measured[analysis.measured["pid"] == pid].sort_values(
         ["start_ns", "interval"], ignore_index=True
     )
@@ -64,6 +66,7 @@ def _summary(
             for rule, label in zip(found["rule"].tolist(), found["label"].tolist(), strict=True)
             if label in mine
         ),
+        couplings=tuple(couplings),
     )
 
 
