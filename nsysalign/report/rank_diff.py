@@ -253,7 +253,10 @@ def page_data(comparison: RankComparison) -> dict[str, Any]:
     """The page's data: the document with foreign text made plain, sentences, links, and the looks of the causes."""
     data = document(comparison)
     causes = {
-        cause for label in comparison.labels for row in label.ranks for cause in row.times.parts_mean_ns
+        cause
+        for label in comparison.labels
+        for row in label.ranks
+        for cause in (*row.times.parts_mean_ns, *row.unprofiled.parts_ns)
     }
     for rank in data["ranks"]:
         rank["href"] = quote(rank.pop("report"))

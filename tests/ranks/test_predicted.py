@@ -12,17 +12,18 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from made import measured, results
+from made import alone, measured, results
 from simulator.ranks import run, write_ranks
 from simulator.style import Style
 
+import nsysalign
 from nsysalign.attribute.coupled import FAR, replay_open
 from nsysalign.attribute.replay import Call, Item, replay
 from nsysalign.cli import cli
 from nsysalign.commands.ranks import analyse, recovered
-from nsysalign.model import CAUSES, Arrivals, Coupling
 from nsysalign.ranks import spread
 from nsysalign.ranks.compare import compare
+from nsysalign.ranks.summary import WAITS_FOR_RANKS
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "ddp_slow_rank.tar.xz"
 
@@ -88,21 +89,8 @@ def test_a_slow_gpu_gains_nothing_for_anybody(tmp_path):
     assert abs(waiting.unprofiled.predicted_ns - waiting.times.median_ns) < 30_000
 
 
-def one_step(number: int, arrivals: Arrivals, rows, repetition: int = 0, reason: str = "") -> Coupling:
-    parts = np.zeros(len(CAUSES), dtype=np.int64)
-    parts[CAUSES.index("host")] = 100_000
-    start = 101_000 * repetition
-    return Coupling(
-        "step", 100 + number, repetition, start, start + 100_000, start, parts, "queued", (-1, -1, -1) if reason else (90_000, 80_000, 99_000),
-        reason, np.array(rows, dtype=np.int64), (arrivals,) * 3 if len(rows) else (),
-    )  # fmt: skip
-
-
-NOTHING = Arrivals(*(np.empty(0, np.int64) for _ in range(4)))
-
-
 def test_without_collectives_each_rank_has_its_own_prediction():
-    ranks = [replace(measured(n, [100_000] * 4), couplings=(one_step(n, NOTHING, []),)) for n in range(2)]
+    ranks = [replace(measured(n, [100_000] * 4), couplings=(alone(n),)) for n in range(2)]
     (label,) = compare(results(*ranks)).labels
     assert [(r.unprofiled.predicted_ns, r.unprofiled.lower_ns) for r in label.ranks] == [(90_000, 80_000)] * 2
     assert label.ranks[0].unprofiled.parts_ns == {"host": 90_000}
@@ -110,7 +98,7 @@ def test_without_collectives_each_rank_has_its_own_prediction():
 
 def test_a_rank_that_was_not_replayed_has_the_reason_of_most_repetitions():
     why = ["the host was disturbed", "other", "the host was disturbed"]
-    couplings = tuple(one_step(0, NOTHING, [], k, reason) for k, reason in enumerate(why))
+    couplings = tuple(alone(0, k, reason) for k, reason in enumerate(why))
     (label,) = compare(results(replace(measured(0, [100_000] * 4), couplings=couplings))).labels
     assert label.ranks[0].unprofiled.predicted_ns is None
     assert label.ranks[0].unprofiled.reason == "the host was disturbed"
@@ -195,3 +183,13 @@ def test_two_h200s_with_a_slow_rank(tmp_path):
     assert abs(gains[0] - gains[1]) < 10_000 and 20_000 < gains[1] < 200_000
     assert quick["lower_ns"] < quick["predicted_ns"] < quick["upper_ns"]
     assert sum(slow["parts_ns"].values()) == slow["predicted_ns"]
+
+
+def test_a_rank_s_own_pages_do_not_predict_what_it_waits_for(tmp_path):
+    written(run(2, 12, launches=lambda r, s: 120 if r else 4, **UNDER), tmp_path)
+    (label,) = compared(tmp_path).labels
+    assert label.ranks[0].unprofiled.predicted_ns
+    for folder in (tmp_path / "out").glob("*rank*"):
+        unprofiled = nsysalign.load(folder).unprofiled
+        assert len(unprofiled) and set(unprofiled["reason"]) == {WAITS_FOR_RANKS}
+        assert unprofiled["predicted_ns"].isna().all() and not len(nsysalign.load(folder).unprofiled_parts)
