@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import logging
 import secrets
 import threading
 import time
@@ -133,6 +134,11 @@ class Cluster(concurrent.futures.Executor):
                 ) from error
         return answers
 
+    @property
+    def lost(self) -> bool:
+        """Whether the scheduler cannot be reached any more."""
+        return self._client.status != "running"
+
     def stop(self) -> None:
         """Stop watching the workers."""
         self._over.set()
@@ -163,6 +169,8 @@ def dask(address: str, count: int) -> Iterator[Cluster]:
         raise UsageError(
             "--dask needs Dask, which is not installed", "pip install 'nsysalign[dask]'"
         ) from error
+    # what a client logs when it loses its scheduler is a traceback; every trace says so in one line
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     with contextlib.ExitStack() as stack:
         target: Any = address
         if address == "local":
