@@ -310,8 +310,9 @@ def placed(
 def _refuse_unlike(seen: Mapping[str, Seen]) -> None:
     others = sorted({s.version for s in seen.values()} - {__version__})
     if others:
+        hosts = sorted(host for host, s in seen.items() if s.version != __version__)
         raise UsageError(
-            f"the cluster's workers have nsysalign {', '.join(others)}, this is {__version__}",
+            f"workers of the cluster ({', '.join(hosts)}) have nsysalign {', '.join(others)}, this is {__version__}",
             "install one version on all machines",
         )
 

@@ -209,8 +209,9 @@ def _because(slow: RankLabel, quick: RankLabel) -> str:
 
 def headline(comparison: RankComparison) -> str:
     """ "4 ranks of 4 traces, 12 labels, clocks joined on 96 collectives within 1.8 us"."""
+    traces = {rank.source for rank in comparison.ranks}
     pieces = [
-        f"{plural(len(comparison.ranks), 'rank')} of {plural(len(comparison.reports), 'trace')}",
+        f"{plural(len(comparison.ranks), 'rank')} of {plural(len(traces), 'trace')}",
         plural(len(comparison.labels), "label"),
     ]
     joined = [clock for clock in comparison.clocks if clock.method == "collectives"]
