@@ -29,8 +29,8 @@ from nsysalign.rundir import event_logs
 from nsysalign.text import REPETITION
 from nsysalign.trace.eventlog import read_event_logs
 
-#: Hosts are equally fast where their record calls took the same within this factor.
-EQUAL = 1.1
+#: Hosts are called equally fast where the record calls of every rank took the same within these factors.
+EQUAL = (1.1, 1.3)
 
 
 def predicted(path: Path) -> pd.DataFrame:
@@ -112,9 +112,7 @@ def main() -> None:
             worst = np.exp(np.log(slower).abs()).groupby("label").transform("max")
             without = baseline["elapsed_ns"].reindex(table.index)
             rows.append(
-                table.assign(
-                    run=str(run), baseline=name, without=without, slower=slower, equal=worst <= EQUAL
-                )
+                table.assign(run=str(run), baseline=name, without=without, slower=slower, apart=worst)
             )
     found = pd.concat(rows).reset_index()
     found = found[found["label"].str.contains(asked.labels) & found["without"].notna()]
@@ -132,14 +130,17 @@ def main() -> None:
         print(line("  each rank by itself", mine["alone error"]))
     print(line("together", found["error"], found["inside"]), f" bar {100 * found['bar'].median():.0f} %")
     print(line("each rank by itself", found["alone error"]))
-    for name, mine in found.groupby(np.where(found["equal"], "equally fast hosts", "other speeds")):
-        print(name)
+    for most in EQUAL:
+        mine = found[found["apart"] <= most]
+        print(f"hosts equally fast within {most}, of all")
         print(line("  together", mine["error"], mine["inside"]), f" bar {100 * mine['bar'].median():.0f} %")
         print(line("  each rank by itself", mine["alone error"]))
     for a, b in combinations(plain.values(), 2):
-        equal = (b["records"] / a["records"]).between(1 / EQUAL, EQUAL)
-        print(line("two runs without nsys", b["elapsed_ns"] / a["elapsed_ns"] - 1))
-        print(line("  equally fast hosts", (b["elapsed_ns"] / a["elapsed_ns"] - 1)[equal]))
+        differ = b["elapsed_ns"] / a["elapsed_ns"] - 1
+        print(line("two runs without nsys", differ))
+        for most in EQUAL:
+            equal = (b["records"] / a["records"]).between(1 / most, most).groupby("label").transform("all")
+            print(line(f"  hosts equally fast within {most}", differ[equal]))
     for reason, count in found.loc[found["predicted"].isna(), "reason"].value_counts().items():
         print(f"  no prediction for {count}: {reason}")
 
