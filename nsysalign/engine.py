@@ -48,6 +48,7 @@ from nsysalign.errors import AnalysisError, EventLogError
 from nsysalign.host_speed import HostSpeed
 from nsysalign.model import KIND, Analysis, EventLog, PartialResult, Trace, TraceInfo
 from nsysalign.private import without_paths
+from nsysalign.ranks.summary import refuse_lone_predictions
 from nsysalign.rundir import CONFIRMED, Inputs, RunDirectory
 from nsysalign.slices.from_file import FileSource
 from nsysalign.slices.one import whole_trace
@@ -61,6 +62,7 @@ from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.host_calls import os_calls, threads_of
 from nsysalign.trace.index import rows_at_most, sampled
+from nsysalign.trace.nccl import read_shared
 from nsysalign.trace.read import lost_notes, read_trace
 from nsysalign.trace.stacks import read_stacks
 
@@ -148,6 +150,8 @@ def analyze_inputs(
         host = HostSpeed(log, found.clock_maps)
         coupled = couplings(found.source, analysis.measured, analysis.parts, collectives, host)
         analysis = replace(analysis, couplings=coupled)
+    if analysis.kernels["kernel"].str.contains("nccl", case=False).any():
+        analysis = refuse_lone_predictions(analysis, read_shared(inputs.trace).collectives)
     said = [*inputs.conditions, *analysis.notes, *notes]
     analysis = replace(analysis, notes=tuple(dict.fromkeys(said)))
     return attach(analysis, confirmations.read(inputs.confirmed)) if inputs.confirmed else analysis

@@ -217,7 +217,7 @@ def one(job: Job) -> SourceResult:
     from nsysalign.commands.assembly import exported
     from nsysalign.commands.present import store
     from nsysalign.engine import analyze_inputs
-    from nsysalign.ranks.summary import refuse_lone_predictions, summaries
+    from nsysalign.ranks.summary import summaries
     from nsysalign.trace.nccl import read_shared
 
     source, folder = job.source, job.target
@@ -229,7 +229,7 @@ def one(job: Job) -> SourceResult:
         shared = read_shared(trace)
         logs, notes = own_logs(source.logs, shared.processes) if source.pooled else (source.logs, ())
         analysis = analyze_inputs(_inputs(source, trace, logs), collectives=shared.collectives)
-        store(refuse_lone_predictions(analysis, shared.collectives), folder)
+        store(analysis, folder)
         ranks = summaries(analysis, shared, source.name)
     except NsysAlignError as error:
         _remove_if_empty(folder)

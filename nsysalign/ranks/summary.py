@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from nsysalign.trace.nccl import Shared
 
 #: Instead of a prediction of one rank.
-WAITS_FOR_RANKS = (
-    "it waits for other ranks in collectives: the comparison of the ranks predicts them together"
-)
+WAITS_FOR_RANKS = "it waits for other ranks in collectives (nsysalign analyze --ranks predicts all together)"
 
 
 def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSummary, ...]:
@@ -37,15 +35,15 @@ def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSumm
 
 
 def refuse_lone_predictions(analysis: Analysis, collectives: pd.DataFrame) -> Analysis:
-    """The analysis without predictions of intervals that wait in NCCL's kernels: one rank's replay takes such a wait to be as long
-    as it was.  A reason stands instead."""
+    """The analysis without predictions of intervals that wait in NCCL's kernels, or begin behind such waits: one rank's replay takes
+    a wait to be as long as it was.  A reason stands instead."""
     intervals = analysis.intervals.set_index("interval")
     pids = pid_of(collectives["process"].to_numpy())
     begun, over = (collectives[c].to_numpy() for c in ("start_ns", "end_ns"))
     refused = []
     for number in analysis.unprofiled.loc[analysis.unprofiled["reason"] == "", "interval"].tolist():
         start, end, pid = intervals.loc[number, ["start_ns", "end_ns", "pid"]].tolist()
-        inside = np.minimum(over, end) - np.maximum(begun, start)
+        inside = np.minimum(over, end) - np.maximum(begun, start - (end - start))
         if inside[(pids == pid) & (inside > 0)].sum() > MOST_UNMATCHED * (end - start):
             refused.append(number)
     unprofiled, parts, baseline = (

@@ -185,6 +185,15 @@ def test_two_h200s_with_a_slow_rank(tmp_path):
     assert sum(slow["parts_ns"].values()) == slow["predicted_ns"]
 
 
+def test_what_waits_for_nobody_keeps_its_prediction(tmp_path):
+    """The rank that arrives last decides how long it takes: a short collective after 3 ms of its own."""
+    job = run(2, 12, jitter=0, launches=lambda r, s: 400 if r else 4, reduce_ns=5_000, **UNDER)
+    traces = written(job, tmp_path)
+    analyses = [nsysalign.analyze(t, sorted(tmp_path.glob(f"{t.stem}-events*"))) for t in traces]
+    assert set(analyses[0].unprofiled["reason"]) == {WAITS_FOR_RANKS}
+    assert set(analyses[1].unprofiled["reason"]) == {""} and len(analyses[1].unprofiled_parts)
+
+
 def test_a_rank_s_own_pages_do_not_predict_what_it_waits_for(tmp_path):
     written(run(2, 12, launches=lambda r, s: 120 if r else 4, **UNDER), tmp_path)
     (label,) = compared(tmp_path).labels
