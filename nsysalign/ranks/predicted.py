@@ -13,6 +13,7 @@ where a rank that it meets was not replayed as well, there is a reason instead o
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -94,7 +95,7 @@ def predict(
         known = _nodes(n, meetings)
         begins = common(clocks[rank.source], np.array([c.begin_ns for c in rank.couplings], dtype=np.int64))
         for coupling, begin in zip(rank.couplings, begins.tolist(), strict=True):
-            one = _one(n, rank, coupling, begin, known, meetings)
+            one = _one(n, rank, coupling, begin, known)
             repetitions.setdefault((coupling.label, coupling.repetition), []).append(one)
     solved: dict[tuple[int, str], list[tuple[int, _Found]]] = {}
     reasons: dict[tuple[int, str], list[str]] = {}
@@ -146,7 +147,6 @@ def _one(
     coupling: Coupling,
     begin: int,
     known: Mapping[int, tuple[Node, int]],
-    meetings: Sequence[Meeting],
 ) -> _One:
     rows = coupling.rows.tolist()
     nodes = [known[row][0] if row in known else None for row in rows]
@@ -170,27 +170,21 @@ def _replayed(
             why[one.rank] = reason
     good = [one for one in members if one.rank not in why]
     while True:
-        there = {(one.rank, node) for one in good for node in one.nodes}
+        there = {one.rank: {*one.nodes} for one in good}
         begins = {one.rank: one.begin_ns for one in good}
+        shared = Counter(node for one in good for node in one.nodes)
         before = len(good)
         for one in good:
-            met = {
-                (other, node)
-                for node, inside in zip(one.nodes, one.inside.tolist(), strict=True)
-                if node is not None and inside
-                for other in meetings[node[0]].ranks
-            }
-            absent = sorted({other for other, node in met if (other, node) not in there})
-            apart = [abs(begins[o] - one.begin_ns) for o in {o for o, _ in met} if o in begins]
-            if absent:
-                reason = why.get(absent[0], "it was not replayed there")
-                reason = (
-                    reason
-                    if reason.startswith("rank ")
-                    else f"rank {numbers[absent[0]]}, which it meets: {reason}"
-                )
+            met = {n for n, i in zip(one.nodes, one.inside.tolist(), strict=True) if i and n is not None}
+            lacking = next((n for n in sorted(met) if shared[n] < len(meetings[n[0]].ranks)), None)
+            others = {rank for m in {m for m, _ in met} for rank in meetings[m].ranks} & {*begins}
+            if lacking is not None:
+                absent = next(r for r in meetings[lacking[0]].ranks if lacking not in there.get(r, ()))
+                reason = why.get(absent, "it was not replayed there")
+                if not reason.startswith("rank "):
+                    reason = f"rank {numbers[absent]}, which it meets: {reason}"
                 why[one.rank] = reason
-            elif max(apart, default=0) > MOST_APART * one.elapsed_ns:
+            elif any(abs(begins[o] - one.begin_ns) > MOST_APART * one.elapsed_ns for o in others):
                 why[one.rank] = (
                     "the ranks it meets had not waited for anything at about the same time before it"
                 )
