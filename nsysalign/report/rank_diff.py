@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -370,7 +371,7 @@ def _table(comparison: RankComparison, console: Console) -> None:
         said = verdict(label)
         if said != "even":
             style = "yellow" if label.verdict in ("waits", "slowest") and not label.library else "dim"
-            console.print(Text(f"  {safe_text(said)}", style))
+            console.print(Padding(Text(safe_text(said), style), (0, 0, 0, 2)))
     if len(labels) > len(shown):
         console.print(Text(f"{plural(len(labels) - len(shown), 'label')} more in the report", "dim"))
     console.print(
