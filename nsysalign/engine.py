@@ -28,6 +28,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.attribute.coupled import couplings
 from nsysalign.attribute.host_activity import calls_after_gaps, host_activity, host_gaps
 from nsysalign.attribute.kernels import kernel_table, longest_gaps
 from nsysalign.attribute.labels import label_table
@@ -47,6 +48,7 @@ from nsysalign.errors import AnalysisError, EventLogError
 from nsysalign.host_speed import HostSpeed
 from nsysalign.model import KIND, Analysis, EventLog, PartialResult, Trace, TraceInfo
 from nsysalign.private import without_paths
+from nsysalign.ranks.summary import refuse_lone_predictions
 from nsysalign.rundir import CONFIRMED, Inputs, RunDirectory
 from nsysalign.slices.from_file import FileSource
 from nsysalign.slices.one import whole_trace
@@ -60,6 +62,7 @@ from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.host_calls import os_calls, threads_of
 from nsysalign.trace.index import rows_at_most, sampled
+from nsysalign.trace.nccl import read_shared
 from nsysalign.trace.read import lost_notes, read_trace
 from nsysalign.trace.stacks import read_stacks
 
@@ -119,9 +122,11 @@ def analyze_inputs(
     progress: Progress | None = None,
     jobs: int = 1,
     others: WorkerPool | None = None,
+    collectives: pd.DataFrame | None = None,
 ) -> Analysis:
     """The same for inputs that are already put together, including verdicts of re-runs and conditions of the run.  `others`:
-    processes to share the work with, if they are already waiting."""
+    processes to share the work with, if they are already waiting.  `collectives` (frames.COLLECTIVES of the trace): it belongs to
+    a job of several ranks, and how their times without nsys depend on each other is wanted."""
     tell = progress or _silent
     tell("reading the trace", 0)
     found = None
@@ -141,6 +146,12 @@ def analyze_inputs(
         inside=partial(_inside_kernels, inputs) if inputs.marks else None,
         host=partial(_host_gaps_opened, inputs),
     )  # fmt: skip
+    if collectives is not None:
+        host = HostSpeed(log, found.clock_maps)
+        coupled = couplings(found.source, analysis.measured, analysis.parts, collectives, host)
+        analysis = replace(analysis, couplings=coupled)
+    if analysis.kernels["kernel"].str.contains("nccl", case=False).any():
+        analysis = refuse_lone_predictions(analysis, read_shared(inputs.trace).collectives)
     said = [*inputs.conditions, *analysis.notes, *notes]
     analysis = replace(analysis, notes=tuple(dict.fromkeys(said)))
     return attach(analysis, confirmations.read(inputs.confirmed)) if inputs.confirmed else analysis

@@ -9,6 +9,9 @@ import pandas as pd
 
 from nsysalign.model import CAUSES, Analysis
 
+#: Parts that end sooner when the host is faster; the profiler's own work goes first.
+_HOST_SIDE = ("host", "api_launch", "api", "event", "sync", "launch_latency")
+
 
 def parts_matrix(analysis: Analysis) -> np.ndarray:
     """`parts` as an int64 array (intervals, causes): one row per row of `intervals`, one column per cause of `CAUSES`."""
@@ -50,3 +53,35 @@ def known_as(texts: pd.Series, order: Sequence[str]) -> np.ndarray:
     codes, found = pd.factorize(texts)
     place = {text: number for number, text in enumerate(order)}
     return np.array([*(place.get(text, -1) for text in found.tolist()), -1])[codes]
+
+
+def scale_budget(parts: np.ndarray, predicted_ns: int) -> np.ndarray:
+    """The parts (ns, in the order of CAUSES) of an interval that takes `predicted_ns` instead: int64, >= 0, exact sum.
+
+    An excess is removed from the profiler's own work, then from the host's part, in proportion, then from everything.  Missing
+    time was spent waiting: it is `queued`.
+    """
+    out = parts.astype(np.int64).copy()
+    tiers = [("profiler",), _HOST_SIDE, CAUSES]
+    for tier in tiers:
+        excess = int(out.sum()) - predicted_ns
+        if excess <= 0:
+            break
+        which = np.array([CAUSES.index(c) for c in tier])
+        have = out[which]
+        out[which] = have - apportion(min(excess, int(have.sum())), have)
+    out[CAUSES.index("queued")] += predicted_ns - int(out.sum())
+    return out
+
+
+def apportion(total: int, weights: np.ndarray) -> np.ndarray:
+    """`total` split in proportion to whole weights, exactly (largest remainders); never more than a weight if
+    total <= sum(weights)."""
+    whole = int(weights.sum())
+    if not whole:
+        return np.zeros_like(weights)
+    products = [int(w) * total for w in weights]  # Python integers: no overflow
+    out = np.array([p // whole for p in products], dtype=np.int64)
+    remainder = np.array([p % whole for p in products], dtype=np.float64)
+    out[np.argsort(-remainder, kind="stable")[: total - int(out.sum())]] += 1
+    return out

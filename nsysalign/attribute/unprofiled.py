@@ -31,13 +31,11 @@ from nsysalign.attribute.scene import Scene, Scenes
 from nsysalign.attribute.segment_source import SegmentSource
 from nsysalign.host_speed import SLOW, HostSpeed
 from nsysalign.model import CAUSES, OPERATION_KINDS, Alignment, Trace
-from nsysalign.parts import matrices
+from nsysalign.parts import matrices, scale_budget
 from nsysalign.text import times
 
 #: Intervals replayed per label at most, evenly spread: more would not add anything.  Fewer if they are long.
 MOST_PER_LABEL, LEAST_PER_LABEL, CALLS_PER_LABEL = 32, 3, 60_000
-#: Parts that end sooner when the host is faster; the profiler's own work goes first.
-_HOST_SIDE = ("host", "api_launch", "api", "event", "sync", "launch_latency")
 _TICK_NS = 64  # the event clock's, at both ends
 #: If more of an interval than this is unknown, it is not replayed.
 _UNKNOWN_SHARE = 0.05
@@ -198,35 +196,3 @@ def chosen_intervals(intervals: pd.DataFrame, labels: pd.DataFrame, source: Segm
             mine = np.unique(np.append(mine[np.linspace(0, len(mine) - 1, count - 1).astype(int)], row))
         out += [int(i) for i in mine]
     return sorted(out)
-
-
-def scale_budget(parts: np.ndarray, predicted_ns: int) -> np.ndarray:
-    """The parts (ns, in the order of CAUSES) of an interval that takes `predicted_ns` instead: int64, >= 0, exact sum.
-
-    An excess is removed from the profiler's own work, then from the host's part, in proportion, then from everything.  Missing
-    time was spent waiting: it is `queued`.
-    """
-    out = parts.astype(np.int64).copy()
-    tiers = [("profiler",), _HOST_SIDE, CAUSES]
-    for tier in tiers:
-        excess = int(out.sum()) - predicted_ns
-        if excess <= 0:
-            break
-        which = np.array([CAUSES.index(c) for c in tier])
-        have = out[which]
-        out[which] = have - apportion(min(excess, int(have.sum())), have)
-    out[CAUSES.index("queued")] += predicted_ns - int(out.sum())
-    return out
-
-
-def apportion(total: int, weights: np.ndarray) -> np.ndarray:
-    """`total` split in proportion to whole weights, exactly (largest remainders); never more than a weight if
-    total <= sum(weights)."""
-    whole = int(weights.sum())
-    if not whole:
-        return np.zeros_like(weights)
-    products = [int(w) * total for w in weights]  # Python integers: no overflow
-    out = np.array([p // whole for p in products], dtype=np.int64)
-    remainder = np.array([p % whole for p in products], dtype=np.float64)
-    out[np.argsort(-remainder, kind="stable")[: total - int(out.sum())]] += 1
-    return out

@@ -65,9 +65,11 @@ def analyze(
     look_for_garbage_less_often()
     from nsysalign.commands.present import present
     from nsysalign.ranks.sources import is_many
+    from nsysalign.rundir import RunDirectory
 
     trace = traces[0]
-    elsewhere = dask is not None and not trace.exists()  # traces on the disks of the cluster's machines
+    # traces on the disks of the cluster's machines: a folder of this name may be empty here
+    elsewhere = dask is not None and not (trace.is_file() or RunDirectory(trace).traces())
     if ranks or len(traces) > 1 or elsewhere or is_many(trace):
         from nsysalign.commands.ranks import present_many
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import CancelledError, Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,8 @@ from nsysalign.trace.lines import lines_of
 if TYPE_CHECKING:
     from nsysalign.ranks.results import RankComparison
 
+#: Traces named per reason.
+_MOST_NAMES = 4
 FOLDER, RANKS_PAGE = "nsysalign-ranks", "ranks.html"
 
 
@@ -77,11 +79,11 @@ def present_many(
             target = _folder_of_results(output)
             results = analysed(sources, target, executor)
     else:
-        target, results = _where_they_lie(paths, events, output, dask, analysed)
+        target, results = _where_they_lie(paths, events, output, dask, analysed, quiet)
     if not any(result.ranks for result in results):
         _remove_if_empty(target)
         raise TraceError(
-            "none of the traces can be analysed: " + "; ".join(f"{r.source}: {r.failure}" for r in results),
+            f"none of the traces can be analysed: {_failures(results)}",
             results[0].next_step or "nsysalign analyze TRACE, for one of them",
         )
     from nsysalign.ranks.compare import compare
@@ -103,6 +105,17 @@ def present_many(
     return comparison
 
 
+def _failures(results: Sequence[SourceResult]) -> str:
+    """ "rank0, rank1: damaged; rank2: empty": each reason once."""
+    of_reason: dict[str, list[str]] = {}
+    for result in results:
+        of_reason.setdefault(result.failure, []).append(result.source)
+    return "; ".join(
+        f"{', '.join(names[:_MOST_NAMES])}{f' and {len(names) - _MOST_NAMES} more' if len(names) > _MOST_NAMES else ''}: {reason}"
+        for reason, names in of_reason.items()
+    )
+
+
 def _folder_of_results(output: Path | None) -> Path:
     from nsysalign.rundir import make_run_dir, numbered
 
@@ -115,11 +128,15 @@ def _where_they_lie(
     output: Path | None,
     scheduler: str,
     analysed: Callable[..., list[SourceResult]],
+    quiet: bool,
 ) -> tuple[Path, list[SourceResult]]:
     """(folder of the results, result of every trace), analysed on the machines of a cluster."""
     with contextlib.suppress(TraceError):  # the traces need not be on this machine
         recovered(paths, events)
-    with spread.dask(scheduler, 0) as cluster:
+    with contextlib.ExitStack() as stack:
+        with ProgressLine(quiet) as tell:
+            tell("waiting for the cluster", 0)
+            cluster = stack.enter_context(spread.dask(scheduler, 0))
         target = _folder_of_results(output)
         try:
             named = [[path.absolute() for path in listed] for listed in (paths, events)]
@@ -156,13 +173,24 @@ def analyse(
         for job, outcome in spread.over(one, jobs, executor, again=spread.alone):
             if debug and isinstance(outcome, BaseException):
                 raise outcome
-            results[job.source.name] = _checked(job, outcome)
+            results[job.source.name] = _checked(job, outcome, getattr(executor, "lost", False))
             tell(f"analysing {len(jobs)} traces", 100 * len(results) // len(jobs))
     return [results[source.name] for source in sources]
 
 
-def _checked(job: Job, outcome: SourceResult | BaseException) -> SourceResult:
-    """If a worker died, or wrote where this machine cannot read, its trace has failed."""
+def _checked(job: Job, outcome: SourceResult | BaseException, lost: bool = False) -> SourceResult:
+    """If a worker died, or wrote where this machine cannot read, its trace has failed.  `lost`: so is the whole cluster."""
+    if isinstance(outcome, CancelledError):
+        return SourceResult(
+            job.source.name,
+            str(job.source.trace),
+            failure="the scheduler of the cluster cannot be reached any more"
+            if lost
+            else f"no worker of its machine ({', '.join(job.hosts)}) has come back",
+            next_step="start the scheduler and its workers again, then analyse again"
+            if lost
+            else "start dask worker on that machine again, then analyse again",
+        )
     if isinstance(outcome, BaseException):
         return SourceResult(
             job.source.name,
@@ -200,7 +228,7 @@ def one(job: Job) -> SourceResult:
         trace = exported(source.trace, folder, nsys=job.nsys)
         shared = read_shared(trace)
         logs, notes = own_logs(source.logs, shared.processes) if source.pooled else (source.logs, ())
-        analysis = analyze_inputs(_inputs(source, trace, logs))
+        analysis = analyze_inputs(_inputs(source, trace, logs), collectives=shared.collectives)
         store(analysis, folder)
         ranks = summaries(analysis, shared, source.name)
     except NsysAlignError as error:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import logging
 import secrets
 import threading
 import time
@@ -133,6 +134,11 @@ class Cluster(concurrent.futures.Executor):
                 ) from error
         return answers
 
+    @property
+    def lost(self) -> bool:
+        """Whether the scheduler cannot be reached any more."""
+        return self._client.status != "running"
+
     def stop(self) -> None:
         """Stop watching the workers."""
         self._over.set()
@@ -163,6 +169,8 @@ def dask(address: str, count: int) -> Iterator[Cluster]:
         raise UsageError(
             "--dask needs Dask, which is not installed", "pip install 'nsysalign[dask]'"
         ) from error
+    # what a client logs when it loses its scheduler is a traceback; every trace says so in one line
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     with contextlib.ExitStack() as stack:
         target: Any = address
         if address == "local":
@@ -302,8 +310,9 @@ def placed(
 def _refuse_unlike(seen: Mapping[str, Seen]) -> None:
     others = sorted({s.version for s in seen.values()} - {__version__})
     if others:
+        hosts = sorted(host for host, s in seen.items() if s.version != __version__)
         raise UsageError(
-            f"the cluster's workers have nsysalign {', '.join(others)}, this is {__version__}",
+            f"workers of the cluster ({', '.join(hosts)}) have nsysalign {', '.join(others)}, this is {__version__}",
             "install one version on all machines",
         )
 

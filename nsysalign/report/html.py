@@ -25,7 +25,7 @@ from nsysalign.report.payload import payload
 from nsysalign.report.rows import LabelRow, causes_present, label_rows
 from nsysalign.report.verdict import verdicts
 from nsysalign.store.objects import to_json
-from nsysalign.text import fixed, percent, safe_text
+from nsysalign.text import fixed, percent, safe_text, within
 
 
 class Page(NamedTuple):
@@ -118,7 +118,9 @@ def fragment(analysis: Analysis) -> str:
     text = lambda value: html.escape(safe_text(value))  # noqa: E731
     cell = '<td style="text-align:{}">{}</td>'.format
     sites = any(row.site for row in rows)
+    predicted = any(row.unprofiled_ns for row in rows)
     heads = ["label", *(["site"] if sites else []), "budget", "n", "time us"]
+    heads += ["w/o nsys us"] if predicted else []
     heads += [f"{_swatch(cause)}{LOOKS[cause].short} us" for cause in causes]
     lines = [
         f"<p><b>{text(v.label)}</b>: {text(v.title)}</p>" for v in verdicts(analysis, rows)[:MOST_VERDICTS]
@@ -126,13 +128,16 @@ def fragment(analysis: Analysis) -> str:
     lines += ["<table>", "<thead><tr>", *(f"<th>{head}</th>" for head in heads), "</tr></thead>", "<tbody>"]
     for row in rows:
         left = [text(row.label), *([text(row.site)] if sites else []), _bar(row)]
-        numbers = [str(row.count), fixed(row.elapsed_ns), *(fixed(row.parts_ns[c]) for c in causes)]
+        without = "?" if row.unprofiled_ns is None else within(*row.unprofiled_ns, 1_000)
+        numbers = [str(row.count), fixed(row.elapsed_ns), *([without] if predicted else [])]
+        numbers += [fixed(row.parts_ns[c]) for c in causes]
         cells = [*(cell("left", t) for t in left), *(cell("right", n) for n in numbers)]
         lines.append("<tr>" + "".join(cells) + "</tr>")
     lines.append("</tbody></table>")
     info = ", ".join(text(device) for device in dict.fromkeys(analysis.trace.devices))
     lines.append(
-        f"<p>{info}{', ' if info else ''}times are those under nsys, of the median interval of each label</p>"
+        f"<p>{info}{', ' if info else ''}times are those under nsys, of the median interval of each label"
+        f"{'; w/o nsys: what that interval would take without it' if predicted else ''}</p>"
     )
     return "\n".join(lines)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -18,7 +20,7 @@ from nsysalign.report.html import Page, assemble
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.payload import cause_looks
 from nsysalign.store.objects import to_json
-from nsysalign.text import duration, fixed, middle, percent, plural, safe_text
+from nsysalign.text import duration, fixed, middle, percent, plural, safe_text, within
 
 if TYPE_CHECKING:
     from nsysalign.ranks.results import Clock, LabelComparison, RankComparison, RankLabel
@@ -120,10 +122,27 @@ def _rank_label(row: RankLabel) -> dict[str, Any]:
         "waits_for_ns": row.waits_for,
         "arrived_last": row.last,
         "slowest_in": row.slowest,
+        "unprofiled": asdict(row.unprofiled),
     }
 
 
 # --- words ---
+
+
+def without_nsys(row: RankLabel | None) -> str:
+    """A cell: "8412 ±210" us, "?" where there is no prediction, '' where the rank did not measure it."""
+    if row is None:
+        return ""
+    u = row.unprofiled
+    if u.predicted_ns is None or u.lower_ns is None or u.upper_ns is None:
+        return "?"
+    return within(u.predicted_ns, u.lower_ns, u.upper_ns, 1_000)
+
+
+def reasons(labels: Iterable[LabelComparison]) -> list[str]:
+    """Why ranks have no prediction, each reason once."""
+    said = (row.unprofiled.reason for label in labels for row in label.ranks)
+    return list(dict.fromkeys(reason for reason in said if reason))
 
 
 def ordered(comparison: RankComparison) -> list[LabelComparison]:
@@ -191,8 +210,9 @@ def _because(slow: RankLabel, quick: RankLabel) -> str:
 
 def headline(comparison: RankComparison) -> str:
     """ "4 ranks of 4 traces, 12 labels, clocks joined on 96 collectives within 1.8 us"."""
+    traces = {rank.source for rank in comparison.ranks}
     pieces = [
-        f"{plural(len(comparison.ranks), 'rank')} of {plural(len(comparison.reports), 'trace')}",
+        f"{plural(len(comparison.ranks), 'rank')} of {plural(len(traces), 'trace')}",
         plural(len(comparison.labels), "label"),
     ]
     joined = [clock for clock in comparison.clocks if clock.method == "collectives"]
@@ -235,7 +255,10 @@ def page_data(comparison: RankComparison) -> dict[str, Any]:
     """The page's data: the document with foreign text made plain, sentences, links, and the looks of the causes."""
     data = document(comparison)
     causes = {
-        cause for label in comparison.labels for row in label.ranks for cause in row.times.parts_mean_ns
+        cause
+        for label in comparison.labels
+        for row in label.ranks
+        for cause in (*row.times.parts_mean_ns, *row.unprofiled.parts_ns)
     }
     for rank in data["ranks"]:
         rank["href"] = quote(rank.pop("report"))
@@ -245,7 +268,8 @@ def page_data(comparison: RankComparison) -> dict[str, Any]:
     for label in ordered(comparison):
         texts = {key: safe_text(getattr(label, key)) for key in ("label", "site")}
         example = [asdict(rank) for rank in label.example[:MOST_EXAMPLES]]
-        labels.append(_label(label) | texts | {"said": safe_text(verdict(label)), "example": example})
+        more = {"said": safe_text(verdict(label)), "example": example}
+        labels.append(_label(label) | texts | more)
     return {
         "title": headline(comparison),
         "ranks": data["ranks"],
@@ -265,20 +289,22 @@ def page_data(comparison: RankComparison) -> dict[str, Any]:
 
 
 #: A column per rank needs this many characters; with more ranks than fit, the fastest and the slowest are named.
-_RANK_WIDTH = 11
+_RANK_WIDTH = 12
 _OTHER_WIDTH = 44
 _MOST_LABELS = 30
 _MOST_WAITS = 8
 _MOST_NOTES = 8
 _MOST_CLOCKS = 8
+_MOST_REASONS = 3
 
 
 def render(comparison: RankComparison, console: Console, report_path: str | None = None) -> None:
     """Print the comparison: labels by ranks, and below each what the ranks say about it.
 
-    label      n   rank 0   rank 1    spread   waits  slowest
-                   median us
-    step      20  6105.20  6104.91    0.30    4810.2  .
+    label      n   rank 0   rank 1    spread   waits
+                       us       us        us      us
+    step      20  6105.20  6104.91    0.30    4810.2
+      w/o nsys    5210 ±310  5209 ±310
       rank 0 waits 4.81 ms of 6.11 ms (79 %) in collectives for rank 1, the last to arrive in 20 of 20
     """
     console.print(Text(headline(comparison), "bold"))
@@ -317,48 +343,71 @@ def _table(comparison: RankComparison, console: Console) -> None:
         grid.add_column(head, justify="right", no_wrap=True)
     grid.add_row("", "", *(["us"] * len(heads) if wide else ["us", "", "us", ""]), "us", "us", style="dim")
     room = max(10, console.width - (len(heads) * _RANK_WIDTH if wide else 38) - 28)
+    predicted = any(row.unprofiled.predicted_ns is not None for label in shown for row in label.ranks)
     for label in shown:
-        cells = _ranks(label, numbers) if wide else _ends(label)
         waits = max(row.wait_median_ns for row in label.ranks)
+        dim = "dim" if label.library else ""
         grid.add_row(
             Text(middle(safe_text(label.label), room)),
             str(label.repetitions),
-            *cells,
+            *(_ranks(label, numbers) if wide else _ends(label)),
             fixed(label.spread_ns),
             fixed(waits),
-            style="dim" if label.library else "",
+            style=dim,
         )
+        if predicted:
+            cells = [without_nsys(row) for row in _shown(label, numbers, wide)]
+            cells = cells if wide else [text for cell in cells for text in (cell, "")]
+            grid.add_row("  w/o nsys", "", *cells, style="dim")
     with console.capture() as capture:
         console.print(grid)
     lines = capture.get().splitlines()
     for line in lines[:2]:
         console.out(line.rstrip(), highlight=False)
-    for line, label in zip(lines[2:], shown, strict=True):
-        console.out(line.rstrip(), highlight=False)
+    each = 2 if predicted else 1
+    for at, label in enumerate(shown):
+        for line in lines[2 + each * at : 2 + each * (at + 1)]:
+            console.out(line.rstrip(), highlight=False)
         said = verdict(label)
         if said != "even":
             style = "yellow" if label.verdict in ("waits", "slowest") and not label.library else "dim"
-            console.print(Text(f"  {safe_text(said)}", style))
+            console.print(Padding(Text(safe_text(said), style), (0, 0, 0, 2)))
     if len(labels) > len(shown):
         console.print(Text(f"{plural(len(labels) - len(shown), 'label')} more in the report", "dim"))
     console.print(
         Text("medians; waits: of the rank that waits most, in collectives for the last rank to arrive", "dim")
     )
+    if predicted:
+        console.print(
+            Text("w/o nsys: without it on equally fast hosts, predicted for all ranks together", "dim")
+        )
+    for reason in reasons(shown)[:_MOST_REASONS]:
+        console.print(
+            Text(f"{'?' if predicted else 'no time without nsys is predicted'}: {safe_text(reason)}", "dim")
+        )
+
+
+def _shown(label: LabelComparison, numbers: list[int], wide: bool) -> list[RankLabel | None]:
+    """The ranks that have a column: all, or the fastest and the slowest."""
+    if wide:
+        by_rank = {row.rank: row for row in label.ranks}
+        return [by_rank.get(n) for n in numbers]
+    rows = sorted(label.ranks, key=lambda row: row.times.median_ns)
+    return [rows[0], rows[-1]]
 
 
 def _ranks(label: LabelComparison, numbers: list[int]) -> list:
-    by_rank = {row.rank: row for row in label.ranks}
     return [
-        Text(fixed(by_rank[n].times.median_ns), "bold" if n == label.slowest else "")
-        if n in by_rank
-        else Text("-", "dim")
-        for n in numbers
+        Text("-", "dim")
+        if row is None
+        else Text(fixed(row.times.median_ns), "bold" if row.rank == label.slowest else "")
+        for row in _shown(label, numbers, wide=True)
     ]
 
 
 def _ends(label: LabelComparison) -> list[str]:
-    rows = sorted(label.ranks, key=lambda row: row.times.median_ns)
-    return [text for row in (rows[0], rows[-1]) for text in (fixed(row.times.median_ns), str(row.rank))]
+    rows = [row for row in _shown(label, [], wide=False) if row is not None]
+    return [text for row in rows for text in (fixed(row.times.median_ns), str(row.rank))]
 
 
 def _waits(comparison: RankComparison, console: Console) -> None:

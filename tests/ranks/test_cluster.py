@@ -14,10 +14,12 @@ from pathlib import Path
 
 import jobs
 import pytest
+from click.testing import CliRunner
 from simulator.ranks import run, write_ranks
 from waiting import wait_until
 
 from nsysalign import __version__
+from nsysalign.cli import cli
 from nsysalign.commands.ranks import Job, analyse, present_many
 from nsysalign.errors import TraceError, UsageError
 from nsysalign.ranks import spread
@@ -32,7 +34,8 @@ pytest.importorskip("distributed")
 
 @contextlib.contextmanager
 def cluster(folder: Path, *workers: tuple[list[str], str]):
-    """(address of a scheduler, processes of its workers): of each what its command begins with, and its options."""
+    """(address of a scheduler, its process and those of its workers): of each worker what its command begins with, and its
+    options."""
     log = folder / "scheduler.log"
     running, files = [], contextlib.ExitStack()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS / "ranks")])}
@@ -63,7 +66,7 @@ def cluster(folder: Path, *workers: tuple[list[str], str]):
             start(command, folder / f"worker{number}.log")
         logs = [folder / f"worker{number}.log" for number in range(len(workers))]
         wait_until(lambda: all("Registered to" in p.read_text() for p in logs), "a worker never came")
-        yield address(), running[1:]
+        yield address(), running
     finally:
         for process in reversed(running):
             process.send_signal(signal.SIGINT)
@@ -154,10 +157,24 @@ def test_a_machine_that_is_gone_costs_its_own_traces_only(traces, tmp_path, monk
         cluster(tmp_path, *machines) as (address, processes),
         spread.dask(address, 0) as workers,
     ):
-        processes[0].kill()
+        processes[1].kill()
         found = analyse(find([traces]), out, workers, places)
     assert [len(result.ranks) for result in found] == [0, 1, 1, 1]
-    assert "its worker died" in found[0].failure
+    assert found[0].failure == "no worker of its machine (127.0.0.2) has come back"
+
+
+def test_a_scheduler_that_is_gone_is_no_lack_of_memory(traces, tmp_path, caplog):
+    out = tmp_path / "out"
+    out.mkdir()
+    with (
+        cluster(tmp_path, ([], "--no-nanny")) as (address, processes),
+        spread.dask(address, 0) as workers,
+    ):
+        processes[0].kill()
+        processes[0].wait()
+        found = analyse(find([traces]), out, workers)
+    assert {result.failure for result in found} == {"the scheduler of the cluster cannot be reached any more"}
+    assert not any(record.name == "distributed.client" for record in caplog.records)
 
 
 def test_what_several_machines_see_as_one_file_is_one_trace():
@@ -174,6 +191,15 @@ def test_what_several_machines_see_as_one_file_is_one_trace():
     ]
     everywhere = {host: replace(what, shared=True) for host, what in seen.items()}
     assert _merged(everywhere, Path("/out-x"))[0][1] == Place()
+
+
+def test_a_folder_that_is_empty_here_may_hold_traces_there(tmp_path):
+    """What is said must not be that an empty folder is one trace."""
+    with cluster(tmp_path, ([], "--no-nanny")) as (address, _):
+        (tmp_path / "empty").mkdir()
+        arguments = ["analyze", "--dask", address, "-o", str(tmp_path / "out"), str(tmp_path / "empty")]
+        done = CliRunner().invoke(cli, arguments)
+    assert isinstance(done.exception, TraceError) and "no machine of the cluster sees" in str(done.exception)
 
 
 def test_a_machine_looks_at_what_is_there(traces, tmp_path):

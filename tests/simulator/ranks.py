@@ -45,9 +45,14 @@ def run(
     begin: int = 1_000_000_000,
     pids: list[int] | None = None,
     grid: Callable[[int], int] = lambda step: 1 + step % 3,
+    launches: Callable[[int, int], int] = lambda rank, step: 0,
+    record_ns: int = 3_000,
+    launch_ns: int = 4_000,
+    pause_ns: int = 300,
 ) -> Job:
-    """`think` is host time before a step's launches, `compute` the kernel before the collective; the collectives of
-    one step end within `jitter` of each other."""
+    """`think` is host time before a step's launches, `compute` the kernel before the collective, `launches` how many short kernels
+    come before that one; the collectives of one step end within `jitter` of each other.  `record_ns`, `launch_ns`: how long such
+    calls take, `pause_ns`: the time between two."""
     rand = random.Random(seed)
     job = Job(
         [
@@ -64,13 +69,18 @@ def run(
         starts, issued = [], []
         for rank, world in enumerate(job.worlds):
             t = now[rank]
-            record = world.record(t + 5_504, t, t + 3_000)
-            t += 3_000 + think(rank, step)
-            call = world.call("launch", t, t + 4_000)
-            gemm = world.kernel(t + 6_000, t + 6_000 + compute(rank, step), call, name="gemm")
-            nccl = world.call("launch", t + 4_300, t + 8_300)
+            record = world.record(t + record_ns + 2_504, t, t + record_ns)
+            t += record_ns + think(rank, step)
+            for _ in range(launches(rank, step)):
+                call = world.call("launch", t, t + launch_ns)
+                world.kernel(t + launch_ns + 1_500, t + launch_ns + 2_500, call, name="short")
+                t += launch_ns + pause_ns
+            call = world.call("launch", t, t + launch_ns)
+            t += launch_ns
+            gemm = world.kernel(t + 2_000, t + 2_000 + compute(rank, step), call, name="gemm")
+            nccl = world.call("launch", t + pause_ns, t + pause_ns + launch_ns)
             starts.append([gemm.end + 1_000])
-            issued.append((record, nccl, t + 8_600))
+            issued.append((record, nccl, t + launch_ns + 2 * pause_ns))
         done = [0] * ranks
         for number, name in enumerate(names):
             latest = max(s[-1] for s in starts)
@@ -84,8 +94,8 @@ def run(
             job.ends.append(ends)
         for rank, world in enumerate(job.worlds):
             start, _, t = issued[rank]
-            end = world.record(done[rank] + 2_208 + (-(done[rank] + 2_208 - start.t)) % 32, t, t + 3_000)
-            world.sync(t + 3_300, end.t + 4_000, record=end)
+            end = world.record(done[rank] + 2_208 + (-(done[rank] + 2_208 - start.t)) % 32, t, t + record_ns)
+            world.sync(t + record_ns + 300, end.t + 4_000, record=end)
             world.pair(start, end, f"step#{step}")
             now[rank] = end.t + 6_000
             world.end = now[rank] + 1_000_000

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsysalign.attribute.replay import HIDDEN, Call, Item, replay
-from nsysalign.attribute.unprofiled import apportion, scale_budget
 from nsysalign.model import CAUSES
+from nsysalign.parts import apportion, scale_budget
 
 
 def test_without_cost_nothing_moves():
