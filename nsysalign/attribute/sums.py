@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from nsysalign.attribute.busy import Blocks
+from nsysalign.attribute.extent import extent, is_part
 from nsysalign.attribute.gaps import NEVER, Explainer
 from nsysalign.attribute.groups import Groups
 from nsysalign.attribute.interior import Interior
 from nsysalign.attribute.pieces import Pieces, sums
 from nsysalign.attribute.stream import Span, StreamWindows, edge_pieces, span_of, stream_pieces
 from nsysalign.effort import threads, trim_memory
-from nsysalign.model import CAUSES, KIND
+from nsysalign.model import CAUSES, KIND, Alignment
 from nsysalign.sweep.tiles import ragged
 
 #: Blocks at once: their columns stay in the processor's cache, and two batches fit into memory next to a long trace.
@@ -121,6 +122,21 @@ def executing(pieces: Pieces, windows: int) -> np.ndarray:
     on &= pieces.cause < len(KIND)  # kernel, graph, memcpy, memset come first among causes too
     pairs = np.unique(np.stack([pieces.window[on], pieces.ref[on]]), axis=1)
     return np.bincount(pairs[0], minlength=windows) if pairs.size else np.zeros(windows, np.int64)
+
+
+def begun_before(explainer: Explainer, alignment: Alignment) -> np.ndarray:
+    """Per window: of the operations that execute in its extent, those that execute in it before, in another slice."""
+    windows, (start, end) = alignment.windows, extent(alignment)
+    opened, lane = windows["start_ns"].to_numpy(), windows["end_lane"].to_numpy()
+    out = np.zeros(len(windows), np.int64)
+    continued = is_part(alignment) & (windows["kind"] != "host").to_numpy() & (opened < start) & (start < end)
+    for number in np.unique(lane[continued]).tolist():
+        which = np.flatnonzero(continued & (lane == number))
+        blocks = explainer.streams.blocks(number)
+        ends = ((opened, start), (start, end), (opened, end))
+        before, here, both = (_distinct(blocks, span_of(blocks, a[which], b[which])) for a, b in ends)
+        out[which] = before + here - both
+    return out
 
 
 def _add_interiors(
