@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -29,10 +29,10 @@ from nsysalign.attribute.threads import Threads
 from nsysalign.effort import trim_memory
 from nsysalign.model import CAUSES, KIND, Alignment, SegmentArrays, Trace
 from nsysalign.sweep.issue import EVER, lane_operations
-from nsysalign.sweep.tiles import covered
+from nsysalign.sweep.tiles import covered, ragged
 
-#: Host windows to cut into pieces at once, and calls in them (one that holds more goes alone).
-_WINDOWS_AT_ONCE, _CALLS_AT_ONCE = 1 << 12, 1 << 20
+#: Host windows to cut into pieces at once, and calls of their threads in them.
+_WINDOWS_AT_ONCE, _CALLS_AT_ONCE = 1 << 12, 1 << 16
 
 
 @dataclass(frozen=True)
@@ -76,14 +76,15 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
     host, part, (start, end) = (windows["kind"] == "host").to_numpy(), is_part(alignment), extent(alignment)
     shifts = [np.zeros(len(windows), np.int64), *_shifts(windows, both=bool(part.any()))]
 
-    def host_pieces(which: np.ndarray) -> Pieces:
+    def host_pieces(which: np.ndarray, begin: np.ndarray, over: np.ndarray) -> Pieces:
         more = (windows[c].to_numpy()[which] for c in ("thread", "process", "start_ns"))
-        return _renumber(host_window_pieces(explainer, HostWindows(start[which], end[which], *more)), which)
+        return _renumber(host_window_pieces(explainer, HostWindows(begin, over, *more)), which)
 
     def pieces(which: np.ndarray) -> Pieces:
         on = which[~host[which]]
         at = stream_pieces(explainer, _stream_windows(alignment, on, shifts[0][on]))
-        return join([_renumber(at, on), host_pieces(which[host[which]])])
+        rest = which[host[which]]
+        return join([_renumber(at, on), host_pieces(rest, start[rest], end[rest])])
 
     totals = [np.zeros((len(windows), len(CAUSES)), np.int64) for _ in shifts]
     operations, size = np.zeros(len(windows), np.int64), np.zeros(len(windows), np.int64)
@@ -93,14 +94,16 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
     for total, here in zip(totals, found, strict=True):
         total[on] = here
     operations -= begun_before(explainer, alignment)
-    for some in _lots(trace, alignment, np.flatnonzero(host)):
-        cut = host_pieces(some)
+    ran = [np.empty((2, 0), np.int64)]
+    for some, *ends in _lots(threads, windows, start, end, np.flatnonzero(host)):
+        cut = host_pieces(some, *ends)
         spent = sums(cut, len(windows))
         for total in totals:  # the error bar of a host reading is too small to matter
             total += spent
-        operations += executing(cut, len(windows))
+        ran.append(executing(cut))
         size += np.bincount(cut.window, minlength=len(windows))
         groups.add(cut)
+    operations += np.bincount(np.unique(np.concatenate(ran, axis=1), axis=1)[0], minlength=len(windows))
     trim_memory()
     _refuse_other_sums(totals[0], windows, start, end)
     cut, details = groups.cut(), groups.table()
@@ -132,14 +135,29 @@ def _refuse_other_sums(total: np.ndarray, windows: pd.DataFrame, start: np.ndarr
         )
 
 
-def _lots(trace: Trace, alignment: Alignment, which: np.ndarray) -> list[np.ndarray]:
-    """Host windows in batches of bounded size: an outer window holds the calls of all windows nested in it."""
-    if not len(which):
-        return []
-    begun = trace.calls["start_ns"].to_numpy()
-    first, last = (np.searchsorted(begun, t[which]) for t in extent(alignment))
-    size = np.cumsum(last - first + _CALLS_AT_ONCE // _WINDOWS_AT_ONCE)
-    return np.split(which, np.flatnonzero(np.diff(size // _CALLS_AT_ONCE)) + 1)
+def _lots(
+    threads: Threads, windows: pd.DataFrame, start: np.ndarray, end: np.ndarray, which: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(window, start, end) of host windows in batches of bounded size.  A window with more calls of its thread than that is cut
+    where one of them begins: another piece begins there anyway."""
+    thread = windows["thread"].to_numpy()
+    found = [(which[:0], start[:0], end[:0], start[:0])]
+    for number in np.unique(thread[which]).tolist():
+        mine, made = which[thread[which] == number], threads[number].start
+        first, last = (np.searchsorted(made, t[mine]) for t in (start, end))
+        owner, place = ragged(
+            np.zeros(len(mine), np.int64), np.maximum(last - first, 1) // _CALLS_AT_ONCE + 1
+        )
+        at = first[owner] + place * _CALLS_AT_ONCE
+        begin = np.where(place > 0, np.append(made, 0)[np.minimum(at, len(made))], start[mine[owner]])
+        same = np.append(owner[1:] == owner[:-1], False)
+        over = np.where(same, np.append(begin[1:], 0), end[mine[owner]])
+        found.append((mine[owner], begin, over, np.minimum(last[owner] - at, _CALLS_AT_ONCE)))
+    window, begin, over, calls = (np.concatenate(column) for column in zip(*found, strict=True))
+    order = np.lexsort((begin, window))
+    size = np.cumsum(calls[order] + _CALLS_AT_ONCE // _WINDOWS_AT_ONCE) // _CALLS_AT_ONCE
+    for lot in np.split(order, np.flatnonzero(np.diff(size)) + 1) if len(order) else ():
+        yield window[lot], begin[lot], over[lot]
 
 
 def _renumber(p: Pieces, index: np.ndarray) -> Pieces:

@@ -112,16 +112,16 @@ def _distinct(b: Blocks, span: Span) -> np.ndarray:
 def _count(pieces: Pieces, windows: np.ndarray, operations: np.ndarray, size: np.ndarray) -> None:
     """Operations and pieces of windows whose every piece is here."""
     if len(windows):
-        operations[windows] = executing(pieces, len(operations))[windows]
+        ran = executing(pieces)[0]
+        operations[windows] = np.bincount(ran, minlength=len(operations))[windows]
         size[windows] = np.bincount(pieces.window, minlength=len(size))[windows]
 
 
-def executing(pieces: Pieces, windows: int) -> np.ndarray:
-    """Operations that execute in each window, each counted once."""
+def executing(pieces: Pieces) -> np.ndarray:
+    """(window, operation) of all that executes in each window, each once: int64 array (2, pairs)."""
     on = (pieces.ref_kind >= 1) & (pieces.ref_kind <= len(KIND)) & (pieces.detail == 0)
     on &= pieces.cause < len(KIND)  # kernel, graph, memcpy, memset come first among causes too
-    pairs = np.unique(np.stack([pieces.window[on], pieces.ref[on]]), axis=1)
-    return np.bincount(pairs[0], minlength=windows) if pairs.size else np.zeros(windows, np.int64)
+    return np.unique(np.stack([pieces.window[on], pieces.ref[on]]), axis=1)
 
 
 def begun_before(explainer: Explainer, alignment: Alignment) -> np.ndarray:
