@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nsysalign.attribute.extent import extent, is_part
+from nsysalign.attribute.extent import is_part
 from nsysalign.attribute.gaps import NEVER, Explainer, host_pieces
 from nsysalign.attribute.pieces import CAUSE, DETAIL, REF, Pieces, join, make
 from nsysalign.model import CALL, ENQUEUEING_CALLS, ISSUING_CALLS, KIND, SYNC_CALLS, Alignment, Trace
@@ -295,7 +295,8 @@ def synchronisation_flags(
     host = np.flatnonzero((w["kind"] == "host").to_numpy())
     if not len(host):
         return out, last, sync
-    part, until = is_part(alignment), extent(alignment)[1]
+    part, until = is_part(alignment), w["end_ns"].to_numpy()
+    until = np.where(part, np.minimum(until, alignment.stretch[1]), until)
     outer = np.flatnonzero(calls["outer"].to_numpy() == np.arange(len(calls)))
     kind, begin, end = (calls[c].to_numpy()[outer] for c in ("kind", "start_ns", "end_ns"))
     syncs = np.isin(kind, [CALL[k] for k in SYNC_CALLS]) & (calls["return_value"].to_numpy()[outer] == 0)

@@ -40,13 +40,13 @@ def stream_sums(
     operations, size = np.zeros(count, np.int64), np.ones(count, np.int64)
     lanes = places[0].lane
     for lane in np.unique(lanes):
-        mine = np.flatnonzero((lanes == lane) & (places[0].end > places[0].start))
-        if not len(mine):
+        there = [np.flatnonzero((lanes == lane) & (w.end > w.start)) for w in places]
+        if not any(map(len, there)):
             continue
         blocks = explainer.streams.blocks(int(lane))
         latest = _latest_issue(explainer, blocks)
         spans: list[tuple[np.ndarray, Span]] = []
-        for number, w in enumerate(places):
+        for number, (w, mine) in enumerate(zip(places, there, strict=True)):
             span = span_of(blocks, w.start[mine], w.end[mine])
             late = _issued_late(w.close_ns[mine], span, latest)
             plain, span = mine[~late], Span(span.first[~late], span.last[~late])

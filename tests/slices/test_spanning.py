@@ -4,10 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 from simulator import export, machine
 from simulator.export import Style
-from simulator.program import Elapsed, HostStart, HostStop, Launch, Program, Record, Sleep, Sync
+from simulator.program import (
+    Api,
+    Copy,
+    Elapsed,
+    GraphLaunch,
+    HostFunction,
+    HostStart,
+    HostStop,
+    Launch,
+    Memset,
+    Profiler,
+    Program,
+    Record,
+    Sleep,
+    Sync,
+    Wait,
+)
 from simulator.world import LEGACY, NON_BLOCKING
 
 from nsysalign.slices import survey as plan
@@ -65,3 +84,50 @@ def test_an_outer_range_without_a_log(tmp_path, name):
     assert len(plan.cuts(plan.survey(trace, None, index, 5_000).timed, index, 5)[1].ranges) == 1
     found = without_log(trace, 16, 5)
     assert (found.portion.rows["region"].str.startswith("everything")).sum() == (2 if name == "two" else 1)
+
+
+def anything(rng: np.random.Generator, count: int) -> list:
+    """A random program whose stream 13 is never idle for long; named pairs and host timers of any length, nested or not."""
+    out: list = [Launch(9_000), Sync(), Sleep(100_000)] * 6
+    ends: dict[int, list] = {}
+    for k in range(count):
+        stream = int(rng.choice([7, 7, 13]))
+        choice = [
+            [Launch(int(rng.integers(2_000, 40_000)), stream, pdl=bool(rng.random() < 0.3))],
+            [Launch(int(rng.integers(2_000, 9_000)), stream, name="other"), Sleep(int(rng.integers(0, 20_000)))],
+            [Copy(int(rng.integers(3_000, 30_000)), stream, pageable=bool(rng.random() < 0.5), nbytes=1000 * k)],
+            [Memset(int(rng.integers(2_000, 5_000)), stream)],
+            [GraphLaunch([(0, 4_000), (5_000, 7_000), (6_000, 9_000)], stream, whole=bool(rng.random() < 0.5))],
+            [Record(f"w{k}", 13), Wait(f"w{k}", 7), Launch(6_000)],
+            [Sync(stream) if rng.random() < 0.5 else Sync()],
+            [Api(int(rng.integers(2_000, 60_000)), name=str(rng.choice(["cudaMalloc_v3020", "cudaFree_v3020"])))],
+            [Sleep(int(rng.integers(1_000, 300_000)))],
+            [Profiler(int(rng.integers(1_000, 50_000)))],
+            [HostFunction(int(rng.integers(2_000, 20_000)), stream)],
+        ]
+        weights = np.array([8, 4, 2, 1, 1, 1, 1, 1, 1, 0.2, 0.2])
+        out += choice[int(rng.choice(len(choice), p=weights / weights.sum()))]
+        out += [Launch(3_000, 13)] if k % 40 == 0 else []
+        if rng.random() < 0.1:
+            length = int(rng.choice([1, 3, count // 4, count // 2, count]))
+            on = int(rng.choice([7, 7, 13]))
+            host = rng.random() < 0.3
+            out += [HostStart(f"h{k}")] if host else [Record(f"a{k}", on)]
+            closing = [HostStop(f"h{k}")] if host else [Record(f"b{k}", on), Elapsed(f"a{k}", f"b{k}", f"i{k}")]
+            ends.setdefault(min(k + length, count - 1), []).insert(0, closing)
+        for closing in ends.pop(k, []):
+            # the last ones ask only after everything has ended
+            out += closing if len(closing) == 1 else [closing[0], Sync(), closing[1]]
+    return out
+
+
+@settings(max_examples=8, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck),
+          phases=(Phase.explicit, Phase.generate))
+@given(st.integers(0, 1 << 30), st.sampled_from(["timestamps", "untimed", "none"]))
+def test_random_programs(tmp_path_factory, seed, rows):
+    rng = np.random.default_rng(seed)
+    world = machine.run(Program({500: anything(rng, 700)}, {7: LEGACY, 13: NON_BLOCKING}))
+    trace, logs = export.write([world], tmp_path_factory.mktemp("run"), Style(event_rows=rows))
+    far = far_of(trace, logs, 16, 4)
+    assert far.any()
+    sliced(trace, logs, block_rows=16, count=4)
