@@ -48,6 +48,7 @@ from nsysalign.host_speed import HostSpeed
 from nsysalign.model import KIND, Analysis, EventLog, PartialResult, Trace, TraceInfo
 from nsysalign.private import without_paths
 from nsysalign.rundir import CONFIRMED, Inputs, RunDirectory
+from nsysalign.slices.far import far_intervals, too_long
 from nsysalign.slices.from_file import FileSource
 from nsysalign.slices.one import whole_trace
 from nsysalign.slices.pool import WorkerPool, wanted, worker_pool
@@ -300,9 +301,11 @@ def explained(
     if baseline is not None:
         analysis = _with_baseline(analysis, measured, log, baseline)
     wanted = intervals.loc[intervals["name"].isin(list(draw)) & real, "interval"].tolist()
-    far = np.setdiff1d(_far(portion), wanted)  # of these nothing is read again that was not asked for
+    far = np.setdiff1d(
+        far_intervals(portion), wanted
+    )  # of these nothing is read again that was not asked for
     if len(far):
-        analysis = replace(analysis, notes=(*analysis.notes, _too_long(len(far))))
+        analysis = replace(analysis, notes=(*analysis.notes, too_long(len(far))))
     if not whole:  # rules mostly need the same intervals that will be drawn
         source.expect(_drawn(analysis, far, wanted))
     analysis = diagnose(analysis, None if whole else source.segment_arrays, () if whole else far)
@@ -316,19 +319,6 @@ def explained(
         told = np.union1d(drawn, far)
         analysis = _with_predictions(analysis, source, told, HostSpeed(log, measured.clock_maps))
     return replace(analysis, timeline=source.timeline(drawn, analysis))
-
-
-def _far(p: PartialResult) -> np.ndarray:
-    """Intervals too long to be read again: what is known of them was added up from slices."""
-    return np.flatnonzero(p.rows["part"].to_numpy(dtype=bool) & (p.rows["kind"] != "run").to_numpy())
-
-
-def _too_long(count: int) -> str:
-    many = "1 interval is" if count == 1 else f"{count:,} intervals are"
-    return (
-        f"{many} too long to be read at once: sums, bounds and details are exact; segments and a picture are made only if they "
-        "are asked for (nsysalign report --interval NAME), with all of the interval in memory"
-    )
 
 
 def _drawn(analysis: Analysis, far: np.ndarray, wanted: Sequence[int] = ()) -> np.ndarray:
@@ -402,7 +392,7 @@ def _without_what_the_clock_replaces(info: TraceInfo, intervals: pd.DataFrame) -
 
 def _some_segments(analysis: Analysis, measured: Measured, wanted: Sequence[int]) -> Analysis:
     """Segments of the wanted intervals and of those that are drawn, as many as fit, and a note about that."""
-    drawn = np.setdiff1d(_drawn(analysis, _far(measured.portion)), wanted)
+    drawn = np.setdiff1d(_drawn(analysis, far_intervals(measured.portion)), wanted)
     fit = _fitting(drawn, measured.portion.size)
     kept = np.union1d(fit, np.array(wanted, dtype=np.int64)).astype(np.int64)
     note = (
@@ -474,7 +464,7 @@ def _with_host_activity(
     else is kept."""
     real, notes = analysis.measured, []
     if many:
-        some = _fitting(_drawn(analysis, _far(measured.portion)), measured.portion.size)
+        some = _fitting(_drawn(analysis, far_intervals(measured.portion)), measured.portion.size)
         segments = measured.source.segments(some)
         notes = [f"what the host did in its gaps was determined for {len(some):,} of {len(real):,} intervals"]
     else:

@@ -215,7 +215,7 @@ class Alignment:
     around: pd.DataFrame | None = None
     #: Of a stretch of a trace without an event log: what the pairing of its records goes by (align.inferred.Marks).
     marks: Any = None
-    #: Bool per window: of which only what lies in `stretch` (begin, end) is split here (attribute.extent); None: of none.
+    #: Bool per window: of which only what lies in `stretch` (begin, end) is split here (attribute.run_windows); None: of none.
     part: Any = None
     stretch: tuple[int, int] = (0, 0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -12,7 +12,6 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.attribute import describe
 from nsysalign.attribute.busy import Streams
-from nsysalign.attribute.extent import clipped, extent, is_part
 from nsysalign.attribute.gaps import Explainer, launch_latency
 from nsysalign.attribute.groups import Groups
 from nsysalign.attribute.host import (
@@ -21,24 +20,21 @@ from nsysalign.attribute.host import (
     kernels_issued_inside,
     synchronisation_flags,
 )
-from nsysalign.attribute.pieces import CAUSE, Pieces, join, sums
-from nsysalign.attribute.run_windows import devices
+from nsysalign.attribute.pieces import CAUSE, Pieces, join
+from nsysalign.attribute.run_windows import clipped, devices, extent, is_part
 from nsysalign.attribute.stream import StreamWindows, stream_pieces
-from nsysalign.attribute.sums import begun_before, executing, stream_sums
+from nsysalign.attribute.sums import begun_before, host_sums, stream_sums
 from nsysalign.attribute.threads import Threads
 from nsysalign.effort import trim_memory
 from nsysalign.model import CAUSES, KIND, Alignment, SegmentArrays, Trace
 from nsysalign.sweep.issue import EVER, lane_operations
-from nsysalign.sweep.tiles import covered, ragged
-
-#: Host windows to cut into pieces at once, and calls of their threads in them.
-_WINDOWS_AT_ONCE, _CALLS_AT_ONCE = 1 << 12, 1 << 16
+from nsysalign.sweep.tiles import covered
 
 
 @dataclass(frozen=True)
 class Budgets:
     """Per window (row of alignment.windows): ns per cause and their bounds (int64 arrays, windows x causes), details, other
-    streams, interval columns; `segments` of any.  Of a part (`attribute.extent`), `low` and `high` are the parts at either end of
+    streams, interval columns; `segments` of any.  Of a part (`attribute.run_windows`), `low` and `high` are the parts at either end of
     the error bar: they become bounds when those of all slices have been added up."""
 
     total: np.ndarray
@@ -94,23 +90,17 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
     for total, here in zip(totals, found, strict=True):
         total[on] = here
     operations -= begun_before(explainer, alignment)
-    ran = [np.empty((2, 0), np.int64)]
-    for some, *ends in _lots(threads, windows, start, end, np.flatnonzero(host)):
-        cut = host_pieces(some, *ends)
-        spent = sums(cut, len(windows))
-        for total in totals:  # the error bar of a host reading is too small to matter
-            total += spent
-        ran.append(executing(cut))
-        size += np.bincount(cut.window, minlength=len(windows))
-        groups.add(cut)
-    operations += np.bincount(np.unique(np.concatenate(ran, axis=1), axis=1)[0], minlength=len(windows))
+    spent, ran, pieces_each = host_sums(
+        threads, windows, (start, end), np.flatnonzero(host), host_pieces, groups
+    )
+    for total in totals:  # the error bar of a host reading is too small to matter
+        total += spent
+    operations, size = operations + ran, size + pieces_each
     trim_memory()
     _refuse_other_sums(totals[0], windows, start, end)
     cut, details = groups.cut(), groups.table()
     trim_memory()
-    low, high = np.minimum.reduce(totals), np.maximum.reduce(totals)
-    if part.any():
-        low[part], high[part] = totals[1][part], totals[2][part]
+    low, high = _bounds(totals, part)
     return Budgets(
         total=totals[0],
         low=low,
@@ -126,6 +116,14 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
     )
 
 
+def _bounds(totals: list[np.ndarray], part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(low, high) of the sums at all places; of parts, those at either end."""
+    low, high = np.minimum.reduce(totals), np.maximum.reduce(totals)
+    if part.any():
+        low[part], high[part] = totals[1][part], totals[2][part]
+    return low, high
+
+
 def _refuse_other_sums(total: np.ndarray, windows: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> None:
     """Raises AssertionError if the parts of a window do not add up to its time."""
     wrong = np.flatnonzero(total.sum(axis=1) != end - start)
@@ -133,31 +131,6 @@ def _refuse_other_sums(total: np.ndarray, windows: pd.DataFrame, start: np.ndarr
         raise AssertionError(
             f"budgets of {len(wrong)} windows do not add up, first: {windows.iloc[wrong[0]].to_dict()}"
         )
-
-
-def _lots(
-    threads: Threads, windows: pd.DataFrame, start: np.ndarray, end: np.ndarray, which: np.ndarray
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """(window, start, end) of host windows in batches of bounded size.  A window with more calls of its thread than that is cut
-    where one of them begins: another piece begins there anyway."""
-    thread = windows["thread"].to_numpy()
-    found = [(which[:0], start[:0], end[:0], start[:0])]
-    for number in np.unique(thread[which]).tolist():
-        mine, made = which[thread[which] == number], threads[number].start
-        first, last = (np.searchsorted(made, t[mine]) for t in (start, end))
-        owner, place = ragged(
-            np.zeros(len(mine), np.int64), np.maximum(last - first, 1) // _CALLS_AT_ONCE + 1
-        )
-        at = first[owner] + place * _CALLS_AT_ONCE
-        begin = np.where(place > 0, np.append(made, 0)[np.minimum(at, len(made))], start[mine[owner]])
-        same = np.append(owner[1:] == owner[:-1], False)
-        over = np.where(same, np.append(begin[1:], 0), end[mine[owner]])
-        found.append((mine[owner], begin, over, np.minimum(last[owner] - at, _CALLS_AT_ONCE)))
-    window, begin, over, calls = (np.concatenate(column) for column in zip(*found, strict=True))
-    order = np.lexsort((begin, window))
-    size = np.cumsum(calls[order] + _CALLS_AT_ONCE // _WINDOWS_AT_ONCE) // _CALLS_AT_ONCE
-    for lot in np.split(order, np.flatnonzero(np.diff(size)) + 1) if len(order) else ():
-        yield window[lot], begin[lot], over[lot]
 
 
 def _renumber(p: Pieces, index: np.ndarray) -> Pieces:
@@ -250,8 +223,8 @@ def _columns(
     outside = np.zeros(len(windows), np.int64)
     for mine, stretch in ((host & ~part, EVER), (host & part, alignment.stretch)):
         if mine.any():
-            ends = (windows[c].to_numpy()[mine] for c in ("process", "start_ns", "end_ns"))
-            kernel[mine], outside[mine] = kernels_issued_inside(trace, *ends, stretch)
+            process, start, end = (windows[c].to_numpy()[mine] for c in ("process", "start_ns", "end_ns"))
+            kernel[mine], outside[mine] = kernels_issued_inside(trace, process, start, end, stretch)
     others, most = _others_worked(alignment, streams, total)
     flags, launched, waited = synchronisation_flags(trace, alignment)
     return pd.DataFrame(

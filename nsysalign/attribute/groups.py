@@ -14,8 +14,8 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.attribute import describe
-from nsysalign.attribute.extent import extent, is_part
 from nsysalign.attribute.pieces import CAUSE, DETAIL, DETAILS, OPERATION_REFS, REF, REF_KINDS, Pieces
+from nsysalign.attribute.run_windows import extent, is_part
 from nsysalign.model import CAUSES, KIND, Alignment, Trace
 from nsysalign.sweep.tiles import distinct, least, pick, ragged
 

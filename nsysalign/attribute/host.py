@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nsysalign.attribute.extent import is_part
 from nsysalign.attribute.gaps import NEVER, Explainer, host_pieces
 from nsysalign.attribute.pieces import CAUSE, DETAIL, REF, Pieces, join, make
+from nsysalign.attribute.run_windows import is_part
 from nsysalign.model import CALL, ENQUEUEING_CALLS, ISSUING_CALLS, KIND, SYNC_CALLS, Alignment, Trace
 from nsysalign.sweep.issue import EVER
 from nsysalign.sweep.tiles import disjoint, group, pick, ragged, tile, union

@@ -15,8 +15,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.attribute.describe import call_names, operation_names
-from nsysalign.attribute.extent import extent
-from nsysalign.attribute.run_windows import devices
+from nsysalign.attribute.run_windows import devices, extent
 from nsysalign.model import OPERATION_KINDS, Alignment, Trace
 from nsysalign.sweep.tiles import ragged
 from nsysalign.text import REPETITION

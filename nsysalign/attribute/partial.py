@@ -15,8 +15,8 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.attribute import kernels, ranges, work
 from nsysalign.attribute.budget import Budgets
-from nsysalign.attribute.extent import is_part
 from nsysalign.attribute.labels import name_intervals
+from nsysalign.attribute.run_windows import is_part
 from nsysalign.model import (
     CAUSES,
     ORIGIN,

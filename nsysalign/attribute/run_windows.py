@@ -6,6 +6,14 @@
 
 A device with several streams is a lane of its own behind the lanes of the trace (`stream` -1): its operations are those of
 all its streams.
+
+Of a long trace each slice has runs of its own, and parts of intervals that are too long to be read at once:
+
+    slices    |        1        |        2        |        3        |
+    interval       [-------------------------------------)
+    extent         [------------[-----------------[------)            what each slice splits; the sums are added up
+
+A part keeps its own start and end: what began before its extent, and what follows, decides as it does in the whole.
 """
 
 from __future__ import annotations
@@ -16,10 +24,30 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.attribute.extent import is_part
 from nsysalign.model import ORIGIN, Alignment, Trace, pid_of
 from nsysalign.sweep.issue import EVER
 from nsysalign.windows import windows_frame
+
+
+def is_part(alignment: Alignment) -> np.ndarray:
+    """Per window: whether other slices continue it."""
+    if alignment.part is None:
+        return np.zeros(len(alignment.windows), dtype=bool)
+    return np.asarray(alignment.part)
+
+
+def clipped(alignment: Alignment, times: np.ndarray, which: np.ndarray | None = None) -> np.ndarray:
+    """Times of windows (of those at `which`), moved into the slice where the window is a part."""
+    if alignment.part is None:
+        return times
+    part = alignment.part if which is None else alignment.part[which]
+    return np.where(part, np.clip(times, *alignment.stretch), times)
+
+
+def extent(alignment: Alignment) -> tuple[np.ndarray, np.ndarray]:
+    """(start, end) of every window, ns: of a part, what lies in the slice, which may be nothing."""
+    start, end = (alignment.windows[c].to_numpy() for c in ("start_ns", "end_ns"))
+    return clipped(alignment, start), clipped(alignment, end)
 
 
 def with_runs(trace: Trace, alignment: Alignment, stretch: tuple[int, int] = EVER) -> Alignment:

@@ -12,21 +12,26 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from nsysalign.attribute.busy import Blocks
-from nsysalign.attribute.extent import extent, is_part
 from nsysalign.attribute.gaps import NEVER, Explainer
 from nsysalign.attribute.groups import Groups
 from nsysalign.attribute.interior import Interior
 from nsysalign.attribute.pieces import Pieces, sums
+from nsysalign.attribute.run_windows import extent, is_part
 from nsysalign.attribute.stream import Span, StreamWindows, edge_pieces, span_of, stream_pieces
-from nsysalign.effort import threads, trim_memory
+from nsysalign.attribute.threads import Threads
+from nsysalign.effort import threads as cores
+from nsysalign.effort import trim_memory
 from nsysalign.model import CAUSES, KIND, Alignment
 from nsysalign.sweep.tiles import ragged
 
 #: Blocks at once: their columns stay in the processor's cache, and two batches fit into memory next to a long trace.
 _CHUNK = 1 << 14
 _WINDOWS_AT_ONCE = 1 << 12
+#: Calls of their threads in host windows at once.
+_CALLS_AT_ONCE = 1 << 16
 
 
 def stream_sums(
@@ -139,6 +144,53 @@ def begun_before(explainer: Explainer, alignment: Alignment) -> np.ndarray:
     return out
 
 
+def host_sums(
+    threads: Threads,
+    windows: pd.DataFrame,
+    ends: tuple[np.ndarray, np.ndarray],
+    which: np.ndarray,
+    pieces: Callable[[np.ndarray, np.ndarray, np.ndarray], Pieces],
+    groups: Groups,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same of host windows, which lie at one place; 0 for others.  `pieces(window, start, end)`: in order."""
+    count = len(windows)
+    spent, size = np.zeros((count, len(CAUSES)), np.int64), np.zeros(count, np.int64)
+    ran = [np.empty((2, 0), np.int64)]
+    for lot in _lots(threads, windows, ends, which):
+        cut = pieces(*lot)
+        spent += sums(cut, count)
+        ran.append(executing(cut))
+        size += np.bincount(cut.window, minlength=count)
+        groups.add(cut)
+    each = np.unique(np.concatenate(ran, axis=1), axis=1)[0]
+    return spent, np.bincount(each, minlength=count), size
+
+
+def _lots(
+    threads: Threads, windows: pd.DataFrame, ends: tuple[np.ndarray, np.ndarray], which: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(window, start, end) of host windows in batches of bounded size.  A window with more calls of its thread than that is cut
+    where one of them begins: another piece begins there anyway."""
+    thread, (start, end) = windows["thread"].to_numpy(), ends
+    found = [(which[:0], start[:0], end[:0], start[:0])]
+    for number in np.unique(thread[which]).tolist():
+        mine, made = which[thread[which] == number], threads[number].start
+        first, last = (np.searchsorted(made, t[mine]) for t in (start, end))
+        owner, place = ragged(
+            np.zeros(len(mine), np.int64), np.maximum(last - first, 1) // _CALLS_AT_ONCE + 1
+        )
+        at = first[owner] + place * _CALLS_AT_ONCE
+        begin = np.where(place > 0, np.append(made, 0)[np.minimum(at, len(made))], start[mine[owner]])
+        same = np.append(owner[1:] == owner[:-1], False)
+        over = np.where(same, np.append(begin[1:], 0), end[mine[owner]])
+        found.append((mine[owner], begin, over, np.minimum(last[owner] - at, _CALLS_AT_ONCE)))
+    window, begin, over, calls = (np.concatenate(column) for column in zip(*found, strict=True))
+    order = np.lexsort((begin, window))
+    size = np.cumsum(calls[order] + _CALLS_AT_ONCE // _WINDOWS_AT_ONCE) // _CALLS_AT_ONCE
+    for lot in np.split(order, np.flatnonzero(np.diff(size)) + 1) if len(order) else ():
+        yield window[lot], begin[lot], over[lot]
+
+
 def _add_interiors(
     interior: Interior,
     spans: Sequence[tuple[np.ndarray, Span]],
@@ -180,7 +232,7 @@ def _add_interiors(
 
 def _ahead(jobs: Sequence[Any], work: Callable[[Any], Any]) -> Iterator[Any]:
     """Results in order; another thread computes the next one while this one is used, because numpy releases the GIL."""
-    if len(jobs) < 2 or threads() < 2:
+    if len(jobs) < 2 or cores() < 2:
         yield from map(work, jobs)
         return
     with ThreadPoolExecutor(1) as pool:

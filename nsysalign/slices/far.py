@@ -3,7 +3,7 @@
     slices        |        1        |        2        |        3        |
     interval          [--------------------------------------)
     placed from   [ its begin ]                    [ its end ]            two short stretches, read together
-    split in          [ part 1      |     part 2      | part )            added up in `attribute.joined`
+    split in          [ part 1      |     part 2      | part )            added up in `attribute.put_together`
 
 The ends of an NVTX range are those of its first and last operation, wherever these ran: what its own two ends show is a guess,
 which the slices confirm, or correct and are then asked again.
@@ -23,10 +23,9 @@ from nsysalign import frames
 from nsysalign.align.context import FromTrace, TraceContext
 from nsysalign.align.ranges import on_stream
 from nsysalign.align.solve import align
-from nsysalign.attribute.extent import extent
-from nsysalign.model import ORIGIN, Alignment, Trace
+from nsysalign.attribute.run_windows import extent
+from nsysalign.model import ORIGIN, Alignment, PartialResult, Trace
 from nsysalign.slices.pool import WorkerPool
-from nsysalign.slices.seen import too_narrow
 from nsysalign.slices.survey import Survey
 from nsysalign.slices.timed_log import Far, Stretch
 from nsysalign.sweep.issue import FAR
@@ -35,6 +34,8 @@ from nsysalign.trace.read import read_trace
 
 #: Blocks of calls around each end, attempt by attempt.
 _MARGINS = (1, 4, 16, 64)
+#: An interval that ends closer than this to the end of what was read could have been cut.
+_GUARD_NS = 100_000
 #: Ends are placed together as long as that reads about this many blocks of calls.
 _BLOCKS = 64
 
@@ -254,3 +255,57 @@ def blind(trace: Trace, alignment: Alignment, excerpt: Excerpt) -> bool:
             if kind[at] == "event" and record[at] < 0 and not (issue[after] < close[at]).any():
                 return True
     return False
+
+
+def far_intervals(p: PartialResult) -> np.ndarray:
+    """Intervals too long to be read again: what is known of them was added up from slices."""
+    return np.flatnonzero(p.rows["part"].to_numpy(dtype=bool) & (p.rows["kind"] != "run").to_numpy())
+
+
+def too_long(count: int) -> str:
+    """A note on so many of them."""
+    many = "1 interval is" if count == 1 else f"{count:,} intervals are"
+    return (
+        f"{many} too long to be read at once: sums, bounds and details are exact; segments and a picture are made only if they "
+        "are asked for (nsysalign report --interval NAME), with all of the interval in memory"
+    )
+
+
+def too_narrow(
+    trace: Trace, excerpt: Excerpt, opened: np.ndarray, start: np.ndarray, end: np.ndarray
+) -> bool:
+    """Whether one of some intervals reaches the end of the excerpt, or an operation in one was issued before its beginning."""
+    if not len(start):
+        return False
+    begins, ends = (np.array(edge, dtype=np.int64) for edge in zip(*excerpt.spans, strict=True))
+    span = np.minimum(np.searchsorted(ends, opened), len(ends) - 1)
+    if (end + _GUARD_NS > ends[span]).any():
+        return True
+    at = _issued_before(trace, begins, ends)
+    if not len(at[0]):
+        return False
+    order = np.argsort(start, kind="stable")
+    reach = np.maximum.accumulate(end[order])
+    before = np.searchsorted(start[order], at[1], side="right") - 1
+    return bool(((before >= 0) & (reach[np.maximum(before, 0)] > at[0])).any())
+
+
+def _issued_before(trace: Trace, begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(start, end) of operations whose call is not there, and was made before their span: calls of a process are
+    numbered as they are made."""
+    operations, calls = trace.operations, trace.calls
+    lost = np.flatnonzero((operations["call"].to_numpy() < 0) & (operations["correlation"].to_numpy() >= 0))
+    start, end, process, number = (
+        operations[c].to_numpy()[lost] for c in ("start_ns", "end_ns", "process", "correlation")
+    )
+    span = np.minimum(np.searchsorted(ends, start), len(ends) - 1)
+    earlier = np.zeros(len(lost), dtype=bool)
+    for one in np.unique(process):
+        mine = np.flatnonzero(calls["process"].to_numpy() == one)
+        made, numbers = (calls[c].to_numpy()[mine] for c in ("start_ns", "correlation"))
+        first = np.searchsorted(made, begins)
+        least = np.append(numbers, np.iinfo(np.int64).max)[first]  # of the first call in each span
+        here = process == one
+        earlier[here] = number[here] <= least[span[here]]
+    earlier &= begins[span] > -FOREVER
+    return start[earlier], end[earlier]

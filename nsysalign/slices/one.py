@@ -20,8 +20,7 @@ from nsysalign.attribute.run_windows import with_runs
 from nsysalign.effort import trim_memory
 from nsysalign.errors import NsysAlignError
 from nsysalign.model import ORIGIN, Alignment, EventLog, PartialResult, Trace
-from nsysalign.slices.far import blind, is_far, ranges_in, with_parts
-from nsysalign.slices.seen import too_narrow
+from nsysalign.slices.far import blind, is_far, ranges_in, too_narrow, with_parts
 from nsysalign.slices.timed_log import Stretch
 from nsysalign.trace import fast
 from nsysalign.trace.index import FOREVER, Blocks, Excerpt

@@ -22,8 +22,8 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.align.context import FromTrace
 from nsysalign.align.inferred import Pairs, marked_together, pairing_notes, pairs_of
-from nsysalign.attribute.joined import joined
 from nsysalign.attribute.partial import together, without_timed_regions
+from nsysalign.attribute.put_together import joined
 from nsysalign.effort import trim_memory
 from nsysalign.model import PartialResult
 from nsysalign.slices.far import Placed, place, whole_ranges
@@ -79,7 +79,7 @@ def measure(
         done = [f for f in found if isinstance(f, Done)]
         if len(done) < len(found):
             lanes = [f.lanes for f in found if isinstance(f, Unseen)]
-            known = amended(known, lanes, None, [f.seen for f in found])
+            known = amended(known, lanes, None, [f.seen for f in found if not isinstance(f, Narrow)])
             continue
         busy = np.logical_or.reduce([d.busy for d in done])
         now = amended(known, [], busy, [d.seen for d in done])

@@ -110,9 +110,9 @@ class TimedLog:
         def longer(opened: np.ndarray, closed: np.ndarray) -> np.ndarray:
             return np.flatnonzero(index.calls_at(closed) - index.calls_at(opened) > calls)
 
-        found = [longer(*ends) for ends in self._extents()]
+        pairs, hosts, timed = (longer(*ends) for ends in self._extents())
         ranges = self.ranges.longer(longer) if self.ranges is not None else _NONE
-        return Far(*found, ranges, NOTHING_FAR.paired)
+        return Far(pairs, hosts, timed, ranges, NOTHING_FAR.paired)
 
     def _extents(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """(begin, end) of pairs, host lines and pairs of readings, on the host."""

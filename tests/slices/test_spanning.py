@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -29,9 +30,18 @@ from simulator.program import (
 )
 from simulator.world import LEGACY, NON_BLOCKING
 
+import nsysalign
+from nsysalign import engine
+from nsysalign.align.solve import align
+from nsysalign.attribute.budget import attribute
+from nsysalign.attribute.run_windows import with_runs
+from nsysalign.model import ORIGINS
+from nsysalign.slices import rounds as run
 from nsysalign.slices import survey as plan
+from nsysalign.slices.pool import worker_pool
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.index import sampled
+from nsysalign.trace.read import read_trace
 
 from .test_slices import sliced, steps
 from .test_without_log import calls_of, ranged, written
@@ -94,13 +104,32 @@ def anything(rng: np.random.Generator, count: int) -> list:
         stream = int(rng.choice([7, 7, 13]))
         choice = [
             [Launch(int(rng.integers(2_000, 40_000)), stream, pdl=bool(rng.random() < 0.3))],
-            [Launch(int(rng.integers(2_000, 9_000)), stream, name="other"), Sleep(int(rng.integers(0, 20_000)))],
-            [Copy(int(rng.integers(3_000, 30_000)), stream, pageable=bool(rng.random() < 0.5), nbytes=1000 * k)],
+            [
+                Launch(int(rng.integers(2_000, 9_000)), stream, name="other"),
+                Sleep(int(rng.integers(0, 20_000))),
+            ],
+            [
+                Copy(
+                    int(rng.integers(3_000, 30_000)),
+                    stream,
+                    pageable=bool(rng.random() < 0.5),
+                    nbytes=1000 * k,
+                )
+            ],
             [Memset(int(rng.integers(2_000, 5_000)), stream)],
-            [GraphLaunch([(0, 4_000), (5_000, 7_000), (6_000, 9_000)], stream, whole=bool(rng.random() < 0.5))],
+            [
+                GraphLaunch(
+                    [(0, 4_000), (5_000, 7_000), (6_000, 9_000)], stream, whole=bool(rng.random() < 0.5)
+                )
+            ],
             [Record(f"w{k}", 13), Wait(f"w{k}", 7), Launch(6_000)],
             [Sync(stream) if rng.random() < 0.5 else Sync()],
-            [Api(int(rng.integers(2_000, 60_000)), name=str(rng.choice(["cudaMalloc_v3020", "cudaFree_v3020"])))],
+            [
+                Api(
+                    int(rng.integers(2_000, 60_000)),
+                    name=str(rng.choice(["cudaMalloc_v3020", "cudaFree_v3020"])),
+                )
+            ],
             [Sleep(int(rng.integers(1_000, 300_000)))],
             [Profiler(int(rng.integers(1_000, 50_000)))],
             [HostFunction(int(rng.integers(2_000, 20_000)), stream)],
@@ -113,7 +142,9 @@ def anything(rng: np.random.Generator, count: int) -> list:
             on = int(rng.choice([7, 7, 13]))
             host = rng.random() < 0.3
             out += [HostStart(f"h{k}")] if host else [Record(f"a{k}", on)]
-            closing = [HostStop(f"h{k}")] if host else [Record(f"b{k}", on), Elapsed(f"a{k}", f"b{k}", f"i{k}")]
+            closing = (
+                [HostStop(f"h{k}")] if host else [Record(f"b{k}", on), Elapsed(f"a{k}", f"b{k}", f"i{k}")]
+            )
             ends.setdefault(min(k + length, count - 1), []).insert(0, closing)
         for closing in ends.pop(k, []):
             # the last ones ask only after everything has ended
@@ -121,8 +152,14 @@ def anything(rng: np.random.Generator, count: int) -> list:
     return out
 
 
-@settings(max_examples=8, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck),
-          phases=(Phase.explicit, Phase.generate))
+@settings(
+    max_examples=8,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.generate),
+)
 @given(st.integers(0, 1 << 30), st.sampled_from(["timestamps", "untimed", "none"]))
 def test_random_programs(tmp_path_factory, seed, rows):
     rng = np.random.default_rng(seed)
@@ -131,3 +168,71 @@ def test_random_programs(tmp_path_factory, seed, rows):
     far = far_of(trace, logs, 16, 4)
     assert far.any()
     sliced(trace, logs, block_rows=16, count=4)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 6])
+def test_random_programs_without_a_log(tmp_path, seed):
+    """Ranges around much of the run, and (with even seeds) pairs of records that nothing names."""
+    program = [
+        s
+        for s in anything(np.random.default_rng(seed), 700)
+        if not isinstance(s, HostStart | HostStop | Elapsed)
+    ]
+    if seed % 2:
+        program = [s for s in program if not isinstance(s, Record) or s.event.startswith("w")]
+    trace = written(program, tmp_path)
+    calls = calls_of(trace)
+    steps_of = [
+        (a, b, f"step {n % 3}")
+        for n, ((a, _), (_, b)) in enumerate(zip(calls[::25], calls[20::25], strict=False))
+    ]
+    most = (calls[len(calls) // 4][0] - 7, calls[-len(calls) // 5][1] + 7, "most")
+    ranged(trace, sorted([(calls[0][0] - 10, calls[-1][1] + 10, "all"), most, *steps_of]))
+    rows = without_log(trace, 16, 4).portion.rows
+    assert {"range", *(["records"] if seed % 2 == 0 else [])} <= {
+        ORIGINS[n] for n in rows.loc[rows["part"], "origin"]
+    }
+
+
+def test_an_analysis_whose_interval_is_as_long_as_the_run(tmp_path, monkeypatch):
+    """All that a user sees of it, in slices and in memory, but for what needs all of it at once."""
+    world = machine.run(Program({500: around_everything(steps(400))}, {7: LEGACY, 13: NON_BLOCKING}))
+    trace, logs = export.write([world], tmp_path, Style())
+    whole = nsysalign.analyze(trace, logs)
+    monkeypatch.setattr(engine, "SLICED_FROM_ROWS", 1_000)
+    monkeypatch.setattr(engine, "SLICE_ROWS", 2_000)
+    monkeypatch.setattr(engine, "MOST_PIECES", 1_000)
+    monkeypatch.setattr(engine, "sampled", lambda path: sampled(path, 16))
+    found = nsysalign.analyze(trace, logs)
+    long = found.intervals[found.intervals["name"].isin(["everything", "host timer"])]["interval"]
+    assert any("too long to be read at once" in note for note in found.notes)
+    assert any(note.startswith("sync-inside was not checked: everything") for note in found.notes)
+    assert not found.timeline["interval"].isin(long).any() and len(found.timeline)
+    assert not found.segments["interval"].isin(long).any() and len(found.segments)
+    for table in ("labels", "kernels"):
+        a, b = getattr(whole, table), getattr(found, table)
+        assert a["label"].tolist() == b["label"].tolist(), table
+    drawn = nsysalign.analyze(trace, logs, draw=["everything"])
+    (number,) = drawn.intervals.loc[drawn.intervals["name"] == "everything", "interval"]
+    segments, timeline = (t[t["interval"] == number] for t in (drawn.segments, drawn.timeline))
+    parts = drawn.parts[drawn.parts["interval"] == number].set_index("cause")["ns"]
+    took = (segments["end_ns"] - segments["start_ns"]).groupby(segments["cause"]).sum()
+    assert len(timeline) and (parts[parts > 0].sort_index() == took.sort_index()).all()
+
+
+def test_all_segments_of_an_interval_as_long_as_the_run(tmp_path, monkeypatch):
+    """Each ends where the next begins, and none is cut in two by a slice."""
+    world = machine.run(Program({500: around_everything(steps(400))}, {7: LEGACY, 13: NON_BLOCKING}))
+    trace, logs = export.write([world], tmp_path, Style())
+    log, index = read_event_logs(logs), sampled(trace, 16)
+    known = plan.survey(trace, log, index, 5_000)
+    with worker_pool(1) as alone:
+        found = run.measure(trace, index, known, 5, alone, lambda done, of: None, True)
+    read = read_trace(trace)
+    alignment = with_runs(read, align(read, log, found.known.context))
+    wanted = attribute(read, alignment, known.latency).segments(
+        np.flatnonzero(alignment.windows["kind"] != "run")
+    )
+    mine = found.portion.segments
+    mine = mine[mine["interval"].isin(wanted["interval"])].reset_index(drop=True)
+    pd.testing.assert_frame_equal(mine, wanted)
