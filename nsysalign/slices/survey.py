@@ -137,7 +137,8 @@ def cuts(timed: TimedLog, index: Index, count: int) -> tuple[list[tuple[int, int
 
 
 def longest(index: Index, slices: Sequence[tuple[int, int]]) -> int:
-    """While so many calls are made, an interval may last that is read with its slice, where some are too long."""
+    """While so many calls are made, an interval may last that is read with its slice, where some are too long.  Longer ones last much
+    longer than pairs whose records are placed together (`align.fit`), so each is placed by itself in the whole as well."""
     return index.calls // (4 * len(slices))
 
 

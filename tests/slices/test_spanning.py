@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,32 @@ def test_a_pair_and_a_host_timer_around_the_run(tmp_path, rows):
     far = far_of(trace, logs, 16, 5)
     assert len(far.pairs) == 1 and len(far.hosts) == 1
     sliced(trace, logs, block_rows=16, count=5)
+
+
+def test_a_recording_with_pairs_and_timers_over_much_of_it(puzzle):
+    """Marks join its clocks.  The program is taken to have compared more of its records, and to have read a clock beside them."""
+    trace, (log,) = puzzle("clocks")
+    intervals = nsysalign.analyze(trace, [log]).intervals
+    intervals = intervals[intervals["kind"] == "event"]
+    ends = [zip(intervals[f"{e}_record"], intervals[f"{e}_ns"], strict=True) for e in ("start", "end")]
+    at = {int(record): int(t) for end in ends for record, t in end}
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    records = sorted(
+        (x for x in lines if x["type"] == "record" and x["seq"] in at), key=lambda x: at[x["seq"]]
+    )
+    with log.open("a") as file:
+        for first, last in ((0, -1), (0, len(records) // 2), (len(records) // 3, -5)):
+            a, b = records[first], records[last]
+            pair = {
+                "type": "elapsed",
+                "start": a["seq"],
+                "end": b["seq"],
+                "ms": (at[b["seq"]] - at[a["seq"]]) / 1e6,
+            }
+            timer = {"type": "host", "t0_ns": a["t0_ns"], "t1_ns": b["t1_ns"], "tid": a["tid"]}
+            file.write("".join(json.dumps(line | {"region": "most"}) + "\n" for line in (pair, timer)))
+    found = sliced(trace, [log], block_rows=512, count=4)
+    assert found.portion.rows["part"].sum() == 6
 
 
 def spanned(trace: Path, text: str = "everything") -> None:
