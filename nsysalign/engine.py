@@ -50,6 +50,7 @@ from nsysalign.model import KIND, Analysis, EventLog, PartialResult, Trace, Trac
 from nsysalign.private import without_paths
 from nsysalign.ranks.summary import refuse_lone_predictions
 from nsysalign.rundir import CONFIRMED, Inputs, RunDirectory
+from nsysalign.slices.far import far_intervals, too_long
 from nsysalign.slices.from_file import FileSource
 from nsysalign.slices.one import whole_trace
 from nsysalign.slices.pool import WorkerPool, wanted, worker_pool
@@ -311,18 +312,28 @@ def explained(
     if baseline is not None:
         analysis = _with_baseline(analysis, measured, log, baseline)
     wanted = intervals.loc[intervals["name"].isin(list(draw)) & real, "interval"].tolist()
+    far = np.setdiff1d(
+        far_intervals(portion), wanted
+    )  # of these nothing is read again that was not asked for
+    if len(far):
+        analysis = replace(analysis, notes=(*analysis.notes, too_long(len(far))))
     if not whole:  # rules mostly need the same intervals that will be drawn
-        source.expect(np.array(chosen_intervals(analysis, wanted), dtype=np.int64))
-    analysis = diagnose(analysis, None if whole else source.segment_arrays)
+        source.expect(_drawn(analysis, far, wanted))
+    analysis = diagnose(analysis, None if whole else source.segment_arrays, () if whole else far)
     trim_memory()
     if not whole:
         analysis = _some_segments(analysis, measured, wanted)
     if host is not None:
         analysis = _with_host_activity(analysis, measured, pieces - run > MOST_PIECES, host)
-    drawn = np.array(chosen_intervals(analysis, wanted), dtype=np.int64)
+    drawn = _drawn(analysis, far, wanted)
     if baseline is None:
-        analysis = _with_predictions(analysis, source, drawn, HostSpeed(log, measured.clock_maps))
+        told = np.union1d(drawn, far)
+        analysis = _with_predictions(analysis, source, told, HostSpeed(log, measured.clock_maps))
     return replace(analysis, timeline=source.timeline(drawn, analysis))
+
+
+def _drawn(analysis: Analysis, far: np.ndarray, wanted: Sequence[int] = ()) -> np.ndarray:
+    return np.setdiff1d(chosen_intervals(analysis, wanted), far).astype(np.int64)
 
 
 def _named(measured: Measured, log: EventLog | None, clocks: Path | None) -> Analysis:
@@ -392,7 +403,7 @@ def _without_what_the_clock_replaces(info: TraceInfo, intervals: pd.DataFrame) -
 
 def _some_segments(analysis: Analysis, measured: Measured, wanted: Sequence[int]) -> Analysis:
     """Segments of the wanted intervals and of those that are drawn, as many as fit, and a note about that."""
-    drawn = np.setdiff1d(chosen_intervals(analysis), wanted)
+    drawn = np.setdiff1d(_drawn(analysis, far_intervals(measured.portion)), wanted)
     fit = _fitting(drawn, measured.portion.size)
     kept = np.union1d(fit, np.array(wanted, dtype=np.int64)).astype(np.int64)
     note = (
@@ -464,7 +475,7 @@ def _with_host_activity(
     else is kept."""
     real, notes = analysis.measured, []
     if many:
-        some = _fitting(np.array(chosen_intervals(analysis), dtype=np.int64), measured.portion.size)
+        some = _fitting(_drawn(analysis, far_intervals(measured.portion)), measured.portion.size)
         segments = measured.source.segments(some)
         notes = [f"what the host did in its gaps was determined for {len(some):,} of {len(real):,} intervals"]
     else:

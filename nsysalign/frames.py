@@ -206,7 +206,7 @@ streams: streams the profiler knows
 
 overhead: the profiler's own work
     like syncs: start_ns end_ns
-    like calls: thread process name_id
+    like calls: thread process name_id row
 
 os_calls: OS runtime library calls (only with -t osrt)
     like overhead: start_ns end_ns thread name_id

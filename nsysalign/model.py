@@ -215,6 +215,9 @@ class Alignment:
     around: pd.DataFrame | None = None
     #: Of a stretch of a trace without an event log: what the pairing of its records goes by (align.inferred.Marks).
     marks: Any = None
+    #: Bool per window: of which only what lies in `stretch` (begin, end) is split here (attribute.run_windows); None: of none.
+    part: Any = None
+    stretch: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -239,6 +242,8 @@ class PartialResult:
     gaps: pd.DataFrame
     #: What ranges held on the host, and what lies outside of them (attribute.ranges.OnHost), part by part.
     on_host: tuple[Any, ...]
+    #: What the edges of slices may have cut (attribute.groups.CUT); empty once the parts of windows have been put together.
+    cut: pd.DataFrame
     segments: pd.DataFrame | None = None  # of all intervals, if wanted
 
 

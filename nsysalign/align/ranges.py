@@ -44,7 +44,7 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
             "start_lower_ns": spans["start"].to_numpy(),
             "start_upper_ns": spans["start"].to_numpy(),
             "region": [
-                _on_stream(t, s, n)
+                on_stream(t, s, n)
                 for t, s, n in zip(
                     texts, several, lanes["stream"].to_numpy()[spans["lane"]].tolist(), strict=True
                 )
@@ -100,7 +100,8 @@ def _spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
     return whole.groupby(["range", "lane"], as_index=False).agg(start=("start", "min"), end=("end", "max"))
 
 
-def _on_stream(text: str, several: bool, stream: int) -> str:
+def on_stream(text: str, several: bool, stream: int) -> str:
+    """What a range is called on one stream, if it has work on `several`."""
     if not several:
         return text
     name, mark, number = text.rpartition("#")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -19,24 +20,22 @@ from nsysalign.attribute.host import (
     kernels_issued_inside,
     synchronisation_flags,
 )
-from nsysalign.attribute.pieces import CAUSE, Pieces, join, sums
-from nsysalign.attribute.run_windows import devices
+from nsysalign.attribute.pieces import CAUSE, Pieces, join
+from nsysalign.attribute.run_windows import clipped, devices, extent, is_part
 from nsysalign.attribute.stream import StreamWindows, stream_pieces
-from nsysalign.attribute.sums import executing, stream_sums
+from nsysalign.attribute.sums import begun_before, host_sums, stream_sums
 from nsysalign.attribute.threads import Threads
 from nsysalign.effort import trim_memory
 from nsysalign.model import CAUSES, KIND, Alignment, SegmentArrays, Trace
-from nsysalign.sweep.issue import lane_operations
+from nsysalign.sweep.issue import EVER, lane_operations
 from nsysalign.sweep.tiles import covered
-
-#: Host windows to cut into pieces at once, and calls in them (one that holds more goes alone).
-_WINDOWS_AT_ONCE, _CALLS_AT_ONCE = 1 << 12, 1 << 20
 
 
 @dataclass(frozen=True)
 class Budgets:
     """Per window (row of alignment.windows): ns per cause and their bounds (int64 arrays, windows x causes), details, other
-    streams, interval columns; `segments` of any."""
+    streams, interval columns; `segments` of any.  Of a part (`attribute.run_windows`), `low` and `high` are the parts at either end of
+    the error bar: they become bounds when those of all slices have been added up."""
 
     total: np.ndarray
     low: np.ndarray
@@ -51,6 +50,8 @@ class Budgets:
     segment_arrays: Callable[[np.ndarray], SegmentArrays]
     #: About how many segments each window has.
     size: np.ndarray
+    #: The pieces of parts that a slice's edges may have cut (`groups.CUT`).
+    cut: pd.DataFrame
 
 
 def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None = None) -> Budgets:
@@ -68,17 +69,18 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
     trim_memory()
     explainer = Explainer(trace, alignment, streams, threads, per_lane, latency)
     groups = Groups(trace, alignment)
-    host = (windows["kind"] == "host").to_numpy()
-    shifts = [np.zeros(len(windows), np.int64), *_shifts(windows)]
+    host, part, (start, end) = (windows["kind"] == "host").to_numpy(), is_part(alignment), extent(alignment)
+    shifts = [np.zeros(len(windows), np.int64), *_shifts(windows, both=bool(part.any()))]
 
-    def host_pieces(which: np.ndarray) -> Pieces:
-        w = HostWindows(*(windows[c].to_numpy()[which] for c in ("start_ns", "end_ns", "thread", "process")))
-        return _renumber(host_window_pieces(explainer, w), which)
+    def host_pieces(which: np.ndarray, begin: np.ndarray, over: np.ndarray) -> Pieces:
+        more = (windows[c].to_numpy()[which] for c in ("thread", "process", "start_ns"))
+        return _renumber(host_window_pieces(explainer, HostWindows(begin, over, *more)), which)
 
     def pieces(which: np.ndarray) -> Pieces:
         on = which[~host[which]]
         at = stream_pieces(explainer, _stream_windows(alignment, on, shifts[0][on]))
-        return join([_renumber(at, on), host_pieces(which[host[which]])])
+        rest = which[host[which]]
+        return join([_renumber(at, on), host_pieces(rest, start[rest], end[rest])])
 
     totals = [np.zeros((len(windows), len(CAUSES)), np.int64) for _ in shifts]
     operations, size = np.zeros(len(windows), np.int64), np.zeros(len(windows), np.int64)
@@ -87,22 +89,22 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
     found, operations[on], size[on] = stream_sums(explainer, places, groups, on)
     for total, here in zip(totals, found, strict=True):
         total[on] = here
-    for some in _lots(trace, windows, np.flatnonzero(host)):
-        cut = host_pieces(some)
-        spent = sums(cut, len(windows))
-        for total in totals:  # the error bar of a host reading is too small to matter
-            total += spent
-        operations += executing(cut, len(windows))
-        size += np.bincount(cut.window, minlength=len(windows))
-        groups.add(cut)
+    operations -= begun_before(explainer, alignment)
+    spent, ran, pieces_each = host_sums(
+        threads, windows, (start, end), np.flatnonzero(host), host_pieces, groups
+    )
+    for total in totals:  # the error bar of a host reading is too small to matter
+        total += spent
+    operations, size = operations + ran, size + pieces_each
     trim_memory()
-    _refuse_other_sums(totals[0], windows)
-    details = groups.table()
+    _refuse_other_sums(totals[0], windows, start, end)
+    cut, details = groups.cut(), groups.table()
     trim_memory()
+    low, high = _bounds(totals, part)
     return Budgets(
         total=totals[0],
-        low=np.minimum.reduce(totals),
-        high=np.maximum.reduce(totals),
+        low=low,
+        high=high,
         details=details,
         other_streams=_other_streams(trace, alignment, streams),
         columns=_columns(trace, alignment, streams, totals[0], operations),
@@ -110,26 +112,25 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
         segments=lambda which: describe.segments(trace, alignment, pieces(which)),
         segment_arrays=lambda which: describe.segment_arrays(trace, alignment, pieces(which)),
         size=size,
+        cut=cut,
     )
 
 
-def _refuse_other_sums(total: np.ndarray, windows: pd.DataFrame) -> None:
+def _bounds(totals: list[np.ndarray], part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(low, high) of the sums at all places; of parts, those at either end."""
+    low, high = np.minimum.reduce(totals), np.maximum.reduce(totals)
+    if part.any():
+        low[part], high[part] = totals[1][part], totals[2][part]
+    return low, high
+
+
+def _refuse_other_sums(total: np.ndarray, windows: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> None:
     """Raises AssertionError if the parts of a window do not add up to its time."""
-    wrong = np.flatnonzero(total.sum(axis=1) != windows["elapsed_ns"].to_numpy())
+    wrong = np.flatnonzero(total.sum(axis=1) != end - start)
     if len(wrong):
         raise AssertionError(
             f"budgets of {len(wrong)} windows do not add up, first: {windows.iloc[wrong[0]].to_dict()}"
         )
-
-
-def _lots(trace: Trace, windows: pd.DataFrame, which: np.ndarray) -> list[np.ndarray]:
-    """Host windows in batches of bounded size: an outer window holds the calls of all windows nested in it."""
-    if not len(which):
-        return []
-    begun = trace.calls["start_ns"].to_numpy()
-    first, last = (np.searchsorted(begun, windows[c].to_numpy()[which]) for c in ("start_ns", "end_ns"))
-    size = np.cumsum(last - first + _CALLS_AT_ONCE // _WINDOWS_AT_ONCE)
-    return np.split(which, np.flatnonzero(np.diff(size // _CALLS_AT_ONCE)) + 1)
 
 
 def _renumber(p: Pieces, index: np.ndarray) -> Pieces:
@@ -151,37 +152,40 @@ def _stream_windows(alignment: Alignment, which: np.ndarray, shift: np.ndarray) 
     # the work of a range ends with its own last operation: no record closes it
     far = np.int64(1) << 62
     return StreamWindows(
-        start + shift,
-        end + shift,
+        clipped(alignment, start + shift, which),
+        clipped(alignment, end + shift, which),
         lane,
         np.where(event, close, far),
         np.where(event, close_end, far),
         thread,
         call,
         np.where(event, record, -1),
+        end + shift,
     )
 
 
-def _shifts(windows: pd.DataFrame) -> list[np.ndarray]:
-    """By how much each window is shifted to either end of its error bar; none if no window has an error bar."""
+def _shifts(windows: pd.DataFrame, *, both: bool) -> list[np.ndarray]:
+    """By how much each window is shifted to either end of its error bar; none if no window has an error bar, unless `both` are
+    wanted."""
     error = np.where(windows["kind"].to_numpy() == "event", windows["error_ns"].to_numpy(), 0)
     start = windows["start_ns"].to_numpy()
     shifts = []
     for sign, edge in ((-1, "start_lower_ns"), (1, "start_upper_ns")):
         reach = np.minimum(error, np.maximum(sign * (windows[edge].to_numpy() - start), 0))
-        if reach.any():
+        if both or reach.any():
             shifts.append(sign * reach)
     return shifts
 
 
 def _other_streams(trace: Trace, alignment: Alignment, streams: Streams) -> pd.DataFrame:
-    """Union of execution, per other stream, of work issued between an interval's ends."""
-    windows, lanes = alignment.windows, alignment.lanes
+    """Union of execution, per other stream, of work issued between an interval's ends; of parts, what runs in the slice."""
+    windows, lanes, part = alignment.windows, alignment.lanes, is_part(alignment)
     calls = trace.calls
     rows = []
-    for lane in streams.by_lane:
+    for lane, of_parts in product(streams.by_lane, (False, True)):
         wanted = np.flatnonzero(
             ~windows["kind"].isin(["host", "run"]).to_numpy()
+            & (part == of_parts)
             & (windows["end_lane"].to_numpy() != lane)
             & (windows["process"].to_numpy() == lanes["process"].iloc[lane])
         )
@@ -190,9 +194,12 @@ def _other_streams(trace: Trace, alignment: Alignment, streams: Streams) -> pd.D
         blocks = streams.blocks(lane)
         call = trace.operations["call"].to_numpy()[blocks.operation]
         ok = call >= 0
+        begin, over = blocks.start[ok], blocks.end[ok]
+        if of_parts:
+            begin, over = (np.clip(t, *alignment.stretch) for t in (begin, over))
         issue = calls["start_ns"].to_numpy()[call[ok]]
         order = np.argsort(issue, kind="stable")
-        length = np.append(0, np.cumsum((blocks.end - blocks.start)[ok][order]))
+        length = np.append(0, np.cumsum((over - begin)[order]))
         first = np.searchsorted(issue[order], windows["open_ns"].to_numpy()[wanted])
         last = np.searchsorted(issue[order], windows["close_ns"].to_numpy()[wanted])
         ns = length[np.maximum(last, first)] - length[first]
@@ -210,36 +217,41 @@ def _columns(
     trace: Trace, alignment: Alignment, streams: Streams, total: np.ndarray, operations: np.ndarray
 ) -> pd.DataFrame:
     """kernel_only_ns and its companions, the number of operations, and the profiler's disturbance, per window."""
-    windows = alignment.windows
+    windows, part = alignment.windows, is_part(alignment)
     host, run = (windows["kind"] == "host").to_numpy(), (windows["kind"] == "run").to_numpy()
     kernel = total[:, CAUSE["kernel"]].copy()
     outside = np.zeros(len(windows), np.int64)
-    if host.any():
-        kernel[host], outside[host] = kernels_issued_inside(
-            trace,
-            windows["process"].to_numpy()[host],
-            windows["start_ns"].to_numpy()[host],
-            windows["end_ns"].to_numpy()[host],
-        )
+    for mine, stretch in ((host & ~part, EVER), (host & part, alignment.stretch)):
+        if mine.any():
+            process, start, end = (windows[c].to_numpy()[mine] for c in ("process", "start_ns", "end_ns"))
+            kernel[mine], outside[mine] = kernels_issued_inside(trace, process, start, end, stretch)
+    others, most = _others_worked(alignment, streams, total)
+    flags, launched, waited = synchronisation_flags(trace, alignment)
     return pd.DataFrame(
         {
             "kernel_only_ns": kernel,
             "kernel_only_upper_ns": kernel + total[:, CAUSE["graph"]],
             "kernel_outside_ns": outside,
             "operations": np.where(run, _begun(trace, alignment, streams), operations),
-            "disturbed": _disturbed(trace, windows),
-            "synchronised": pd.Series(synchronisation_flags(trace, alignment), dtype=object),
-            "others_worked": _others_worked(alignment, streams, total),
+            "disturbed": _disturbed(trace, alignment),
+            "synchronised": pd.Series(flags, dtype=object),
+            "others_worked": most,
+            "others_ns": others,
+            "launched_ns": launched,
+            "waited_ns": waited,
         }
     )
 
 
-def _others_worked(alignment: Alignment, streams: Streams, total: np.ndarray) -> np.ndarray:
-    """Whether other streams of the device executed through most of the time in which a window's stream was idle."""
+def _others_worked(
+    alignment: Alignment, streams: Streams, total: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(how long other streams of the device executed while a window's stream was idle, whether that is most of the time in which
+    it was)."""
     windows, lanes = alignment.windows, alignment.lanes
-    out = np.zeros(len(windows), dtype=bool)
+    out = np.zeros(len(windows), np.int64)
     lane, on_stream = windows["end_lane"].to_numpy(), windows["kind"].isin(["event", "nvtx"]).to_numpy()
-    start, end = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
+    start, end = extent(alignment)
     idle = (end - start) - total[:, : len(KIND)].sum(axis=1)
     for number, members in devices(lanes).items():
         mine = np.flatnonzero(on_stream & np.isin(lane, members) & (idle > 0))
@@ -247,9 +259,13 @@ def _others_worked(alignment: Alignment, streams: Streams, total: np.ndarray) ->
             continue
         blocks = streams.blocks(number)
         device = [covered(blocks.start, blocks.end, t[mine]) for t in (start, end)]
-        others = (device[1] - device[0]) - total[mine][:, : len(KIND)].sum(axis=1)
-        out[mine] = 2 * others > idle[mine]
-    return out
+        out[mine] = (device[1] - device[0]) - total[mine][:, : len(KIND)].sum(axis=1)
+    return out, others_worked(out, idle)
+
+
+def others_worked(others: np.ndarray, idle: np.ndarray) -> np.ndarray:
+    """Whether the others executed through most of the idle time."""
+    return (idle > 0) & (2 * others > idle)
 
 
 def _begun(trace: Trace, alignment: Alignment, streams: Streams) -> np.ndarray:
@@ -265,16 +281,16 @@ def _begun(trace: Trace, alignment: Alignment, streams: Streams) -> np.ndarray:
     return out
 
 
-def _disturbed(trace: Trace, windows: pd.DataFrame) -> np.ndarray:
+def _disturbed(trace: Trace, alignment: Alignment) -> np.ndarray:
     """Whether the profiler worked in the interval's process inside the window: what it does while the host runs ahead, before
     the GPU begins, does not disturb the measurement."""
+    windows, (start, end) = alignment.windows, extent(alignment)
     out = np.zeros(len(windows), dtype=bool)
     overhead = trace.overhead
     for process in np.unique(overhead["process"].to_numpy()):
         mine = overhead["process"].to_numpy() == process
-        begun = np.searchsorted(np.sort(overhead["start_ns"].to_numpy()[mine]), windows["end_ns"].to_numpy())
-        ended = np.searchsorted(
-            np.sort(overhead["end_ns"].to_numpy()[mine]), windows["start_ns"].to_numpy(), side="right"
-        )
+        begun = np.searchsorted(np.sort(overhead["start_ns"].to_numpy()[mine]), end)
+        ended = np.searchsorted(np.sort(overhead["end_ns"].to_numpy()[mine]), start, side="right")
         out |= (windows["process"].to_numpy() == process) & (begun > ended)
+    out &= ~is_part(alignment) | (end > start)
     return out & (windows["kind"] != "run").to_numpy()  # everything the profiler did lies in the run

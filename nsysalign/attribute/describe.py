@@ -72,13 +72,12 @@ def ref_ids(trace: Trace, alignment: Alignment, kind: np.ndarray, ref: np.ndarra
         (np.isin(kind, OPERATION_REFS), trace.operations, "row"),
         (kind == REF["api"], trace.calls, "row"),
         (kind == REF["nvtx"], trace.ranges, "row"),
+        (kind == REF["overhead"], trace.overhead, "row"),
         (kind == REF["event"], alignment.records, "seq"),
     ]
     for mask, frame, column in tables:
         mask = mask & (ref >= 0)
         out[mask] = frame[column].to_numpy()[ref[mask]]
-    over = (kind == REF["overhead"]) & (ref >= 0)
-    out[over] = ref[over]
     return out
 
 

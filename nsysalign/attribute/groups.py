@@ -15,8 +15,9 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.attribute import describe
 from nsysalign.attribute.pieces import CAUSE, DETAIL, DETAILS, OPERATION_REFS, REF, REF_KINDS, Pieces
-from nsysalign.model import CAUSES, Alignment, Trace
-from nsysalign.sweep.tiles import distinct, least, ragged
+from nsysalign.attribute.run_windows import extent, is_part
+from nsysalign.model import CAUSES, KIND, Alignment, Trace
+from nsysalign.sweep.tiles import distinct, least, pick, ragged
 
 _NAMED = tuple(CAUSE[c] for c in ("api", "sync", "api_launch", "host", "event", "profiler"))
 _SPOKEN = tuple(REF[r] for r in ("api", "nvtx", "overhead"))
@@ -25,6 +26,11 @@ _AT_ONCE = 1 << 17
 _SLOTS = 1 << 18
 #: If windows together hold this many times more pieces than exist, they are summed without laying the pieces out per window.
 _PIECES_EACH = 32
+
+
+#: What rows of a portion's details hold besides `frames.DETAILS`.
+PIECES = ("longest_ns", "longest_start_ns", "took_ns")
+_NOWHERE = np.iinfo(np.int64).max
 
 
 class Key(NamedTuple):
@@ -45,11 +51,24 @@ class Lot(NamedTuple):
     ref: np.ndarray
 
 
+#: Columns of a table of what a slice's edges may have cut: interval, side (BEGIN or END of what the slice splits), what, the key,
+#: and of a piece also its length and start, of a copy what its row in `details` counts for it.
+CUT = ("interval", "side", "what", *Key._fields, "ref_kind", "ref_id", "ns", "start_ns", "bytes", "took_ns")
+_CUT_TYPES = dict.fromkeys(CUT, "int64") | dict.fromkeys(
+    ("cause", "detail", "direction", "memory", "ref_kind"), "str"
+)
+BEGIN, END = 0, 1
+#: A piece at the edge; a copy or memset, which counts once per row of `details`; an operation that a host window waits for.
+PIECE, COPY, RAN = 0, 1, 2
+
+
 class Groups:
     """Collects pieces per window and key."""
 
     def __init__(self, trace: Trace, alignment: Alignment) -> None:
         self.trace, self.alignment = trace, alignment
+        self._part = is_part(alignment)
+        self._at_edges: list[tuple[int, Pieces]] = []
         self._keys: dict[Key, int] = {}
         self._lock = Lock()
         self._rows: list[tuple[np.ndarray, ...]] = []  # window, key, ns, longest, its start, ref_kind, ref
@@ -98,12 +117,90 @@ class Groups:
 
     def add(self, pieces: Pieces) -> None:
         """Whole pieces, sorted by window and time."""
+        if self._part.any():
+            mine = pieces.take(np.flatnonzero(self._part[pieces.window]))
+            self._at_edges += [(side, mine.take(self._near(side, mine))) for side in (BEGIN, END)]
         for first in range(0, len(pieces), _AT_ONCE):
             window, lot = self.lot(pieces.take(slice(first, first + _AT_ONCE)))
             owner = np.cumsum(np.concatenate([[False], window[1:] != window[:-1]])[: len(window)])
             self._reduce(
                 window[np.flatnonzero(np.diff(owner, prepend=-1))], owner, np.arange(len(owner)), lot
             )
+
+    def _near(self, side: int, p: Pieces) -> np.ndarray:
+        """Positions of the pieces that lie at an edge of their window's extent where another slice continues it, and of those whose
+        operation reaches over it."""
+        at = self._edges[side][p.window]
+        touching = (p.start if side == BEGIN else p.end) == at
+        return np.flatnonzero(touching | self._reaches_over(p.ref_kind, p.ref, at))
+
+    @cached_property
+    def _edges(self) -> tuple[np.ndarray, np.ndarray]:
+        """Begin and end of every window's extent; _NOWHERE where no other slice continues it."""
+        ends = (self.alignment.windows[c].to_numpy() for c in ("start_ns", "end_ns"))
+        found = [
+            np.where(self._part & (e != own), e, _NOWHERE)
+            for e, own in zip(extent(self.alignment), ends, strict=True)
+        ]
+        return found[0], found[1]
+
+    def _reaches_over(self, ref_kind: np.ndarray, ref: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """Whether operations, with the calls that issued them, begin before these times and end after them."""
+        operations, calls = self.trace.operations, self.trace.calls
+        of = np.where(np.isin(ref_kind, OPERATION_REFS) & (ref >= 0), ref, -1)
+        call = pick(operations["call"].to_numpy(), of, -1)
+        begin, over = (pick(operations[c].to_numpy(), of, _NOWHERE) for c in ("start_ns", "end_ns"))
+        issue = pick(calls["start_ns"].to_numpy(), call, -_NOWHERE)
+        done = pick(calls["end_ns"].to_numpy(), call, -_NOWHERE)
+        begin = np.where(call >= 0, np.minimum(begin, issue), begin)
+        return (of >= 0) & (begin < at) & (np.maximum(over, done) > at)
+
+    def cut(self) -> pd.DataFrame:
+        """What the edges of a slice may have cut, of windows that other slices continue (columns CUT)."""
+        found = []
+        host = (self.alignment.windows["kind"] == "host").to_numpy()
+        for side, p in self._at_edges:
+            window, lot = self.lot(p)
+            touching = (lot.start if side == BEGIN else lot.start + lot.ns) == self._edges[side][window]
+            found.append(self._cut(side, PIECE, window[touching], Lot(*(c[touching] for c in lot))))
+            ran = np.flatnonzero(
+                host[p.window] & np.isin(p.ref_kind, OPERATION_REFS) & (p.detail == 0) & (p.cause < len(KIND))
+            )
+            none = np.zeros(len(ran), np.int64)
+            found.append(
+                self._cut(side, RAN, p.window[ran], Lot(none - 1, none, none, p.ref_kind[ran], p.ref[ran]))
+            )
+        for side in (BEGIN, END) if self._part.any() and self._sized else ():
+            window, key, operation = np.unique(np.concatenate(self._sized, axis=1), axis=1)
+            kind = self.trace.operations["kind"].to_numpy()[operation] + 1
+            over = np.flatnonzero(self._reaches_over(kind, operation, self._edges[side][window]))
+            none = np.zeros(len(over), np.int64)
+            found.append(
+                self._cut(side, COPY, window[over], Lot(key[over], none, none, kind[over], operation[over]))
+            )
+        some = [table for table in found if len(table)]
+        return pd.concat(some, ignore_index=True) if some else self._cut(BEGIN, PIECE, *_nothing())
+
+    def _cut(self, side: int, what: int, window: np.ndarray, lot: Lot) -> pd.DataFrame:
+        keys = [*self._keys, Key("", "", "", "", -1)]
+        spelled = zip(Key._fields, zip(*(keys[k] for k in [*lot.key.tolist(), -1]), strict=True), strict=True)
+        table, copy = self.trace.operations, np.where(what == COPY, lot.ref, -1)
+        took = table["end_ns"].to_numpy() - table["start_ns"].to_numpy()
+        return pd.DataFrame(
+            {
+                "interval": window,
+                "side": side,
+                "what": what,
+                **{name: list(values)[:-1] for name, values in spelled},
+                "ref_kind": np.array(REF_KINDS, dtype=object)[lot.ref_kind],
+                "ref_id": describe.ref_ids(self.trace, self.alignment, lot.ref_kind, lot.ref),
+                "ns": lot.ns,
+                "start_ns": lot.start,
+                "bytes": pick(table["bytes"].to_numpy(), copy, 0),
+                "took_ns": pick(took, copy, 0),
+            },
+            columns=list(CUT),
+        ).astype(_CUT_TYPES)
 
     def add_ranges(
         self, window: np.ndarray, low: np.ndarray, high: np.ndarray, index: np.ndarray, lot: Lot
@@ -261,9 +358,10 @@ class Groups:
             self._sized.append(np.stack([window[sized], key[sized], ref[sized]]))
 
     def table(self) -> pd.DataFrame:
-        """`details` of everything that was added."""
+        """`details` of everything that was added, and what is needed to add up those of several slices: the length and start of
+        each row's longest piece, how long its copies took."""
         if not self._rows:
-            return frames.empty(frames.DETAILS)
+            return frames.empty(frames.DETAILS).assign(**dict.fromkeys(PIECES, np.empty(0, np.int64)))
         window, key, ns, longest, start, ref_kind, ref = (
             np.concatenate(c) for c in zip(*self._rows, strict=True)
         )
@@ -289,7 +387,8 @@ class Groups:
                 "bandwidth_gb_s": np.divide(moved, took, out=np.full(len(at), np.nan), where=took > 0),
             }
         )
-        return frames.check(out, frames.DETAILS)
+        more = zip(PIECES, (longest[at], start[at], took), strict=True)
+        return frames.check(out, frames.DETAILS).assign(**dict(more))
 
     def _sizes(self, code: np.ndarray, rank: np.ndarray, keys: int) -> tuple[np.ndarray, np.ndarray]:
         """(bytes, duration) of the copies and memsets of every row: an operation with several pieces counts once."""
@@ -303,6 +402,11 @@ class Groups:
                 took, at, table["end_ns"].to_numpy()[operation] - table["start_ns"].to_numpy()[operation]
             )
         return moved, took
+
+
+def _nothing() -> tuple[np.ndarray, Lot]:
+    none = np.empty(0, np.int64)
+    return none, Lot(none, none, none, none, none)
 
 
 def _parts(before: np.ndarray, count: np.ndarray) -> list[slice]:

@@ -12,7 +12,9 @@ import numpy as np
 
 from nsysalign.attribute.gaps import NEVER, Explainer, host_pieces
 from nsysalign.attribute.pieces import CAUSE, DETAIL, REF, Pieces, join, make
+from nsysalign.attribute.run_windows import is_part
 from nsysalign.model import CALL, ENQUEUEING_CALLS, ISSUING_CALLS, KIND, SYNC_CALLS, Alignment, Trace
+from nsysalign.sweep.issue import EVER
 from nsysalign.sweep.tiles import disjoint, group, pick, ragged, tile, union
 
 _WAITING = (*SYNC_CALLS, "memcpy")
@@ -24,12 +26,13 @@ _KERNELS_AT_ONCE = 1 << 21
 
 @dataclass(frozen=True)
 class HostWindows:
-    """Arrays of equal length."""
+    """Arrays of equal length; `opened`: where a window starts that other slices began, else its start."""
 
     start: np.ndarray
     end: np.ndarray
     thread: np.ndarray
     process: np.ndarray
+    opened: np.ndarray
 
 
 def host_window_pieces(explainer: Explainer, w: HostWindows) -> Pieces:
@@ -103,7 +106,7 @@ def _waits(explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray) ->
     base = np.cumsum(length) - length
     shift = base - p.start
     piece, op, s, e = _waited_for(explainer, w, p, kind)
-    inside = pick(explainer.call_start, pick(explainer.call, op, -1), NEVER) >= w.start[p.window[piece]]
+    inside = pick(explainer.call_start, pick(explainer.call, op, -1), NEVER) >= w.opened[p.window[piece]]
     # kind codes are kernel, graph, memcpy, memset: already in order of priority
     rank = np.where(inside, pick(explainer.kind, op, 0), len(_RANKED))
     taken_s, taken_e = np.empty(0, np.int64), np.empty(0, np.int64)
@@ -204,13 +207,22 @@ def _issues_pageable(explainer: Explainer, call: np.ndarray) -> np.ndarray:
 
 
 def kernels_issued_inside(
-    trace: Trace, process: np.ndarray, open_ns: np.ndarray, close_ns: np.ndarray
+    trace: Trace,
+    process: np.ndarray,
+    open_ns: np.ndarray,
+    close_ns: np.ndarray,
+    stretch: tuple[int, int] = EVER,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(union of the kernels issued inside, wherever they ran; how much of it ran after the end) per window."""
+    """(union of the kernels issued inside, wherever they ran; how much of it ran after the end) per window, as far as they ran
+    in the stretch [begin, end)."""
     operations, calls = trace.operations, trace.calls
     total, outside = np.zeros(len(process), np.int64), np.zeros(len(process), np.int64)
+    ran = operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy()
     kernels = np.flatnonzero(
-        (operations["kind"].to_numpy() == KIND["kernel"]) & (operations["call"].to_numpy() >= 0)
+        (operations["kind"].to_numpy() == KIND["kernel"])
+        & (operations["call"].to_numpy() >= 0)
+        & (ran[0] < stretch[1])
+        & (ran[1] > stretch[0])
     )
     for number in np.unique(process):
         k = kernels[operations["process"].to_numpy()[kernels] == number]
@@ -219,7 +231,7 @@ def kernels_issued_inside(
         k, issue = k[order], issue[order]
         mine = np.flatnonzero(process == number)
         first, last = np.searchsorted(issue, open_ns[mine]), np.searchsorted(issue, close_ns[mine])
-        start, end = operations["start_ns"].to_numpy()[k], operations["end_ns"].to_numpy()[k]
+        start, end = (np.clip(t[k], *stretch) for t in ran)
         some = np.flatnonzero(last > first)
         for lot in _lots(last[some] - first[some], start, end):
             w = some[lot]
@@ -260,9 +272,12 @@ BEFORE, AFTER, IDLE = "synchronised-before", "synchronised-after", "idle-before"
 _NEVER = np.iinfo(np.int64).min
 
 
-def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str, ...]]:
+def synchronisation_flags(
+    trace: Trace, alignment: Alignment
+) -> tuple[list[tuple[str, ...]], np.ndarray, np.ndarray]:
     """Per window, the flags that hold; () for other kinds than host: does the program wait for the GPU before the first
-    reading, and before the second?
+    reading, and before the second?  And when its thread last launched something, and had last waited, before its end: of a part,
+    the end of the slice, and the flag that this decides is left to `waits_after`.
 
     y sync   |t0   s launch   y sync   |t1      both: launch, kernel and synchronisation
     y sync   |t0   s launch            |t1      only before: the enqueueing
@@ -276,9 +291,12 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
     """
     w, calls = alignment.windows, trace.calls
     out: list[tuple[str, ...]] = [()] * len(w)
+    last, sync = np.full(len(w), _NEVER), np.full(len(w), _NEVER)
     host = np.flatnonzero((w["kind"] == "host").to_numpy())
     if not len(host):
-        return out
+        return out, last, sync
+    part, until = is_part(alignment), w["end_ns"].to_numpy()
+    until = np.where(part, np.minimum(until, alignment.stretch[1]), until)
     outer = np.flatnonzero(calls["outer"].to_numpy() == np.arange(len(calls)))
     kind, begin, end = (calls[c].to_numpy()[outer] for c in ("kind", "start_ns", "end_ns"))
     syncs = np.isin(kind, [CALL[k] for k in SYNC_CALLS]) & (calls["return_value"].to_numpy()[outer] == 0)
@@ -292,18 +310,26 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
         windows = host[thread[host] == number]
         ends = np.sort(np.append(end_ns[windows], _ends_around(alignment, number)))
         for at in windows.tolist():
-            a, b = int(start_ns[at]), int(end_ns[at])
+            a, b = int(start_ns[at]), int(until[at])
+            last[at], sync[at] = _last(launched, b), _last(waited, b)
+            if part[at] and not alignment.stretch[0] <= a < alignment.stretch[1]:
+                continue  # another slice knows what came before
             flags = []
             # a window that ends where this one starts was closed by the same reading, so its wait also counts for this one
             if _last(waited, a) > max(_last(launched, a), _last(ends, a - 1)):
                 flags.append(BEFORE)
-            last, sync = _last(launched, b), _last(waited, b)
-            if sync > max(a, last if last >= a else _NEVER):
+            if not part[at] and waits_after(a, last[at], sync[at]):
                 flags.append(AFTER)
             if a >= drained(int(process[at]), a):
                 flags.append(IDLE)
             out[at] = tuple(flags)
-    return out
+    return out, last, sync
+
+
+def waits_after(start: int, launched: int, waited: int) -> bool:
+    """Whether a window that starts there ends with a wait, given when its thread last launched and had last waited before its
+    end."""
+    return waited > max(start, launched if launched >= start else _NEVER)
 
 
 def _ends_around(alignment: Alignment, thread: int) -> np.ndarray:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.attribute.describe import call_names, operation_names
-from nsysalign.attribute.run_windows import devices
+from nsysalign.attribute.run_windows import devices, extent
 from nsysalign.model import OPERATION_KINDS, Alignment, Trace
 from nsysalign.sweep.tiles import ragged
 from nsysalign.text import REPETITION
@@ -200,7 +200,7 @@ def inside(ran: Ran, runs: bool = True) -> Iterator[tuple[np.ndarray, np.ndarray
     trace, w, operations = ran.trace, ran.alignment.windows, ran.trace.operations
     start = operations["start_ns"].to_numpy()
     kind, lane = w["kind"].to_numpy(dtype=object), w["end_lane"].to_numpy()
-    opened, closed = w["start_ns"].to_numpy(), w["end_ns"].to_numpy()
+    (opened, closed), begun = extent(ran.alignment), w["start_ns"].to_numpy()
     for of_run in (True, False) if runs else (False,):
         there = ((kind == "run") == of_run) & (kind != "host")
         for number in np.unique(lane[there]).tolist():
@@ -210,7 +210,7 @@ def inside(ran: Ran, runs: bool = True) -> Iterator[tuple[np.ndarray, np.ndarray
                 before = idle[place]
                 if not of_run:  # before a run nothing ran; a slice of it begins in the middle
                     first = np.flatnonzero(np.diff(at, prepend=-1))
-                    before[first] = np.minimum(before[first], start[mine[place[first]]] - opened[at[first]])
+                    before[first] = np.minimum(before[first], start[mine[place[first]]] - begun[at[first]])
                 yield at, mine[place], before
     hosts = np.flatnonzero(kind == "host")
     issued = np.flatnonzero(operations["call"].to_numpy() >= 0)

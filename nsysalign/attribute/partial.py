@@ -16,6 +16,7 @@ from nsysalign import frames
 from nsysalign.attribute import kernels, ranges, work
 from nsysalign.attribute.budget import Budgets
 from nsysalign.attribute.labels import name_intervals
+from nsysalign.attribute.run_windows import is_part
 from nsysalign.model import (
     CAUSES,
     ORIGIN,
@@ -30,6 +31,7 @@ from nsysalign.model import (
 from nsysalign.sweep.issue import EVER
 from nsysalign.windows import is_unsure
 
+DISTURBED, INTERVENED = "profiler-disturbed", "intervened"
 #: Columns that windows and intervals have under the same name.
 _SAME = (
     "kind",
@@ -62,8 +64,10 @@ _BESIDE = (
 )
 #: Of a portion: tables with one row per interval; tables that refer to intervals by number.
 _ARRAYS = ("total", "low", "high", "size")
-_TABLES = ("details", "other_streams", "durations", "gaps")
+_TABLES = ("details", "other_streams", "durations", "gaps", "cut")
 _COMPUTED = ("kernel_only_ns", "kernel_only_upper_ns", "kernel_outside_ns", "operations")
+#: What flags are decided by when the parts of a window have been put together.
+_BEHIND_FLAGS = ("others_ns", "launched_ns", "waited_ns")
 
 
 def partial_result(
@@ -89,6 +93,7 @@ def partial_result(
         durations=kernels.durations(ran),
         gaps=kernels.gaps(ran),
         on_host=ranges.on_host(trace, alignment, stretch),
+        cut=budgets.cut,
     )
 
 
@@ -118,15 +123,16 @@ def intervals_table(p: PartialResult) -> pd.DataFrame:
     return frames.check(out, frames.INTERVALS)
 
 
-def together(portions: Sequence[PartialResult]) -> PartialResult:
-    """Portions of one trace as one: intervals in the order in which the log has them, whichever portion they are of."""
+def together(portions: Sequence[PartialResult], *more: pd.DataFrame) -> PartialResult:
+    """Portions of one trace as one: intervals in the order in which the log has them, whichever portion they are of.  `more`
+    intervals that could not be placed."""
     rows = pd.concat([p.rows for p in portions], ignore_index=True)
     order = _as_in_the_whole(rows)
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     first = np.cumsum([0, *(len(p.rows) for p in portions)])
     alone: Counter[str] = sum((Counter(p.alone) for p in portions), Counter())
-    unaligned = pd.concat([p.unaligned for p in portions], ignore_index=True)
+    unaligned = pd.concat([*(p.unaligned for p in portions), *more], ignore_index=True)
     segments = [p.segments for p in portions if p.segments is not None]  # for all of them, or for none
     return PartialResult(
         rows=rows.iloc[order].reset_index(drop=True),
@@ -210,13 +216,14 @@ def _rows(ran: kernels.Ran, budgets: Budgets, log: EventLog | None) -> pd.DataFr
     )
     for column in (*_SAME, *_BESIDE):
         out[column] = w[column].array.copy()
-    for column in _COMPUTED:
+    for column in (*_COMPUTED, *_BEHIND_FLAGS):
         out[column] = budgets.columns[column].to_numpy()
+    out["part"] = is_part(alignment)
     out = pd.concat([out, work.of_windows(ran)], axis=1)
     flags = [
         (
-            *(("profiler-disturbed",) if disturbed else ()),
-            *(("intervened",) if intervened else ()),
+            *((DISTURBED,) if disturbed else ()),
+            *((INTERVENED,) if intervened else ()),
             *((OTHERS_WORKED,) if others else ()),
             *remarks,
             *synchronised,
@@ -224,7 +231,7 @@ def _rows(ran: kernels.Ran, budgets: Budgets, log: EventLog | None) -> pd.DataFr
         for disturbed, intervened, others, remarks, synchronised in zip(
             budgets.columns["disturbed"].tolist(),
             _intervened(alignment, log),
-            budgets.columns["others_worked"].tolist(),
+            (budgets.columns["others_worked"] & ~out["part"]).tolist(),
             w["remarks"].tolist(),
             budgets.columns["synchronised"].tolist(),
             strict=True,

@@ -34,12 +34,14 @@ _SPLIT = (*_KINDS, "other_ns")
 class OnHost:
     """The ranges that begin in a stretch of a trace, and the work of its calls.
 
-    `ranges`: per range, its number among `texts` (text), host_ns, gpu_ns, with_work and the time in calls (_SPLIT).  `work`:
+    `ranges`: per range, its number among `texts` (text), host_ns, gpu_ns, with_work and the time in calls (_SPLIT) inside the stretch;
+    `later`: text and that time of ranges which began before it.  `work`:
     (operations, ns) that begin in the stretch; `issued`, `outside`: the same of those that its calls issued, and of those among
     them issued outside of all ranges."""
 
     texts: tuple[str, ...]
     ranges: pd.DataFrame
+    later: pd.DataFrame
     work: np.ndarray
     issued: np.ndarray
     outside: np.ndarray
@@ -55,10 +57,13 @@ def on_host(trace: Trace, alignment: Alignment, stretch: tuple[int, int] = EVER)
     def here(start: np.ndarray) -> np.ndarray:
         return (start >= begin) & (start < end)
 
-    mine = ranges[here(ranges["start_ns"].to_numpy())].reset_index(drop=True)
+    opened = ranges["start_ns"].to_numpy()
+    reaching = here(opened) | ((opened < begin) & (ranges["end_ns"].to_numpy() > begin))
+    mine = ranges[reaching].reset_index(drop=True)
+    own = here(opened[reaching])
     code, texts = pd.factorize(mine["text"].to_numpy(dtype=object))
     rows = pd.DataFrame(
-        {"text": code, "host_ns": mine["end_ns"] - mine["start_ns"]} | _inside_calls(trace, mine)
+        {"text": code, "host_ns": mine["end_ns"] - mine["start_ns"]} | _inside_calls(trace, mine, stretch)
     )
     rows["gpu_ns"], rows["with_work"] = _on_gpu(windows, mine)
     took, call = (operations["end_ns"] - operations["start_ns"]).to_numpy(), operations["call"].to_numpy()
@@ -67,7 +72,8 @@ def on_host(trace: Trace, alignment: Alignment, stretch: tuple[int, int] = EVER)
     return (
         OnHost(
             tuple(map(str, texts)),
-            rows,
+            rows[own],
+            rows.loc[~own, ["text", *_SPLIT]],
             _amount(took[here(operations["start_ns"].to_numpy())]),
             _amount(took[known[issued]]),
             _amount(took[known[issued & ~_covered(trace)]]),
@@ -84,16 +90,23 @@ def host_ranges(parts: Sequence[OnHost]) -> pd.DataFrame:
     if not sum(len(part.ranges) for part in parts):
         return frames.empty(frames.HOST_RANGES)
     texts = pd.Index(dict.fromkeys(text for part in parts for text in part.texts), dtype=object)
-    code = np.concatenate(
-        [texts.get_indexer(list(part.texts))[part.ranges["text"].to_numpy()] for part in parts]
-    )
-    rows = pd.concat([part.ranges for part in parts], ignore_index=True).assign(count=1)
-    rows["outside_ns"] = rows["host_ns"] - rows[list(_SPLIT)].sum(axis=1)
     labels = [plain_region(text) for text in texts]
     same = grouped(labels)
-    rows["label"] = np.array([same.get(label, label) for label in labels], dtype=object)[code]
+    names = np.array([same.get(label, label) for label in labels], dtype=object)
+
+    def labelled(tables: list[pd.DataFrame]) -> pd.DataFrame:
+        codes = [
+            texts.get_indexer(list(p.texts))[t["text"].to_numpy()] for p, t in zip(parts, tables, strict=True)
+        ]
+        return pd.concat(tables, ignore_index=True).assign(label=names[np.concatenate(codes)])
+
+    rows = labelled([part.ranges for part in parts]).assign(count=1)
     groups = rows.groupby("label", sort=False)
-    out = groups[["count", "with_work", "gpu_ns", "host_ns", *_SPLIT, "outside_ns"]].sum().reset_index()
+    out = groups[["count", "with_work", "gpu_ns", "host_ns", *_SPLIT]].sum()
+    later = labelled([part.later for part in parts]).groupby("label")[list(_SPLIT)].sum()
+    out[list(_SPLIT)] += later.reindex(out.index, fill_value=0)
+    out["outside_ns"] = out["host_ns"] - out[list(_SPLIT)].sum(axis=1)
+    out = out.reset_index()
     # the lower median: a time that was measured
     out["median_ns"] = groups["host_ns"].quantile(0.5, interpolation="lower").to_numpy()
     out["max_ns"] = groups["host_ns"].max().to_numpy()
@@ -123,8 +136,8 @@ def _operations(count: int, ns: int) -> str:
     return f"{count:,} operation{'s' * int(count != 1)} ({ns / 1e6:,.3f} ms)"
 
 
-def _inside_calls(trace: Trace, ranges: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Per range: how long its thread was in calls of each kind while it lasted."""
+def _inside_calls(trace: Trace, ranges: pd.DataFrame, stretch: tuple[int, int]) -> dict[str, np.ndarray]:
+    """Per range: how long its thread was in calls of each kind while it lasted, inside the stretch."""
     calls = trace.calls
     column = np.full(len(CALL), len(_KINDS), np.int8)
     for number, kinds in enumerate(_KINDS.values()):
@@ -133,7 +146,7 @@ def _inside_calls(trace: Trace, ranges: pd.DataFrame) -> dict[str, np.ndarray]:
     begin, over = (calls[c].to_numpy()[outer] for c in ("start_ns", "end_ns"))
     what = column[calls["kind"].to_numpy()[outer]]
     of_thread = group(calls["thread"].to_numpy()[outer], np.arange(len(outer)))
-    start, end = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
+    start, end = (np.clip(ranges[c].to_numpy(), *stretch) for c in ("start_ns", "end_ns"))
     found = {name: np.zeros(len(ranges), np.int64) for name in _SPLIT}
     for thread, rows in group(ranges["thread"].to_numpy(), np.arange(len(ranges))).items():
         mine = of_thread.get(thread, np.empty(0, np.int64))

@@ -6,6 +6,14 @@
 
 A device with several streams is a lane of its own behind the lanes of the trace (`stream` -1): its operations are those of
 all its streams.
+
+Of a long trace each slice has runs of its own, and parts of intervals that are too long to be read at once:
+
+    slices    |        1        |        2        |        3        |
+    interval       [-------------------------------------)
+    extent         [------------[-----------------[------)            what each slice splits; the sums are added up
+
+A part keeps its own start and end: what began before its extent, and what follows, decides as it does in the whole.
 """
 
 from __future__ import annotations
@@ -16,13 +24,30 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.attribute.pieces import CAUSE
-from nsysalign.model import ORIGIN, Alignment, PartialResult, Trace, pid_of
+from nsysalign.model import ORIGIN, Alignment, Trace, pid_of
 from nsysalign.sweep.issue import EVER
 from nsysalign.windows import windows_frame
 
-#: Columns that identify the run a row belongs to.
-_WHOSE = ["region", "process", "device", "end_stream"]
+
+def is_part(alignment: Alignment) -> np.ndarray:
+    """Per window: whether other slices continue it."""
+    if alignment.part is None:
+        return np.zeros(len(alignment.windows), dtype=bool)
+    return np.asarray(alignment.part)
+
+
+def clipped(alignment: Alignment, times: np.ndarray, which: np.ndarray | None = None) -> np.ndarray:
+    """Times of windows (of those at `which`), moved into the slice where the window is a part."""
+    if alignment.part is None:
+        return times
+    part = alignment.part if which is None else alignment.part[which]
+    return np.where(part, np.clip(times, *alignment.stretch), times)
+
+
+def extent(alignment: Alignment) -> tuple[np.ndarray, np.ndarray]:
+    """(start, end) of every window, ns: of a part, what lies in the slice, which may be nothing."""
+    start, end = (alignment.windows[c].to_numpy() for c in ("start_ns", "end_ns"))
+    return clipped(alignment, start), clipped(alignment, end)
 
 
 def with_runs(trace: Trace, alignment: Alignment, stretch: tuple[int, int] = EVER) -> Alignment:
@@ -49,6 +74,9 @@ def with_runs(trace: Trace, alignment: Alignment, stretch: tuple[int, int] = EVE
     return replace(
         alignment,
         lanes=whole,
+        part=np.append(is_part(alignment), np.zeros(len(made), dtype=bool))
+        if alignment.part is not None
+        else None,
         busy=np.append(busy, np.zeros(len(extra), dtype=bool)),
         windows=frames.check(pd.concat([alignment.windows, made], ignore_index=True), frames.WINDOWS)
         if len(made)
@@ -66,92 +94,6 @@ def devices(lanes: pd.DataFrame) -> dict[int, np.ndarray]:
         lane: np.flatnonzero(~whole & (process == process[lane]) & (device == device[lane]))
         for lane in np.flatnonzero(whole).tolist()
     }
-
-
-def joined(p: PartialResult) -> PartialResult:
-    """Combined portions hold one row of each run per stretch: these become one row with the sum of the budgets, and `unknown`
-    for idle time whose end no stretch saw."""
-    run = np.flatnonzero((p.rows["kind"] == "run").to_numpy())
-    if not len(run):
-        return p
-    keys = p.rows.iloc[run][_WHOSE]
-    whose = keys.groupby(_WHOSE, sort=False).ngroup().to_numpy()
-    order = np.argsort(whose, kind="stable")
-    first = run[order[np.flatnonzero(np.diff(whose[order], prepend=-1))]]
-    rows = p.rows.copy()
-    target = first[whose]
-    for column in ("kernel_only_ns", "kernel_only_upper_ns", "operations"):
-        rows.loc[first, column] = pd.Series(rows[column].to_numpy()[run]).groupby(whose).sum().to_numpy()
-    begins = dict.fromkeys(("open_ns", "start_ns", "start_lower_ns", "start_upper_ns"), "min")
-    ends = dict.fromkeys(("close_ns", "close_end_ns", "end_ns"), "max")
-    for column, how in (begins | ends).items():
-        rows.loc[first, column] = pd.Series(rows[column].to_numpy()[run]).groupby(whose).agg(how).to_numpy()
-    tables = []
-    for table in (p.total, p.low, p.high):
-        out = table.copy()
-        out[first] = 0
-        np.add.at(out, target, table[run])
-        tables.append(out)
-    # a stream that was idle for longer than a stretch: what its next work waited for was not examined
-    rows["elapsed_ns"] = rows["end_ns"] - rows["start_ns"]
-    for table in tables:
-        table[first, CAUSE["unknown"]] += rows["elapsed_ns"].to_numpy()[first] - tables[0][first].sum(axis=1)
-    keep = np.ones(len(rows), dtype=bool)
-    keep[np.setdiff1d(run, first)] = False
-    place = np.cumsum(keep) - 1
-    to = np.arange(len(rows))
-    to[run] = target
-    others = {name: getattr(p, name) for name in ("other_streams", "durations", "gaps")}
-    return replace(
-        p,
-        rows=rows[keep].reset_index(drop=True),
-        total=tables[0][keep],
-        low=tables[1][keep],
-        high=tables[2][keep],
-        details=_details(p.details, place[to], (p.rows["kind"] == "run").to_numpy()),
-        **{name: t.assign(interval=place[to][t["interval"].to_numpy()]) for name, t in others.items()},
-        size=p.size[keep],
-        segments=None if p.segments is None else _segments(p.segments, place[to], rows[keep]),
-    )
-
-
-def _segments(segments: pd.DataFrame, number: np.ndarray, rows: pd.DataFrame) -> pd.DataFrame:
-    """Segments of renumbered intervals; the time between the stretches of a run was not seen to its end."""
-    out = segments.assign(interval=number[segments["interval"].to_numpy()])
-    out = out.sort_values(["interval", "start_ns"], kind="stable", ignore_index=True)
-    runs = np.flatnonzero((rows["kind"] == "run").to_numpy())
-    missing = []
-    for run in runs.tolist():
-        mine = out[out["interval"] == run]
-        begin = np.append(rows["start_ns"].iat[run], mine["end_ns"].to_numpy())
-        end = np.append(mine["start_ns"].to_numpy(), rows["end_ns"].iat[run])
-        gap = end > begin
-        missing.append(pd.DataFrame({"interval": run, "start_ns": begin[gap], "end_ns": end[gap]}))
-    unseen = pd.concat(missing, ignore_index=True) if missing else pd.DataFrame()
-    if not len(unseen):
-        return out
-    unseen = unseen.assign(cause="unknown", ref_kind="", ref_id=-1, detail="")
-    both = [frames.check(t, frames.SEGMENTS) for t in (out, unseen)]
-    whole = pd.concat(both, ignore_index=True)
-    return whole.sort_values(["interval", "start_ns"], kind="stable", ignore_index=True)
-
-
-def _details(details: pd.DataFrame, number: np.ndarray, run: np.ndarray) -> pd.DataFrame:
-    """Details of renumbered intervals, merged per run: the reference is that of the row with the most time."""
-    out = details.assign(interval=number[details["interval"].to_numpy()])
-    of_run = run[details["interval"].to_numpy()]
-    keys = ["interval", "cause", "detail", "direction", "memory", "stream"]
-    mine = out[of_run]
-    mine = mine.assign(took=mine["bytes"] / mine["bandwidth_gb_s"])  # nanoseconds
-    mine = mine.sort_values([*keys, "ns"], ascending=[True] * len(keys) + [False])
-    groups = mine.groupby(keys, sort=False)
-    whole = groups.first().reset_index()
-    for column in ("ns", "bytes", "took"):
-        whole[column] = groups[column].sum().to_numpy()
-    took = whole["took"].to_numpy()
-    whole["bandwidth_gb_s"] = np.divide(whole["bytes"], took, out=np.full(len(whole), np.nan), where=took > 0)
-    both = [frames.check(t, frames.DETAILS) for t in (out[~of_run], whole)]
-    return pd.concat(both, ignore_index=True)
 
 
 def _whose(process: int, device: int, used: pd.DataFrame) -> list[str]:

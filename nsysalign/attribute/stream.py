@@ -20,7 +20,8 @@ class StreamWindows(Columns):
     """Arrays of equal length: place and lane of each window, and the end record (or the end of the range).
 
     close_ns: start of the end record's call (nothing issued later belongs to the window); close_end_ns: its end;
-    close_thread, close_call: who made it; record: its position in the alignment's records, -1 for none.
+    close_thread, close_call: who made it; record: its position in the alignment's records, -1 for none; last_ns: where a window
+    ends that other slices continue, else its end.
     """
 
     start: np.ndarray
@@ -31,6 +32,7 @@ class StreamWindows(Columns):
     close_thread: np.ndarray
     close_call: np.ndarray
     record: np.ndarray
+    last_ns: np.ndarray
 
 
 def stream_pieces(explainer: Explainer, w: StreamWindows) -> Pieces:
@@ -102,7 +104,7 @@ def _gaps(
     call = pick(explainer.call, following, -1)
     issue = pick(explainer.call_start, call, FAR)
     # an operation that runs inside the window was issued before the end, whether or not the trace has its call
-    inside = pick(explainer.op_start, following, FAR) < w.end[window]
+    inside = pick(explainer.op_start, following, FAR) < w.last_ns[window]
     use = (following >= 0) & np.where(call >= 0, issue < w.close_ns[window], inside)
     from_call = use & (call >= 0)
     return Gaps(

@@ -12,20 +12,26 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from nsysalign.attribute.busy import Blocks
 from nsysalign.attribute.gaps import NEVER, Explainer
 from nsysalign.attribute.groups import Groups
 from nsysalign.attribute.interior import Interior
 from nsysalign.attribute.pieces import Pieces, sums
+from nsysalign.attribute.run_windows import extent, is_part
 from nsysalign.attribute.stream import Span, StreamWindows, edge_pieces, span_of, stream_pieces
-from nsysalign.effort import threads, trim_memory
-from nsysalign.model import CAUSES, KIND
+from nsysalign.attribute.threads import Threads
+from nsysalign.effort import threads as cores
+from nsysalign.effort import trim_memory
+from nsysalign.model import CAUSES, KIND, Alignment
 from nsysalign.sweep.tiles import ragged
 
 #: Blocks at once: their columns stay in the processor's cache, and two batches fit into memory next to a long trace.
 _CHUNK = 1 << 14
 _WINDOWS_AT_ONCE = 1 << 12
+#: Calls of their threads in host windows at once.
+_CALLS_AT_ONCE = 1 << 16
 
 
 def stream_sums(
@@ -39,13 +45,13 @@ def stream_sums(
     operations, size = np.zeros(count, np.int64), np.ones(count, np.int64)
     lanes = places[0].lane
     for lane in np.unique(lanes):
-        mine = np.flatnonzero((lanes == lane) & (places[0].end > places[0].start))
-        if not len(mine):
+        there = [np.flatnonzero((lanes == lane) & (w.end > w.start)) for w in places]
+        if not any(map(len, there)):
             continue
         blocks = explainer.streams.blocks(int(lane))
         latest = _latest_issue(explainer, blocks)
         spans: list[tuple[np.ndarray, Span]] = []
-        for number, w in enumerate(places):
+        for number, (w, mine) in enumerate(zip(places, there, strict=True)):
             span = span_of(blocks, w.start[mine], w.end[mine])
             late = _issued_late(w.close_ns[mine], span, latest)
             plain, span = mine[~late], Span(span.first[~late], span.last[~late])
@@ -111,16 +117,78 @@ def _distinct(b: Blocks, span: Span) -> np.ndarray:
 def _count(pieces: Pieces, windows: np.ndarray, operations: np.ndarray, size: np.ndarray) -> None:
     """Operations and pieces of windows whose every piece is here."""
     if len(windows):
-        operations[windows] = executing(pieces, len(operations))[windows]
+        ran = executing(pieces)[0]
+        operations[windows] = np.bincount(ran, minlength=len(operations))[windows]
         size[windows] = np.bincount(pieces.window, minlength=len(size))[windows]
 
 
-def executing(pieces: Pieces, windows: int) -> np.ndarray:
-    """Operations that execute in each window, each counted once."""
+def executing(pieces: Pieces) -> np.ndarray:
+    """(window, operation) of all that executes in each window, each once: int64 array (2, pairs)."""
     on = (pieces.ref_kind >= 1) & (pieces.ref_kind <= len(KIND)) & (pieces.detail == 0)
     on &= pieces.cause < len(KIND)  # kernel, graph, memcpy, memset come first among causes too
-    pairs = np.unique(np.stack([pieces.window[on], pieces.ref[on]]), axis=1)
-    return np.bincount(pairs[0], minlength=windows) if pairs.size else np.zeros(windows, np.int64)
+    return np.unique(np.stack([pieces.window[on], pieces.ref[on]]), axis=1)
+
+
+def begun_before(explainer: Explainer, alignment: Alignment) -> np.ndarray:
+    """Per window: of the operations that execute in its extent, those that execute in it before, in another slice."""
+    windows, (start, end) = alignment.windows, extent(alignment)
+    opened, lane = windows["start_ns"].to_numpy(), windows["end_lane"].to_numpy()
+    out = np.zeros(len(windows), np.int64)
+    continued = is_part(alignment) & (windows["kind"] != "host").to_numpy() & (opened < start) & (start < end)
+    for number in np.unique(lane[continued]).tolist():
+        which = np.flatnonzero(continued & (lane == number))
+        blocks = explainer.streams.blocks(number)
+        ends = ((opened, start), (start, end), (opened, end))
+        before, here, both = (_distinct(blocks, span_of(blocks, a[which], b[which])) for a, b in ends)
+        out[which] = before + here - both
+    return out
+
+
+def host_sums(
+    threads: Threads,
+    windows: pd.DataFrame,
+    ends: tuple[np.ndarray, np.ndarray],
+    which: np.ndarray,
+    pieces: Callable[[np.ndarray, np.ndarray, np.ndarray], Pieces],
+    groups: Groups,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same of host windows, which lie at one place; 0 for others.  `pieces(window, start, end)`: in order."""
+    count = len(windows)
+    spent, size = np.zeros((count, len(CAUSES)), np.int64), np.zeros(count, np.int64)
+    ran = [np.empty((2, 0), np.int64)]
+    for lot in _lots(threads, windows, ends, which):
+        cut = pieces(*lot)
+        spent += sums(cut, count)
+        ran.append(executing(cut))
+        size += np.bincount(cut.window, minlength=count)
+        groups.add(cut)
+    each = np.unique(np.concatenate(ran, axis=1), axis=1)[0]
+    return spent, np.bincount(each, minlength=count), size
+
+
+def _lots(
+    threads: Threads, windows: pd.DataFrame, ends: tuple[np.ndarray, np.ndarray], which: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(window, start, end) of host windows in batches of bounded size.  A window with more calls of its thread than that is cut
+    where one of them begins: another piece begins there anyway."""
+    thread, (start, end) = windows["thread"].to_numpy(), ends
+    found = [(which[:0], start[:0], end[:0], start[:0])]
+    for number in np.unique(thread[which]).tolist():
+        mine, made = which[thread[which] == number], threads[number].start
+        first, last = (np.searchsorted(made, t[mine]) for t in (start, end))
+        owner, place = ragged(
+            np.zeros(len(mine), np.int64), np.maximum(last - first, 1) // _CALLS_AT_ONCE + 1
+        )
+        at = first[owner] + place * _CALLS_AT_ONCE
+        begin = np.where(place > 0, np.append(made, 0)[np.minimum(at, len(made))], start[mine[owner]])
+        same = np.append(owner[1:] == owner[:-1], False)
+        over = np.where(same, np.append(begin[1:], 0), end[mine[owner]])
+        found.append((mine[owner], begin, over, np.minimum(last[owner] - at, _CALLS_AT_ONCE)))
+    window, begin, over, calls = (np.concatenate(column) for column in zip(*found, strict=True))
+    order = np.lexsort((begin, window))
+    size = np.cumsum(calls[order] + _CALLS_AT_ONCE // _WINDOWS_AT_ONCE) // _CALLS_AT_ONCE
+    for lot in np.split(order, np.flatnonzero(np.diff(size)) + 1) if len(order) else ():
+        yield window[lot], begin[lot], over[lot]
 
 
 def _add_interiors(
@@ -164,7 +232,7 @@ def _add_interiors(
 
 def _ahead(jobs: Sequence[Any], work: Callable[[Any], Any]) -> Iterator[Any]:
     """Results in order; another thread computes the next one while this one is used, because numpy releases the GIL."""
-    if len(jobs) < 2 or threads() < 2:
+    if len(jobs) < 2 or cores() < 2:
         yield from map(work, jobs)
         return
     with ThreadPoolExecutor(1) as pool:

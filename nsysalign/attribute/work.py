@@ -40,9 +40,9 @@ _LONGEST = 32
 
 def of_windows(ran: Ran) -> pd.DataFrame:
     """COLUMNS of every window (0 and '' for runs): operations that begin in it on its stream; for host windows, those issued in
-    it."""
+    it.  And `work_longest_ns`, the duration of the one that `work_main` names."""
     trace, windows, operations = ran.trace, ran.alignment.windows, ran.trace.operations
-    count, moved, names = (np.zeros(len(windows), np.int64) for _ in range(3))
+    count, moved, names, most = (np.zeros(len(windows), np.int64) for _ in range(4))
     main = np.full(len(windows), "", dtype=object)
     code, example = ran.codes
     texts = operation_names(trace, example) if len(example) else np.empty(0, object)
@@ -56,10 +56,13 @@ def of_windows(ran: Ran) -> pd.DataFrame:
         moved[at] = np.add.reduceat(size[op], first)
         with np.errstate(over="ignore"):
             names[at] = np.add.reduceat(digest[code[op]], first)
-        longest = np.flatnonzero(took[op] == np.repeat(np.maximum.reduceat(took[op], first), count[at]))
+        most[at] = np.maximum.reduceat(took[op], first)
+        longest = np.flatnonzero(took[op] == np.repeat(most[at], count[at]))
         owner, place = np.unique(which[longest], return_index=True)
         main[owner] = texts[code[op[longest[place]]]]
-    table = pd.DataFrame(dict(zip(COLUMNS, (count, moved, names, main), strict=True)))
+    table = pd.DataFrame(
+        dict(zip(COLUMNS, (count, moved, names, main), strict=True)) | {"work_longest_ns": most}
+    )
     return table.astype({"work_main": "str"})  # an empty stretch must not determine the column's type
 
 

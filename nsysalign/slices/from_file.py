@@ -78,6 +78,7 @@ class FileSource:
         return np.full(len(which), -1, np.int64)
 
     def around(self, which: np.ndarray, wide: bool = True) -> tuple[np.ndarray, Trace, Alignment]:
+        which = which[~self._found.rows["part"].to_numpy(dtype=bool)[which]]  # too long to be replayed
         # a replay begins some time before
         scene = self._made(which, _MARGINS[1:]) if wide else self._scene(which)[0]
         there = np.isin(scene.numbers, which)

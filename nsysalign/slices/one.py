@@ -20,13 +20,11 @@ from nsysalign.attribute.run_windows import with_runs
 from nsysalign.effort import trim_memory
 from nsysalign.errors import NsysAlignError
 from nsysalign.model import ORIGIN, Alignment, EventLog, PartialResult, Trace
+from nsysalign.slices.far import blind, is_far, ranges_in, too_narrow, with_parts
 from nsysalign.slices.timed_log import Stretch
 from nsysalign.trace import fast
 from nsysalign.trace.index import FOREVER, Blocks, Excerpt
 from nsysalign.trace.read import read_trace
-
-#: An interval that ends closer than this to the end of what was read could have been cut.
-_GUARD_NS = 100_000
 
 
 @dataclass(frozen=True)
@@ -39,6 +37,7 @@ class Job:
     context: TraceContext
     latency: dict[int, int]
     slice: tuple[int, int]  # begin and end of the time it is responsible for
+    far: pd.DataFrame  # windows (WINDOWS) of which it splits what lies in it
     segments: bool = False  # whether those of all its intervals are wanted
 
 
@@ -65,14 +64,17 @@ class Done:
     lost: dict[str, int]
     blocks: Mapping[str, Blocks]  # where the rows that the slice is responsible for really lie
     seen: Seen
+    ranges: pd.DataFrame  # `far.ranges_in`
     edges: Edges | None = None  # without a log
 
 
 @dataclass(frozen=True)
 class Narrow:
-    """The excerpt does not show all that its intervals depend on: something was issued before, or ends after it."""
+    """The excerpt does not show all that its intervals depend on: something was issued before, or ends after it.  `of_part`: only
+    one that is too long to be read misses something."""
 
     blocks: Mapping[str, Blocks]
+    of_part: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,18 +130,23 @@ def work(job: Job) -> Done | Narrow | Unseen:
     lanes, operation_lane = build_lanes(trace, job.context.lanes)
     if (operation_lane < 0).any():
         return Unseen(build_lanes(trace)[0], trace.blocks, look(trace))
-    alignment = own(align(trace, job.stretch.log, job.context, job.stretch.timers), job.stretch, job.slice)
+    every = align(trace, job.stretch.log, job.context, job.stretch.timers)
+    alignment = own(every, job.stretch, job.slice)
     if narrow(trace, alignment, job.excerpt):
         return Narrow(trace.blocks)
     edges = None
     if job.context.from_trace is not None:
         edges = _edges(trace, alignment, job.slice, job.excerpt.spans[0])
+    alignment = with_parts(alignment, job.far, job.slice)
+    if blind(trace, alignment, job.excerpt):
+        return Narrow(trace.blocks, of_part=True)
     alignment = with_runs(trace, alignment, job.slice)
     budgets = attribute(trace, alignment, job.latency)
     found = partial_result(trace, alignment, budgets, job.stretch.log, job.slice)
     if job.segments:
         found = replace(found, segments=budgets.segments(np.arange(len(alignment.windows))))
-    return Done(found, busy_lanes(lanes, operation_lane), dict(trace.lost), trace.blocks, look(trace), edges)
+    busy, ranges = busy_lanes(lanes, operation_lane), ranges_in(trace, every.windows, job.stretch.far)
+    return Done(found, busy, dict(trace.lost), trace.blocks, look(trace), ranges, edges)
 
 
 def _edges(trace: Trace, alignment: Alignment, slice_: tuple[int, int], read: tuple[int, int]) -> Edges:
@@ -192,7 +199,7 @@ def own(alignment: Alignment, stretch: Stretch, slice_: tuple[int, int]) -> Alig
     windows, unaligned = alignment.windows, alignment.unaligned
     own_windows, opened = mine(windows), windows["open_ns"].to_numpy()
     of_trace = np.isin(windows["origin"].to_numpy(), [ORIGIN["records"], ORIGIN["range"]])
-    own_windows |= of_trace & (opened >= slice_[0]) & (opened < slice_[1])
+    own_windows |= of_trace & (opened >= slice_[0]) & (opened < slice_[1]) & ~is_far(windows, stretch.far)
     return replace(
         alignment,
         windows=windows[own_windows].reset_index(drop=True),
@@ -203,39 +210,6 @@ def own(alignment: Alignment, stretch: Stretch, slice_: tuple[int, int]) -> Alig
 
 def narrow(trace: Trace, alignment: Alignment, excerpt: Excerpt) -> bool:
     """Whether an interval reaches the end of the excerpt, or an operation in one was issued before its beginning."""
-    w = alignment.windows
-    if w.empty:
-        return False
-    start, end = w["start_ns"].to_numpy(), w["end_ns"].to_numpy()
-    begins, ends = (np.array(edge, dtype=np.int64) for edge in zip(*excerpt.spans, strict=True))
-    span = np.minimum(np.searchsorted(ends, w["open_ns"].to_numpy()), len(ends) - 1)
-    if (end + _GUARD_NS > ends[span]).any():
-        return True
-    at = _issued_before(trace, begins, ends)
-    if not len(at[0]):
-        return False
-    order = np.argsort(start, kind="stable")
-    reach = np.maximum.accumulate(end[order])
-    before = np.searchsorted(start[order], at[1], side="right") - 1
-    return bool(((before >= 0) & (reach[np.maximum(before, 0)] > at[0])).any())
-
-
-def _issued_before(trace: Trace, begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(start, end) of operations whose call is not there, and was made before their span: calls of a process are
-    numbered as they are made."""
-    operations, calls = trace.operations, trace.calls
-    lost = np.flatnonzero((operations["call"].to_numpy() < 0) & (operations["correlation"].to_numpy() >= 0))
-    start, end, process, number = (
-        operations[c].to_numpy()[lost] for c in ("start_ns", "end_ns", "process", "correlation")
+    return too_narrow(
+        trace, excerpt, *(alignment.windows[c].to_numpy() for c in ("open_ns", "start_ns", "end_ns"))
     )
-    span = np.minimum(np.searchsorted(ends, start), len(ends) - 1)
-    earlier = np.zeros(len(lost), dtype=bool)
-    for one in np.unique(process):
-        mine = np.flatnonzero(calls["process"].to_numpy() == one)
-        made, numbers = (calls[c].to_numpy()[mine] for c in ("start_ns", "correlation"))
-        first = np.searchsorted(made, begins)
-        least = np.append(numbers, np.iinfo(np.int64).max)[first]  # of the first call in each span
-        here = process == one
-        earlier[here] = number[here] <= least[span[here]]
-    earlier &= begins[span] > -FOREVER
-    return start[earlier], end[earlier]

@@ -9,7 +9,7 @@ import concurrent.futures
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,8 @@ class WorkerPool:
     def prepare(self, function: Callable[..., None], each: Sequence[tuple]) -> None:
         """function(*arguments) in the other processes, in turn, while they have nothing else to do."""
         for number, arguments in enumerate(each if self._others else ()):
-            self._others[number % len(self._others)].submit(function, *arguments)
+            with suppress(*_GONE):
+                self._others[number % len(self._others)].submit(function, *arguments)
 
     @property
     def others(self) -> int:

@@ -15,22 +15,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from nsysalign import frames
 from nsysalign.align.context import FromTrace
 from nsysalign.align.inferred import Pairs, marked_together, pairing_notes, pairs_of
 from nsysalign.attribute.partial import together, without_timed_regions
-from nsysalign.attribute.run_windows import joined
+from nsysalign.attribute.put_together import joined
 from nsysalign.effort import trim_memory
 from nsysalign.model import PartialResult
+from nsysalign.slices.far import Placed, place, whole_ranges
 from nsysalign.slices.one import Done, Edges, Job, Narrow, Unseen, by_thread, work
 from nsysalign.slices.one import read_ahead as ahead
 from nsysalign.slices.pool import WorkerPool
-from nsysalign.slices.survey import MARGIN_BLOCKS, Survey, amended, around, cuts, parted, too_much
+from nsysalign.slices.survey import MARGIN_BLOCKS, Survey, amended, around, cuts, longest, parted, too_much
+from nsysalign.slices.timed_log import Far
 from nsysalign.trace.index import FOREVER, Excerpt, Index
+from nsysalign.windows import unplaced_frame
 
 #: How much is read around a slice (blocks of calls), then around one that did not see enough, attempt by attempt; finally all.
 _WIDER = (MARGIN_BLOCKS, 4, 16, 64, None)
@@ -48,15 +51,6 @@ class Whole:
     known: Survey
     index: Index
     lost: dict[str, int]
-
-
-@dataclass(frozen=True)
-class _Round:
-    """Results of all slices; where the trace's blocks really lie; what is said about pairs of records."""
-
-    found: list[Done | Unseen]
-    index: Index
-    notes: tuple[str, ...]
 
 
 def read_ahead(pool: WorkerPool, path: Path, index: Index, count: int) -> None:
@@ -77,17 +71,15 @@ def measure(
 ) -> Whole | None:
     """All intervals of a trace, from `count` slices, with their segments if wanted.  None if it cannot be cut."""
     for _ in range(_ROUNDS):  # slices may add to what is known
-        slices = cuts(known.timed, index, count)
-        if slices is None:
+        cut = cuts(known.timed, index, count)
+        round_ = _Round(path, known, *cut, pool, tell, segments) if cut is not None else None
+        if round_ is None or not round_.run(index):
             return None
-        round_ = _round(path, index, known, slices, pool, tell, segments)
-        if round_ is None:
-            return None
-        found, index = round_.found, round_.index
+        found, index = list(round_.found.values()), round_.index
         done = [f for f in found if isinstance(f, Done)]
         if len(done) < len(found):
             lanes = [f.lanes for f in found if isinstance(f, Unseen)]
-            known = amended(known, lanes, None, [f.seen for f in found])
+            known = amended(known, lanes, None, [f.seen for f in found if not isinstance(f, Narrow)])
             continue
         busy = np.logical_or.reduce([d.busy for d in done])
         now = amended(known, [], busy, [d.seen for d in done])
@@ -95,7 +87,7 @@ def measure(
         if np.array_equal(busy, known.context.busy) and now.context.processes == known.context.processes:
             pool.prepare(trim_memory, [() for _ in range(pool.others)])
             lost = {what: sum(d.lost[what] for d in done) for what in done[0].lost}
-            notes, portion = round_.notes, together([d.portion for d in done])
+            notes, portion = round_.notes, together([d.portion for d in done], round_.unaligned)
             del round_, found, done  # their tables are in the portion now
             trim_memory()
             portion = without_timed_regions(joined(portion))
@@ -105,50 +97,167 @@ def measure(
     return None
 
 
-def _round(
-    path: Path,
-    index: Index,
-    known: Survey,
-    slices: Sequence[tuple[int, int]],
-    pool: WorkerPool,
-    tell: Progress,
-    segments: bool,
-) -> _Round | None:
-    """The results of every slice, with as much around it as it needs.  None if pairs of records, which no log names, make slices
-    overlap too much."""
-    found: dict[int, Any] = {}
-    excerpts: dict[int, Excerpt] = {}
-    narrow = dict.fromkeys(range(len(slices)), 0)  # how often each was
-    pairs: list[pd.DataFrame | None] = [None for _ in slices]
-    notes: list[str] = []
-    left = list(narrow)
-    while left:
-        excerpts.update((n, _excerpt(known, index, slices[n], _WIDER[narrow[n]], pairs[n])) for n in left)
-        jobs = [partial(_job, path, known, slices[n], excerpts[n], segments, pairs[n]) for n in left]
-        results = pool.map(work, jobs, partial(_tell, tell, len(slices) - len(left), len(slices)))
-        found.update(zip(left, results, strict=True))
-        index = index.corrected([f.blocks for f in results])
-        left = [n for n in left if isinstance(found[n], Narrow)]
-        every = [found[n].edges for n in narrow if isinstance(found[n], Done) and found[n].edges]
-        if not left and len(every) == len(slices):
-            left = _cut_short(every, [excerpts[n].spans[-1][1] for n in narrow])
-        for n in left:
-            narrow[n] += 1
-        # a buffer that came late, a call that lasts: rows that a slice needed, and did not look for where they are
-        left += [n for n in found if n not in left and index.misses(excerpts[n])]
-        if not left and len(every) == len(slices):
-            inferred, of_slices = _paired(every, slices)
-            notes = pairing_notes(inferred)
-            left = [
-                n
-                for n in narrow
-                if not of_slices[n].equals(every[n].pairs) and not of_slices[n].equals(pairs[n])
-            ]
+class _Round:
+    """The results of every slice, with as much around it as it needs."""
+
+    def __init__(
+        self,
+        path: Path,
+        known: Survey,
+        slices: Sequence[tuple[int, int]],
+        far: Far,
+        pool: WorkerPool,
+        tell: Progress,
+        segments: bool,
+    ) -> None:
+        self._path, self._slices, self._pool, self._tell, self._segments = path, slices, pool, tell, segments
+        self._known = replace(known, timed=known.timed.without(far))
+        self._placed = Placed(frames.empty(frames.WINDOWS), unplaced_frame([]), pd.DataFrame())
+        self._windows = self._placed.windows  # of what is far
+        self._excerpts: dict[int, Excerpt] = {}
+        self._narrow = dict.fromkeys(range(len(slices)), 0)  # how often each was
+        self._pairs: list[pd.DataFrame | None] = [None for _ in slices]
+        self._parts: dict[int, pd.DataFrame] = {}
+        self.found: dict[int, Done | Narrow | Unseen] = dict.fromkeys(self._narrow, Narrow({}))
+        self.index: Index
+        self.notes: tuple[str, ...] = ()
+
+    @property
+    def unaligned(self) -> pd.DataFrame:
+        """Of what is far."""
+        return self._placed.unaligned
+
+    def run(self, index: Index) -> bool:
+        """Whether the trace could be cut: not if pairs of records, which no log names, make slices overlap too much, or if what is
+        far depends on more than slices see."""
+        self.index = index
+        left = list(self._narrow)
+        if self._far.any() and not self._place():
+            return False
+        while left:
+            if not self._look(left):
+                return False
+            left = [n for n in left if isinstance(self.found[n], Narrow)]
+            every = [f.edges for f in self.found.values() if isinstance(f, Done) and f.edges]
+            told = len(every) == len(self._slices)
+            if not left and told:
+                left = _cut_short(every, [self._excerpts[n].spans[-1][1] for n in self._narrow])
             for n in left:
-                pairs[n] = of_slices[n]
-            if left and too_much(index, [_until(known, slices[n], pairs[n]) for n in narrow]):
-                return None
-    return _Round([found[n] for n in narrow], index, tuple(notes))
+                self._narrow[n] += 1
+            # a buffer that came late, a call that lasts: rows that a slice needed, and did not look for where they are
+            left += [n for n in self.found if n not in left and self.index.misses(self._excerpts[n])]
+            if not left and told:
+                again = self._repaired(every)
+                if again is None:
+                    return False
+                left = again
+            if not left:
+                left = self._others_than_guessed()
+        return True
+
+    @property
+    def _far(self) -> Far:
+        return self._known.timed.far
+
+    def _look(self, which: Sequence[int]) -> bool:
+        """Read these slices.  False if one cannot see what a part in it depends on."""
+        for n in which:
+            widest = _WIDER[self._narrow[n]] is None and self._far.any()
+            if widest and getattr(self.found[n], "of_part", False):
+                return False
+            self._excerpts[n] = self._excerpt(n)
+            opened = self._windows["open_ns"].to_numpy()
+            self._parts[n] = self._windows[opened < self._slices[n][1]].reset_index(drop=True)
+        before = len(self._slices) - len(which)
+        tell = partial(_tell, self._tell, before, len(self._slices))
+        results = self._pool.map(work, [partial(self._job, n) for n in which], tell)
+        self.found.update(zip(which, results, strict=True))
+        self.index = self.index.corrected([f.blocks for f in results])
+        return True
+
+    def _repaired(self, every: Sequence[Edges]) -> list[int] | None:
+        """The slices that took other pairs than the records of all slices say.  None if these make slices overlap too much."""
+        inferred, of_slices = _paired(every, self._slices)
+        self.notes = tuple(pairing_notes(inferred))
+        if too_much(self.index, self._spans(of_slices)):
+            most = longest(self.index, self._slices)
+            long = [
+                self.index.calls_at(p["close_ns"].to_numpy()) - self.index.calls_at(p["open_ns"].to_numpy())
+                > most
+                for p in of_slices
+            ]
+            paired = pd.concat(
+                [p[which] for p, which in zip(of_slices, long, strict=True)], ignore_index=True
+            )
+            of_slices = [p[~which].reset_index(drop=True) for p, which in zip(of_slices, long, strict=True)]
+            if not paired.equals(self._far.paired):
+                far = replace(self._far, paired=paired)
+                self._known = replace(self._known, timed=self._known.timed.without(far))
+                if not self._place():
+                    return None
+        left = [
+            n
+            for n in self._narrow
+            if not of_slices[n].equals(every[n].pairs) and not of_slices[n].equals(self._pairs[n])
+        ]
+        for n in left:
+            self._pairs[n] = of_slices[n]
+        return None if left and too_much(self.index, self._spans(self._pairs)) else left
+
+    def _place(self) -> bool:
+        """Place what is far, by its ends."""
+        placed = place(self._path, self.index, self._known, self._pool)
+        if placed is None:
+            return False
+        self._placed = placed
+        self._windows = self._whole([placed.ranges])
+        return True
+
+    def _whole(self, ranges: list[pd.DataFrame]) -> pd.DataFrame:
+        """The windows of what is far, given what is known of ranges."""
+        assert self._known.context.lanes is not None
+        found = [self._placed.windows, whole_ranges(ranges, self._known.context.lanes)]
+        return pd.concat(found, ignore_index=True)
+
+    def _others_than_guessed(self) -> list[int]:
+        """The slices that were given other parts than the ranges that are far really have in them."""
+        done = [f for f in self.found.values() if isinstance(f, Done)]
+        if len(done) == len(self._slices) and self._far.any():
+            self._windows = self._whole([self._placed.ranges, *(d.ranges for d in done)])
+        opened = self._windows["open_ns"].to_numpy()
+        return [
+            n
+            for n, (_, end) in enumerate(self._slices)
+            if len(done) == len(self._slices)
+            and not self._windows[opened < end].reset_index(drop=True).equals(self._parts[n])
+        ]
+
+    def _spans(self, pairs: Sequence[pd.DataFrame | None]) -> list[tuple[int, int]]:
+        """From the begin of each slice to the end of its last interval."""
+        found = []
+        for slice_, mine in zip(self._slices, pairs, strict=True):
+            until = self._known.timed.longest_until(*slice_)
+            if mine is not None:
+                until = int(mine["close_ns"].to_numpy().max(initial=until))
+            found.append((slice_[0], until))
+        return found
+
+    def _excerpt(self, n: int) -> Excerpt:
+        slice_, margin = self._slices[n], _WIDER[self._narrow[n]]
+        if margin is None:
+            return self.index.excerpt([(-FOREVER, FOREVER)], home=slice_)
+        return self.index.excerpt([around(self.index, *self._spans(self._pairs)[n], margin)], home=slice_)
+
+    def _job(self, n: int) -> Job:
+        known, slice_, excerpt = self._known, self._slices[n], self._excerpts[n]
+        stretch, context = known.timed.stretch(excerpt, *slice_), known.context
+        if stretch.log is not None:
+            context = context.about(stretch.log)
+        if known.timed.ranges is not None:
+            context = replace(context, from_trace=FromTrace(slice_, self._pairs[n]))
+        return Job(
+            self._path, excerpt, stretch, context, known.latency, slice_, self._parts[n], self._segments
+        )
 
 
 def _cut_short(every: Sequence[Edges], read_until: Sequence[int]) -> list[int]:
@@ -179,35 +288,3 @@ def _paired(every: Sequence[Edges], slices: Sequence[tuple[int, int]]) -> tuple[
 
 def _tell(tell: Progress, before: int, of: int, done: int) -> None:
     tell(before + done, of)
-
-
-def _until(known: Survey, slice_: tuple[int, int], pairs: pd.DataFrame | None) -> tuple[int, int]:
-    """From the begin of a slice to the end of its last interval."""
-    until = known.timed.longest_until(*slice_)
-    if pairs is not None:
-        until = int(pairs["close_ns"].to_numpy().max(initial=until))
-    return slice_[0], until
-
-
-def _excerpt(
-    known: Survey, index: Index, slice_: tuple[int, int], margin: int | None, pairs: pd.DataFrame | None
-) -> Excerpt:
-    if margin is None:
-        return index.excerpt([(-FOREVER, FOREVER)], home=slice_)
-    return index.excerpt([around(index, *_until(known, slice_, pairs), margin)], home=slice_)
-
-
-def _job(
-    path: Path,
-    known: Survey,
-    slice_: tuple[int, int],
-    excerpt: Excerpt,
-    segments: bool,
-    pairs: pd.DataFrame | None,
-) -> Job:
-    stretch, context = known.timed.stretch(excerpt, *slice_), known.context
-    if stretch.log is not None:
-        context = context.about(stretch.log)
-    if known.timed.ranges is not None:
-        context = replace(context, from_trace=FromTrace(slice_, pairs))
-    return Job(path, excerpt, stretch, context, known.latency, slice_, segments)

@@ -29,7 +29,7 @@ from nsysalign.attribute.gaps import launch_latency
 from nsysalign.clocks.events import event_clock
 from nsysalign.clocks.host import FROM_MARKS, ClockMap
 from nsysalign.model import EventLog, TraceInfo
-from nsysalign.slices.timed_log import TimedLog
+from nsysalign.slices.timed_log import NOTHING_FAR, Far, TimedLog
 from nsysalign.trace.index import FOREVER, Index, RangeEnds
 from nsysalign.trace.read import read_header, read_trace
 
@@ -126,11 +126,24 @@ def parted(index: Index, count: int) -> list[tuple[int, int]]:
     return list(pairwise([-FOREVER, *index.cuts(count), FOREVER]))
 
 
-def cuts(timed: TimedLog, index: Index, count: int) -> list[tuple[int, int]] | None:
-    """The slices.  None if an interval is so long that each of them would hold much of the trace."""
+def cuts(timed: TimedLog, index: Index, count: int) -> tuple[list[tuple[int, int]], Far] | None:
+    """The slices, and what is too long for them: if each of them would hold much of the trace, all that is longer than a quarter of
+    one.  None if they would even without that."""
     slices = parted(index, count)
-    read = [around(index, begin, timed.longest_until(begin, end), MARGIN_BLOCKS) for begin, end in slices]
-    return None if too_much(index, read) else slices
+    if not too_much(index, _read(timed, index, slices)):
+        return slices, NOTHING_FAR
+    far = timed.longer_than(longest(index, slices), index)
+    return None if too_much(index, _read(timed.without(far), index, slices)) else (slices, far)
+
+
+def longest(index: Index, slices: Sequence[tuple[int, int]]) -> int:
+    """While so many calls are made, an interval may last that is read with its slice, where some are too long.  Longer ones last much
+    longer than pairs whose records are placed together (`align.fit`), so each is placed by itself in the whole as well."""
+    return index.calls // (4 * len(slices))
+
+
+def _read(timed: TimedLog, index: Index, slices: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    return [around(index, begin, timed.longest_until(begin, end), MARGIN_BLOCKS) for begin, end in slices]
 
 
 def too_much(index: Index, read: Sequence[tuple[int, int]]) -> bool:

@@ -14,7 +14,7 @@ whoever reads the block reports its true extent (`Excerpt.observe`), and afterwa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -237,25 +237,32 @@ def _last_range(source: Source) -> int:
 
 
 class RangeEnds:
-    """Until when the ranges last that begin in some stretch of time."""
+    """When NVTX ranges begin and end; those that were never closed end with the last one."""
 
     def __init__(self, path: Path, index: Index) -> None:
         with open_readonly(path) as connection:
             found = Source(connection, path).read(_RANGE_TIMES)
-        self._begins = np.unique(index.call_starts)
-        self._reach = np.full(len(self._begins), -FOREVER)
-        if found is None or not len(self._begins):
-            return
-        start, end = found["start_ns"].to_numpy(), found["end_ns"].to_numpy()
-        block = np.maximum(np.searchsorted(self._begins, start, side="right") - 1, 0)
-        np.maximum.at(self._reach, block, np.where(end < start, index.last_range_ns, end))
+        self._row, self._start, end = (
+            found[c].to_numpy() if found is not None else np.empty(0, np.int64)
+            for c in ("row", "start_ns", "end_ns")
+        )
+        self._end = np.where(end < self._start, index.last_range_ns, end)
 
-    def until(self, begin: int, end: int) -> int:
-        """When the last range that begins in [begin, end) has ended; -FOREVER if there is none.  Exact if both are times at
-        which a block of calls begins, as cuts are; else a little later."""
-        first = max(int(np.searchsorted(self._begins, begin, side="right")) - 1, 0)
-        stop = int(np.searchsorted(self._begins, end))
-        return int(self._reach[first:stop].max(initial=-FOREVER))
+    def until(self, begin: int, end: int, but: np.ndarray) -> int:
+        """When the last range that begins in [begin, end) has ended, `but` for some (rowids); -FOREVER if there is none."""
+        here = (self._start >= begin) & (self._start < end)
+        if len(but):
+            here &= ~np.isin(self._row, but)
+        return int(self._end[here].max(initial=-FOREVER))
+
+    def longer(self, longer: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+        """Rowids of the ranges that `longer` finds (positions, from starts and ends)."""
+        return self._row[longer(self._start, self._end)]
+
+    def spans(self, rows: np.ndarray) -> np.ndarray:
+        """(start, end) of ranges by rowid (ascending): int64 array (ranges, 2)."""
+        here = np.isin(self._row, rows)
+        return np.stack([self._start[here], self._end[here]], axis=1)
 
 
 _RANGE_TIMES = schema.NVTX._replace(fields=tuple(f for f in schema.NVTX.fields if f.name.endswith("_ns")))

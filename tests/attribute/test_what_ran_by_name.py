@@ -14,7 +14,7 @@ from nsysalign.align.solve import align
 from nsysalign.attribute import kernels as module
 from nsysalign.attribute.budget import attribute
 from nsysalign.attribute.partial import partial_result
-from nsysalign.attribute.run_windows import joined
+from nsysalign.attribute.put_together import joined
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 
 import numpy as np
@@ -54,6 +55,13 @@ def test_a_process_that_dies_takes_no_slice_with_it():
         others._others[0].submit(squared, 1).result()  # it is there, and will be asked first
         jobs = [partial(lambda n: (n, os.getpid()), n) for n in range(6)]
         assert others.map(dying, jobs, lambda done: None) == list(range(6))
+
+
+def test_nothing_is_prepared_in_a_process_that_died():
+    with worker_pool(2) as others:
+        with pytest.raises(BrokenProcessPool):
+            others._others[0].submit(os._exit, 9).result()
+        others.prepare(squared, [(1,)])
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -41,7 +41,7 @@ def sliced(trace: Path, block_rows: int, count: int, *, busy: bool = True) -> ru
     longer than what is read around a slice."""
     index = sampled(trace, block_rows)
     known = plan.survey(trace, None, index, most_calls=5_000)
-    assert known is not None and len(plan.cuts(known.timed, index, count) or ()) >= 3
+    assert known is not None and len(plan.cuts(known.timed, index, count)[0]) >= 3
     with worker_pool(1) as alone:
         found = run.measure(trace, index, known, count, alone, lambda done, of: None)
     assert found is not None, "it can be cut"

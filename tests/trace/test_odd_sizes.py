@@ -15,7 +15,7 @@ from tiny_export import EPOCH, OFFSET, PID, US, P, tiny
 
 import nsysalign
 from nsysalign.align.belongs import other_runs
-from nsysalign.attribute import budget, threads
+from nsysalign.attribute import budget, sums, threads
 from nsysalign.attribute.host import kernels_issued_inside
 from nsysalign.attribute.pieces import by_cause
 from nsysalign.commands.present import store
@@ -153,8 +153,8 @@ def test_lots_of_host_windows_make_no_difference(export, log, monkeypatch):
     whole = nsysalign.analyze(path, [log])
     seen = []
     pieces = budget.host_window_pieces
-    monkeypatch.setattr(budget, "_CALLS_AT_ONCE", 64)
-    monkeypatch.setattr(budget, "_WINDOWS_AT_ONCE", 32)
+    monkeypatch.setattr(sums, "_CALLS_AT_ONCE", 64)
+    monkeypatch.setattr(sums, "_WINDOWS_AT_ONCE", 32)
     monkeypatch.setattr(budget, "host_window_pieces", lambda *a: seen.append(len(a[-1].start)) or pieces(*a))
     in_lots = nsysalign.analyze(path, [log])
     assert sum(count <= 8 for count in seen) >= 8, "64 calls, of which a window counts as two and its seven"

@@ -74,14 +74,17 @@ REGISTRY: tuple[Rule, ...] = (
 
 
 def diagnose(
-    analysis: Analysis, segments_of: Callable[[np.ndarray], SegmentArrays] | None = None
+    analysis: Analysis,
+    segments_of: Callable[[np.ndarray], SegmentArrays] | None = None,
+    unread: Sequence[int] | np.ndarray = (),
 ) -> Analysis:
     """Apply every rule, in order: findings sorted by severity and time explained, remarks appended to the notes.
 
-    `segments_of` gives the segments of intervals (ascending numbers) where the analysis does not hold them all.
+    `segments_of` gives the segments of intervals (ascending numbers) where the analysis does not hold them all; not of those that
+    are `unread`, for which rules that need segments are not applied.
     """
     measured = analysis.measured  # comes first: its positions are positions in the whole
-    found, notes = apply(Facts(replace(analysis, intervals=measured), segments_of), REGISTRY)
+    found, notes = apply(Facts(replace(analysis, intervals=measured), segments_of, unread), REGISTRY)
     found = spoken(analysis, _of_sure_labels(measured, found))
     if measured.empty:
         notes = []  # nothing was placed: the report says so, 30 rules need not repeat it

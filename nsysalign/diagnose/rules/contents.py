@@ -9,7 +9,7 @@ import pandas as pd
 
 from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import Facts, rows_of
-from nsysalign.diagnose.finding import Finding
+from nsysalign.diagnose.finding import CouldNotLook, Finding
 
 _WORDS = {"H2D": "to the device", "D2H": "to the host", "D2D": "on the device", "P2P": "between devices"}
 
@@ -192,9 +192,11 @@ def _pageable(facts: Facts) -> np.ndarray:
     return facts.detail_ns(rows) > 0
 
 
-def sync(facts: Facts) -> Iterator[Finding]:
+def sync(facts: Facts) -> Iterator[Finding | CouldNotLook]:
     """A synchronisation inside the interval: the queue runs empty, and the GPU idles until the host has caught up."""
     total, _ = drains(facts)
+    if reason := facts.unread(facts.on_stream & (facts.part("sync") > 0)):
+        yield CouldNotLook(reason)
     rows = facts.detail_rows("memcpy")
     small = rows[
         (rows["direction"] == "D2H") & (rows["bytes"] > 0) & (rows["bytes"] <= thresholds.ITEM_BYTES)

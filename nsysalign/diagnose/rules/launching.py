@@ -41,7 +41,7 @@ def delay_cycles(host_ns: float) -> int:
     return max(thresholds.DELAY_CYCLES, math.ceil(wanted / 1e6) * 1_000_000)
 
 
-def launch_blocking(facts: Facts) -> Iterator[Finding]:
+def launch_blocking(facts: Facts) -> Iterator[Finding | CouldNotLook]:
     """CUDA_LAUNCH_BLOCKING=1: every launch call returns only when its kernel has ended.
 
     host    [ launch k -------------) host [ launch k+1 -------
@@ -50,6 +50,8 @@ def launch_blocking(facts: Facts) -> Iterator[Finding]:
     """
     rows = facts.row[facts.row >= 0]
     rows = rows[facts.on_stream[rows] & (facts.operations[rows] > 1) & (facts.part("api_launch")[rows] > 0)]
+    if reason := facts.unread(np.isin(np.arange(facts.count), rows)):
+        yield CouldNotLook(reason)
     segments = facts.segments(rows)
     at, run, launch = segments.at, segments.run, segments.of_cause("api_launch")
     if len(segments) < 3:
@@ -98,6 +100,10 @@ def host_gap(facts: Facts) -> Iterator[Finding | CouldNotLook]:
     mask = (
         facts.on_stream & (facts.operations > 0) & (host >= call) & (facts.share(gap) > thresholds.WARN_SHARE)
     )
+    unknown = mask & ~facts.read & (facts.part("sync") > 0)  # what of it follows a synchronisation
+    if reason := facts.unread(unknown):
+        yield CouldNotLook(reason)
+    mask &= ~unknown
     for case in facts.cases(mask):
         yield _host_gap_finding(facts, case, call, gap)
 
@@ -140,7 +146,7 @@ def _host_gap_finding(facts: Facts, case: Case, call: np.ndarray, gap: np.ndarra
         other_CUDA_calls_ns=facts.part("api")[at],
         kernel_ns=facts.kernel_upper[at],
         copies_in_the_interval_ns=facts.part("memcpy")[at],
-        longest_gap_ns=longest,
+        longest_gap_ns=longest or None,
         it_waited_for=then,
         host_was_in=", ".join(f"{d} {words.span(n)}" for d, n in zip(did["detail"], did["ns"], strict=True)),
         seen_in=case.frequency,
@@ -149,6 +155,8 @@ def _host_gap_finding(facts: Facts, case: Case, call: np.ndarray, gap: np.ndarra
 
 def _where(segments: Segments) -> tuple[str, int, str]:
     """Where most of the wait lies (before, between, after, many), the longest stretch, the operation it waited for."""
+    if not len(segments):
+        return "many", 0, ""
     run = segments.run
     blamed = segments.of_cause("host", "api", "api_launch")
     total = np.bincount(run[blamed], segments.ns[blamed], minlength=1)
