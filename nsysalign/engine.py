@@ -60,7 +60,7 @@ from nsysalign.store import confirmations
 from nsysalign.text import REPETITION
 from nsysalign.timers.windows import timed, timer_notes
 from nsysalign.trace.clock_samples import read_clock_samples
-from nsysalign.trace.eventlog import read_event_logs
+from nsysalign.trace.eventlog import read_event_logs, said_by_the_probe, source_lines
 from nsysalign.trace.host_calls import os_calls, threads_of
 from nsysalign.trace.index import rows_at_most, sampled
 from nsysalign.trace.nccl import read_shared
@@ -347,7 +347,7 @@ def _named(measured: Measured, log: EventLog | None, clocks: Path | None) -> Ana
     unaligned = unaligned.assign(label=unaligned["name"].astype(str).str.replace(REPETITION, "", regex=True))
     calibration = dict(measured.calibration) | {
         "launch_latency_ns": {k: measured.launch_latency[KIND[k]] for k in KIND},
-        "collected_with": _headers(log),
+        "collected_with": said_by_the_probe(log),
     }
     return Analysis(
         trace=_without_what_the_clock_replaces(measured.info, intervals),
@@ -367,7 +367,7 @@ def _named(measured: Measured, log: EventLog | None, clocks: Path | None) -> Ana
         notes=tuple(dict.fromkeys(notes)),
         calibration=calibration,
         gpu_clocks=gpu_clocks,
-        source_lines=_source_lines(log),
+        source_lines=source_lines(log),
     )
 
 
@@ -444,14 +444,6 @@ def _with_baseline(
     )
 
 
-def _source_lines(log: EventLog | None) -> pd.DataFrame:
-    """The lines of code that the log names, each once.  If processes saw different lines at a place, none is shown."""
-    if log is None:
-        return frames.empty(frames.SOURCE_LINES)
-    lines = log.source_lines.drop_duplicates()
-    return lines[~lines["site"].duplicated(keep=False)].reset_index(drop=True)
-
-
 def _inside_kernels(inputs: Inputs, analysis: Analysis) -> Analysis:
     """Adds what the dumps of marks say about the insides of kernels."""
     from nsysalign.slices.inside import marked_inside
@@ -502,9 +494,3 @@ def _host_gaps_opened(
     made, names, notes = os_calls(inputs.trace, int(gaps.start.min()), int(gaps.end.max()))
     stacks, more = read_stacks(inputs.stacks) if inputs.stacks is not None else (None, [])
     return host_activity(gaps, made, names, stacks), [*notes, *more]
-
-
-def _headers(log: EventLog | None) -> list[dict[str, Any]]:
-    """What the probe reported about itself, without anything private."""
-    keys = ("pid", "device_name", "torch", "python", "nvtx", "calibration_ns")
-    return [{k: h[k] for k in keys if k in h} for h in (log.headers if log else ())]

@@ -25,6 +25,7 @@ _LATENCY_NS, _RETURN_NS = 3_000, 2_500
 #: If more of the calls than this overlap with another thread's, their order without nsys is a guess.
 _OVERLAPPING_SHARE = 0.05
 RECORD = -1
+NOT_TIMED = "it is an NVTX range, which the program did not time"
 
 
 class Scene(NamedTuple):
@@ -96,7 +97,7 @@ class Scenes:
     def of(self, window) -> Scene:
         """The scene of one row of alignment.windows (a named tuple)."""
         if window.kind == "nvtx":
-            return _none("it is an NVTX range, which the program did not time")
+            return _none(NOT_TIMED)
         event = window.kind == "event"
         begin = self._begin(int(window.thread), int(window.open_ns)) if event else int(window.open_ns)
         close = int(window.close_end_ns)
@@ -110,7 +111,7 @@ class Scenes:
         if not event:
             here = here[self.end[here] <= close]
         if len(here) > MOST_CALLS:
-            return _none(f"more than {MOST_CALLS:,} calls: too long to replay")
+            return _none(too_long())
         if self._overlap(here, int(window.open_ns)):
             return _none("several threads issue its work at once: their order without nsys is not known")
         work = self._work(window, here, first, last, begin)
@@ -254,6 +255,11 @@ class Scenes:
         )
         most = self.costs.memset_ns if after_memset else self.costs.device_ns
         return max(0, min(item.gap - self.costs.device_gap_ns, most))
+
+
+def too_long() -> str:
+    """The reason where an interval has more than MOST_CALLS."""
+    return f"more than {MOST_CALLS:,} calls: too long to replay"
 
 
 def _none(reason: str) -> Scene:

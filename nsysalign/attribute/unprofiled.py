@@ -8,6 +8,7 @@ exactly to the prediction.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ from nsysalign.attribute.overhead import (
     waiting,
 )
 from nsysalign.attribute.replay import Call, replay
-from nsysalign.attribute.scene import Scene, Scenes
+from nsysalign.attribute.scene import MOST_CALLS, NOT_TIMED, Scene, Scenes, too_long
 from nsysalign.attribute.segment_source import SegmentSource
 from nsysalign.host_speed import SLOW, HostSpeed
 from nsysalign.model import CAUSES, OPERATION_KINDS, Alignment, Trace
@@ -141,8 +142,8 @@ def predict_intervals(
     slowdown[decides <= _HOST_DECIDES] = np.nan
     predictor = None
     rows, budgets = [], []
-    lost = np.setdiff1d(wanted, chosen).tolist()
-    rows += [(number, pd.NA, pd.NA, pd.NA, "the trace around it could not be read") for number in lost]
+    lost = np.setdiff1d(wanted, chosen)
+    rows += [(number, *((pd.NA,) * 3), why) for number, why in _why_lost(source, intervals, lost)]
     for at, (number, window) in enumerate(zip(chosen.tolist(), windows.itertuples(index=False), strict=True)):
         reason = _no_prediction(window, int(unknown[at]), osrt) or _slow_host(
             slowdown[at], bool(throughout[at])
@@ -157,6 +158,14 @@ def predict_intervals(
             budgets += [(number, CAUSES[c], int(ns)) for c, ns in enumerate(budget) if ns]
     table = frames.of_rows(sorted(rows, key=itemgetter(0)), frames.UNPROFILED)
     return table, frames.of_rows(budgets, frames.UNPROFILED_PARTS)
+
+
+def _why_lost(source: SegmentSource, intervals: pd.DataFrame, lost: np.ndarray) -> Iterator[tuple[int, str]]:
+    """(number, reason) of intervals of which the trace was not read as a whole."""
+    ranges = intervals.set_index("interval")["kind"].reindex(lost) == "nvtx"
+    for number, nvtx, calls in zip(lost.tolist(), ranges, source.calls(lost).tolist(), strict=True):
+        read = too_long() if calls > MOST_CALLS else "the trace around it could not be read"
+        yield number, NOT_TIMED if nvtx else read
 
 
 def _no_prediction(window, unknown_ns: int, osrt: bool) -> str:

@@ -379,3 +379,17 @@ TEXT_KEYS |= {
     "note": {"text"},
     "end": {"how"},
 }
+
+
+def source_lines(log: EventLog | None) -> pd.DataFrame:
+    """The lines of code that the log names, each once.  If processes saw different lines at a place, none is shown."""
+    if log is None:
+        return frames.empty(frames.SOURCE_LINES)
+    lines = log.source_lines.drop_duplicates()
+    return lines[~lines["site"].duplicated(keep=False)].reset_index(drop=True)
+
+
+def said_by_the_probe(log: EventLog | None) -> list[dict[str, Any]]:
+    """What the probe reported about itself, without anything private."""
+    keys = ("pid", "device_name", "torch", "python", "nvtx", "calibration_ns")
+    return [{k: h[k] for k in keys if k in h} for h in (log.headers if log else ())]

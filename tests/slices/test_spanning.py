@@ -34,6 +34,7 @@ from simulator.world import LEGACY, NON_BLOCKING
 import nsysalign
 from nsysalign import engine
 from nsysalign.align.solve import align
+from nsysalign.attribute import unprofiled
 from nsysalign.attribute.budget import attribute
 from nsysalign.attribute.run_windows import with_runs
 from nsysalign.model import ORIGINS
@@ -229,6 +230,7 @@ def test_an_analysis_whose_interval_is_as_long_as_the_run(tmp_path, monkeypatch)
     monkeypatch.setattr(engine, "SLICED_FROM_ROWS", 1_000)
     monkeypatch.setattr(engine, "SLICE_ROWS", 2_000)
     monkeypatch.setattr(engine, "MOST_PIECES", 1_000)
+    monkeypatch.setattr(unprofiled, "MOST_CALLS", 500)
     monkeypatch.setattr(engine, "sampled", lambda path: sampled(path, 16))
     found = nsysalign.analyze(trace, logs)
     long = found.intervals.loc[found.intervals["label"].isin(["everything", "all"]), "interval"]
@@ -237,6 +239,10 @@ def test_an_analysis_whose_interval_is_as_long_as_the_run(tmp_path, monkeypatch)
     assert any(note.startswith("sync-inside was not checked: everything") for note in found.notes)
     assert not found.timeline["interval"].isin(long).any() and len(found.timeline)
     assert not found.segments["interval"].isin(long).any() and len(found.segments)
+    why = found.unprofiled.set_index("interval")["reason"]
+    assert (
+        why[long].str.endswith("too long to replay").all() and not why.drop(long).str.contains("long").any()
+    )
     for table in ("labels", "kernels"):
         a, b = getattr(whole, table), getattr(found, table)
         assert a["label"].tolist() == b["label"].tolist(), table
