@@ -354,7 +354,7 @@ def _named(measured: Measured, log: EventLog | None, clocks: Path | None) -> Ana
         intervals=intervals,
         parts=parts_table(p),
         segments=frames.empty(frames.SEGMENTS),
-        details=p.details,
+        details=p.details[frames.DETAILS.names],
         other_streams=p.other_streams,
         labels=labels,
         unaligned=frames.check(unaligned, frames.UNALIGNED),
