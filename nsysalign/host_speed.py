@@ -24,7 +24,7 @@ _CREDIBLE = (1.1, 4.0)  # of what a header says instead
 #: From this many times as long as usual on, the calls say that something disturbed the host (docs/cost.md).
 SLOW = 1.9
 _CREDIBLE_NS = (500, 100_000)  # of a record call on an undisturbed host, as a header says
-#: The share of the time of typical calls that nsys adds, as `nsysalign doctor --calibrate` measured it on three H100 and three
+#: The share of the time of typical calls that nsys adds, as `nsysalign doctor --calibrate` measured it on three H100 and four
 #: H200 machines: 0.29 to 0.32 (two measurements of one machine: 0.30 and 0.32).  What lies outside is another profiler's, or a
 #: machine's of another kind.
 USUAL_SHARE, _SAME = 0.30, 1.1
