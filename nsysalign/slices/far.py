@@ -266,8 +266,9 @@ def too_long(count: int) -> str:
     """A note on so many of them."""
     many = "1 interval is" if count == 1 else f"{count:,} intervals are"
     return (
-        f"{many} too long to be read at once: sums, bounds and details are exact; segments and a picture are made only if they "
-        "are asked for (nsysalign report --interval NAME), with all of the interval in memory"
+        f"{many} too long to be read at once: sums, bounds and details are exact; a single call that takes most of one is not "
+        "told from many; segments and a picture are made only if they are asked for (nsysalign report --interval NAME), with all "
+        "of the interval in memory"
     )
 
 
