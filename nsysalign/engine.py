@@ -152,7 +152,9 @@ def analyze_inputs(
         coupled = couplings(found.source, analysis.measured, analysis.parts, collectives, host)
         analysis = replace(analysis, couplings=coupled)
     if analysis.kernels["kernel"].str.contains("nccl", case=False).any():
-        analysis = refuse_lone_predictions(analysis, read_shared(inputs.trace).collectives)
+        if collectives is None:
+            collectives = read_shared(inputs.trace).collectives
+        analysis = refuse_lone_predictions(analysis, collectives)
     said = [*inputs.conditions, *analysis.notes, *notes]
     analysis = replace(analysis, notes=tuple(dict.fromkeys(said)))
     return attach(analysis, confirmations.read(inputs.confirmed)) if inputs.confirmed else analysis

@@ -6,7 +6,7 @@ behind comes earlier, plus the slack between the two.
 
     shift of an arrival = min(saved by the host, shift of an earlier collective's end + slack, ...)
 
-This is the replay of `replay` with the ends of collectives left open.  Where the ranks come together (ranks.without_nsys) they
+This is the replay of `replay` with the ends of collectives left open.  Where the ranks come together (ranks.predicted) they
 are filled in: a collective ends when the last rank has arrived, plus what it took from there.
 """
 
@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from nsysalign.attribute.overhead import AFTER_ERROR, FITTED, INSIDE_ERROR, Costs, part
-from nsysalign.attribute.replay import _LONGEST_RETURN_NS, NOTHING, Call, Item
-from nsysalign.attribute.scene import Scene
+from nsysalign.attribute.overhead import AFTER_ERROR, FITTED, INSIDE_ERROR, Costs
+from nsysalign.attribute.replay import LONGEST_RETURN_NS, NOTHING, Call, Item
+from nsysalign.attribute.scene import HELD_NS, RECORD_LATENCY_NS, Scene
 from nsysalign.attribute.segment_source import SegmentSource
 from nsysalign.attribute.unprofiled import Predictor, predict_intervals
 from nsysalign.host_speed import HostSpeed
@@ -32,8 +32,6 @@ from nsysalign.parts import matrices
 MOST_PER_LABEL, LEAST_PER_LABEL, CALLS_PER_LABEL, PAIRS_PER_LABEL = 8, 3, 30_000, 40_000
 #: Intervals with more collectives than this are not replayed: every operation would be ordered behind every one of them.
 MOST_COLLECTIVES = 400
-#: A record that comes this much later than its call and its stream allow was held up; it usually takes no longer than this.
-_HELD_NS, _RECORD_NS = 10_000, 4_000
 #: No such shift.
 FAR = np.int64(1) << 50
 #: How much of the cost inside calls, and after them, is taken away: as estimated, less inside, less after (see Predictor.predict).
@@ -158,20 +156,7 @@ def _arrivals(
     predictor: Predictor, scene: Scene, collectives: Sequence[int], inside: float, after: float
 ) -> Arrivals:
     """With these shares of the estimated cost taken away.  `collectives`: which items they are."""
-    cost = part(predictor.cost, scene.calls, inside, after)
-    start, end = predictor.scenes.start[scene.calls], predictor.scenes.end[scene.calls]
-    columns = (start, end, cost.inside, cost.after, cost.waits)
-    calls = [
-        Call(*row)._replace(back=predictor.scenes.back)
-        for row in zip(*(column.tolist() for column in columns), strict=True)
-    ]
-    items = [
-        i._replace(
-            gap=i.gap - min(round(inside * device), max(i.gap, 0)),
-            trim=min(round(inside * trim), (i.end - i.start) // 2),
-        )
-        for i, device, trim in zip(scene.items, scene.device, scene.trim, strict=True)
-    ]
+    calls, items = predictor.without(scene, inside, after)
     for at in {scene.start, scene.end} - {-1}:
         items[at] = _held(items, at, calls)
     found, ends, host = replay_open(calls, items, collectives)
@@ -189,7 +174,7 @@ def _held(items: Sequence[Item], at: int, calls: Sequence[Call]) -> Item:
     ready = calls[item.call].end
     if before is not None and before.lane == item.lane:
         ready = max(ready, before.end)
-    if item.behind != NOTHING or item.start - ready < _HELD_NS:
+    if item.behind != NOTHING or item.start - ready < HELD_NS:
         return item
     rivals = [i for i, o in enumerate(items) if o.lane != item.lane and ready < o.end <= item.start]
     if not rivals:
@@ -197,8 +182,8 @@ def _held(items: Sequence[Item], at: int, calls: Sequence[Call]) -> Item:
     own = calls[item.call].end - calls[item.call].start
     return item._replace(
         behind=max(rivals, key=lambda i: items[i].end),
-        latency=min(item.latency, own + _RECORD_NS),
-        gap=min(item.gap, _RECORD_NS),
+        latency=min(item.latency, own + RECORD_LATENCY_NS),
+        gap=min(item.gap, RECORD_LATENCY_NS),
     )
 
 
@@ -289,7 +274,7 @@ class _Playing:
             return host
         end, at = self._ended[last]
         shift = self.shifts[at]
-        if end > max(call.start, call.end - _LONGEST_RETURN_NS):
+        if end > max(call.start, call.end - LONGEST_RETURN_NS):
             return np.minimum(host + (end - call.start), shift)
         return np.minimum(host, shift + max(call.end - end - call.back, 0))
 

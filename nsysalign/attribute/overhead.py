@@ -14,7 +14,7 @@ machines that they were not fitted to; the `..._ERROR`s say how uncertain they a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -45,14 +45,7 @@ class Costs:
 
     def times(self, by: float) -> Costs:
         """Those of a machine on which nsys adds this many times as much to calls, and to the code after them."""
-        shares = (
-            "launch_share",
-            "attributes_share",
-            "memory_share",
-            "graph_share",
-            "other_share",
-            "after_share",
-        )
+        shares = [column.name for column in fields(self) if column.name.endswith("_share")]
         amounts = ("inside_most_ns", "wait_ns", "after_most_ns", "call_after_ns")
         return replace(
             self,

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 #: A call that returns this soon after an operation's end was waiting for it (returns took 2 to 26 us).
-_LONGEST_RETURN_NS = 40_000
+LONGEST_RETURN_NS = 40_000
 
 NOTHING, HIDDEN = -1, -2
 
@@ -88,7 +88,7 @@ def _waited(call: Call, host: int, done: list[tuple[int, int]], shifts: list[int
     if at < 0:
         return host
     end, shift = done[at][0], shifts[done[at][1]]
-    if end > max(call.start, call.end - _LONGEST_RETURN_NS):
+    if end > max(call.start, call.end - LONGEST_RETURN_NS):
         # it comes earlier by no more than it waited and what it waited for comes earlier
         return min(host + end - call.start, shift)
     # it found the work done; an earlier call would have waited

@@ -17,9 +17,9 @@ _MOST_BACK, _LONGEST_BACK_NS = 200, 50_000_000
 #: Longer intervals are not replayed.
 MOST_CALLS = 20_000
 #: An operation that starts this much later than launches usually do was held up by something.
-_HELD_NS = 10_000
+HELD_NS = 10_000
 #: The ordinary gap between operations, and before a record, on a stream that has work queued; record latency on an idle one.
-_TIGHT_NS, _TIGHT_RECORD_NS, _RECORD_LATENCY_NS = 1_250, 2_500, 4_000
+_TIGHT_NS, _TIGHT_RECORD_NS, RECORD_LATENCY_NS = 1_250, 2_500, 4_000
 #: Used where a trace shows no operation of a kind on an idle stream, no call that waited.
 _LATENCY_NS, _RETURN_NS = 3_000, 2_500
 #: If more of the calls than this overlap with another thread's, their order without nsys is a guess.
@@ -200,7 +200,7 @@ class Scenes:
         latency = w.start - issue
         if before is None:
             return Item(w.lane, w.start, w.end, w.call, latency, 0)
-        usual = _RECORD_LATENCY_NS if w.operation == RECORD else self._usual(w, here)
+        usual = RECORD_LATENCY_NS if w.operation == RECORD else self._usual(w, here)
         gap = w.start - before.end
         if before.end > issue:
             latency = min(latency, usual)
@@ -229,7 +229,7 @@ class Scenes:
                 continue
             before = work[n - 1].end if n and work[n - 1].lane == w.lane else 0
             ready = max(int(self.end[here[w.call]]), before)
-            if w.start - ready < _HELD_NS:
+            if w.start - ready < HELD_NS:
                 continue
             rivals = [
                 m

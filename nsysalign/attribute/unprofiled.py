@@ -25,9 +25,8 @@ from nsysalign.attribute.overhead import (
     Costs,
     overhead,
     part,
-    waiting,
 )
-from nsysalign.attribute.replay import Call, replay
+from nsysalign.attribute.replay import Call, Item, replay
 from nsysalign.attribute.scene import MOST_CALLS, NOT_TIMED, Scene, Scenes, too_long
 from nsysalign.attribute.segment_source import SegmentSource
 from nsysalign.host_speed import SLOW, HostSpeed
@@ -59,7 +58,7 @@ class Predictor:
 
     def __init__(self, trace: Trace, alignment: Alignment, costs: Costs = FITTED) -> None:
         self.cost = overhead(trace, costs)
-        self.scenes = Scenes(trace, alignment, waiting(trace), costs)
+        self.scenes = Scenes(trace, alignment, self.cost.waits, costs)
 
     def predict(self, window, working_ns: int = 0) -> Prediction:
         """One row of alignment.windows (a named tuple).  `working_ns`: how long the GPU works in it."""
@@ -79,7 +78,14 @@ class Predictor:
         return Prediction(middle, max(middle - bar, 0), middle + bar, "")
 
     def _replayed(self, window, scene: Scene, inside: float = 1.0, after: float = 1.0) -> int:
-        """Its length without these shares of the estimated cost; what the profiler does on the GPU belongs to `inside`."""
+        """Its length without these shares of the estimated cost."""
+        played = replay(*self.without(scene, inside, after))
+        if scene.start < 0:
+            return max(int(window.elapsed_ns) - played.host, 0)
+        return max(int(window.elapsed_ns) - played.items[scene.end] + played.items[scene.start], 0)
+
+    def without(self, scene: Scene, inside: float, after: float) -> tuple[list[Call], list[Item]]:
+        """What is replayed, with these shares of the estimated cost; what the profiler does on the GPU belongs to `inside`."""
         cost = part(self.cost, scene.calls, inside, after)
         start, end = self.scenes.start[scene.calls], self.scenes.end[scene.calls]
         columns = (start, end, cost.inside, cost.after, cost.waits)
@@ -92,10 +98,7 @@ class Predictor:
             )
             for i, device, trim in zip(scene.items, scene.device, scene.trim, strict=True)
         ]
-        played = replay(calls, items)
-        if scene.start < 0:
-            return max(int(window.elapsed_ns) - played.host, 0)
-        return max(int(window.elapsed_ns) - played.items[scene.end] + played.items[scene.start], 0)
+        return calls, items
 
 
 def predict(
