@@ -258,6 +258,10 @@ class SegmentArrays:
     words: Callable[[Any], Any]  # the segments at these positions in words
 
 
+#: Instead of a shift or a slack (ns) that nothing bounds.
+UNBOUNDED_NS = 1 << 50
+
+
 @dataclass(frozen=True)
 class Arrivals:
     """How much earlier than measured (ns) a rank arrives at its collectives without nsys, and where its interval then begins and

@@ -68,6 +68,15 @@ def timed(name, work, before=None, repeats=REPEATS):
                 start.elapsed_time(end)
 
 
+def timed_each(work, repeats):
+    """Every call of `work` (name -> call); one that fails is named and left out."""
+    for name, call in work.items():
+        try:
+            timed(name, call, repeats=repeats)
+        except Exception as error:
+            print(f"left out: {name}: {type(error).__name__}: {error}")
+
+
 def captured(torch, work):
     """A CUDA graph of `work`, after one call on another stream."""
     graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()

@@ -218,11 +218,7 @@ def main() -> None:
             work |= library(torch)
         except Exception as error:
             print(f"left out: {library.__name__}: {type(error).__name__}: {error}")
-    for name, call in work.items():
-        try:
-            bench_baseline.timed(name, call, repeats=REPEATS)
-        except Exception as error:
-            print(f"left out: {name}: {type(error).__name__}: {error}")
+    bench_baseline.timed_each(work, REPEATS)
 
 
 if __name__ == "__main__":

@@ -97,14 +97,12 @@ def main() -> None:
         print("bench_operators.py needs a CUDA device")
         return
     torch.manual_seed(0)
+    several = {
+        f"op_{name}": lambda call=call: [call() for _ in range(CALLS)]
+        for name, call in operators(torch).items()
+    }
     with torch.no_grad():
-        for name, call in operators(torch).items():
-            try:
-                bench_baseline.timed(
-                    f"op_{name}", lambda call=call: [call() for _ in range(CALLS)], repeats=10
-                )
-            except Exception as error:
-                print(f"left out: {name}: {type(error).__name__}: {error}")
+        bench_baseline.timed_each(several, 10)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from nsysalign.attribute.scene import HELD_NS, RECORD_LATENCY_NS, Scene
 from nsysalign.attribute.segment_source import SegmentSource
 from nsysalign.attribute.unprofiled import Predictor, predict_intervals
 from nsysalign.host_speed import HostSpeed
-from nsysalign.model import Alignment, Arrivals, Coupling, Trace
+from nsysalign.model import UNBOUNDED_NS, Alignment, Arrivals, Coupling, Trace
 from nsysalign.parts import matrices
 
 #: Repetitions per label, evenly spread; fewer if they are long or have many collectives.
@@ -33,7 +33,7 @@ MOST_PER_LABEL, LEAST_PER_LABEL, CALLS_PER_LABEL, PAIRS_PER_LABEL = 8, 3, 30_000
 #: Intervals with more collectives than this are not replayed: every operation would be ordered behind every one of them.
 MOST_COLLECTIVES = 400
 #: No such shift.
-FAR = np.int64(1) << 50
+FAR = np.int64(UNBOUNDED_NS)
 #: How much of the cost inside calls, and after them, is taken away: as estimated, less inside, less after (see Predictor.predict).
 _VARIANTS = ((1.0, 1.0), (1 - INSIDE_ERROR, 1.0), (1.0, 1 - AFTER_ERROR))
 

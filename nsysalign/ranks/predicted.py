@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nsysalign.model import CAUSES, OPERATION_KINDS
+from nsysalign.model import CAUSES, OPERATION_KINDS, UNBOUNDED_NS
 from nsysalign.parts import apportion, scale_budget
 from nsysalign.ranks.collectives import common
 from nsysalign.ranks.results import Predicted
@@ -40,7 +40,6 @@ COLLECTIVE_ERROR_NS = 10_000
 MOST_UNMATCHED = 0.05
 #: Ranks may be replayed from times that lie apart by this share of the interval: before, they are taken to run as they did.
 MOST_APART = 0.5
-_FAR = np.int64(1) << 50
 
 Node = tuple[int, int]  # number of a meeting, and of a collective in it
 
@@ -257,13 +256,13 @@ def _changed(good: Sequence[_One], meetings: Sequence[Meeting], variant: int) ->
         np.where(present[place] < expected[place], 0, one.late)
         for one, place in zip(good, places, strict=True)
     ]
-    ends = np.full(len(number), _FAR)
+    ends = np.full(len(number), UNBOUNDED_NS)
     while True:
         rows = [
             _least(one.coupling.arrivals[variant], ends[place]) if len(place) else np.zeros(2, np.int64)
             for one, place in zip(good, places, strict=True)
         ]
-        new = np.full(len(number), _FAR)
+        new = np.full(len(number), UNBOUNDED_NS)
         for place, row, more in zip(places, rows, late, strict=True):
             np.minimum.at(new, place, row[:-2] + more)
         if (new == ends).all():
